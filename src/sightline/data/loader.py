@@ -131,7 +131,6 @@ def load(
     *,
     workers: int = 0,
     pin: bool = False,
-    asked: Callable[[Sequence[Planned]], Batch] | None = None,
 ) -> Iterator[Batch]:
     """The batches that were planned, in their order; to go on in the middle of a run, leave out those that were done.
 
@@ -141,7 +140,6 @@ def load(
     Args:
         workers: processes that make batches ahead; 0 makes each when it is asked for.
         pin: put the tensors into pinned memory.
-        asked: called for each batch in place of `make`, where there are no workers; gives the same.
 
     Raises:
         InputError: the number of workers is out of range, or there is no such split; before the first batch.
@@ -149,17 +147,11 @@ def load(
     """
     check_workers(workers)
     make.source.check(make.split)
-    return _counted(make, planned, workers, pin, asked or make)
+    return _counted(make, planned, workers, pin)
 
 
-def _counted(
-    make: Maker,
-    planned: Iterable[Sequence[Planned]],
-    workers: int,
-    pin: bool,
-    asked: Callable[[Sequence[Planned]], Batch],
-) -> Iterator[Batch]:
-    here = (asked(one).pin_memory() if pin else asked(one) for one in planned)
+def _counted(make: Maker, planned: Iterable[Sequence[Planned]], workers: int, pin: bool) -> Iterator[Batch]:
+    here = (make(one).pin_memory() if pin else make(one) for one in planned)
     for batch in _from_workers(make, planned, workers, pin) if workers else here:
         if batch.left_out and make.source.allowance is not None:
             make.source.allowance.note(make.split, batch.left_out)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline import errors, runtime, signals
-from sightline.errors import InputError, SightlineError, StoppedError
+from sightline.errors import SightlineError, StoppedError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.drawn import write_pictures
 from sightline.evaluation.logits import write_logits
@@ -25,11 +25,9 @@ from sightline.processes import end_with_parent
 from sightline.replacing import write_file
 from sightline.results import Measured, ResultRow, dump_rows, merge_rows, read_rows
 from sightline.run_files import LOGITS, PREDICTIONS, RESULTS
-from sightline.training.checkpoints import has_checkpoint
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
 from sightline.training.loop import train
-from sightline.training.ready import Ahead, Ready
 from sightline.training.run import open_run
 
 # Seconds in which a job that is to end may finish its step.
@@ -117,16 +115,13 @@ def run_jobs(
     messages: Any = context.Queue()
     processes: dict[str, Any] = {}
     left, running = list(jobs), set[str]()
-    begins = [job for job in jobs if _begins(job)]
-    ahead = Ahead([job.train for job in begins], context)
 
     def begin() -> None:
         missing = running | {job.name for job in left}
         for job in [job for job in left if job.after not in missing][: (at_once or len(jobs)) - len(running)]:
             left.remove(job)
             running.add(job.name)
-            ready = ahead.of(job.train) if job in begins else None
-            processes[job.name] = context.Process(target=_work, args=(job, messages, ready), daemon=True)
+            processes[job.name] = context.Process(target=_work, args=(job, messages), daemon=True)
             # The queue has started what it needs: only our own begin with SIGINT held back, until they can heed it.
             with signals.held_back():
                 processes[job.name].start()
@@ -155,17 +150,7 @@ def run_jobs(
             else:
                 observe(content)
     finally:
-        ahead.close()
         _end([process for process in processes.values() if process.pid is not None], messages)
-
-
-def _begins(job: Job) -> bool:
-    """Whether a job has its first step before it: one that goes on is far beyond the batches that are made first."""
-    try:
-        return not has_checkpoint(job.out)
-    except InputError:
-        # Said by the job itself.
-        return False
 
 
 def _end(processes: Sequence[Any], messages: Any) -> None:
@@ -183,7 +168,7 @@ def _end(processes: Sequence[Any], messages: Any) -> None:
         process.join()
 
 
-def _work(job: Job, messages: Any, ready: Ready | None) -> None:
+def _work(job: Job, messages: Any) -> None:
     end_with_parent()
     signals.listen()
     signals.let_through()
@@ -192,7 +177,6 @@ def _work(job: Job, messages: Any, ready: Ready | None) -> None:
             job,
             lambda progress: messages.put(("progress", job.name, progress)),
             lambda line: messages.put(("warning", job.name, line)),
-            ready,
         )
         outcome = ("done", job.name, None)
     except SightlineError as error:
@@ -212,9 +196,8 @@ def run_job(
     job: Job,
     observe: Callable[[JobProgress], None],
     warn: Callable[[str], None] | None = None,
-    ready: Ready | None = None,
 ) -> None:
-    """Train and measure one run in this process, as the owner of its folder; `ready` as `train`."""
+    """Train and measure one run in this process, as the owner of its folder."""
     rows = job.out / RESULTS
     runtime.set_threads(job.threads)
     with claim(job.out, take_over=job.take_over, warn=warn) as owner, contextlib.ExitStack() as training:
@@ -227,7 +210,6 @@ def run_job(
             warn=warn,
             owner=owner,
             stop=training.enter_context(signals.deferred()),
-            ready=ready,
         )
         training.close()
         owner.check()

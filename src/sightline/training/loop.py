@@ -35,7 +35,6 @@ from sightline.training.plan import Step, parts_done, shown, training_plan
 from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options
 from sightline.training.profiling import Profile, phase, waited_for
 from sightline.training.progress_file import ProgressFile
-from sightline.training.ready import Ready
 from sightline.training.run import open_training_data
 from sightline.training.same_attention import run_costs
 from sightline.training.same_data import minival_digest
@@ -85,7 +84,6 @@ def train(
     stop: Callable[[], bool] | None = None,
     ranks: Ranks = ALONE,
     profile: bool = False,
-    ready: Ready | None = None,
 ) -> Model:
     """Train a model and leave its checkpoint in `out/checkpoint`, and a line a step in `out/log.jsonl`.
 
@@ -107,7 +105,6 @@ def train(
         ranks: that train it together, each of which calls this: of each step each sees its part, and the first alone
             writes, measures and is observed.
         profile: leave in `out/profile` where the time of ten steps goes, those of the first rank.
-        ready: batches that another process makes ahead for several runs that see the same.
 
     Returns:
         The trained model, in evaluation mode.
@@ -163,7 +160,6 @@ def train(
         pin = where.type == "cuda"
         steps = plan.batches(
             model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks, seeded=state.seeded,
-            before=ready.before if ready is not None and state.seeded else None,
         )  # fmt: skip
         # Its workers end with the loop, however that does.
         held.callback(steps.close)

@@ -172,7 +172,6 @@ class TrainingPlan(ABC):
         pin: bool = False,
         ranks: Ranks = ALONE,
         seeded: bool = True,
-        before: Callable[[Maker, int], Callable[[Sequence[Planned]], Batch]] | None = None,
     ) -> Generator[tuple[Step, Sequence[Batch]]]:
         """The steps with this process's batches, one after the other, which may be empty.
 
@@ -182,8 +181,6 @@ class TrainingPlan(ABC):
             pin: for a GPU.
             ranks: of which this process is one.
             seeded: as `Maker`.
-            before: gives what is asked for each batch in place of the maker, from the step `first` on, where no worker
-                makes them (`training.ready`).
         """
         config, prefix = self.config, self.model.num_prefix_tokens
         own = slice(ranks.rank * config.accumulate, (ranks.rank + 1) * config.accumulate)
@@ -193,8 +190,7 @@ class TrainingPlan(ABC):
         steps, ahead = itertools.tee(self.steps(first, position))
         parts = (dealt(images, ranks.size * config.accumulate, self.model)[own] for _, images in ahead)
         planned = itertools.chain.from_iterable(parts)
-        asked = None if before is None else before(make, first)
-        batches = load(make, planned, workers=config.workers, pin=pin, asked=asked)
+        batches = load(make, planned, workers=config.workers, pin=pin)
         yield from zip((step for step, _ in steps), zip(*[batches] * config.accumulate, strict=True), strict=True)
 
 
