@@ -113,15 +113,15 @@ def test_an_option_of_a_task(task, name, runs):
     assert has_effect(runs, base_config(runs, task), task_options={name: OF_TASKS[task][name]})
 
 
-@pytest.mark.parametrize("name", ["batch_size", "repeats", "progressive", "images", "flip", "parts", "interpolation"])
+@pytest.mark.parametrize("name", ["repeats", "progressive", "images", "flip", "parts", "interpolation"])
 def test_a_setting_of_a_packed_run(name, runs):
-    packed = base_config(runs, packing=PACKING, batch_size=None)
+    packed = base_config(runs, packing=PACKING)
     assert has_effect(runs, packed, **{name: CHANGES[name]})
 
 
 @pytest.mark.parametrize("name", PACKINGS)
 def test_a_setting_of_packing(name, runs):
-    packed = base_config(runs, packing=PACKING, batch_size=None)
+    packed = base_config(runs, packing=PACKING)
     try:
         other = dataclasses.replace(PACKING, **{name: PACKINGS[name]})
     except InputError:
@@ -162,6 +162,8 @@ def test_what_a_run_records_is_what_it_does(task, runs):
     assert config.parts == (0.35 if stored else 1.0)
     own = {one.name for one in dataclasses.fields(task_class(task).Options)}
     assert (config.loss, config.label_smoothing) == (("bce", 0.0) if "loss" in own else (None, None))
+    packed = resolve(dataclasses.replace(base, packing=PACKING), open_source(base.data), resolve_device("cpu"))
+    assert (config.batch_size, packed.batch_size) == (4, None)
     # What is recorded gives the run again.
     assert runs(config) == runs(base)
 

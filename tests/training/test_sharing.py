@@ -28,7 +28,7 @@ from tests.training.test_ranks import CHANCE, IDLE, PACKED, UNEVEN, alone, run, 
 # So large that Adam's step is no sign of a gradient near zero, which the order of a sum decides.
 EPS = 1e-3
 OPTIMIZERS = {
-    name: OptimizerConfig(name=name, eps=EPS, ema=0.9 if name == "adamw" else None)
+    name: OptimizerConfig(name=name, eps=None if name == "sgd" else EPS, ema=0.9 if name == "adamw" else None)
     for name in ("adamw", "adam", "lamb", "sgd")
 }
 

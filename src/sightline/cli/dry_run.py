@@ -141,8 +141,9 @@ def _few(config: TrainConfig) -> TrainConfig:
         packing = dataclasses.replace(
             packing, tokens=tokens, padded=None, most_tokens=min(tokens, 1024), most_images=_IMAGES
         )
-    size = _IMAGES if packing is None else None
-    return dataclasses.replace(config, batch_size=size, accumulate=1, packing=packing, images=config.images, repeats=1)
+    return dataclasses.replace(
+        config, batch_size=_IMAGES, accumulate=1, packing=packing, images=config.images, repeats=1
+    )
 
 
 def _length(prepared: Prepared) -> tuple[int, Spent]:

@@ -175,6 +175,8 @@ def config_of(
         base["packing"]["drop_options"] = {}
     _drop_leftovers(base, asked)
     mine = _overlay(base, asked)
+    if mine["packing"] is not None and asked.get("batch_size") is not None:
+        raise InputError(f"batch_size {asked['batch_size']}: not with packing (expected packing.tokens, of a step)")
     if recipe in recipes.FINE_TUNING and mine["init_from"] is None:
         raise InputError(f"recipe {recipe}: goes on from a trained model (expected --init-from RUN)")
     return check_config(TrainConfig, mine, where)
@@ -184,8 +186,6 @@ def _drop_leftovers(base: dict[str, Any], asked: Mapping[str, Any]) -> None:
     """Leave out of a recipe what goes with its own task, packing, optimizer or schedule, where another is asked for."""
     if asked.get("task", base["task"]) != base["task"]:
         base |= dict.fromkeys(("loss", "label_smoothing"))
-    if "packing" in asked and (asked["packing"] is None) != (base["packing"] is None):
-        base["batch_size"] = None
     optimizer, other = base["optimizer"], asked.get("optimizer")
     if isinstance(other, Mapping):
         for choice, fields in (("name", ("betas", "eps", "momentum")), ("schedule", ("timescale",))):

@@ -61,4 +61,4 @@ def navit_scenes(data: str = "scenes") -> TrainConfig:
     packing = PackingConfig(
         tokens=1088, resolutions=(16, 32), aspect="square", drop="constant", drop_options={"drop": 0.2}
     )
-    return dataclasses.replace(vit_scenes(data), packing=packing, batch_size=None)
+    return dataclasses.replace(vit_scenes(data), packing=packing)

@@ -57,4 +57,4 @@ def navit_imagefolder(data: str = "imagefolder:.", seen: Summary | None = None) 
     packing = PackingConfig(
         tokens=BATCH_SIZE * (patches * 7 // 12 + 1), resolutions=(fixed.resolution // 2, fixed.resolution)
     )
-    return dataclasses.replace(fixed, packing=packing, batch_size=None)
+    return dataclasses.replace(fixed, packing=packing)

@@ -94,7 +94,7 @@ class TrainConfig:
         images: how many images are shown in all; epochs: the same in passes over the data; tokens: how many go
             through the trunk, prefix tokens too; flops: how many operations the matrix products of training take
             (`analysis.flops`). One of them, or none for 48,000 images.
-        batch_size: images a step, 32 unless given; None with `packing`, whose `tokens` say how much a step holds.
+        batch_size: images a step, 32 unless given; a packed run has none: `packing.tokens` says how much a step holds.
         accumulate: parts in which a process computes its images of a step one after the other, where they are too
             many at once.
         recompute: blocks compute their activations again in the backward pass instead of keeping them.
@@ -187,20 +187,14 @@ class TrainConfig:
             require_bool(name, getattr(self, name))
         if self.frozen and self.init_from is None:
             raise InputError("frozen true: keeps the trunk that a run begins with (expected init_from)")
-        if self.packing is None and self.batch_size is None:
-            object.__setattr__(self, "batch_size", DEFAULT_BATCH_SIZE)
-        elif self.packing is not None and self.batch_size is not None:
-            raise InputError(f"batch_size {self.batch_size}: packing.tokens says how much a step holds (expected null)")
         whole = ("keep_last", "max_pixels")
         for name, low in (*((name, 1) for name in whole), ("seed", 0), ("workers", 0)):
             require_whole(name, getattr(self, name), low, MAX_SEED)
         require_whole("accumulate", self.accumulate, 1, _MOST_PARTS)
         if self.batch_size is not None:
             require_whole("batch_size", self.batch_size, 1, MAX_SEED)
-        if self.batch_size is not None and self.accumulate > self.batch_size:
-            raise InputError(
-                f"accumulate {self.accumulate}: more parts than the {self.batch_size} images of a step (batch_size)"
-            )
+        if self.packing is None and self.accumulate > (size := self.batch_size or DEFAULT_BATCH_SIZE):
+            raise InputError(f"accumulate {self.accumulate}: more parts than the {size} images of a step (batch_size)")
         require_whole("repeats", self.repeats, 1, 1000)
         if self.repeats > 1 and self.packing is not None:
             raise InputError(f"repeats {self.repeats}: packs show each image of a pass once (expected 1)")

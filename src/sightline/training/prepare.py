@@ -133,6 +133,7 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
     # A length that this data cannot have is refused at once.
     Plan.of(config, source.length("train"))
     settings = {**training_view(config, source), **_loss_settings(config)}
+    settings["batch_size"] = None if config.packing else config.batch_size or DEFAULT_BATCH_SIZE
     return dataclasses.replace(made, precision=precision, frames=frames, **settings)
 
 
