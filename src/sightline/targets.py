@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -114,6 +114,10 @@ class Target:
         """In short, for a person; nothing by default. `classes` are their names."""
         return ""
 
+    def counted(self) -> Mapping[int, int]:
+        """How many pixels, or objects, are said to be of each class, by its number; nothing by default."""
+        return {}
+
     def mixed(self, other: Any, share: float) -> Self:
         """Of two pictures mixed, `share` of this one.
 
@@ -153,6 +157,10 @@ class Pixels(Target):
 
     pixels: np.ndarray
 
+    def counted(self) -> Mapping[int, int]:
+        """As `Target.counted`; `IGNORE` is among them."""
+        return _counts(self.pixels)
+
     def moved(self, crop: Crop) -> Self:
         return replace(self, pixels=crop.of_map(self.pixels))
 
@@ -189,6 +197,10 @@ class Objects(Target):
         """Itself: targets that say more have this beside it."""
         return self
 
+    def counted(self) -> Mapping[int, int]:
+        """As `Target.counted`."""
+        return _counts(self.things)
+
     def moved(self, crop: Crop) -> Self:
         """The same objects in the same order; one that is not on the picture any more has a box of no area."""
         boxes = crop.of_boxes(self.boxes)
@@ -203,6 +215,11 @@ class Objects(Target):
         rows, cols = crop.region
         box = (rows.start, cols.start, rows.stop, cols.stop)
         return self.moved(Crop(box, (rows.stop - rows.start, cols.stop - cols.start)))
+
+
+def _counts(numbers: np.ndarray) -> dict[int, int]:
+    found, counts = np.unique(numbers, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
 
 def _areas(boxes: np.ndarray) -> np.ndarray:

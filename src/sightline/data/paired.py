@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from sightline.data.label_map import Legend
 from sightline.data.stored import StoredImages
 from sightline.errors import InputError, UnreadableDataError
 from sightline.reading import CONFIGURATION, read_text
-from sightline.targets import Pixels
+from sightline.targets import IGNORE, Pixels
 
 File = tuple[Path, tuple[int, int, int]]
 """Where a file is, and its stamp."""
@@ -67,6 +69,13 @@ def images_and_maps(
 ) -> tuple[dict[str, File], dict[str, File]]:
     """The images below one folder and the maps below another, as `files_below`, by how they end."""
     return files_below(images, image, skipped), files_below(maps, (ending,), skipped)
+
+
+class OneClass(NamedTuple):
+    """What all labelled pixels are of: one class by its number, or none; and whether there are ignored ones."""
+
+    classes: Sequence[int]
+    ignored: bool
 
 
 class ImagesWithMaps(StoredImages):
@@ -138,6 +147,51 @@ class ImagesWithMaps(StoredImages):
 
     def _beside(self, rows: Iterable[int]) -> list[int]:
         return self._map_of[list(rows)].tolist()
+
+    def one_class(self) -> OneClass | None:
+        """Of a `train` whose labelled pixels are all of one class, which that is; None where there are two.
+
+        Maps are read until the second class is seen, and what was found is remembered.
+        """
+        listing, legend = self.listing, self.legend
+        rows = self._map_of[self._rows[self._folder("train")]].tolist()
+        names = [listing.names[row] for row in rows]
+        of = hashlib.sha256(repr([names, legend.values, legend.ignored]).encode() + listing.stamps[rows].tobytes())
+        known = listing.notes.get("seen", {})
+        if known.get("of") != of.hexdigest():
+            seen = set[int]()
+            for path in (listing.paths[row] for row in rows):
+                with contextlib.suppress(UnreadableDataError):
+                    seen |= set(np.unique(self.legend_of(path).read(path, max_pixels=self.max_pixels)).tolist())
+                if len(seen - {IGNORE}) > 1:
+                    break
+            listing.notes["seen"] = known = {"of": of.hexdigest(), "classes": sorted(seen)}
+            listing.changed = True
+            self.remember()
+        classes = [one for one in known["classes"] if one != IGNORE]
+        return None if len(classes) > 1 else OneClass(classes, IGNORE in known["classes"])
+
+    def as_two_classes(self, found: OneClass) -> str | None:
+        """The name of the same data with a second class, where it can be had by another reading of stored numbers."""
+        return None
+
+    def check_classes(self) -> None:
+        """Refuse to learn the class of pixels where those of `train` are all of one.
+
+        Raises:
+            InputError: they are; names a way on where there is one.
+        """
+        if (found := self.one_class()) is not None:
+            raise InputError(self.fault_of(found))
+
+    def fault_of(self, found: OneClass) -> str:
+        """Why nothing can be learned of one class, in words, with the way on where there is one."""
+        there = ", ".join(repr(self.pixel_classes[one]) for one in found.classes) or "none of the classes"
+        ignored = f"; {', '.join(map(str, self.legend.ignored))} is ignored" if found.ignored else ""
+        data = self.as_two_classes(found)
+        way = f"; {data} makes the ignored ones a class" if data else ""
+        place = self._place(self._folder("train"))
+        return f"{place}: its pixels are all of {there}{ignored} (expected: of two classes or more{way})"
 
     def header_fault(self, row: int) -> str | None:
         """As `StoredImages.header_fault`; that of its map is the image's too, and so is another size."""
