@@ -154,7 +154,12 @@ class Bars(AbstractContextManager["Bars"]):
         images = list(source.skipped)
         if source.allowance is not None:
             images += [image for split in source.allowance.found for image in source.allowance.left_out(split)]
-        fresh = {image.path: image.reason for image in images if image.path not in self._left_out}
+        reasons = {image.path: image.reason for image in images}
+        reasons |= {
+            path: ", ".join(f"{count:,} {what}" for what, count in said.items())
+            for path, said in source.left_out.items()
+        }
+        fresh = {path: reason for path, reason in reasons.items() if path not in self._left_out}
         self._left_out |= set(fresh)
         for path, reason in list(fresh.items())[:_SHOWN]:
             print(f"left out: {path}: {reason}", file=sys.stderr)

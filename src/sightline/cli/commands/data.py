@@ -131,6 +131,9 @@ def _show(found: FolderCheck, source: StoredImages) -> None:
     unreadable = [f"{one.path}: {one.reason}" for images in found.unreadable.values() for one in images]
     print(f"\n{_counted(len(unreadable), 'image')} cannot be read")
     _print_some(unreadable)
+    for path, counts in source.left_out.items():
+        print(f"left out of {path}:")
+        _print_some([f"{count:,} {what}" for what, count in counts.items()])
     if passed_over := source.skipped:
         print(f"{_counted(len(passed_over), 'file')} {'is' if len(passed_over) == 1 else 'are'} passed over")
         _print_some([f"{one.path}: {one.reason}" for one in passed_over])
@@ -175,6 +178,7 @@ def _record(data: str, found: FolderCheck, source: StoredImages) -> dict[str, An
         "data": data,
         "counts": found.counts,
         **said,
+        "left_out": source.left_out,
         "unreadable": {split: list(map(asdict, images)) for split, images in found.unreadable.items()},
         "duplicates": found.duplicates,
         "across_splits": found.across,
