@@ -153,9 +153,13 @@ class Pixels(Target):
     Attributes:
         pixels: uint8 [height, width], the number of a class, or `IGNORE`. In training it is as large as the picture;
             where answers are measured it is that of the stored image's part that is shown, at its own size.
+        origin: (row, column) of the stored image where that part begins; whole: (height, width) of that image, None of
+            the whole one.
     """
 
     pixels: np.ndarray
+    origin: tuple[int, int] = (0, 0)
+    whole: tuple[int, int] | None = None
 
     def counted(self) -> Mapping[int, int]:
         """As `Target.counted`; `IGNORE` is among them."""
@@ -165,7 +169,9 @@ class Pixels(Target):
         return replace(self, pixels=crop.of_map(self.pixels))
 
     def measured(self, crop: Crop) -> Self:
-        return replace(self, pixels=self.pixels[crop.region])
+        rows, cols = crop.region
+        whole = self.pixels.shape[0], self.pixels.shape[1]
+        return replace(self, pixels=self.pixels[rows, cols], origin=(rows.start, cols.start), whole=whole)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,6 +187,7 @@ class Objects(Target):
         masks: bool [n, height, width], or None where they are not known.
         absent: classes of which it is known that no object is here; None where all objects of all classes are said.
         unfinished: classes of which not every object is said (LVIS).
+        origin: (row, column) of the stored image where the picture begins, where answers are measured.
     """
 
     boxes: np.ndarray
@@ -191,6 +198,7 @@ class Objects(Target):
     masks: np.ndarray | None = None
     absent: tuple[int, ...] | None = None
     unfinished: tuple[int, ...] = ()
+    origin: tuple[int, int] = (0, 0)
 
     @property
     def objects(self) -> Self:
@@ -214,7 +222,8 @@ class Objects(Target):
     def measured(self, crop: Crop) -> Self:
         rows, cols = crop.region
         box = (rows.start, cols.start, rows.stop, cols.stop)
-        return self.moved(Crop(box, (rows.stop - rows.start, cols.stop - cols.start)))
+        part = self.moved(Crop(box, (rows.stop - rows.start, cols.stop - cols.start)))
+        return replace(part, origin=(rows.start, cols.start))
 
 
 def _counts(numbers: np.ndarray) -> dict[int, int]:

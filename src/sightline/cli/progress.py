@@ -156,7 +156,7 @@ class Bars(AbstractContextManager["Bars"]):
             images += [image for split in source.allowance.found for image in source.allowance.left_out(split)]
         reasons = {image.path: image.reason for image in images}
         reasons |= {
-            path: ", ".join(f"{count:,} {what}" for what, count in said.items())
+            path: ", ".join(f"{what}: {count:,}" for what, count in said.items())
             for path, said in source.left_out.items()
         }
         fresh = {path: reason for path, reason in reasons.items() if path not in self._left_out}

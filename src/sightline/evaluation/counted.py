@@ -26,6 +26,7 @@ class Counted:
     Attributes:
         metrics: that saw every image, in the order of the plan.
         said: by the index of an image its name, and what was said of it.
+        results: by the index of an image its name, and what `Task.results` keeps of it.
         sheet: some answers drawn, None where none are.
         scores: what is kept of each batch for `StoredLogits`, its arrays and texts by name.
         images: that could be read; tokens: the patches of all of them.
@@ -34,6 +35,7 @@ class Counted:
 
     metrics: list[Metric]
     said: dict[int, tuple[str, Judged]]
+    results: dict[int, tuple[str, Any]]
     sheet: Image.Image | None
     scores: list[dict[str, Any]]
     images: int
@@ -56,6 +58,7 @@ def count_split(
     workers: int = 0,
     advance: Callable[[int], None] | None = None,
     answers: bool = False,
+    results: bool = False,
     scores: bool = False,
     drawn: bool = False,
 ) -> Counted | None:
@@ -64,8 +67,8 @@ def count_split(
 
     Args:
         parts: the finished ones; work: their name.
-        answers: keep what is said of each image; scores: keep its logits, of a classifier; drawn: draw the first ones,
-            where the task draws anything.
+        answers: keep what is said of each image, in words; results: keep what its task keeps in files; scores: keep
+            its logits, of a classifier; drawn: draw the first ones, where the task draws anything.
 
     Raises:
         SightlineError: as `predict_split`.
@@ -79,7 +82,8 @@ def count_split(
         for one in predict_split(
             model, task, source, split, indices, view, precision=precision, workers=workers, planned=mine
         ):
-            yield _part(one, task, [kind(task) for kind in kinds], drawing, answers=answers, scores=scores)
+            kept = {"answers": answers, "results": results, "scores": scores}
+            yield _part(one, task, [kind(task) for kind in kinds], drawing, **kept)
 
     parts.each(work, [len(one) for one in planned], made, advance)
     found: Counted | None = None
@@ -90,7 +94,14 @@ def count_split(
 
 
 def _part(
-    one: Outputs, task: Task, metrics: Sequence[Metric], drawing: Drawing | None, *, answers: bool, scores: bool
+    one: Outputs,
+    task: Task,
+    metrics: Sequence[Metric],
+    drawing: Drawing | None,
+    *,
+    answers: bool,
+    results: bool,
+    scores: bool,
 ) -> Any:
     """What a batch counts, as `as_json` takes it."""
     part: dict[str, Any] = {"images": len(one.batch), "patches": one.tokens}
@@ -103,6 +114,9 @@ def _part(
         if answers:
             judged = map(astuple, task.judged(one.outputs, one.batch))
             part["said"] = list(zip(one.batch.indices.tolist(), one.batch.names, judged, strict=False))
+        if results:
+            kept = task.results(one.outputs, one.batch)
+            part["results"] = list(zip(one.batch.indices.tolist(), one.batch.names, kept, strict=False))
         if scores:
             part["scores"] = {
                 "logits": one.outputs.numpy(), "labels": one.batch.targets["labels"].numpy(),
@@ -120,6 +134,7 @@ def _together(
     metrics = [kind(task) for kind in kinds]
     drawing = Drawing.of(model, task)
     said: dict[int, tuple[str, Judged]] = {}
+    results: dict[int, tuple[str, Any]] = {}
     scores: list[dict[str, Any]] = []
     images = tokens = 0
     for part in parts.values(work):
@@ -131,6 +146,7 @@ def _together(
             seen.restore(state)
             whole.merge(seen)
         said |= {index: (name, Judged(*judged)) for index, name, judged in part.get("said", ())}
+        results |= {index: (name, kept) for index, name, kept in part.get("results", ())}
         if "scores" in part:
             scores.append(part["scores"])
         if drawing is not None:
@@ -139,4 +155,4 @@ def _together(
     sheet = None if drawing is None else drawing.sheet()
     seconds, ranks = parts.took(work)
     parts.forget(work)
-    return Counted(metrics, said, sheet, scores, images, tokens, seconds, ranks)
+    return Counted(metrics, said, results, sheet, scores, images, tokens, seconds, ranks)

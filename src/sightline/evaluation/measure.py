@@ -24,6 +24,7 @@ from sightline.evaluation.logits import StoredLogits, file_name, rows_of, task_r
 from sightline.evaluation.measures.base import Subject, checked_measures, measure_class
 from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import frames_of, is_drawn
+from sightline.evaluation.result_files import Result
 from sightline.evaluation.shrunk import shrunk
 from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
 from sightline.evaluation.tune import KINDS, Search, searches_of, tune, tuned_at, tuning_passes
@@ -263,6 +264,7 @@ def evaluate(
     *,
     advance: Callable[[int], None] | None = None,
     answers: list[Prediction] | None = None,
+    results: list[Result] | None = None,
     pictures: dict[str, Image] | None = None,
     parts: Parts | None = None,
     keep: Callable[[str, StoredLogits], None] | None = None,
@@ -274,6 +276,7 @@ def evaluate(
     Args:
         advance: called with the number of images of each batch.
         answers: what was said of each image is added to it, by the model as it stands where that is measured.
+        results: as `answers`, of what the task keeps in files of results.
         pictures: what rows name is added to it (`write_pictures`), where the task draws anything.
         parts: what is finished of it (`kept_beside`), and the ranks that measure together; none of one process.
         keep: called on the first rank with the logits of each measurement of a classifier, and the name of their file.
@@ -331,6 +334,7 @@ def evaluate(
                     parts=parts, work=json.dumps([*shown, knob, tuned, small, *clips]), precision=precision,
                     workers=config.workers, advance=advance,
                     answers=answers is not None and number == 0 and split in config.splits,
+                    results=results is not None and number == 0 and split in config.splits,
                     scores=keep is not None or heats, drawn=pictures is not None and not tuned,
                 )  # fmt: skip
                 beside = []
@@ -345,6 +349,9 @@ def evaluate(
             if answers is not None:
                 said = ((index, counted.said[index]) for index in indices if index in counted.said)
                 answers += [Prediction(*shown, index, name, **vars(line)) for index, (name, line) in said]
+            if results is not None:
+                kept = ((index, counted.results[index]) for index in indices if index in counted.results)
+                results += [Result(*shown, index, *one) for index, one in kept]
             place["patches"] = counted.tokens / counted.images if counted.images else math.nan
             measured = where | place | {
                 "encoding": model.encoding.name, "task": source.task, "split": split, "knob": knob, "tuned": tuned,

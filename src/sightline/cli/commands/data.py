@@ -133,7 +133,7 @@ def _show(found: FolderCheck, source: StoredImages) -> None:
     _print_some(unreadable)
     for path, counts in source.left_out.items():
         print(f"left out of {path}:")
-        _print_some([f"{count:,} {what}" for what, count in counts.items()])
+        _print_some([f"{what}: {count:,}" for what, count in counts.items()])
     if passed_over := source.skipped:
         print(f"{_counted(len(passed_over), 'file')} {'is' if len(passed_over) == 1 else 'are'} passed over")
         _print_some([f"{one.path}: {one.reason}" for one in passed_over])
