@@ -13,7 +13,9 @@ from typing import Any
 
 from sightline.data.annotated import AnnotatedImages
 from sightline.data.source import Source
+from sightline.predictions import Prediction
 from sightline.replacing import write_out
+from sightline.tasks.base import Judged
 from sightline.tasks.detection import Detected
 from sightline.tasks.drawn import as_png
 
@@ -41,6 +43,13 @@ class Result:
         """The split, and how it was shown, as files are called."""
         shown = self.view if self.resolution is None else f"{self.resolution} px"
         return self.split, shown.replace(":", " ")
+
+
+def answer_of(shown: tuple[str, str, int | None], index: int, name: str, said: Any) -> Prediction | Result:
+    """A line of `predictions.csv`, or of a file of results; `shown` are split, view and resolution."""
+    if isinstance(said, Judged):
+        return Prediction(*shown, index, name, **vars(said))
+    return Result(*shown, index, name, said)
 
 
 def folder_of_labels(file: Path) -> Path:

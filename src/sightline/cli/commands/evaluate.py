@@ -109,11 +109,11 @@ def evaluate(
     from sightline.evaluation.logits import StoredLogits, task_record, write_logits
     from sightline.evaluation.measures.base import checked_measures
     from sightline.evaluation.parts import kept_beside
-    from sightline.evaluation.result_files import Result, folder_of_labels, write_results
+    from sightline.evaluation.result_files import folder_of_labels, write_results
     from sightline.evaluation.temperature import check_task
     from sightline.grid import Grid
     from sightline.load import seal
-    from sightline.predictions import Prediction, read_predictions
+    from sightline.predictions import read_predictions
     from sightline.ranks import joined
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
@@ -226,7 +226,7 @@ def evaluate(
                 read = measure.splits_read(run.source, config)
                 source = bars.read_headers(run.source, read, run.skip_unreadable)
                 sources = in_frames(run.model.config, source, lengths)
-                results = None if predictions is None or type(task).results is Task.results else list[Result]()
+                files = predictions is not None and type(task).results is not Task.results
                 each = measure.planned_images(source, run.model, config, run.side)
                 advance = bars.counter("testing", each * len(sources))
                 # What was said of each clip is kept once, where it is shown as in training if that is asked for.
@@ -247,7 +247,7 @@ def evaluate(
                     "attention": costs.as_record() if where.type == "cpu" else None,
                     "max_pixels": run.max_pixels,
                     "logits": logits is not None,
-                    "results": results is not None,
+                    "files": files,
                     "data": [source.fingerprint(name).digest for name in read],
                 }
 
@@ -258,7 +258,7 @@ def evaluate(
                         name for one in sources for name in measure.planned_logits(one, run.model, config, run.identity)
                     ]
                     output.refuse_other_logits(logits, names, parts.identity, overwrite=overwrite, beside=(kept, said))
-            answers: list[Prediction] = []
+            answers: list[Any] = []
             pictures: dict[str, Any] = {}
 
             def keep(name: str, stored: StoredLogits) -> None:
@@ -271,8 +271,7 @@ def evaluate(
                     rows += evaluation.evaluate(
                         run.model, one, config, run.identity, advance=advance,
                         answers=answers if one is told else None, pictures=pictures if one is told else None,
-                        results=results if one is told else None,
-                        parts=parts, keep=None if logits is None else keep,
+                        wanted="results" if files else "judged", parts=parts, keep=None if logits is None else keep,
                     )  # fmt: skip
             bars.say_left_out(source)
         with ranks.agreeing():
@@ -289,8 +288,8 @@ def evaluate(
                 if more:
                     line = f"{kept} keeps what was measured on more images: {', '.join(more.values())}"
                     print(f"{line}; --overwrite replaces it", file=sys.stderr)
-                if results is not None and predictions is not None:
-                    write_results(predictions, source, results, run.side)
+                if said is not None and files:
+                    write_results(said, source, answers, run.side)
                 elif said is not None:
                     output.add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
                 rows, pictures = kept_in(rows, pictures, drawn)
