@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from sightline.data.image_file import read_image, read_image_size, read_numbers, read_picture, rgb_pixels
 from sightline.errors import UnreadableDataError
@@ -31,7 +32,8 @@ def read(path, content):
     path.write_bytes(content)
     pixels = read_image(path)
     assert (np.asarray(read_picture(path)) == pixels).all()
-    with Image.open(path) as image:
+    # Pillow's own readers know fewer.
+    with contextlib.suppress(UnidentifiedImageError), Image.open(path) as image:
         assert (rgb_pixels(image) == pixels).all()
     return pixels
 
@@ -271,3 +273,14 @@ def test_colours_are_no_map(tmp_path, bits):
     (tmp_path / "a.png").write_bytes(png(values, bits, 6))
     with pytest.raises(UnreadableDataError, match="row 2, column 3 is transparent"):
         read_numbers(tmp_path / "a.png")
+
+
+def test_pillow_itself_stays_as_it_is(tmp_path):
+    """What others open with it, they open with its own readers."""
+    (tmp_path / "a.png").write_bytes(png(numbers(255), 8, 0, METADATA["checksum"]))
+    assert read_image(tmp_path / "a.png").shape == (5, 7, 3)
+    with pytest.raises(UnidentifiedImageError):
+        Image.open(tmp_path / "a.png")
+    (tmp_path / "a.tif").write_bytes(tiff(numbers(1023), 10))
+    with pytest.raises(UnidentifiedImageError):
+        Image.open(tmp_path / "a.tif")

@@ -14,7 +14,7 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
 from sightline.data.encoded import Encoded, Stored, opened
-from sightline.data.samples import WIDENED, Samples, raw_mode, reader_of
+from sightline.data.samples import READER_OF, WIDENED, Samples, raw_mode
 from sightline.errors import InaccessibleDataError, UnreadableDataError
 
 MAX_PIXELS = 89_478_485
@@ -26,7 +26,7 @@ BACKGROUND = (255, 255, 255)
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Pillow's names of the formats that are read; others run programs (EPS) or are not photographs."""
 
-_READERS = tuple(map(reader_of, FORMATS))
+_READERS = tuple(READER_OF.get(one, one) for one in FORMATS)
 _ORIENTATION = 0x0112
 # The upright pixels as they are stored, by the EXIF orientation: views, so that what is written there is upright.
 _AS_STORED: dict[int, Callable[[np.ndarray], np.ndarray]] = {

@@ -74,9 +74,9 @@ class PngFile(PngImageFile):
             self.paired = True
             self.tile = [self.tile[0]._replace(args="RGBA")]
         elif self.mode == "L" and clear is not None:
-            # Said in the bits of the file.
+            # Said in the bits of the file, of which the lowest count.
             widened = WIDENED.get(raw, 1)
-            self.info["transparency"] = clear * widened & 0xFF
+            self.info["transparency"] = clear % (0xFF // widened + 1) * widened
         elif raw == "RGB" and clear is not None:
             self.info["transparency"] = tuple(value & 0xFF for value in clear)
 
@@ -136,13 +136,9 @@ class PpmFile(PpmImageFile):
 
 
 _READERS = {"PNG": PngFile, "TIFF": TiffFile, "PPM": PpmFile}
-for _name, _reader in _READERS.items():
-    Image.register_open(f"SIGHTLINE {_name}", _reader, Image.OPEN[_name][1])
-
-
-def reader_of(kind: str) -> str:
-    """By which of Pillow's readers images of a format are read."""
-    return f"SIGHTLINE {kind}" if kind in _READERS else kind
+READER_OF = {kind: f"SIGHTLINE {kind}" for kind in _READERS}
+"""Pillow's name of a format -> that of our reader of it, which Pillow finds where it is asked for it alone."""
+Image.OPEN.update((name, (_READERS[kind], Image.OPEN[kind][1])) for kind, name in READER_OF.items())
 
 
 def _raw(tile: Any) -> str:

@@ -304,7 +304,7 @@ def evaluate(
         return
     print_accuracy(rows, seen={rows[0].run: seen_sizes(run.config, patch)} if run.config else None)
     print(f"rows: {kept}")
-    if said is not None:
+    if said is not None and said.exists():
         print(f"predictions: {said}")
     if logits is not None:
         print(f"logits: {logits} (sightline rescore {shlex.quote(str(logits))})")
