@@ -87,7 +87,7 @@ def read_picture(path: Stored, *, max_pixels: int = MAX_PIXELS, least: tuple[int
 
 def _draft(image: Image.Image, least: tuple[int, int] | None) -> None:
     """Let a JPEG be decoded at a part of its size, as `read_image` says; other formats do nothing here."""
-    if least is not None and image.format == "JPEG":
+    if least is not None and image.format in ("JPEG", "MPO"):
         # What lies on its side is asked for lying.
         height, width = least[::-1] if _orientation(image) >= 5 else least
         image.draft(None, (width, height))

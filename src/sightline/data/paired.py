@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -69,13 +69,6 @@ def images_and_maps(
 ) -> tuple[dict[str, File], dict[str, File]]:
     """The images below one folder and the maps below another, as `files_below`, by how they end."""
     return files_below(images, image, skipped), files_below(maps, (ending,), skipped)
-
-
-class OneClass(NamedTuple):
-    """What all labelled pixels are of: one class by its number, or none; and whether there are ignored ones."""
-
-    classes: Sequence[int]
-    ignored: bool
 
 
 class ImagesWithMaps(StoredImages):
@@ -148,8 +141,9 @@ class ImagesWithMaps(StoredImages):
     def _beside(self, rows: Iterable[int]) -> list[int]:
         return self._map_of[list(rows)].tolist()
 
-    def one_class(self) -> OneClass | None:
-        """Of a `train` whose labelled pixels are all of one class, which that is; None where there are two.
+    def one_class(self) -> list[int] | None:
+        """Of a `train` whose labelled pixels are all of one class, its number, and `IGNORE` where that is there too;
+        None where there are two classes.
 
         Maps are read until the second class is seen, and what was found is remembered.
         """
@@ -168,10 +162,9 @@ class ImagesWithMaps(StoredImages):
             listing.notes["seen"] = known = {"of": of.hexdigest(), "classes": sorted(seen)}
             listing.changed = True
             self.remember()
-        classes = [one for one in known["classes"] if one != IGNORE]
-        return None if len(classes) > 1 else OneClass(classes, IGNORE in known["classes"])
+        return None if len(set(known["classes"]) - {IGNORE}) > 1 else known["classes"]
 
-    def as_two_classes(self, found: OneClass) -> str | None:
+    def as_two_classes(self, found: Sequence[int]) -> str | None:
         """The name of the same data with a second class, where it can be had by another reading of stored numbers."""
         return None
 
@@ -184,10 +177,10 @@ class ImagesWithMaps(StoredImages):
         if (found := self.one_class()) is not None:
             raise InputError(self.fault_of(found))
 
-    def fault_of(self, found: OneClass) -> str:
+    def fault_of(self, found: Sequence[int]) -> str:
         """Why nothing can be learned of one class, in words, with the way on where there is one."""
-        there = ", ".join(repr(self.pixel_classes[one]) for one in found.classes) or "none of the classes"
-        ignored = f"; {', '.join(map(str, self.legend.ignored))} is ignored" if found.ignored else ""
+        there = ", ".join(repr(self.pixel_classes[one]) for one in found if one != IGNORE) or "none of the classes"
+        ignored = f"; {', '.join(map(str, self.legend.ignored))} is ignored" if IGNORE in found else ""
         data = self.as_two_classes(found)
         way = f"; {data} makes the ignored ones a class" if data else ""
         place = self._place(self._folder("train"))

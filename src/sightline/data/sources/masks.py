@@ -15,7 +15,7 @@ from sightline.data.image_file import read_numbers
 from sightline.data.image_list import SPLIT_FOLDERS
 from sightline.data.label_map import MOST_CLASSES, Legend
 from sightline.data.labelled import options_of
-from sightline.data.paired import ImagesWithMaps, OneClass, images_and_maps, names_in
+from sightline.data.paired import ImagesWithMaps, images_and_maps, names_in
 from sightline.data.stored import roles
 from sightline.errors import InputError, UnreadableDataError
 from sightline.targets import IGNORE
@@ -86,12 +86,12 @@ class Masks(ImagesWithMaps):
         """As `StoredImages.folders`, of what the options follow."""
         return super().folders(options_of(argument, ("values",))[0])
 
-    def as_two_classes(self, found: OneClass) -> str | None:
+    def as_two_classes(self, found: Sequence[int]) -> str | None:
         """With what is ignored as a class."""
         named = (self.root / _NAMES).exists()
-        if not (found.ignored and found.classes) or (named and len(self.pixel_classes) != 2):
+        if IGNORE not in found or len(found) < 2 or (named and len(self.pixel_classes) != 2):
             return None
-        return f"masks:{self.root},values={self.legend.values[found.classes[0]]}+{IGNORE}"
+        return f"masks:{self.root},values={self.legend.values[found[0]]}+{IGNORE}"
 
     def _highest(self) -> int:
         """The highest number of a class in all maps, of those that can be read."""
