@@ -112,7 +112,7 @@ class Annotations:
         self._ids.append(self._whole(where, one, "id"))
         self._image_ids.append(self._whole(where, one, "image_id"))
         self._categories.append(self._whole(where, one, "category_id"))
-        box, area, crowd = self._of(where, one, "bbox"), one.get("area"), one.get("iscrowd") or 0
+        box, area, crowd = self._of(where, one, "bbox") or [0.0] * 4, one.get("area"), one.get("iscrowd") or 0
         if not (isinstance(box, list) and len(box) == 4 and all(map(_is_number, box))):
             self._said.append((number, f"its box {str(box)[:80]} (expected: x, y, width, height)"))
             box = (0.0, 0.0, 1.0, 1.0)

@@ -50,7 +50,7 @@ class OutlineList:
         return fault
 
     def _taken(self, said: Any) -> int:
-        if said is None or said == []:
+        if not said:
             return _NONE
         if isinstance(said, list):
             for polygon in said:
