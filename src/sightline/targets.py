@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -137,6 +137,10 @@ class Target:
         """In short, for a person; nothing by default. `classes` are their names."""
         return ""
 
+    def counted(self) -> Mapping[int, int]:
+        """How many pixels, or objects, are said to be of each class, by its number; nothing by default."""
+        return {}
+
     def mixed(self, other: Any, share: float) -> Self:
         """Of two pictures mixed, `share` of this one.
 
@@ -172,15 +176,25 @@ class Pixels(Target):
     Attributes:
         pixels: uint8 [height, width], the number of a class, or `IGNORE`. In training it is as large as the picture;
             where answers are measured it is that of the stored image's part that is shown, at its own size.
+        origin: (row, column) of the stored image where that part begins; whole: (height, width) of that image, None of
+            the whole one.
     """
 
     pixels: np.ndarray
+    origin: tuple[int, int] = (0, 0)
+    whole: tuple[int, int] | None = None
+
+    def counted(self) -> Mapping[int, int]:
+        """As `Target.counted`; `IGNORE` is among them."""
+        return _counts(self.pixels)
 
     def moved(self, crop: Crop) -> Self:
         return replace(self, pixels=crop.of_map(self.pixels, IGNORE))
 
     def measured(self, crop: Crop) -> Self:
-        return replace(self, pixels=self.pixels[crop.region])
+        rows, cols = crop.region
+        whole = self.pixels.shape[0], self.pixels.shape[1]
+        return replace(self, pixels=self.pixels[rows, cols], origin=(rows.start, cols.start), whole=whole)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,6 +210,7 @@ class Objects(Target):
         masks: bool [n, height, width], or None where they are not known.
         absent: classes of which it is known that no object is here; None where all objects of all classes are said.
         unfinished: classes of which not every object is said (LVIS).
+        origin: (row, column) of the stored image where the picture begins, where answers are measured.
     """
 
     boxes: np.ndarray
@@ -206,11 +221,16 @@ class Objects(Target):
     masks: np.ndarray | None = None
     absent: tuple[int, ...] | None = None
     unfinished: tuple[int, ...] = ()
+    origin: tuple[int, int] = (0, 0)
 
     @property
     def objects(self) -> Self:
         """Itself: targets that say more have this beside it."""
         return self
+
+    def counted(self) -> Mapping[int, int]:
+        """As `Target.counted`."""
+        return _counts(self.things)
 
     def moved(self, crop: Crop) -> Self:
         """The same objects in the same order; one that is not on the picture any more has a box of no area."""
@@ -225,7 +245,13 @@ class Objects(Target):
     def measured(self, crop: Crop) -> Self:
         rows, cols = crop.region
         box = (rows.start, cols.start, rows.stop, cols.stop)
-        return self.moved(Crop(box, (rows.stop - rows.start, cols.stop - cols.start)))
+        part = self.moved(Crop(box, (rows.stop - rows.start, cols.stop - cols.start)))
+        return replace(part, origin=(rows.start, cols.start))
+
+
+def _counts(numbers: np.ndarray) -> dict[int, int]:
+    found, counts = np.unique(numbers, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
 
 def _areas(boxes: np.ndarray) -> np.ndarray:

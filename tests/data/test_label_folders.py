@@ -188,8 +188,9 @@ def test_sixteen_bits_of_small_numbers_are_read(made):
 def test_a_map_with_colours(kind, made):
     root = made(kind)
     folders.picture(root / SECOND[kind][1], folders.SIZES[1], 0)
-    said = f"{root / SECOND[kind][1]}: PNG with RGB pixels (expected: a PNG with one number a pixel)"
-    assert decoded(kind, root) == said
+    said = decoded(kind, root)
+    assert said.startswith(f"{root / SECOND[kind][1]}: ")
+    assert "is a colour" in said
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -114,27 +114,17 @@ def test_a_copy_is_the_same_data_and_another_box_is_not(kind, changed, tmp_path)
 
 
 # The annotation of the first polygon: of images[0], whose id is 5.
-OUTSIDE = "(expected: x, y, width, height within an image of 12 x 20, height x width)"
 OBJECTS = {
-    "outside": ({"bbox": [15, 2, 6, 3]}, f"its box [15.0, 2.0, 6.0, 3.0] is outside of it {OUTSIDE}"),
-    "above": ({"bbox": [1, -2, 6, 3]}, f"its box [1.0, -2.0, 6.0, 3.0] is outside of it {OUTSIDE}"),
-    "no width": ({"bbox": [1, 2, 0, 3]}, f"its box [1.0, 2.0, 0.0, 3.0] has no area {OUTSIDE}"),
-    "negative": ({"bbox": [4, 2, -2, 3]}, f"its box [4.0, 2.0, -2.0, 3.0] has no area {OUTSIDE}"),
-    "NaN": ({"bbox": [1, 2, math.nan, 3]}, f"its box [1.0, 2.0, nan, 3.0] is not finite {OUTSIDE}"),
-    "infinite": ({"bbox": [1, 2, math.inf, 3]}, f"its box [1.0, 2.0, inf, 3.0] is not finite {OUTSIDE}"),
+    "NaN": (
+        {"bbox": [1, 2, math.nan, 3]},
+        "its box [1.0, 2.0, nan, 3.0] is not finite (expected: x, y, width, height)",
+    ),
+    "infinite": ({"bbox": [1, 2, math.inf, 3]}, "its box [1.0, 2.0, inf, 3.0] is not finite (expected: x, y, width, "),
     "three": ({"bbox": [1, 2, 3]}, "its box [1, 2, 3] (expected: x, y, width, height)"),
     "text": ({"bbox": "1 2 3 4"}, "its box 1 2 3 4 (expected: x, y, width, height)"),
     "area": ({"area": -1}, "its area -1 (expected: square pixels)"),
     "crowd": ({"iscrowd": 2}, "its iscrowd 2 (expected: 0 or 1)"),
-    "two points": (
-        {"segmentation": [[1, 2, 3, 4]]},
-        "its outline: a polygon of 4 numbers (expected: x, y of 3 points or more)",
-    ),
-    "odd": (
-        {"segmentation": [[1, 2, 3, 4, 5, 6, 7]]},
-        "its outline: a polygon of 7 numbers (expected: x, y of 3 points or more)",
-    ),
-    "far corner": ({"segmentation": [[1, 2, 3, 4, 5000, 6]]}, "its outline: a corner at 5000.0 (expected: within the"),
+    "far corner": ({"segmentation": [[1, 2, 3, 4, 9e9, 6]]}, "its outline: a corner at 9000000000.0 (expected: within"),
     "NaN corner": ({"segmentation": [[1, 2, 3, 4, math.nan, 6]]}, "its outline: a corner at nan (expected: within the"),
     "sum": (
         {"segmentation": {"size": [12, 20], "counts": [5, 3]}},

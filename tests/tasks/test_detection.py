@@ -308,7 +308,7 @@ def test_an_answer_as_json_words_coco_and_a_picture() -> None:
     boxes = np.array([[2, 3, 12, 9], [0, 0, 5, 20], [1, 1, 3, 3]], np.float32)
     found = Detected(boxes, np.array([2, 0, 1]), np.array([0.9, 0.6, 0.3], np.float32))
     said = one.answer(found, (20, 30), 1)
-    assert [(it["class"], it["box"]) for it in said["objects"]] == [("star", [2, 3, 12, 9]), ("disc", [0, 0, 5, 20])]
+    assert [(it["class"], it["box"]) for it in said["objects"]] == [("star", [3, 2, 6, 10]), ("disc", [0, 0, 20, 5])]
     assert one.words(said) == "star 0.90 at y 2-12, x 3-9; disc 0.60 at y 0-5, x 0-20"
     assert one.words({"objects": []}) == "no object"
     coco = found.as_coco(7, [10, 20, 30])[0]

@@ -266,7 +266,10 @@ def add_rows(path: Path, fresh: Sequence[ResultRow], *, anew: bool = False, fewe
 
 
 def add_predictions(path: Path, fresh: Sequence[Prediction], *, anew: bool = False, fewer: bool = True) -> None:
-    """As `add_rows`, of what was said of each image: a split that was shown so again is replaced."""
+    """As `add_rows`, of what was said of each image: a split that was shown so again is replaced. Where nothing is said
+    in words no file is made."""
+    if not fresh and not path.exists():
+        return
     _add(path, read_predictions, lambda before: dump_predictions(merge_predictions(before, fresh, fewer=fewer)), anew)
 
 

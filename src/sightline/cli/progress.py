@@ -8,7 +8,7 @@ import functools
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -154,11 +154,16 @@ class Bars(AbstractContextManager["Bars"]):
         images = list(source.skipped)
         if source.allowance is not None:
             images += [image for split in source.allowance.found for image in source.allowance.left_out(split)]
-        self.say(images)
+        self.say(images, source.left_out)
 
-    def say(self, images: Iterable[Unreadable]) -> None:
-        """As `say_left_out`, of these."""
-        fresh = {image.path: image.reason for image in images if image.path not in self._left_out}
+    def say(self, images: Iterable[Unreadable], parts: Mapping[str, Mapping[str, int]] | None = None) -> None:
+        """As `say_left_out`, of these images, and of what was left out of others, by their paths."""
+        reasons = {image.path: image.reason for image in images}
+        reasons |= {
+            path: ", ".join(f"{what}: {count:,}" for what, count in said.items())
+            for path, said in (parts or {}).items()
+        }
+        fresh = {path: reason for path, reason in reasons.items() if path not in self._left_out}
         self._left_out |= set(fresh)
         for path, reason in list(fresh.items())[:_SHOWN]:
             print(f"left out: {path}: {reason}", file=sys.stderr)

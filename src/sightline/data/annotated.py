@@ -25,8 +25,10 @@ class AnnotatedImages(StoredImages):
     """Images with objects: boxes, outlines, crowds.
 
     What contradicts itself in a file (ids that are there twice or not at all, an image that is missing) is refused when
-    it is opened; what is wrong with an object (a box outside its image or without area, a polygon of two points, runs
-    that do not fill the image) makes its image one that cannot be read, and so does an image of another size.
+    it is opened; an object that says nonsense (a box that is not finite, runs that do not fill the image) makes its
+    image one that cannot be read, and so does an image of another size. What published files have is read as
+    pycocotools and torchvision do: boxes are cut at the edge; an object whose box has no area then, and a polygon of
+    fewer than three points, are left out (`left_out`); an area that is not said is that of the mask, or of the box.
 
     Attributes:
         whole_folders: whether an image that no annotations name was passed over, and not another data set's.
@@ -76,6 +78,7 @@ class AnnotatedImages(StoredImages):
             row = int(rows[own][-1]) + 1
             listing.samples[row], listing.read[row] = np.frombuffer(bytes.fromhex(said.digest), np.uint8), True
             listing.digests[row] = said.digest
+        self.left_out = {str(said.path): said.left_out for said, _ in parts.values() if said.left_out}
         self._places = {own: said.path for own, (said, _) in parts.items()}
 
     def boxes_alone(self) -> Self:
@@ -139,11 +142,13 @@ def _found(said: Annotations, files: Sequence[Path]) -> dict[str, tuple[int, int
 
 
 def file_in(said: Annotations, number: int, folder: Path, name: str) -> Path:
-    """Where the file of an image is.
+    """Where the file of an image is: at a path below its folder, or below the folder beside which that is.
 
     Raises:
-        InputError: the name is no plain one of an image.
+        InputError: the name is no such path of an image.
     """
-    if name != Path(name).name or "\0" in name or not name.lower().endswith(IMAGE_SUFFIXES):
+    place = Path(name)
+    if place.is_absolute() or ".." in place.parts or "\0" in name or not name.lower().endswith(IMAGE_SUFFIXES):
         raise InputError(f"{said.path}: images[{number}]: {name[:80]!r} (expected: the name of an image's file)")
-    return folder / name
+    beside = place.parts[0] == folder.name and len(place.parts) > 1 and not (folder / folder.name).is_dir()
+    return (folder.parent if beside else folder) / place

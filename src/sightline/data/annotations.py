@@ -16,8 +16,6 @@ from sightline.errors import InputError
 from sightline.targets import Objects
 
 EXPECTED = "COCO's annotations of objects"
-# What a box may stand over an image by, in pixels: numbers are written with two digits. It is cut off.
-_ROUNDING = 0.5
 # Whole numbers that a column holds, and that a floating point number tells apart.
 _MOST = 2**53
 _LISTS = ("neg_category_ids", "not_exhaustive_category_ids")
@@ -32,6 +30,7 @@ class Annotations:
         absent, unfinished: of each image, ids of categories as LVIS says them; `absent` is None where nothing is said.
         names: id of a category -> its name, by rising id.
         faults: image -> the first thing that is wrong with what is said of it; it is not to be used.
+        left_out: what is passed over, as pycocotools and torchvision do -> how often.
     """
 
     def __init__(self, path: Path, file_key: str = "file_name") -> None:
@@ -59,12 +58,14 @@ class Annotations:
         takers = {"images": self._add_image, "annotations": self._add_object, "categories": self._add_category}
         self.digest = read_lists(path, EXPECTED, takers)
         self._resolve()
-        self._check_geometry()
+        there = self._check_geometry()
         for number, reason in sorted(self._said):
-            said = f"{path}: annotation {self._ids[number]}: {reason}"
-            self.faults.setdefault(int(self._image_of[number]), said)
+            if there[number]:
+                said = f"{path}: annotation {self._ids[number]}: {reason}"
+                self.faults.setdefault(int(self._image_of[number]), said)
         # The objects of an image, in the order of the file.
-        self._order = np.argsort(self._image_of, kind="stable")
+        order = np.argsort(self._image_of, kind="stable")
+        self._order = order[there[order]]
         self._starts = np.searchsorted(self._image_of[self._order], np.arange(len(self.image_ids) + 1))
 
     def _refuse(self, where: str, key: str, value: object, expected: str) -> InputError:
@@ -111,11 +112,13 @@ class Annotations:
         self._ids.append(self._whole(where, one, "id"))
         self._image_ids.append(self._whole(where, one, "image_id"))
         self._categories.append(self._whole(where, one, "category_id"))
-        box, area, crowd = self._of(where, one, "bbox"), self._of(where, one, "area"), one.get("iscrowd", 0)
+        box, area, crowd = self._of(where, one, "bbox") or [0.0] * 4, one.get("area"), one.get("iscrowd") or 0
         if not (isinstance(box, list) and len(box) == 4 and all(map(_is_number, box))):
             self._said.append((number, f"its box {str(box)[:80]} (expected: x, y, width, height)"))
             box = (0.0, 0.0, 1.0, 1.0)
-        if not (_is_number(area) and math.isfinite(area) and area >= 0):
+        if area is None:
+            area = math.nan
+        elif not (_is_number(area) and math.isfinite(area) and area >= 0):
             self._said.append((number, f"its area {str(area)[:40]} (expected: square pixels)"))
             area = 0.0
         if crowd not in (0, 1):
@@ -160,8 +163,9 @@ class Annotations:
                 raise InputError(f"{self.path}: {what}[{number}]: the id {known} is that of {what}[{seen[known]}] too")
             seen[known] = number
 
-    def _check_geometry(self) -> None:
-        """Note boxes and outlines that cannot be of their image; makes the boxes (y0, x0, y1, x1)."""
+    def _check_geometry(self) -> np.ndarray:
+        """Which objects are on their image, bool [objects]; notes boxes and outlines that are no such, cuts the boxes,
+        and makes them (y0, x0, y1, x1)."""
         x, y, width, height = np.array(self._boxes).reshape(-1, 4).T
         sizes = np.array(self.sizes, np.float64).reshape(-1, 2)[self._image_of]
         most = np.concatenate([sizes, sizes], axis=1)
@@ -169,18 +173,21 @@ class Annotations:
             boxes = np.stack([y, x, y + height, x + width], axis=1)
             self.boxes = np.clip(boxes, 0, most)
             finite = np.asarray(np.isfinite(boxes).all(axis=1))
-            outside = ((boxes < -_ROUNDING) | (boxes > most + _ROUNDING)).any(axis=1)
-            flat = (self.boxes[:, 2:] <= self.boxes[:, :2]).any(axis=1)
-            empty = np.asarray(flat | (width <= 0) | (height <= 0))
-        for number in np.flatnonzero(~finite | outside | empty).tolist():
-            what = "has no area" if empty[number] else "is outside of it"
-            what = what if finite[number] else "is not finite"
-            said, size = [float(one[number]) for one in (x, y, width, height)], self.sizes[self._image_of[number]]
-            expected = f"x, y, width, height within an image of {size[0]} x {size[1]}, height x width"
-            self._said.append((number, f"its box {said} {what} (expected: {expected})"))
+            there = ~finite | (self.boxes[:, 2:] > self.boxes[:, :2]).all(axis=1)
+            cut = there & finite & (boxes != self.boxes).any(axis=1)
+        for number in np.flatnonzero(~finite).tolist():
+            said = [float(one[number]) for one in (x, y, width, height)]
+            self._said.append((number, f"its box {said} is not finite (expected: x, y, width, height)"))
         self._said += [(number, f"its outline: {said}") for number, said in self._outlines.faults(sizes)]
+        counts = {
+            "objects without area in their image": int((~there).sum()),
+            "parts of outlines with fewer than 3 points": int(np.array(self._outlines.too_short, int)[there].sum()),
+            "boxes beyond their image, cut": int(cut.sum()),
+        }
+        self.left_out = {what: count for what, count in counts.items() if count}
         self.crowd, self.areas = np.array(self._crowd, bool), np.array(self._areas)
         self._boxes, self._areas, self._crowd = array("d"), array("d"), bytearray()
+        return there
 
     def objects(self, image: int, *, masks: bool = True) -> Objects:
         """The objects of an image, by its number; those of one with a fault are not to be used.
@@ -189,7 +196,11 @@ class Annotations:
             masks: whether they are worked out; they are None too where an outline of an object is not known.
         """
         rows = self._order[self._starts[image] : self._starts[image + 1]]
-        size, absent = self.sizes[image], self.absent[image]
+        size, absent, areas = self.sizes[image], self.absent[image], self.areas[rows]
+        for place in np.flatnonzero(np.isnan(areas)).tolist():
+            row = int(rows[place])
+            drawn = self._outlines.mask(row, size).sum() if self._outlines.known(row) else 0
+            areas[place] = drawn or np.prod(self.boxes[row, 2:] - self.boxes[row, :2])
         shapes = None
         if masks and all(map(self._outlines.known, rows.tolist())):
             # The objects are the last axis in memory, in which a crop moves them together.
@@ -201,7 +212,7 @@ class Annotations:
             self._things[rows],
             size,
             self.crowd[rows],
-            self.areas[rows],
+            areas,
             shapes,
             None if absent is None else tuple(sorted(self._thing_of[one] for one in absent)),
             tuple(sorted(self._thing_of[one] for one in self.unfinished[image])),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from sightline.data.image_file import MAX_PIXELS
 from sightline.data.stored import StoredImages
 from sightline.data.summary import Summary
 from sightline.errors import InaccessibleDataError, UnreadableDataError
+from sightline.targets import IGNORE
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +25,8 @@ class FolderCheck:
 
     Attributes:
         counts: folder of a split -> class -> images that can be read; "images" where they have none.
+        said: folder of a split -> class -> pixels, or objects, that are said to be of it, in those images; empty where
+            neither is said. ignored: folder of a split -> pixels that are said to be of none.
         sizes: int64 [images, 2], (height, width) of those.
         unreadable: folder of a split -> what cannot be read, and why.
         duplicates: groups of paths whose files hold the same bytes; across: those of them that reach over two splits;
@@ -31,6 +35,8 @@ class FolderCheck:
     """
 
     counts: dict[str, dict[str, int]]
+    said: dict[str, dict[str, int]]
+    ignored: dict[str, int]
     sizes: np.ndarray
     unreadable: dict[str, tuple[Unreadable, ...]]
     duplicates: tuple[tuple[str, ...], ...]
@@ -77,11 +83,13 @@ def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], No
     files.read_headers(range(len(paths)), lambda done, total: say("reading headers", done, total))
     room = _Room(MAX_PIXELS // 4)
 
+    targets: dict[int, Mapping[int, int]] = {}
+
     def fault(row: int) -> UnreadableDataError | None:
         height, width = files.sizes[row].tolist()
         try:
             with room.taken(height * width):
-                source.target_of(row, source.decoded_size(row))
+                targets[row] = source.target_of(row, source.decoded_size(row)).counted()
             # What a run compares where only times differ; just read, it is in memory.
             files.digest(row)
         except UnreadableDataError as error:
@@ -108,12 +116,20 @@ def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], No
     for row in good:
         count, name = counts[splits[row]], source.counted_as(row)
         count[name] = count.get(name, 0) + 1
+    names = source.pixel_classes or source.things
+    totals = {split: Counter[int]() for split in counts}
+    for row in good:
+        totals[splits[row]].update(targets[row])
 
     def told_apart(groups: Iterable[list[int]], by: Callable[[int], object]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(paths[row] for row in group) for group in groups if len({by(row) for row in group}) > 1)
 
     return FolderCheck(
         counts=counts,
+        said={split: {name: found[at] for at, name in enumerate(names)} for split, found in totals.items()}
+        if names
+        else {},
+        ignored={split: found[IGNORE] if source.pixel_classes else 0 for split, found in totals.items()},
         sizes=files.sizes[good].astype(np.int64),
         unreadable={
             split: tuple(Unreadable(paths[row], said[row]) for row in sorted(said) if splits[row] == split)

@@ -14,6 +14,7 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
 from sightline.data.encoded import Encoded, Stored, opened
+from sightline.data.samples import READER_OF, WIDENED, Samples, raw_mode
 from sightline.errors import InaccessibleDataError, UnreadableDataError
 
 MAX_PIXELS = 89_478_485
@@ -25,6 +26,7 @@ BACKGROUND = (255, 255, 255)
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Pillow's names of the formats that are read; others run programs (EPS) or are not photographs."""
 
+_READERS = tuple(READER_OF.get(one, one) for one in FORMATS)
 _ORIENTATION = 0x0112
 # The upright pixels as they are stored, by the EXIF orientation: views, so that what is written there is upright.
 _AS_STORED: dict[int, Callable[[np.ndarray], np.ndarray]] = {
@@ -36,9 +38,6 @@ _AS_STORED: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     7: lambda upright: upright.swapaxes(0, 1)[::-1, ::-1],
     8: lambda upright: np.rot90(upright, -1),
 }
-# What Pillow multiplies grey values of two and four bits by, which it shows in eight.
-_WIDENED = {"L;2": 0x55, "L;4": 0x11}
-_SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 _STRIP_PIXELS = 1 << 20
 
 
@@ -74,11 +73,13 @@ def read_picture(path: Stored, *, max_pixels: int = MAX_PIXELS, least: tuple[int
     """
     with opened_image(path, max_pixels) as image:
         _draft(image, least)
-        plain = _orientation(image) == 1
-        image.load()
-        if plain and image.mode == "RGB" and not image.has_transparency_data:
-            return image
-        pixels = rgb_pixels(image, path)
+        if image.mode == "RGB" and _orientation(image) == 1 and not image.has_transparency_data:
+            samples = Samples(image, path)
+            if samples.plain:
+                return image
+            pixels = _upright(samples)
+        else:
+            pixels = rgb_pixels(image, path)
         # Not three at once.
         image.close()
         return Image.fromarray(pixels)
@@ -86,39 +87,52 @@ def read_picture(path: Stored, *, max_pixels: int = MAX_PIXELS, least: tuple[int
 
 def _draft(image: Image.Image, least: tuple[int, int] | None) -> None:
     """Let a JPEG be decoded at a part of its size, as `read_image` says; other formats do nothing here."""
-    if least is not None:
+    if least is not None and image.format in ("JPEG", "MPO"):
         # What lies on its side is asked for lying.
         height, width = least[::-1] if _orientation(image) >= 5 else least
         image.draft(None, (width, height))
 
 
 def read_numbers(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """The stored numbers of a PNG with one channel, upright: the indices of a palette, or grey values of 1 to 16 bits,
-    each as it is written. The palette itself and transparency change nothing.
+    """The stored numbers of a PNG, upright: the indices of a palette, or grey values of 1 to 16 bits, each as it is
+    written. Colours whose three channels are equal are grey, and an alpha that is opaque everywhere is left out. The
+    palette itself, and a colour that is said to be transparent, change nothing.
 
     Returns:
-        uint8, uint16 or int32 [height, width], none negative.
+        uint8 or uint16 [height, width].
 
     Raises:
-        UnreadableDataError: as `read_image`; or it is no PNG (a lossy format would change the numbers), or has colours.
+        UnreadableDataError: as `read_image`; or it is no PNG (a lossy format would change the numbers), has colours, or
+            is transparent somewhere.
     """
     with opened_image(path, max_pixels) as image:
-        if image.format != "PNG" or image.mode not in ("1", "L", "P", *_SIXTEEN_BIT):
+        if image.format != "PNG":
             raise UnreadableDataError(
                 f"{path}: {image.format} with {image.mode} pixels (expected: a PNG with one number a pixel)"
             )
-        orientation = _orientation(image)
-        # How Pillow unpacks what is stored; gone once it is loaded.
-        raw = next((tile[3] for tile in getattr(image, "tile", ())), None)
-        image.load()
+        orientation, widened = _orientation(image), WIDENED.get(raw_mode(image), 1)
+        numbers = Samples(image, path).numbers(0, image.height)
         # A bilevel one is of truth values.
-        numbers = np.asarray(image)
-        numbers = numbers.astype(np.uint8) if numbers.dtype == bool else numbers // _WIDENED.get(str(raw), 1)
+        numbers = numbers.astype(np.uint8) if numbers.dtype == bool else numbers // widened
+        if numbers.ndim == 3:
+            numbers = _grey(numbers, path)
         if orientation == 1:
             return numbers
         upright = np.empty_like(numbers.T if orientation >= 5 else numbers)
         _AS_STORED[orientation](upright)[:] = numbers
         return upright
+
+
+def _grey(numbers: np.ndarray, path: str | os.PathLike[str]) -> np.ndarray:
+    """The one number a pixel of [height, width, channels], the last of 2 and 4 channels being alpha."""
+    colours = numbers[..., : -1 if numbers.shape[2] in (2, 4) else None]
+    clear = (numbers[..., colours.shape[2] :] != np.iinfo(numbers.dtype).max).any(axis=2)
+    for wrong, kind in (((colours != colours[..., :1]).any(axis=2), "a colour"), (clear, "transparent")):
+        if wrong.any():
+            row, col = np.argwhere(wrong)[0].tolist()
+            said = f"{numbers[row, col].tolist()} at row {row}, column {col} is {kind}"
+            raise UnreadableDataError(f"{path}: {said} (expected: one number a pixel, or equal channels)")
+    return colours[..., 0]
 
 
 def read_image_size(path: Stored, *, max_pixels: int | None = MAX_PIXELS) -> tuple[int, int]:
@@ -166,13 +180,13 @@ def opened_image(path: Stored, max_pixels: int | None) -> Iterator[Image.Image]:
 def _identified(path: Stored) -> Image.Image:
     """An image whose header was read, of any size: Pillow has a limit of its own for all of a process."""
     try:
-        return Image.open(path.open() if isinstance(path, Encoded) else path, formats=FORMATS)
+        return Image.open(path.open() if isinstance(path, Encoded) else path, formats=_READERS)
     except Image.DecompressionBombError:
         pass
     with contextlib.ExitStack() as unless_found:
         file = unless_found.enter_context(opened(path))
         prefix = file.read(16)
-        for name in FORMATS:
+        for name in _READERS:
             factory, accepts = Image.OPEN[name]
             if accepts is None or accepts(prefix):
                 file.seek(0)
@@ -219,11 +233,14 @@ def rgb_pixels(image: Image.Image, name: Stored = "image") -> np.ndarray:
     Raises:
         UnreadableDataError: the pixels have no known range; `name` begins the line.
     """
-    orientation = _orientation(image)
-    image.load()
-    _check_range(image, name)
-    width, height = image.size
-    if orientation == 1 and image.mode == "RGB" and width * height <= _STRIP_PIXELS and not image.has_transparency_data:
+    return _upright(Samples(image, name))
+
+
+def _upright(samples: Samples) -> np.ndarray:
+    image = samples.image
+    orientation, (width, height) = _orientation(image), image.size
+    plain = samples.plain and image.mode == "RGB" and not image.has_transparency_data
+    if plain and orientation == 1 and width * height <= _STRIP_PIXELS:
         return np.array(image)
     upright = np.empty((width, height, 3) if orientation >= 5 else (height, width, 3), dtype=np.uint8)
     pixels = _AS_STORED[orientation](upright) if orientation in _AS_STORED else upright
@@ -232,7 +249,7 @@ def rgb_pixels(image: Image.Image, name: Stored = "image") -> np.ndarray:
     step = max(_STRIP_PIXELS // width, 1)
     for top in range(0, height, step):
         bottom = min(top + step, height)
-        pixels[top:bottom] = np.asarray(_to_rgb(image.crop((0, top, width, bottom))))
+        pixels[top:bottom] = np.asarray(_to_rgb(samples.picture(top, bottom)))
     return upright
 
 
@@ -279,20 +296,7 @@ def _has_late_metadata(image: PngImageFile) -> bool:
         file.seek(there)
 
 
-def _check_range(image: Image.Image, path: Stored) -> None:
-    """Refuse pixels that no rule brings to 0..255; mode I holds 16-bit values in 32 bits."""
-    if image.mode == "F":
-        raise UnreadableDataError(f"{path}: floating-point pixels have no known range (expected: 8 or 16 bits)")
-    if image.mode == "I":
-        low, high = image.getextrema()
-        if low < 0 or high > 65535:  # pyright: ignore[reportOperatorIssue]  # one channel: two numbers
-            raise UnreadableDataError(f"{path}: 32-bit pixels from {low} to {high} (expected: 0 to 65535)")
-
-
 def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode in _SIXTEEN_BIT:
-        values = np.asarray(image).astype(np.uint32)
-        return Image.fromarray(((values + 128) // 257).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         rgb = Image.new("RGB", layer.size, BACKGROUND)

@@ -18,6 +18,7 @@ class Legend:
     """Which class each stored number means.
 
     Attributes:
+        values: the stored number of each class; ignored: of pixels that count nowhere.
         expected: the numbers that are allowed, in words.
     """
 
@@ -28,9 +29,9 @@ class Legend:
             class_of: the stored number of each class, in the order of the classes.
             ignored: stored numbers of pixels that count nowhere.
         """
-        self.expected = expected
-        # Of numbers from 0 to 255; -1 is no class.
-        self._table = np.full(256, -1, np.int16)
+        self.values, self.ignored, self.expected = tuple(class_of), tuple(ignored), expected
+        # -1 is no class.
+        self._table = np.full(max(*self.values, *self.ignored, 255) + 1, -1, np.int16)
         self._table[list(ignored)] = IGNORE
         self._table[list(class_of)] = np.arange(len(class_of))
 

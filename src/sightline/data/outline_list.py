@@ -11,14 +11,20 @@ import numpy as np
 from sightline.data.outlines import check_runs, mask_of_polygons, mask_of_runs, runs_of_text
 
 _NONE, _POLYGONS, _RUNS = 0, 1, 2
-_LEAST_CORNERS = 3
+_LEAST_NUMBERS = 6
+# How far outside of its image a corner may be, in pixels, at least.
+_REACH = 2**16
 
 
 class OutlineList:
-    """Outlines in the order in which they were added; each has parts (polygons, or the runs), each part numbers."""
+    """Outlines in the order in which they were added; each has parts (polygons, or the runs), each part numbers.
+
+    Attributes:
+        too_short: int64 [outlines] as an array, of each how many polygons have too few corners, and are left out.
+    """
 
     def __init__(self) -> None:
-        self._kind = bytearray()
+        self._kind, self.too_short = bytearray(), array("q")
         # Where the parts of each outline begin, and the numbers of each part.
         self._parts, self._starts, self._numbers = array("q", [0]), array("q", [0]), array("d")
         # (outline, height, width) of those that say a size.
@@ -27,10 +33,13 @@ class OutlineList:
     def add(self, said: Any) -> str | None:
         """Take an outline as COCO says it: polygons, or runs as numbers or text; None and [] say that it is not known.
 
+        A polygon of fewer than three points is left out, and so is a last number without a second one.
+
         Returns:
             Why it is none, or None. It is then held as not known.
         """
         starts, fault = len(self._starts), None
+        self.too_short.append(0)
         try:
             kind = self._taken(said)
         except (ValueError, TypeError, OverflowError) as error:
@@ -41,7 +50,7 @@ class OutlineList:
         return fault
 
     def _taken(self, said: Any) -> int:
-        if said is None or said == []:
+        if not said:
             return _NONE
         if isinstance(said, list):
             for polygon in said:
@@ -66,9 +75,10 @@ class OutlineList:
     def _add_polygon(self, polygon: Any) -> None:
         if not isinstance(polygon, list):
             raise ValueError(f"{str(polygon)[:40]!r} (expected: a list of x, y, ...)")
-        if len(polygon) % 2 or len(polygon) < 2 * _LEAST_CORNERS:
-            raise ValueError(f"a polygon of {len(polygon)} numbers (expected: x, y of {_LEAST_CORNERS} points or more)")
-        self._add_part(polygon)
+        if len(polygon) < _LEAST_NUMBERS:
+            self.too_short[-1] += 1
+        else:
+            self._add_part(polygon[: len(polygon) // 2 * 2])
 
     def _add_part(self, numbers: list[float]) -> None:
         self._numbers.extend(numbers)
@@ -85,7 +95,7 @@ class OutlineList:
         outline_of = np.repeat(outline_of_part, np.diff(starts))
         numbers, kind = np.frombuffer(self._numbers), np.frombuffer(self._kind, np.uint8)
         # Far outside there is nothing to draw, and no end of it; what is near is cut off, as COCO's tools do.
-        reach = 2 * sizes.max(axis=1, initial=0)
+        reach = np.maximum(2 * sizes.max(axis=1, initial=0), _REACH)
         far = (kind[outline_of] == _POLYGONS) & ~(abs(numbers) <= reach[outline_of])
         for at in np.flatnonzero(far).tolist():
             yield int(outline_of[at]), f"a corner at {numbers[at]} (expected: within the image)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -16,7 +18,7 @@ from sightline.data.label_map import Legend
 from sightline.data.stored import StoredImages
 from sightline.errors import InputError, UnreadableDataError
 from sightline.reading import CONFIGURATION, read_text
-from sightline.targets import Pixels
+from sightline.targets import IGNORE, Pixels
 
 File = tuple[Path, tuple[int, int, int]]
 """Where a file is, and its stamp."""
@@ -136,6 +138,51 @@ class ImagesWithMaps(StoredImages):
 
     def _beside(self, rows: Iterable[int]) -> list[int]:
         return self._map_of[list(rows)].tolist()
+
+    def one_class(self) -> list[int] | None:
+        """Of a `train` whose labelled pixels are all of one class, its number, and `IGNORE` where that is there too;
+        None where there are two classes.
+
+        Maps are read until the second class is seen, and what was found is remembered.
+        """
+        listing, legend = self.listing, self.legend
+        rows = self._map_of[self._rows[self._folder("train")]].tolist()
+        names = [listing.names[row] for row in rows]
+        of = hashlib.sha256(repr([names, legend.values, legend.ignored]).encode() + listing.stamps[rows].tobytes())
+        known = listing.notes.get("seen", {})
+        if known.get("of") != of.hexdigest():
+            seen = set[int]()
+            for path in (listing.paths[row] for row in rows):
+                with contextlib.suppress(UnreadableDataError):
+                    seen |= set(np.unique(self.legend_of(path).read(path, max_pixels=self.max_pixels)).tolist())
+                if len(seen - {IGNORE}) > 1:
+                    break
+            listing.notes["seen"] = known = {"of": of.hexdigest(), "classes": sorted(seen)}
+            listing.changed = True
+            self.remember()
+        return None if len(set(known["classes"]) - {IGNORE}) > 1 else known["classes"]
+
+    def as_two_classes(self, found: Sequence[int]) -> str | None:
+        """The name of the same data with a second class, where it can be had by another reading of stored numbers."""
+        return None
+
+    def check_classes(self) -> None:
+        """Refuse to learn the class of pixels where those of `train` are all of one.
+
+        Raises:
+            InputError: they are; names a way on where there is one.
+        """
+        if (found := self.one_class()) is not None:
+            raise InputError(self.fault_of(found))
+
+    def fault_of(self, found: Sequence[int]) -> str:
+        """Why nothing can be learned of one class, in words, with the way on where there is one."""
+        there = ", ".join(repr(self.pixel_classes[one]) for one in found if one != IGNORE) or "none of the classes"
+        ignored = f"; {', '.join(map(str, self.legend.ignored))} is ignored" if IGNORE in found else ""
+        data = self.as_two_classes(found)
+        way = f"; {data} makes the ignored ones a class" if data else ""
+        place = self.place_of(self._folder("train"))
+        return f"{place}: its pixels are all of {there}{ignored} (expected: of two classes or more{way})"
 
     def header_fault(self, row: int) -> str | None:
         """As `StoredImages.header_fault`; that of its map is the image's too, and so is another size."""

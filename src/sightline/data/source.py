@@ -60,6 +60,7 @@ class Source(ABC):
         groups: name of a group of classes that are easily confused -> the labels in it; empty where there are none.
         splits: the names of the splits, `train` first where there is one.
         skipped: the files that were passed over or left out, and why.
+        left_out: file -> what it says that is passed over, as objects without area -> how often.
         transform: how stored images are shown; None where they are shown in a way of their own.
         still: training images are shown as those that are measured (`as_measured`).
         drawn: its examples are drawn, and no folder's order tells them apart.
@@ -77,6 +78,7 @@ class Source(ABC):
     groups: Mapping[str, tuple[int, ...]]
     splits: tuple[str, ...]
     skipped: tuple[Unreadable, ...] = ()
+    left_out: Mapping[str, Mapping[str, int]] = {}
     transform: Any = None  # an ImageTransform; a source that has one says so
     still: bool = False
     drawn: ClassVar[bool] = False

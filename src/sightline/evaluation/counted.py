@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from PIL import Image
 
@@ -18,6 +18,8 @@ from sightline.metrics.base import Metric, metrics_of
 from sightline.models import Model
 from sightline.tasks.base import Judged, Task
 
+Answers = Literal["judged", "results"]
+
 
 @dataclass(frozen=True, eq=False)
 class Counted:
@@ -25,7 +27,7 @@ class Counted:
 
     Attributes:
         metrics: that saw every image, in the order of the plan.
-        said: by the index of an image its name, and what was said of it.
+        said: by the index of an image its name, and what was said of it: `Judged`, or as `Task.results` has it.
         sheet: some answers drawn, None where none are.
         scores: what is kept of each batch for `StoredLogits`, its arrays and texts by name.
         images: that could be read; tokens: the patches of all of them.
@@ -33,7 +35,7 @@ class Counted:
     """
 
     metrics: list[Metric]
-    said: dict[int, tuple[str, Judged]]
+    said: dict[int, tuple[str, Any]]
     sheet: Image.Image | None
     scores: list[dict[str, Any]]
     images: int
@@ -55,7 +57,7 @@ def count_split(
     precision: str,
     workers: int = 0,
     advance: Callable[[int], None] | None = None,
-    answers: bool = False,
+    answers: Answers | None = None,
     scores: bool = False,
     drawn: bool = False,
 ) -> Counted | None:
@@ -64,8 +66,8 @@ def count_split(
 
     Args:
         parts: the finished ones; work: their name.
-        answers: keep what is said of each image; scores: keep its logits, of a classifier; drawn: draw the first ones,
-            where the task draws anything.
+        answers: keep what is said of each image, as that method of the task has it; scores: keep its logits, of a
+            classifier; drawn: draw the first ones, where the task draws anything.
 
     Raises:
         SightlineError: as `predict_split`.
@@ -90,7 +92,13 @@ def count_split(
 
 
 def _part(
-    one: Outputs, task: Task, metrics: Sequence[Metric], drawing: Drawing | None, *, answers: bool, scores: bool
+    one: Outputs,
+    task: Task,
+    metrics: Sequence[Metric],
+    drawing: Drawing | None,
+    *,
+    answers: Answers | None,
+    scores: bool,
 ) -> Any:
     """What a batch counts, as `as_json` takes it."""
     part: dict[str, Any] = {"images": len(one.batch), "patches": one.tokens}
@@ -100,9 +108,10 @@ def _part(
         for metric in metrics:
             metric.update(one.outputs, one.batch)
         part["metrics"] = [metric.state() for metric in metrics]
-        if answers:
-            judged = map(astuple, task.judged(one.outputs, one.batch))
-            part["said"] = list(zip(one.batch.indices.tolist(), one.batch.names, judged, strict=False))
+        if answers is not None:
+            said = getattr(task, answers)(one.outputs, one.batch)
+            said = [astuple(each) if isinstance(each, Judged) else each for each in said]
+            part["said"] = list(zip(one.batch.indices.tolist(), one.batch.names, said, strict=False))
         if scores:
             part["scores"] = {
                 "logits": one.outputs.numpy(), "labels": one.batch.targets["labels"].numpy(),
@@ -119,7 +128,7 @@ def _together(
 ) -> Counted:
     metrics = [kind(task) for kind in kinds]
     drawing = Drawing.of(model, task)
-    said: dict[int, tuple[str, Judged]] = {}
+    said: dict[int, tuple[str, Any]] = {}
     scores: list[dict[str, Any]] = []
     images = tokens = 0
     for part in parts.values(work):
@@ -130,7 +139,8 @@ def _together(
             seen = kind(task)
             seen.restore(state)
             whole.merge(seen)
-        said |= {index: (name, Judged(*judged)) for index, name, judged in part.get("said", ())}
+        for index, name, kept in part.get("said", ()):
+            said[index] = (name, Judged(*kept) if isinstance(kept, tuple) else kept)
         if "scores" in part:
             scores.append(part["scores"])
         if drawing is not None:

@@ -18,19 +18,19 @@ from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
-from sightline.evaluation.counted import count_split
+from sightline.evaluation.counted import Answers, count_split
 from sightline.evaluation.drawn import picture_name
 from sightline.evaluation.logits import StoredLogits, file_name, rows_of, task_record
 from sightline.evaluation.measures.base import Subject, checked_measures, measure_class
 from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import frames_of, is_drawn
+from sightline.evaluation.result_files import answer_of
 from sightline.evaluation.shrunk import shrunk
 from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
 from sightline.evaluation.tune import KINDS, Search, searches_of, tune, tuned_at, tuning_passes
 from sightline.metrics.tempered import Temperature, tempered
 from sightline.models import Model
 from sightline.patchify import check_channels, check_multiples
-from sightline.predictions import Prediction
 from sightline.results import SQUARE, ResultRow
 from sightline.run_files import PICTURES
 from sightline.tasks.base import task_of
@@ -262,7 +262,8 @@ def evaluate(
     identity: RunIdentity,
     *,
     advance: Callable[[int], None] | None = None,
-    answers: list[Prediction] | None = None,
+    answers: list[Any] | None = None,
+    wanted: Answers = "judged",
     pictures: dict[str, Image] | None = None,
     parts: Parts | None = None,
     keep: Callable[[str, StoredLogits], None] | None = None,
@@ -274,6 +275,7 @@ def evaluate(
     Args:
         advance: called with the number of images of each batch.
         answers: what was said of each image is added to it, by the model as it stands where that is measured.
+        wanted: which method of the task says it, of what `answer_of` makes.
         pictures: what rows name is added to it (`write_pictures`), where the task draws anything.
         parts: what is finished of it (`kept_beside`), and the ranks that measure together; none of one process.
         keep: called on the first rank with the logits of each measurement of a classifier, and the name of their file.
@@ -301,8 +303,7 @@ def evaluate(
         else:
             place["grid"] = model.config.grid_of(view, frames)
         shown = (split, place["view"], place["resolution"])
-        # Beside what tells the work on images from others, which keeps its names.
-        clips = () if frames is None else (frames,)
+        clips = () if frames is None else (frames,)  # beside what tells the work on images from others, as it is called
         best: dict[str, float | str] = {}
         tuning: list[dict[str, Any]] = []
         for search in config.searches(model.encoding, split, view, model.config.patch_size):
@@ -330,7 +331,7 @@ def evaluate(
                     model, measuring, source if small is None else shrunk(source, small), split, indices, view,
                     parts=parts, work=json.dumps([*shown, knob, tuned, small, *clips]), precision=precision,
                     workers=config.workers, advance=advance,
-                    answers=answers is not None and number == 0 and split in config.splits,
+                    answers=wanted if answers is not None and number == 0 and split in config.splits else None,
                     scores=keep is not None or heats, drawn=pictures is not None and not tuned,
                 )  # fmt: skip
                 beside = []
@@ -343,8 +344,7 @@ def evaluate(
             if counted is None:
                 continue
             if answers is not None:
-                said = ((index, counted.said[index]) for index in indices if index in counted.said)
-                answers += [Prediction(*shown, index, name, **vars(line)) for index, (name, line) in said]
+                answers += [answer_of(shown, one, *counted.said[one]) for one in indices if one in counted.said]
             place["patches"] = counted.tokens / counted.images if counted.images else math.nan
             measured = where | place | {
                 "encoding": model.encoding.name, "task": source.task, "split": split, "knob": knob, "tuned": tuned,

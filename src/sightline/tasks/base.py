@@ -150,6 +150,11 @@ class Task(ABC):
         """For each image a line of `predictions.csv`; none where that is not how answers look."""
         return []
 
+    def results(self, outputs: Any, batch: Batch) -> list[Any]:
+        """For each image what is kept of it in a file of results, where that is more than `judged` says: a picture, or
+        a group of arrays; none by default."""
+        return []
+
     def confidence(self, outputs: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         """For each image whether the answer is right, bool, and how sure the model says it is, float64 from 0 to 1.
 

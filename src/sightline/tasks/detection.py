@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from sightline.checks import require_group, require_number, require_whole
+from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
@@ -230,6 +231,16 @@ class Detection(Task):
         fractions = (boxes[kept] / limits).numpy()
         return Detected(stored(fractions, crop), thing[kept].numpy(), sure[kept].numpy())
 
+    def results(self, outputs: list[Found], batch: Batch) -> list[dict[str, np.ndarray]]:
+        """The fields of `Detected` of each image, in pixels of the stored one."""
+        said = []
+        targets = batch.targets
+        each = zip(self.each(outputs, batch.layout), targets["objects"], targets["seen"], strict=True)
+        for output, objects, seen in each:
+            found = self.decode(output, Crop((0, 0, *objects.size), tuple(seen)))
+            said.append(vars(found) | {"boxes": found.boxes + np.array(objects.origin * 2, np.float32)})
+        return said
+
     def pictures(self, decoded: Detected, image: np.ndarray) -> Mapping[str, Image.Image]:
         """The image with the boxes that are sure enough to be shown, and their classes."""
         return {"overlay": self._drawn(image, decoded.at_least(self.options.shown))}
@@ -265,17 +276,17 @@ class Detection(Task):
         return picture
 
     def answer(self, output: Detected, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
-        """Every object that is sure enough to be shown, whatever `topk`: its class, score and box (y0, x0, y1, x1) in
-        pixels."""
+        """Every object that is sure enough to be shown, whatever `topk`: its class, score and box (x, y, width, height)
+        in pixels, as COCO has it."""
         sure = output.at_least(self.options.shown)
-        each = zip(sure.things.tolist(), sure.scores.tolist(), sure.boxes.tolist(), strict=True)
-        return {"objects": [{"class": self.names[one], "score": score, "box": box} for one, score, box in each]}
+        named = zip(sure.things.tolist(), sure.as_coco(""), strict=True)
+        return {"objects": [{"class": self.names[one], "score": it["score"], "box": it["bbox"]} for one, it in named]}
 
     def words(self, answer: Mapping[str, Any]) -> str:
         said = [
-            f"{one['class']} {one['score']:.2f} at y {one['box'][0]:.0f}-{one['box'][2]:.0f}, "
-            f"x {one['box'][1]:.0f}-{one['box'][3]:.0f}"
+            f"{one['class']} {one['score']:.2f} at y {y:.0f}-{y + height:.0f}, x {x:.0f}-{x + width:.0f}"
             for one in answer["objects"]
+            for x, y, width, height in [one["box"]]
         ]
         return "; ".join(said) or "no object"
 

@@ -53,9 +53,20 @@ class SegmentationOptions:
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """What is said of the pixels of a stored image: `labels` uint8 [height, width], `IGNORE` where nothing is said."""
+    """What is said of the pixels of a stored image.
+
+    Attributes:
+        labels: uint8 [height, width] of the part that was shown; origin: (row, column) where that begins.
+    """
 
     labels: np.ndarray
+    origin: tuple[int, int] = (0, 0)
+
+    def within(self, size: tuple[int, int]) -> np.ndarray:
+        """Of the whole image, whose size is (height, width): uint8 [height, width], `IGNORE` beyond the part."""
+        whole, (top, left) = np.full(size, IGNORE, np.uint8), self.origin
+        whole[top : top + self.labels.shape[0], left : left + self.labels.shape[1]] = self.labels
+        return whole
 
 
 class Segmentation(Task):
@@ -108,10 +119,12 @@ class Segmentation(Task):
 
     def targets(self, examples: Sequence[Example]) -> Mapping[str, list[Any]]:
         """`pixels`: for each image uint8 [height, width]; `seen`: (height, width) in pixels of the picture before it
-        was fitted to patches."""
+        was fitted to patches; `origins`: where the labels begin in the stored image, and its (height, width)."""
         said: Any = [example.target for example in examples]
         pixels = [torch.from_numpy(np.ascontiguousarray(one.pixels)) for one in said]
-        return {"pixels": pixels, "seen": [example.image.shape[:2] for example in examples]}
+        whole = [getattr(one, "whole", None) or one.pixels.shape for one in said]
+        origins = [(*getattr(one, "origin", (0, 0)), *size) for one, size in zip(said, whole, strict=True)]
+        return {"pixels": pixels, "seen": [example.image.shape[:2] for example in examples], "origins": origins}
 
     def seen(self, targets: Mapping[str, Any]) -> list[tuple[int, int]]:
         """(height, width) in pixels of each picture before it was fitted to patches; those of the labels where targets
@@ -137,13 +150,13 @@ class Segmentation(Task):
         """The likeliest class of each pixel of the stored image's part that was shown."""
         (rows, cols), reading, shown = crop.region, reading_of([output]), crop.image_size
         output = reading.within(output, shown, extent(self.config, shown))
-        return Labelled(reading.likeliest(output, (rows.stop - rows.start, cols.stop - cols.start)))
+        size = rows.stop - rows.start, cols.stop - cols.start
+        return Labelled(reading.likeliest(output, size), (rows.start, cols.start))
 
     def pictures(self, decoded: Labelled, image: np.ndarray) -> Mapping[str, Image.Image]:
-        """The index PNG, with a palette, and the image under its colours."""
-        index = Image.fromarray(decoded.labels, "P")
-        index.putpalette(class_colours(256).flatten().tolist())
-        return {"labels": index, "overlay": overlay(image, decoded.labels)}
+        """The index PNG, with a palette, and the image under its colours, both of the image's size."""
+        labels = decoded.within(image.shape[:2])
+        return {"labels": _index(labels), "overlay": overlay(image, labels)}
 
     def compared(
         self, output: Tensor, targets: Mapping[str, Any], number: int, image: np.ndarray
@@ -152,6 +165,16 @@ class Segmentation(Task):
         said = self.decode(output, Crop((0, 0, *true.shape), size)).labels
         seen = Image.fromarray(before_fit(self.config, image, size)).resize(true.shape[::-1])
         return seen, overlay(np.asarray(seen), true), overlay(np.asarray(seen), said)
+
+    def results(self, outputs: Any, batch: Batch) -> list[Image.Image]:
+        """Index PNGs of the size of the stored images."""
+        pictures = []
+        sizes, origins = self.seen(batch.targets), batch.targets["origins"]
+        each = zip(self.each(outputs, batch.layout), batch.targets["pixels"], sizes, origins, strict=True)
+        for output, true, seen, (top, left, *size) in each:
+            labels = self.decode(output, Crop((0, 0, *true.shape), seen)).labels
+            pictures.append(_index(Labelled(labels, (top, left)).within((size[0], size[1]))))
+        return pictures
 
     def legend(self) -> Legend:
         return class_legend(self.names)
@@ -165,6 +188,13 @@ class Segmentation(Task):
 
     def words(self, answer: Mapping[str, Any]) -> str:
         return ", ".join(f"{one['class']} {100 * one['share']:.1f} %" for one in answer["classes"])
+
+
+def _index(labels: np.ndarray) -> Image.Image:
+    """Numbers of classes as a picture with a palette."""
+    index = Image.fromarray(labels, "P")
+    index.putpalette(class_colours(256).flatten().tolist())
+    return index
 
 
 def _head(name: str) -> type[TokenHead]:

@@ -16,6 +16,7 @@ from sightline import runtime
 from sightline.attention.precision import chosen_precision
 from sightline.checks import configure
 from sightline.data.augmenting import make_augmentations
+from sightline.data.paired import ImagesWithMaps
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.fine_tune import begin_with, begun_config
@@ -74,6 +75,8 @@ def prepare(
     Raises:
         InputError: the data is not what it was.
     """
+    if isinstance(source, ImagesWithMaps) and "pixels" in task_class(decided.task).needs:
+        source.check_classes()
     if last is not None:
         # What a change of the data means for the length is decided before that is counted.
         decided = check_same_data(

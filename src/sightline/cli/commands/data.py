@@ -13,11 +13,8 @@ from cyclopts import App
 from sightline.cli.options import Data, JsonObject, MaxPixels, SkipUnreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
 
-    from sightline.data.allowance import Unreadable
     from sightline.data.folder_check import FolderCheck
     from sightline.data.stored import StoredImages
 
@@ -41,9 +38,9 @@ def check(
 ) -> int:
     """Read every image of a folder once, and its mask or objects, and show what is in it and what is wrong with it.
 
-    Counts by split and class, sizes, shapes, mean and deviation, files that cannot be read, and files of the same
-    content. What is found is remembered for the commands that follow. The exit code is 3 where more images of a split
-    cannot be read than may be left out.
+    Counts by split and class (of pixels or objects, where those are said), sizes, shapes, mean and deviation, files
+    that cannot be read, and files of the same content. What is found is remembered for the commands that follow. The
+    exit code is 3 where more images of a split cannot be read than may be left out.
 
     Args:
         data: imagefolder:DIR, or another data set of files, as hf:DIR, wds:SHARDS, ade20k:DIR, masks:DIR, coco:DIR.
@@ -74,10 +71,10 @@ def check(
         output.write_picture(sheet, _drawn(source))
     if json:
         passed_over = list(map(asdict, source.skipped))
-        record = _record(data, found) | {"passed_over": passed_over, "next": following, "packed": packed}
+        record = _record(data, found, source) | {"passed_over": passed_over, "next": following, "packed": packed}
         print(json_module.dumps(record))
     else:
-        _show(found, cleaned=source.cleaned, passed_over=source.skipped)
+        _show(found, source)
         if sheet is not None:
             print(f"sheet: {sheet}")
     code = 0
@@ -91,25 +88,30 @@ def check(
             print(short)
         if packed:
             print(f"or packed, each at its own aspect: {packed}")
-        print(f"next: {following}")
+        if following:
+            print(f"next: {following}")
     return code
 
 
-def _show(found: FolderCheck, *, cleaned: bool, passed_over: Sequence[Unreadable]) -> None:
+def _show(found: FolderCheck, source: StoredImages) -> None:
     import numpy as np
 
+    from sightline.data.paired import ImagesWithMaps
     from sightline.reports.tables import print_bars, print_table
 
-    classes = list(dict.fromkeys(name for counts in found.counts.values() for name in counts))
-    rows = [(name, *(counts.get(name, 0) for counts in found.counts.values())) for name in classes]
+    counted = found.said or found.counts
+    classes = list(dict.fromkeys(name for counts in counted.values() for name in counts))
+    rows = [(name, *(counts.get(name, 0) for counts in counted.values())) for name in classes]
     if len(rows) > _SHOWN:
         by_count = sorted(rows, key=lambda row: row[1])
         rows = [*by_count[: _SHOWN // 2], ("...", *("..." for _ in found.counts)), *by_count[-_SHOWN // 2 :]]
-    rows.append(("all", *(sum(one.values()) for one in found.counts.values())))
-    print_table(("class", *found.counts), rows)
+    if isinstance(source, ImagesWithMaps):
+        rows.append((f"ignored: {', '.join(map(str, source.legend.ignored))}", *found.ignored.values()))
+    rows.append(("images" if found.said else "all", *(sum(one.values()) for one in found.counts.values())))
+    print_table((f"{source.provides[0]} of class" if found.said else "class", *found.counts), rows)
     first, counts = next(iter(found.counts.items()))
     least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
-    if len(classes) > 1:
+    if len(counts) > 1:
         extremes = f"; {most} has {counts[most]:,} images, {least} {counts[least]:,}"
         each = f" of {_counted(counts[most], 'image')} each"
         print(f"\n{first}: {len(counts)} classes{each if counts[most] == counts[least] else extremes}")
@@ -129,11 +131,14 @@ def _show(found: FolderCheck, *, cleaned: bool, passed_over: Sequence[Unreadable
     unreadable = [f"{one.path}: {one.reason}" for images in found.unreadable.values() for one in images]
     print(f"\n{_counted(len(unreadable), 'image')} cannot be read")
     _print_some(unreadable)
-    if passed_over:
+    for path, counts in source.left_out.items():
+        print(f"left out of {path}:")
+        _print_some([f"{what}: {count:,}" for what, count in counts.items()])
+    if passed_over := source.skipped:
         print(f"{_counted(len(passed_over), 'file')} {'is' if len(passed_over) == 1 else 'are'} passed over")
         _print_some([f"{one.path}: {one.reason}" for one in passed_over])
     # Splits that were published stay as they are.
-    left_out = " (left out of the split that measures)" if cleaned else ""
+    left_out = " (left out of the split that measures)" if source.cleaned else ""
     stand = "stands" if len(found.duplicates) == 1 else "stand"
     twice = f"{_counted(len(found.duplicates), 'content')} {stand} in several files"
     disputed = f", {len(found.disputed)} of them under several classes" if found.disputed else ""
@@ -162,11 +167,18 @@ def _extremes(found: FolderCheck) -> tuple[str | None, str | None]:
     return f"{low_width}x{low_height}", f"{high_width}x{high_height}"
 
 
-def _record(data: str, found: FolderCheck) -> dict[str, Any]:
+def _record(data: str, found: FolderCheck, source: StoredImages) -> dict[str, Any]:
+    from sightline.data.paired import ImagesWithMaps
+
     smallest, largest = _extremes(found)
+    said: dict[str, Any] = {source.provides[0]: found.said} if found.said else {}
+    if isinstance(source, ImagesWithMaps):
+        said["ignored"] = {"values": source.legend.ignored, "pixels": found.ignored}
     return {
         "data": data,
         "counts": found.counts,
+        **said,
+        "left_out": source.left_out,
         "unreadable": {split: list(map(asdict, images)) for split, images in found.unreadable.items()},
         "duplicates": found.duplicates,
         "across_splits": found.across,
@@ -182,9 +194,11 @@ def _record(data: str, found: FolderCheck) -> dict[str, Any]:
 
 def _next(
     data: str, source: StoredImages, found: FolderCheck, max_pixels: int | None
-) -> tuple[str, str | None, str | None]:
-    """The command that follows; the packed training, where one may follow; why both are short, where they are."""
+) -> tuple[str | None, str | None, str | None]:
+    """The command that follows; the packed training, where one may follow; why both are short, where they are, or why
+    nothing can be learned of the data as it is read."""
     from sightline.cli.next_step import PACKED, PACKED_ENDING, beside, command, first_look, free, to_train
+    from sightline.data.paired import ImagesWithMaps
     from sightline.recipes import recipe_for
 
     if "train" not in source.splits:
@@ -193,10 +207,13 @@ def _next(
         return command("evaluate", "RUN", "--data", data, *skip, *pixels), None, None
     out = free(Path("runs") / source.root.resolve().name)
     if source.classes == ():
-        words = to_train(data, out, found.to_skip, max_pixels)
+        short, way = None, data
+        if isinstance(source, ImagesWithMaps) and (one := source.one_class()) is not None:
+            short, way = source.fault_of(one), source.as_two_classes(one)
+        words = to_train(way or data, out, found.to_skip, max_pixels)
         # Of images of which nothing is said the recipe knows the task.
         task = ("--task", source.task) if source.provides else ()
-        return command(*words[:3], *task, *words[3:]), None, None
+        return way and command(*words[:3], *task, *words[3:]), None, short
     recipe, count = recipe_for(data, lambda _: found.summary), found.summary.images
     few = first_look(recipe, count)
     short = (

@@ -70,8 +70,9 @@ def evaluate(
             inference.window=512, inference.stride=341, inference.scales=[0.75,1,1.25], inference.flip=true), which
             boxes count (threshold=0.1).
         out: A file for the rows, instead of the run's own; with --suite a folder.
-        predictions: A file for what the model said of each image (CSV), instead of predictions.csv in the folder of the
-            run, which holds those on the data of its training.
+        predictions: A file for what the model said of each image, instead of predictions.csv in the folder of the
+            run, which holds those on the data of its training: CSV; of detection COCO's results (JSON), of segmentation
+            CSV with a folder of index PNGs.
         logits: A folder for the logits of each image, a file for each measurement of a classifier (.npz): sightline
             rescore FOLDER measures them again with no model.
         overwrite: Replace --out, --predictions and files in --logits if they exist, and of a run's rows those too that
@@ -108,16 +109,17 @@ def evaluate(
     from sightline.evaluation.logits import StoredLogits, task_record, write_logits
     from sightline.evaluation.measures.base import checked_measures
     from sightline.evaluation.parts import kept_beside
+    from sightline.evaluation.result_files import folder_of_labels, write_results
     from sightline.evaluation.temperature import check_task
     from sightline.grid import Grid
     from sightline.load import seal
-    from sightline.predictions import Prediction, read_predictions
+    from sightline.predictions import read_predictions
     from sightline.ranks import joined
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows, on_more, read_rows
     from sightline.run_files import PICTURES, PREDICTIONS, RESULTS
-    from sightline.tasks.base import task_of
+    from sightline.tasks.base import Task, task_of
 
     runtime.set_threads(threads)
     others = {
@@ -163,6 +165,10 @@ def evaluate(
                     output.claim_file(predictions, inputs=inputs, overwrite=overwrite, option="--predictions")
                     if out is not None and out.resolve() == predictions.resolve():
                         raise InputError(f"--predictions {predictions}: is --out too; expected two files")
+                    if (labels := folder_of_labels(predictions)).exists() and not overwrite:
+                        raise InputError(
+                            f"--predictions {predictions}: {labels} exists already; --overwrite replaces it"
+                        )
                 elif out is None and run.data == run.config.get("data"):
                     said = guard.home_of(model) / PREDICTIONS
                 # Read now, so that a damaged file is not found out after the work is done.
@@ -220,6 +226,7 @@ def evaluate(
                 read = measure.splits_read(run.source, config)
                 source = bars.read_headers(run.source, read, run.skip_unreadable)
                 sources = in_frames(run.model.config, source, lengths)
+                files = predictions is not None and type(task).results is not Task.results
                 each = measure.planned_images(source, run.model, config, run.side)
                 advance = bars.counter("testing", each * len(sources))
                 # What was said of each clip is kept once, where it is shown as in training if that is asked for.
@@ -240,6 +247,7 @@ def evaluate(
                     "attention": costs.as_record() if where.type == "cpu" else None,
                     "max_pixels": run.max_pixels,
                     "logits": logits is not None,
+                    "files": files,
                     "data": [source.fingerprint(name).digest for name in read],
                 }
 
@@ -250,7 +258,7 @@ def evaluate(
                         name for one in sources for name in measure.planned_logits(one, run.model, config, run.identity)
                     ]
                     output.refuse_other_logits(logits, names, parts.identity, overwrite=overwrite, beside=(kept, said))
-            answers: list[Prediction] = []
+            answers: list[Any] = []
             pictures: dict[str, Any] = {}
 
             def keep(name: str, stored: StoredLogits) -> None:
@@ -263,7 +271,7 @@ def evaluate(
                     rows += evaluation.evaluate(
                         run.model, one, config, run.identity, advance=advance,
                         answers=answers if one is told else None, pictures=pictures if one is told else None,
-                        parts=parts, keep=None if logits is None else keep,
+                        wanted="results" if files else "judged", parts=parts, keep=None if logits is None else keep,
                     )  # fmt: skip
             bars.say_left_out(source)
         with ranks.agreeing():
@@ -280,7 +288,9 @@ def evaluate(
                 if more:
                     line = f"{kept} keeps what was measured on more images: {', '.join(more.values())}"
                     print(f"{line}; --overwrite replaces it", file=sys.stderr)
-                if said is not None:
+                if said is not None and files:
+                    write_results(said, source, answers, run.side)
+                elif said is not None:
                     output.add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
                 rows, pictures = kept_in(rows, pictures, drawn)
                 # Rows first: a picture that finds no room costs none of them.
@@ -294,7 +304,7 @@ def evaluate(
         return
     print_accuracy(rows, seen={rows[0].run: seen_sizes(run.config, patch)} if run.config else None)
     print(f"rows: {kept}")
-    if said is not None:
+    if said is not None and said.exists():
         print(f"predictions: {said}")
     if logits is not None:
         print(f"logits: {logits} (sightline rescore {shlex.quote(str(logits))})")

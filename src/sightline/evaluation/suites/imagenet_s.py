@@ -95,8 +95,8 @@ class _Sized(SuiteImages):
         Raises:
             UnreadableDataError: it has no mask, or one without any pixel of its class.
         """
-        said, image = super().target_of(row, size), Path(self.listing.paths[row])
-        assert isinstance(said, Label)
+        target, image = super().target_of(row, size), Path(self.listing.paths[row])
+        assert isinstance(target, Label)
         below = image.relative_to(self.root)
         mask = self.root.parent / "validation-segmentation" / below.with_suffix(".png")
         colours = read_image(mask, max_pixels=self.max_pixels).astype(np.int32)
@@ -108,7 +108,7 @@ class _Sized(SuiteImages):
         if pixels.shape != size:
             # A photograph that its camera turned: how large the object is, is known, but not where it lies.
             pixels = np.full(size, _IGNORED, np.int32)
-        return _Masked(said.label, pixels=pixels, size=share)
+        return _Masked(target.label, pixels=pixels, size=share)
 
 
 def _numbers(folder: Path, root: Path) -> dict[str, int]:
