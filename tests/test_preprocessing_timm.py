@@ -200,5 +200,5 @@ def test_other_numbers_of_channels_are_refused_by_every_command(data, tmp_path, 
     for words in commands:
         code, out, err = cli(*words)
         assert (code, out) == (2, "")
-        assert "channels 4" in err.splitlines()[-1]
+        assert "4 channels" in err.splitlines()[-1]
         assert not (tmp_path / "out").exists(), words

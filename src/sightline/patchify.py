@@ -210,12 +210,12 @@ class OblongCutter(Cutter):
         )
 
 
-def check_channels(channels: int) -> None:
-    """Raise InputError for a model that takes neither grey images nor RGB."""
+def check_channels(channels: int, model: str = "model") -> None:
+    """Raise InputError for a model, called so, that takes neither grey images nor RGB."""
     if channels not in (1, 3):
         raise InputError(
-            f"model with channels {channels}: images can be prepared for 1 (grey) or 3 (RGB); call the model from "
-            f"Python with tensors [batch, {channels}, height, width] of your own"
+            f"{model}: takes images of {channels} channels, and they can be prepared for 1 (grey) or 3 (RGB); call it "
+            f"from Python with tensors [batch, {channels}, height, width] of your own"
         )
 
 

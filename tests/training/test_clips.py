@@ -101,7 +101,7 @@ def test_frames_are_those_of_the_model_that_a_run_begins_with(tmp_path: Path) ->
         ),
         ({"data": "scenes"}, "data scenes: is of images, of one frame each (expected frames 1, not 4)"),
         (
-            {"data": "scenes", "frames": None, "task": "segmentation", "task_options": {"head": "pix"}, "loss": "ce"},
+            {"data": "scenes", "frames": None, "task": "segmentation", "task_options": {"head": "pix"}},
             "task segmentation: says pixels of an image, and embedder 'tubelets' cuts clips (expected task "
             "classification, or an embedder of images)",
         ),

@@ -76,8 +76,9 @@ def test_the_rate_in_numbers():
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "rsqrt", "constant"])
 def test_a_warm_up_in_steps_is_that_of_its_part_of_the_run(schedule):
-    by_steps = rates_of(200, lr=2.0, warmup=50, cooldown=20, schedule=schedule, timescale=30)
-    by_part = rates_of(200, lr=2.0, warmup=0.25, cooldown=0.1, schedule=schedule, timescale=30)
+    own = {"timescale": 30} if schedule == "rsqrt" else {}
+    by_steps = rates_of(200, lr=2.0, warmup=50, cooldown=20, schedule=schedule, **own)
+    by_part = rates_of(200, lr=2.0, warmup=0.25, cooldown=0.1, schedule=schedule, **own)
     assert by_steps == pytest.approx(by_part, rel=1e-12)
     assert by_steps[49] == by_steps[50] == 2.0
 

@@ -31,4 +31,4 @@ def images(data: str = "images:.", seen: Summary | None = None) -> TrainConfig:
     Args:
         seen: as for `imagefolder`.
     """
-    return dataclasses.replace(imagefolder(data, seen), task="masked_patches", label_smoothing=0.0)
+    return dataclasses.replace(imagefolder(data, seen), task="masked_patches", loss=None, label_smoothing=None)

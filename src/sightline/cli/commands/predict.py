@@ -170,7 +170,7 @@ def _prepared(
     task = task_of(loaded)
     if loaded.num_classes == 0 and config.has_classifier:
         raise InputError(f"{model}: has no head, so it names no classes")
-    check_channels(config.channels)
+    check_channels(config.channels, model)
     if isinstance(view, tuple) and config.fit == "exact":
         check_multiples(f"--resolution {resolution}: side {{}}", view, config.patch_size)
     # A size, or a number of patches, that is hopeless on this machine.
