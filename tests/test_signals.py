@@ -1,6 +1,5 @@
 """Signals to a command: what is left of them when it has ended."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from sightline.errors import StoppedError
 
 def test_a_signal_that_ended_a_command_does_not_end_the_next():
     with pytest.raises(signals.Terminated), signals.listening(own_process=False):
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
     with signals.deferred() as told:
         assert not told()
     assert not signals.heard()
@@ -22,7 +21,7 @@ def test_a_signal_that_ended_a_command_does_not_end_the_next():
 
 def test_a_signal_is_noted_where_it_is_deferred():
     with signals.listening(own_process=False), signals.deferred() as told:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         assert told()
         assert signals.exit_code() == 143
 
@@ -36,7 +35,7 @@ def test_a_process_that_was_stopped_is_not_ended_once_more(monkeypatch):
         with pytest.raises(StoppedError, match="which is saved"), signals.deferred():
             # Another rank heard it.
             raise StoppedError("stopped after step 3, which is saved", 130)
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
 
 
 def test_what_was_not_stopped_by_a_signal_can_still_be_ended(monkeypatch):
@@ -47,21 +46,21 @@ def test_what_was_not_stopped_by_a_signal_can_still_be_ended(monkeypatch):
         with pytest.raises(StoppedError), signals.deferred():
             raise StoppedError("stopped after step 3, which is saved")
         with pytest.raises(signals.Terminated):
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
 
 
 def test_an_interrupt_while_one_is_told_leaves_the_way_on(cli, monkeypatch):
     def call(*_):
         try:
             with signals.way_on("sightline train --resume"):
-                os.kill(os.getpid(), signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
         finally:
             # As what was begun is being ended.
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(app, "_call", call)
     assert cli("train") == (130, "", "sightline: interrupted; go on with: sightline train --resume\n")
-    monkeypatch.setattr(app, "_call", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(app, "_call", lambda *_: signal.raise_signal(signal.SIGINT))
     assert cli("train") == (130, "", "sightline: interrupted\n")
 
 
@@ -70,11 +69,11 @@ def test_an_interrupt_as_the_line_is_written_is_no_traceback(cli, monkeypatch):
 
     def say():
         monkeypatch.setattr(app, "_say_interrupted", real)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         return real()
 
     monkeypatch.setattr(app, "_say_interrupted", say)
-    monkeypatch.setattr(app, "_call", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(app, "_call", lambda *_: signal.raise_signal(signal.SIGINT))
     assert cli("train") == (130, "", "sightline: interrupted\n")
 
 
@@ -92,7 +91,7 @@ try:
         child.start()
         # As torch's loaders have it.
         signal.signal(signal.SIGCHLD, told)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 except KeyboardInterrupt:
     while child.is_alive():
         time.sleep(0.01)

@@ -235,8 +235,8 @@ def test_what_does_not_fit_is_refused_with_the_largest_that_does(monkeypatch):
     with pytest.raises(InputError) as caught:
         refuse_what_cannot_fit(one, 100_000, what="vit_base_patch16")
     said = str(caught.value)
-    assert said.startswith("a forward of vit_base_patch16 at 100000 px needs about 1.")
-    assert " TiB; 21 GiB are available here; at most about " in said
+    assert said.startswith("a forward of vit_base_patch16 at 100000 px needs about ")
+    assert "; 21 GiB are available here; at most about " in said
     side = int(said.split("at most about ")[1].split()[0])
     assert estimate_memory(one, side).total <= 21 << 30 < estimate_memory(one, side + 16).total
     refuse_what_cannot_fit(one, side, what="")
@@ -349,8 +349,10 @@ def test_a_layer_of_class_tokens_keeps_keys_and_values_alone(encoding):
     def kept(pool: str, depth: int) -> int:
         return made(pool, depth).kept(49, 50, 50, tiled=False)
 
-    layer = kept("mean", 3) - kept("mean", 2)
-    assert kept("cls", 3) - kept("cls", 2) == layer
-    alone = layer - (kept("mean", 2) - kept("cls", 2))
-    assert alone == 8 * 50 * made("cls", 2)._kept_of_keys()
+    # By the form that keeps the weights, whatever is fastest on this processor.
+    with using(of_one_form("explicit")):
+        layer = kept("mean", 3) - kept("mean", 2)
+        assert kept("cls", 3) - kept("cls", 2) == layer
+        alone = layer - (kept("mean", 2) - kept("cls", 2))
+        assert alone == 8 * 50 * made("cls", 2)._kept_of_keys()
     assert 0 < alone < layer / 4

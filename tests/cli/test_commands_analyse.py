@@ -323,7 +323,7 @@ def test_an_end_between_two_renames_leaves_a_folder_in_its_place(cli, refused, m
     def interrupted(source, target):
         real(source, target)
         monkeypatch.undo()
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(os, "replace", interrupted)
     assert cli(*words, "--overwrite")[0] == 130
