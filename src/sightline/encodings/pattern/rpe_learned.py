@@ -68,7 +68,8 @@ class RpeLearned(PatternEncoding):
         """A table of displacements for another grid: [(2 rows - 1)(2 cols - 1), heads], float32, row-major."""
         grid = Grid(*grid)
         trained = self.shape.train_grid
-        exporting = torch.compiler.is_exporting()
+        # A program for every size has symbols for its sides, and takes no short cut that holds for one.
+        exporting = torch.compiler.is_exporting() and type(grid.cells) is not int
         if not exporting and grid == trained:
             return table
         old = Grid(2 * trained.rows - 1, 2 * trained.cols - 1)

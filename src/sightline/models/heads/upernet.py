@@ -130,7 +130,10 @@ def _summed(one: Tensor, above: Tensor) -> Tensor:
 
 def _as_large(one: Tensor, other: Tensor) -> Tensor:
     size = other.shape[-2:]
-    return one if one.shape[-2:] == size else F.interpolate(one, size=size, mode="bilinear", align_corners=False)
+    # One that is as large already stays as it is either way; a program that is exported asks no size.
+    if not torch.compiler.is_exporting() and one.shape[-2:] == size:
+        return one
+    return F.interpolate(one, size=size, mode="bilinear", align_corners=False)
 
 
 class UperNetHead(TokenHead):
