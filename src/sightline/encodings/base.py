@@ -55,6 +55,26 @@ def _restore_knob(self: PositionEncoding, state: Tensor) -> None:
         self.set_knob(value)
 
 
+class Hooks:
+    """The three hooks of an encoding as blocks are given them.
+
+    Each is a call of the module, within which weights that others keep elsewhere are there (accelerate's offloading).
+    It is no module itself, which they would move to where a block computes.
+    """
+
+    def __init__(self, encoding: PositionEncoding) -> None:
+        self._encoding = encoding
+
+    def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
+        return self._encoding("added", layer, layout)
+
+    def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
+        return self._encoding("rotation", layer, layout)
+
+    def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
+        return self._encoding("pattern", layer, layout)
+
+
 class PositionEncoding(nn.Module):
     """A position encoding: no-op hooks, each called with (layer, layout) in every block.
 
@@ -121,6 +141,15 @@ class PositionEncoding(nn.Module):
             state: by name, relative to this module.
         """
         return dict(state)
+
+    def forward(self, hook: Literal["added", "rotation", "pattern"], layer: int, layout: TokenLayout) -> Any:
+        """What a hook of that name gives."""
+        return getattr(self, hook)(layer, layout)
+
+    @property
+    def hooks(self) -> Hooks:
+        """Its hooks for blocks."""
+        return Hooks(self)
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
         """Embeddings added to the tokens before `layer`: [1 or rows, slots, dim], or None."""
@@ -205,8 +234,12 @@ class PositionEncoding(nn.Module):
         """All patches of a grid, for a layer that there is."""
         if not 0 <= layer < self.shape.depth:
             raise InputError(f"layer {layer}: expected 0 to {self.shape.depth - 1}")
-        device = next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
-        return Segment.whole(Grid.checked(grid, axes=self.made_for), device)
+        return Segment.whole(Grid.checked(grid, axes=self.made_for), self.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Of its weights; the CPU where it has none."""
+        return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
 
     def products_of_slot(self) -> int:
         """Multiplications a slot in a layer of what tokens hold, beside those of attention itself."""
@@ -252,6 +285,10 @@ class AddedEncoding(PositionEncoding):
     def embedding(self, grid: Sequence[int]) -> Tensor:
         """The embedding of each patch: float32 [cells, dim], row-major."""
 
+    def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
+        """The same where tokens are: for those whose weights do not say it."""
+        return self.embedding(grid)
+
     def prefix_embedding(self) -> Tensor | None:
         """What is added to the prefix slots: [num_prefix_tokens, dim], or None."""
         return None
@@ -273,13 +310,14 @@ class AddedEncoding(PositionEncoding):
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
         if layer != 0 and self.later is not None:
-            return self.later[layer - 1].added(0, layout)
+            return self.later[layer - 1]("added", 0, layout)
         if layer != 0 and self.at == "input":
             return None
         self.check_axes(layout.axes)
         # The sides of a single image may be symbolic, which are no key.
         keys = [one.grid for one in layout.segments] if layout.images > layout.rows else [None]
-        tables = {key: self.embedding(key or layout.segments[0].grid) for key in dict.fromkeys(keys)}
+        grids = {key: key or layout.segments[0].grid for key in dict.fromkeys(keys)}
+        tables = {key: self.embedding_on(grid, layout.device) for key, grid in grids.items()}
         pieces = [
             tables[key].unsqueeze(0) if one.row_major else tables[key][one.indices]
             for key, one in zip(keys, layout.segments, strict=True)

@@ -53,13 +53,13 @@ class Combined(PositionEncoding):
         return all(part.symmetric for part in self.parts)
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
-        return _sum(part.added(layer, layout) for part in self.parts)
+        return _sum(part("added", layer, layout) for part in self.parts)
 
     def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
-        return _sum(part.rotation(layer, layout) for part in self.parts)
+        return _sum(part("rotation", layer, layout) for part in self.parts)
 
     def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
-        return _sum(part.pattern(layer, layout) for part in self.parts)
+        return _sum(part("pattern", layer, layout) for part in self.parts)
 
     @property
     def knob(self) -> Knob | None:

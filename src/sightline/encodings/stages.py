@@ -51,15 +51,15 @@ class StagedEncoding(PositionEncoding):
         return all(part.symmetric for part in (*self.stages, *([self.embedding] if self.embedding else [])))
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
-        return None if self.embedding is None else self.embedding.added(layer, layout)
+        return None if self.embedding is None else self.embedding("added", layer, layout)
 
     def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
         stage, own = self._places[layer]
-        return self.stages[stage].rotation(own, layout)
+        return self.stages[stage]("rotation", own, layout)
 
     def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
         stage, own = self._places[layer]
-        return self.stages[stage].pattern(own, layout)
+        return self.stages[stage]("pattern", own, layout)
 
     @property
     def knob(self) -> Knob | None:

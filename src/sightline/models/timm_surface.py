@@ -109,7 +109,7 @@ class TimmSurface(Model):
         wanted = [self._ends[number] for number in self._taken(indices)]
         patches, layout = self.prepare(images)
         last = wanted[-1] if stop_early else len(self.blocks) - 1
-        outputs = self.blocks.taken(self.embed(patches, layout), {*wanted, last}, layout, self.encoding)
+        outputs = self.blocks.taken(self.embed(patches, layout), {*wanted, last}, layout, self.encoding.hooks)
         tokens, after = outputs[-1], self.blocks.layout_after(last, layout)
         if norm and any(one.shape[-1] != self.num_features for one in outputs):
             raise InputError(f"norm: is of {self.num_features} channels, which not all of layers {wanted} have")

@@ -76,7 +76,7 @@ class SegmenterHead(MapHead):
         # Attention without positions does not ask for an order: classes may stand before the patches.
         every = layout.patches_only().with_prefix(len(self.cls_emb))
         tokens = every.join(self.proj_dec(torch.cat(patches, dim=1)), self.cls_emb)
-        tokens = self.decoder_norm(self.blocks(tokens, every, self.encoding))
+        tokens = self.decoder_norm(self.blocks(tokens, every, self.encoding.hooks))
         found = []
         for image, segment in zip(every.split(tokens), every.segments, strict=True):
             classes, here = image.split((len(self.cls_emb), segment.patches), dim=1)

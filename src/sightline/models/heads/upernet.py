@@ -185,7 +185,7 @@ class UperNetHead(TokenHead):
 
     def read(self, model: Any, rows: Tensor, layout: TokenLayout) -> Maps:
         check_whole(self.name, layout)
-        outputs = model.blocks.taken(model.embed(rows, layout), set(self.layers), layout, model.encoding)
+        outputs = model.blocks.taken(model.embed(rows, layout), set(self.layers), layout, model.encoding.hooks)
         if self.layers[-1] == self.depth - 1:
             outputs[-1] = model.norm(outputs[-1])
         by_layer = dict(zip(sorted(set(self.layers)), outputs, strict=True))
