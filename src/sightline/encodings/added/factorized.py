@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from sightline.attention.wide import wide
 from sightline.checks import require_declared, require_number, require_whole
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
@@ -150,7 +151,7 @@ class Factorized(AddedEncoding):
             else getattr(self, self.tables[axis])
         )
         if self.config.table == "fourier":
-            return _waves(place / length, table.float())
+            return _waves(place / length, wide(table))
         if fractional:
             return _read_linearly(table, place)
         rule = {"index": longer_side(length, side), "resize": side, "aspect": longer}

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sightline.attention.wide import wide, wide_dtype
 from sightline.checks import require_declared, require_number, require_whole
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape, without_autocast
 from sightline.errors import InputError
@@ -45,7 +46,7 @@ class Frequencies(nn.Linear):
     """Phases in bfloat16 would be wrong by whole turns, also where the parameters are held in it."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.linear(input, self.weight.float())
+        return F.linear(input, wide(self.weight))
 
 
 class Fourier(AddedEncoding):
@@ -78,11 +79,11 @@ class Fourier(AddedEncoding):
     def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
         grid = Grid(*grid)
         sides = self.shape.train_grid if self.config.coordinates == "absolute" else grid
-        sides = torch.stack([torch.full((), side, device=device, dtype=torch.float32) for side in sides])
+        dtype = self.frequencies.weight.dtype
+        sides = torch.stack([torch.full((), side, device=device, dtype=wide_dtype(dtype)) for side in sides])
         with without_autocast(device):
-            phase = self.frequencies(grid_coords(grid, device).float() / sides)
-            waves = torch.cat((phase.sin(), phase.cos()), dim=-1)
-            return self.mlp(waves.to(self.frequencies.weight.dtype)).float()
+            phase = self.frequencies(grid_coords(grid, device) / sides)
+            return wide(self.mlp(torch.cat((phase.sin(), phase.cos()), dim=-1).to(dtype)))
 
     def inflated_table(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Features that do not change with time yet."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern, Table
+from sightline.attention.wide import wide
 from sightline.checks import require_declared
 from sightline.encodings.base import PatternEncoding, TrunkShape, without_autocast
 from sightline.encodings.interpolate import Interpolation, beit_axis, resize_table
@@ -86,7 +87,8 @@ class RpeLearned(PatternEncoding):
                 same = (sides[0] == trained.rows) & (sides[1] == trained.cols)
                 rows = torch.where(same, _identity(old.rows, new.rows, table.device), rows)
                 cols = torch.where(same, _identity(old.cols, new.cols, table.device), cols)
-            return torch.einsum("rp,pqh,cq->rch", rows, table.float().reshape(*old, -1), cols).flatten(0, 1)
+            values = wide(table).reshape(*old, -1)
+            return torch.einsum("rp,pqh,cq->rch", rows.to(values), values, cols.to(values)).flatten(0, 1)
 
 
 def _identity(old: int, new: int, device: torch.device) -> Tensor:
