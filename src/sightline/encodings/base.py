@@ -245,6 +245,11 @@ class PositionEncoding(nn.Module):
         """Multiplications a slot in a layer of what tokens hold, beside those of attention itself."""
         return 0
 
+    def layer_of(self, name: str) -> int | None:
+        """The layer that a parameter, by its name relative to this module, learns as fast as, where rates fall with
+        depth: -1 for the embedding's, None where it is of all layers, and learns as fast as the head."""
+        return None
+
     def no_weight_decay(self) -> set[str]:
         """Names of parameters, relative to this module, that weight decay must leave alone."""
         return {name for name, _ in self.named_parameters()}
@@ -292,6 +297,12 @@ class AddedEncoding(PositionEncoding):
     def prefix_embedding(self) -> Tensor | None:
         """What is added to the prefix slots: [num_prefix_tokens, dim], or None."""
         return None
+
+    def layer_of(self, name: str) -> int | None:
+        kind, _, rest = name.partition(".")
+        if kind == "later":
+            return int(rest.partition(".")[0]) + 1
+        return None if self.at == "shared" else -1
 
     def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Each layer's, where every layer has weights of its own."""

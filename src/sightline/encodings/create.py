@@ -90,6 +90,10 @@ class Combined(PositionEncoding):
             made |= {start + name: one for name, one in part.inflated(own).items()}
         return made
 
+    def layer_of(self, name: str) -> int | None:
+        _, index, inner = name.split(".", 2)
+        return self.parts[int(index)].layer_of(inner)
+
     def no_weight_decay(self) -> set[str]:
         return {f"parts.{index}.{name}" for index, part in enumerate(self.parts) for name in part.no_weight_decay()}
 

@@ -82,6 +82,10 @@ class StagedEncoding(PositionEncoding):
         for one in self._ruled:
             one.set_rule(value)
 
+    def layer_of(self, name: str) -> int | None:
+        kind, _, inner = name.partition(".")
+        return self.embedding.layer_of(inner) if kind == "embedding" and self.embedding else None
+
     def no_weight_decay(self) -> set[str]:
         named = {f"stages.{number}.{name}" for number, one in enumerate(self.stages) for name in one.no_weight_decay()}
         inner = set() if self.embedding is None else self.embedding.no_weight_decay()

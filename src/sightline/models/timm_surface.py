@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -306,11 +307,16 @@ class TimmSurface(Model):
         return taken
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """Regular expressions that sort parameters into layers, for layer-wise learning rates."""
+        """Regular expressions that sort parameters into layers, for layer-wise learning rates; what none takes learns
+        as fast as the head."""
+        layers = {name: self.encoding.layer_of(name) for name, _ in self.encoding.named_parameters()}
+        named = {name: rf"^encoding\.{re.escape(name)}$" for name in layers}
+        # The first block's `norm_pre` stands before it, and belongs to the embedding.
+        stem = [r"^cls_token|^reg_token|^patch_embed|^blocks\.0\.norm_pre"]
+        later = [(named[name], (layer,)) for name, layer in layers.items() if layer is not None and layer >= 0]
         return {
-            # The first block's `norm_pre` stands before it, and belongs to the embedding.
-            "stem": r"^cls_token|^reg_token|^encoding|^patch_embed|^blocks\.0\.norm_pre",
-            "blocks": [(r"^blocks\.(\d+)\.(?!norm_pre)", None), (r"^norm|^fc_norm|^attn_pool", (99999,))],
+            "stem": "|".join(stem + [named[name] for name, layer in layers.items() if layer == -1]),
+            "blocks": [(r"^blocks\.(\d+)\.(?!norm_pre)", None), *later, (r"^norm", (99999,))],
         }
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
