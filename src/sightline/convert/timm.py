@@ -59,7 +59,14 @@ class Timm(Project):
             given = {**origin["config"], "num_classes": config.num_classes}
             if not differences(self.vit_config(given, {}), model):
                 return given
-        return self.compared((swin_arguments if config.architecture == "swin" else arguments_for)(model), model)
+        given = (swin_arguments if config.architecture == "swin" else arguments_for)(model)
+        if given.get("dynamic_img_size", True):
+            return self.compared(given, model)
+        # At the one size that it then takes nothing is resized.
+        wrong = differences(self.vit_config(given, {}), model)
+        if wrong := [one for one in wrong if not one.startswith("learned_1d interpolation = ")]:
+            raise InputError(f"{self.name}: cannot hold {'; '.join(wrong)}")
+        return given
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         return swin_tensors(config) if config.architecture == "swin" else entries_of(built(given), config)
