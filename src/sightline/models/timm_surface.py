@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -17,6 +17,7 @@ from sightline.layout import Segment, TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.head import CLASSIFIERS, TokenHead, patches_of
 from sightline.models.model import Images, Model
+from sightline.models.naflex import naflex_rows
 from sightline.models.patch_size import Sides, set_patch_size
 from sightline.models.timm_names import TIMM_POOLS, timm_cfg
 
@@ -53,8 +54,10 @@ class TimmSurface(Model):
         ]
 
     def forward(self, images: Images, layout: TokenLayout | None = None) -> Any:
-        """As `Model.forward`; where nothing is pooled, what `forward_features` gives goes through the head, token by
-        token."""
+        """As `Model.forward`, also of a batch of timm's NaFlex loader; where nothing is pooled, what `forward_features`
+        gives goes through the head, token by token."""
+        if isinstance(images, Mapping):
+            images, layout = naflex_rows(images, self.in_chans, self.num_prefix_tokens)
         if self.attn_pool is not None or isinstance(images, Proxy) or isinstance(self.head, TokenHead):
             return super().forward(images, layout)
         return self.forward_head(self.forward_features(images, layout), layout=layout)
@@ -62,6 +65,8 @@ class TimmSurface(Model):
     def forward_features(self, images: Images, layout: TokenLayout | None = None) -> Features:
         """Normed tokens: [batch, tokens, dim] for a tensor, a list of [tokens, dim] for a list, and [rows, slots,
         dim] as laid out for patches with a layout (`PackedTokens` of a pack). Prefix tokens stand first."""
+        if isinstance(images, Mapping):
+            images, layout = naflex_rows(images, self.in_chans, self.num_prefix_tokens)
         if layout is not None:
             return _marked(self.encode(self._laid_out(images, layout), layout), self.encoded_layout(layout))
         rows, layout = self.prepare(images)
