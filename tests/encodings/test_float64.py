@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -32,8 +33,8 @@ def test_found_10_gradients_are_those_of_finite_differences(encoding):
 
 @pytest.mark.parametrize("encoding", ["rope_axial", "rope_dinov3", "rope_mixed"])
 def test_found_10_a_rotation_in_float64_is_one(encoding):
-    shape = {"depth": 1, "heads": 2, "dim": 16, "train_grid": (6, 8), "num_prefix_tokens": 1}
-    made = create_encoding(encoding, **shape).double()
+    shape: dict[str, Any] = {"depth": 1, "heads": 2, "dim": 16, "train_grid": (6, 8), "num_prefix_tokens": 1}
+    made: Any = create_encoding(encoding, **shape).double()
     rotation = made.rotation(0, TokenLayout.uniform((6, 8), 1))
     assert rotation.angles.dtype == torch.float64
     x = torch.randn(1, 2, 49, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

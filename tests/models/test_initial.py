@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from scipy import stats
 
@@ -24,8 +26,9 @@ def test_a_truncated_normal_is_one_and_each_number_is_drawn_once():
 def test_linear_weights_have_the_scale_of_their_inputs():
     torch.manual_seed(0)
     model = create_model("vit_micro_patch4", depth=1, num_classes=5)
+    block: Any = model.blocks[0]
     for name, fan_in in (("attn.qkv", 192), ("mlp.fc2", 768)):
-        weight = model.blocks[0].get_submodule(name).weight
+        weight = block.get_submodule(name).weight
         # Cut at two, a normal distribution's deviation is .88 of what it was.
         assert abs(weight.std().item() / (0.8796 * fan_in**-0.5) - 1) < 0.02
         assert weight.abs().max() <= 2 * fan_in**-0.5

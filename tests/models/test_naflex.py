@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -33,7 +35,7 @@ def collated(pictures, length, patch=PATCH, **options):
 @pytest.mark.parametrize("pool", ["cls", "attention"])
 @pytest.mark.parametrize("flat", [True, False])
 def test_a_batch_gives_what_its_images_give(encoding, pool, flat):
-    model = build(encoding, pool)
+    model: Any = build(encoding, pool)
     batch = collated(pictures(), 30, flatten_patches=flat)
     with torch.no_grad():
         expected = model(pictures())

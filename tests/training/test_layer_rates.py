@@ -31,7 +31,7 @@ def ours(model):
 
 def timms(model):
     import_timm()
-    from timm.optim import param_groups_layer_decay
+    from timm.optim._param_groups import param_groups_layer_decay
 
     return param_groups_layer_decay(
         model, weight_decay=0.1, layer_decay=DECAY, no_weight_decay_list=model.no_weight_decay()
