@@ -13,7 +13,7 @@ from torch import Tensor
 from sightline import registry
 from sightline.checks import require
 from sightline.convert.base import Project, check_state, convert, convert_back, differences
-from sightline.convert.weights import trained_alone, unwrapped
+from sightline.convert.weights import refuse_transformers, trained_alone, unwrapped
 from sightline.declared import refuse_beyond_memory
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
@@ -57,6 +57,8 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     config = foreign.own_arguments(config)
     given = foreign.filled(config)
     state_dict = foreign.named(_tensors(project, state_dict))
+    if "/transformers" not in foreign.source:
+        refuse_transformers(f"{project} weights", state_dict)
     try:
         ours = foreign.vit_config(given, state_dict)
         ours = ours.replace(origin=_origin(project, foreign.kept(config)), score_link=foreign.score_link(ours, given))

@@ -6,7 +6,7 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from sightline.reading import check_regular, parse_json
 _MEANS = ["model_ema", "state_dict_ema", "model_ema_state_dict", "ema_state_dict", "ema_model", "ema", "teacher"]
 _HOLDERS = ["module", "model", "net", "network", "student", "online_model", "backbone"]
 _INSIDE = [*_MEANS, "target_encoder", "state_dict", "model_state_dict", "model_state", *_HOLDERS, "encoder", "weights"]
-_AROUND = [*_MEANS, *_HOLDERS, "base_encoder", "momentum_encoder"]
+_AROUND = [*_MEANS, *_HOLDERS, "base_encoder", "momentum_encoder", "timm_model"]
 # Of training alone: counters, heads of self-supervision, what hides patches and guesses them, losses and measures.
 _TRAINING = re.compile(
-    r"(.*\.)?(num_batches_tracked|relative_position_index|attn_mask|n_averaged)$|(initted|step|mask_token|masked_embed)$"
+    r"(.*\.)?(num_batches_tracked|relative_position_index|attn_mask|n_averaged)$"
+    r"|(initted|step|mask_token|masked_embed)$"
     r"|((dino_|ibot_)?head\.(mlp|last_layer)|dino_head|ibot_head|lm_head|projector|projection_head|predictor|prototypes"
     r"|criterion|(\w+_)?loss(_fn)?|(train|val|valid|test)_\w+|metrics?)\.|decoder_(embed|pos_embed|blocks|norm|pred)\b"
 )
@@ -126,3 +127,18 @@ def _read_arrays(file: Path) -> dict[str, Tensor]:
         else:
             apart[name] = tensor
     return apart
+
+
+_INSTEAD = (
+    "are not read (expected the same weights from timm, load_model('timm:NAME'), or as their authors publish them)"
+)
+
+
+def refuse_transformers(where: str, names: Iterable[str] = (), record: object = None) -> None:
+    """Raise InputError for what transformers saved, by the names of its tensors or its config.json; says what it is."""
+    if isinstance(record, Mapping) and isinstance(record.get("model_type"), str):
+        classes = record.get("architectures")
+        kind = classes[0] if isinstance(classes, list) and classes else record["model_type"]
+        raise InputError(f"{where}: is a {kind} of transformers, whose folders {_INSTEAD}")
+    if found := next((name for name in names if "embeddings.patch_embedding" in name), None):
+        raise InputError(f"{where}: {found} is a name of transformers, whose weights {_INSTEAD}")
