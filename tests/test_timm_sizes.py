@@ -32,7 +32,7 @@ def pictures(*size):
         ("rope_axial", {}),
     ],
 )
-def test_found_23_tables_are_resized_on_loading(encoding, options, tmp_path):
+def test_tables_are_resized_on_loading(encoding, options, tmp_path):
     """To what the model itself makes of them at that size."""
     given = {**SIZE, "encoding": encoding, "encoding_options": options}
     model = randomise_parameters(timm.create_model(NAME, img_size=24, **given)).eval()
@@ -46,7 +46,7 @@ def test_found_23_tables_are_resized_on_loading(encoding, options, tmp_path):
             assert (other(batch) - model(batch)).abs().max() < 2e-5
 
 
-def test_found_23_they_are_what_timm_makes_of_them(tmp_path):
+def test_they_are_what_timm_makes_of_them(tmp_path):
     options = {"encoding_options": {"interpolation": "bicubic_antialias"}}
     model = randomise_parameters(timm.create_model(NAME, img_size=24, **SIZE, **options))
     torch.save(model.state_dict(), tmp_path / "a.pth")

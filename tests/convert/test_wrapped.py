@@ -65,7 +65,7 @@ WRAPPED = {
 
 @pytest.mark.parametrize("kind", WRAPPED)
 @pytest.mark.parametrize("ending", [".pth", ".pth.tar", ".ckpt"])
-def test_found_19_what_training_scripts_leave_is_read(kind, ending, state, tmp_path):
+def test_what_training_scripts_leave_is_read(kind, ending, state, tmp_path):
     plain, given, model = state
     file = tmp_path / f"last{ending}"
     torch.save(WRAPPED[kind](plain), file)
@@ -81,7 +81,7 @@ def test_found_19_what_training_scripts_leave_is_read(kind, ending, state, tmp_p
 
 
 @pytest.mark.parametrize("kind", WRAPPED)
-def test_found_19_so_is_a_state_dict_from_python(kind, state):
+def test_so_is_a_state_dict_from_python(kind, state):
     plain, given, model = state
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -89,7 +89,7 @@ def test_found_19_so_is_a_state_dict_from_python(kind, state):
     assert all(torch.equal(one, model.state_dict()[name]) for name, one in found.state_dict().items())
 
 
-def test_found_19_other_projects_and_kinds_of_files_too(tmp_path):
+def test_other_projects_and_kinds_of_files_too(tmp_path):
     model = build("learned_1d", dim=48, depth=2, heads=4, image_size=16, encoding_options={"interpolation": "bicubic"})
     plain, given = export_weights(model, "deit")
     save_file(renamed(plain, "module."), tmp_path / "a.safetensors")
@@ -99,7 +99,7 @@ def test_found_19_other_projects_and_kinds_of_files_too(tmp_path):
         assert torch.equal(import_weights("deit", read, given)(images((4, 4))), model(images((4, 4))))
 
 
-def test_found_19_it_is_said_which_of_several_are_taken():
+def test_it_is_said_which_of_several_are_taken():
     weights = {"head.weight": torch.ones(1)}
     with pytest.warns(UserWarning, match=r"teacher.*\bnot\b.*student"):
         assert unwrapped({"student": weights, "teacher": weights}) == weights
@@ -109,18 +109,18 @@ def test_found_19_it_is_said_which_of_several_are_taken():
     ("left", "named"),
     [({"neck.weight": torch.ones(2)}, "neck.weight"), ({"backbone.extra": torch.ones(2)}, "extra")],
 )
-def test_found_19_what_is_left_over_is_refused_by_name(left, named, state):
+def test_what_is_left_over_is_refused_by_name(left, named, state):
     plain, given, _ = state
     with pytest.raises(InputError, match=f"not known {named}"):
         import_weights("timm", renamed(plain, "backbone.") | left, given)
 
 
-def test_found_19_a_name_that_is_there_twice_is_refused():
+def test_a_name_that_is_there_twice_is_refused():
     with pytest.raises(InputError, match=r"head\.weight"):
         unwrapped({"backbone.head.weight": torch.ones(1), "head.weight": torch.ones(1)})
 
 
-def test_found_19_numbers_of_numpy_beside_the_weights_run_no_code(state, tmp_path):
+def test_numbers_of_numpy_beside_the_weights_run_no_code(state, tmp_path):
     plain, _, _ = state
     beside = {"best": np.float64(0.5), "step": np.int64(3), "out": pathlib.PosixPath("runs/1")}
     torch.save({"model": plain, **beside}, tmp_path / "a.pth")

@@ -17,7 +17,7 @@ JOINED = ["rope_mixed+learned_1d", "rope_axial+rpe_learned"]
 
 
 @pytest.mark.parametrize("encoding", [*list_encodings(), *JOINED])
-def test_found_10_gradients_are_those_of_finite_differences(encoding):
+def test_gradients_are_those_of_finite_differences(encoding):
     model = build(encoding, dim=48, depth=1, image_size=(12, 16)).double()
     names = [name for name, _ in model.named_parameters() if name.startswith("encoding.")]
     weights = [model.get_parameter(name).detach().clone().requires_grad_() for name in names]
@@ -32,7 +32,7 @@ def test_found_10_gradients_are_those_of_finite_differences(encoding):
 
 
 @pytest.mark.parametrize("encoding", ["rope_axial", "rope_dinov3", "rope_mixed"])
-def test_found_10_a_rotation_in_float64_is_one(encoding):
+def test_a_rotation_in_float64_is_one(encoding):
     shape: dict[str, Any] = {"depth": 1, "heads": 2, "dim": 16, "train_grid": (6, 8), "num_prefix_tokens": 1}
     made: Any = create_encoding(encoding, **shape).double()
     rotation = made.rotation(0, TokenLayout.uniform((6, 8), 1))

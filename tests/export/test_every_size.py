@@ -40,7 +40,7 @@ def assert_runs_at_every_size(file):
 
 
 @pytest.mark.parametrize("encoding", CASES)
-def test_found_14_a_pt2_file_runs_at_every_size(encoding, exported):
+def test_a_pt2_file_runs_at_every_size(encoding, exported):
     model = twelve_heads(encoding)
     file = exported(model, "torch")
     assert_runs_at_every_size(file)
@@ -49,7 +49,7 @@ def test_found_14_a_pt2_file_runs_at_every_size(encoding, exported):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", [n for n in [*list_encodings(), *JOINED] if n not in BEIT])
-def test_found_14_an_onnx_file_runs_at_every_size(encoding, exported):
+def test_an_onnx_file_runs_at_every_size(encoding, exported):
     model = twelve_heads(encoding)
     assert_equal_at(SIZES[:4] if encoding.startswith("irpe") else SIZES, exported(model), model)
 
@@ -67,14 +67,14 @@ def test_found_14_an_onnx_file_runs_at_every_size(encoding, exported):
     ],
     ids=str,
 )
-def test_found_14_nor_does_anything_around_attention_bound_a_program(options, exported):
+def test_nor_does_anything_around_attention_bound_a_program(options, exported):
     file = exported(twelve_heads("lookhere_90", **options), "torch")
     assert_runs_at_every_size(file)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["upernet", "simple_pyramid"])
-def test_found_14_heads_of_halved_maps_have_every_size_from_four_patches(head, exported):
+def test_heads_of_halved_maps_have_every_size_from_four_patches(head, exported):
     model = twelve_heads("none", depth=4, head=head, task="segmentation" if head == "upernet" else "detection")
     file = exported(model, "torch")
     assert_equal_at([(64, 64), (80, 112), (256, 96), (512, 512)], file, model)
@@ -84,7 +84,7 @@ def test_found_14_heads_of_halved_maps_have_every_size_from_four_patches(head, e
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", BEIT)
-def test_found_14_beits_table_is_exported_to_onnx_at_its_own_size(encoding, tmp_path):
+def test_beits_table_is_exported_to_onnx_at_its_own_size(encoding, tmp_path):
     """There no progression is needed."""
     model = small(encoding)
     record = export_model(model, tmp_path / "a.onnx")
@@ -99,7 +99,7 @@ def test_found_14_beits_table_is_exported_to_onnx_at_its_own_size(encoding, tmp_
 
 
 @pytest.mark.parametrize("encoding", BEIT)
-def test_found_14_another_size_of_beits_table_is_refused_for_onnx(encoding, no_work, tmp_path):
+def test_another_size_of_beits_table_is_refused_for_onnx(encoding, no_work, tmp_path):
     model = small(encoding)
     assert default_sizes(model, "onnx") == [(24, 32)]
     for refused in (

@@ -88,17 +88,17 @@ def assert_unchanged(options, offload, folder):
 
 @pytest.mark.parametrize("encoding", list_encodings())
 @pytest.mark.parametrize("offload", [on_cpu, on_disk, by_map])
-def test_found_7_offloaded_encodings_give_the_same(encoding, offload, tmp_path):
+def test_offloaded_encodings_give_the_same(encoding, offload, tmp_path):
     assert_unchanged({"encoding": encoding}, offload, tmp_path)
 
 
 @pytest.mark.parametrize("options", [*EXTRAS, *SWINS], ids=str)
 @pytest.mark.parametrize("offload", [on_cpu, by_map])
-def test_found_7_offloaded_models_of_every_kind_give_the_same(options, offload, tmp_path):
+def test_offloaded_models_of_every_kind_give_the_same(options, offload, tmp_path):
     assert_unchanged(options, offload, tmp_path)
 
 
-def test_found_7_what_accelerate_puts_around_a_linear_layer_is_called(tmp_path):
+def test_what_accelerate_puts_around_a_linear_layer_is_called(tmp_path):
     """An image of one batch: the product of the class token alone, and a layer in parts, are not taken beside it."""
     model = on_cpu(built({"encoding": "learned_1d"}), tmp_path)
     assert all(one.is_meta for one in model.parameters())

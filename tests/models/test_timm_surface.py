@@ -333,8 +333,7 @@ def test_group_matcher_places_every_parameter_once(pool: str, encoding: str) -> 
         found = [(kind, match) for kind, pattern in patterns if (match := re.match(pattern, name))]
         of_all = name.startswith("encoding.") and model.encoding.layer_of(name.partition(".")[2]) is None
         if name.startswith(("head.", "attn_pool.", "fc_norm.")) or of_all:
-            # timm puts what no pattern takes behind everything else.
-            assert not found, name
+            assert not found, name  # timm puts it behind everything else.
             continue
         assert len(found) == 1, name
         kind, match = found[0]

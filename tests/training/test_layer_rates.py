@@ -54,7 +54,7 @@ def expected_of(encoding, name):
 
 @pytest.mark.parametrize("groups", [ours, timms])
 @pytest.mark.parametrize("encoding", list_encodings())
-def test_found_9_what_an_encoding_learns_has_the_rate_of_what_it_is_of(encoding, groups):
+def test_what_an_encoding_learns_has_the_rate_of_what_it_is_of(encoding, groups):
     model = build(encoding, depth=DEPTH, dim=48)
     found = rates(model, groups)
     for name, _ in model.encoding.named_parameters():
@@ -64,7 +64,7 @@ def test_found_9_what_an_encoding_learns_has_the_rate_of_what_it_is_of(encoding,
 
 
 @pytest.mark.parametrize("groups", [ours, timms])
-def test_found_9_joined_encodings_have_the_rates_of_their_parts(groups):
+def test_joined_encodings_have_the_rates_of_their_parts(groups):
     found = rates(build("rope_mixed+learned_1d_every", depth=DEPTH, dim=48), groups)
     assert found["encoding.parts.0.freqs"][0] == 1.0
     assert found["encoding.parts.1.table"][0] == EMBEDDING
@@ -73,7 +73,7 @@ def test_found_9_joined_encodings_have_the_rates_of_their_parts(groups):
 
 
 @pytest.mark.parametrize("groups", [ours, timms])
-def test_found_9_encodings_of_stages_too(groups):
+def test_encodings_of_stages_too(groups):
     swin = {"architecture": "swin", "heads": 6, "depth": 3}
     options = {"depths": [1, 2], "heads": [6, 12], "window": 3}
     found = rates(build("learned_1d+rpe_learned", "mean", architecture_options=options, **swin), groups)
@@ -82,14 +82,14 @@ def test_found_9_encodings_of_stages_too(groups):
 
 
 @pytest.mark.parametrize("groups", [ours, timms])
-def test_found_9_pooling_and_its_norm_learn_as_the_head(groups):
+def test_pooling_and_its_norm_learn_as_the_head(groups):
     found = rates(build("none", "attention", depth=DEPTH, dim=48, final_norm="after_pool"), groups)
     pooling = {name: rate for name, (rate, _) in found.items() if name.startswith(("attn_pool", "fc_norm", "head"))}
     assert len(pooling) > 10
     assert set(pooling.values()) == {1.0}
 
 
-def test_found_9_classes_of_segmenter_are_not_decayed():
+def test_classes_of_segmenter_are_not_decayed():
     found = rates(build("none", "mean", depth=DEPTH, dim=48, head="segmenter", task="segmentation"), ours)
     assert found["head.cls_emb"] == (1.0, 0.0)
     assert found["head.proj_dec.weight"] == (1.0, 0.1)

@@ -6,7 +6,6 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Pairing, Rotation
 from sightline.checks import require, require_number, require_whole
+from sightline.encodings.hooks import Hooks
 from sightline.encodings.knob import KNOB_STATE, Knob, Rule, Tunable
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -53,26 +53,6 @@ def _knob_state(self: PositionEncoding) -> Tensor:
 def _restore_knob(self: PositionEncoding, state: Tensor) -> None:
     if self.knob is not None and not state.is_meta and not math.isnan(value := float(state)):
         self.set_knob(value)
-
-
-class Hooks:
-    """The three hooks of an encoding as blocks are given them.
-
-    Each is a call of the module, within which weights that others keep elsewhere are there (accelerate's offloading).
-    It is no module itself, which they would move to where a block computes.
-    """
-
-    def __init__(self, encoding: PositionEncoding) -> None:
-        self._encoding = encoding
-
-    def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
-        return self._encoding("added", layer, layout)
-
-    def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
-        return self._encoding("rotation", layer, layout)
-
-    def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
-        return self._encoding("pattern", layer, layout)
 
 
 class PositionEncoding(nn.Module):
@@ -142,13 +122,13 @@ class PositionEncoding(nn.Module):
         """
         return dict(state)
 
-    def forward(self, hook: Literal["added", "rotation", "pattern"], layer: int, layout: TokenLayout) -> Any:
+    def forward(self, hook: str, layer: int, layout: TokenLayout) -> Any:
         """What a hook of that name gives."""
         return getattr(self, hook)(layer, layout)
 
     @property
     def hooks(self) -> Hooks:
-        """Its hooks for blocks."""
+        """As blocks call them."""
         return Hooks(self)
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
@@ -238,7 +218,7 @@ class PositionEncoding(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Of its weights; the CPU where it has none."""
+        """Of its weights, or the CPU."""
         return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
 
     def products_of_slot(self) -> int:
@@ -246,8 +226,7 @@ class PositionEncoding(nn.Module):
         return 0
 
     def layer_of(self, name: str) -> int | None:
-        """The layer that a parameter, by its name relative to this module, learns as fast as, where rates fall with
-        depth: -1 for the embedding's, None where it is of all layers, and learns as fast as the head."""
+        """As which layer a parameter learns where rates fall with depth: -1 the embedding, None the head."""
         return None
 
     def no_weight_decay(self) -> set[str]:
@@ -291,7 +270,7 @@ class AddedEncoding(PositionEncoding):
         """The embedding of each patch: float32 [cells, dim], row-major."""
 
     def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
-        """The same where tokens are: for those whose weights do not say it."""
+        """The same where tokens are, whether weights say it or not."""
         return self.embedding(grid)
 
     def prefix_embedding(self) -> Tensor | None:
@@ -327,8 +306,7 @@ class AddedEncoding(PositionEncoding):
         self.check_axes(layout.axes)
         # The sides of a single image may be symbolic, which are no key.
         keys = [one.grid for one in layout.segments] if layout.images > layout.rows else [None]
-        grids = {key: key or layout.segments[0].grid for key in dict.fromkeys(keys)}
-        tables = {key: self.embedding_on(grid, layout.device) for key, grid in grids.items()}
+        tables = {key: self.embedding_on(key or layout.segments[0].grid, layout.device) for key in dict.fromkeys(keys)}
         pieces = [
             tables[key].unsqueeze(0) if one.row_major else tables[key][one.indices]
             for key, one in zip(keys, layout.segments, strict=True)
@@ -420,9 +398,3 @@ class PatternEncoding(PositionEncoding):
         """
         segment = self._whole(grid, layer)
         return self.layer_pattern(layer).bias(segment, segment, num_prefix_tokens, num_prefix_tokens)[0]
-
-
-def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Float32 stays float32 inside: a table's rule is part of the weights, and phases do not fit in 16 bits."""
-    known = torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if known else nullcontext()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sightline.attention import attend, rotate
 from sightline.chance import uniform, uniform_channels
-from sightline.encodings.base import Hooks
+from sightline.encodings.hooks import Hooks
 from sightline.heap import LARGEST_BYTES
 from sightline.kept import is_plain, watched
 from sightline.layout import TokenLayout

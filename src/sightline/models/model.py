@@ -336,8 +336,7 @@ class Model(nn.Module):
         self.encoding.set_knob(value)
 
     def no_weight_decay(self) -> set[str]:
-        """Parameters that weight decay leaves alone: tokens, the probe, Segmenter's classes, and the encoding's (rotary
-        frequencies)."""
+        """Parameters that weight decay leaves alone: tokens (classes of Segmenter), the probe, and the encoding's."""
         tokens = {"cls_token", "reg_token", "attn_pool.latent", "head.cls_emb"}
         named = {name for name, _ in self.named_parameters()} & tokens
         return named | {f"encoding.{name}" for name in self.encoding.no_weight_decay()}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from sightline.attention import asked_backend, computed_again, is_recorded
-from sightline.encodings.base import Hooks
+from sightline.encodings.hooks import Hooks
 from sightline.heap import pass_of_size
 from sightline.kept import watched
 from sightline.layout import TokenLayout

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.attention.wide import wide, wide_dtype
+from sightline.attention.wide import wide, wide_dtype, without_autocast
 from sightline.checks import require_declared, require_number, require_whole
-from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape, without_autocast
+from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.segment import grid_coords

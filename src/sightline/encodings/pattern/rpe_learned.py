@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern, Table
-from sightline.attention.wide import wide
+from sightline.attention.wide import wide, without_autocast
 from sightline.checks import require_declared
-from sightline.encodings.base import PatternEncoding, TrunkShape, without_autocast
+from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, beit_axis, resize_table
 from sightline.grid import Grid
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.checks import configure, require_declared
-from sightline.encodings.base import Hooks
+from sightline.encodings.hooks import Hooks
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from sightline.checks import configure, require, require_bool, require_list, require_whole
-from sightline.encodings.base import Hooks, PositionEncoding, TrunkShape
+from sightline.encodings.base import PositionEncoding, TrunkShape
+from sightline.encodings.hooks import Hooks
 from sightline.encodings.stages import create_staged
 from sightline.errors import InputError
 from sightline.grid import Grid

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from sightline.attention.pattern import OfImages, Pattern
 from sightline.chance import uniform
 from sightline.checks import require_bool, require_number, require_whole
-from sightline.encodings.base import Hooks, PositionEncoding
+from sightline.encodings.base import PositionEncoding
+from sightline.encodings.hooks import Hooks
 from sightline.layout import TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.head import TokenHead, patches_of
