@@ -39,9 +39,11 @@ def _resized(part: PositionEncoding, given: Tensor, own: Tensor) -> Tensor:
     if isinstance(part, RpeLearned):
         cells = given.shape[1] - 3 * (part.shape.num_prefix_tokens > 0)
         side = (math.isqrt(cells) + 1) // 2
-        there = RpeLearned(part.config, replace(part.shape, train_grid=Grid(side, side)))
         if cells != (2 * side - 1) ** 2:
             return given
+        # Its rule alone is asked for: nothing is drawn.
+        with torch.device("meta"):
+            there = RpeLearned(part.config, replace(part.shape, train_grid=Grid(side, side)))
         tables = torch.stack([there.resized(one[:cells], grid) for one in given])
         return torch.cat((tables, given[:, cells:]), dim=1)
     rule, side = part.config.interpolation, math.isqrt(len(given))
