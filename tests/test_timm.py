@@ -387,9 +387,9 @@ def test_layer_decay() -> None:
         if name.startswith("blocks.") and "norm_pre" not in name:
             # As timm's: what stands between the last block and the head shares the last block's group.
             assert scale == 0.5 ** (3 - int(name.split(".")[1])), name
-        elif name.startswith("head"):
+        elif name.startswith(("head", "attn_pool")) or "freqs" in name:
             assert scale == 1, name
-        elif name.startswith(("norm", "attn_pool")):
+        elif name.startswith("norm"):
             assert scale == 0.5, name
         else:
             assert scale == 0.5**4, name

@@ -21,9 +21,9 @@ import shutil
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sightline.declared import refuse_archive, refuse_folded
 from sightline.errors import InputError
@@ -223,8 +223,7 @@ def _read_table(file: Path, path: str | Path) -> dict[str, tuple[int, str]]:
 
 
 def plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state under the names of the bare model, without the prefixes of torch.compile and data parallelism."""
-    # torch.compile on an inner module puts its prefix in the middle of a name.
+    """The state under the names of the bare model, without the prefixes (inner ones too) of torch.compile and DDP."""
     return {re.sub(r"^(module\.)+", "", name.replace("_orig_mod.", "")): tensor for name, tensor in state.items()}
 
 
@@ -257,11 +256,16 @@ def tensor_writer(state: Mapping[str, Tensor]) -> Callable[[Path], None]:
     return write
 
 
-def load_tensors(file: str | Path, *, allow_nonfinite: bool = False, inside: Sequence[str] = ()) -> dict[str, Tensor]:
+def load_tensors(
+    file: str | Path,
+    *,
+    allow_nonfinite: bool = False,
+    unwrap: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+) -> dict[str, Tensor]:
     """The tensors of one weights file on the CPU, by name: safetensors, or a torch file that holds nothing else.
 
-    A pickle's code is never run. `inside` are keys under one of which a torch file may hold its tensors, the first
-    that is there counts; what stands beside them (a trainer's state and arguments) is passed over.
+    A pickle's code is never run. `unwrap` takes the tensors out of what else a torch file may hold (a trainer's state
+    and arguments).
 
     Raises:
         InputError: the file is missing, damaged, of another kind, asks for code, or holds NaN or infinity.
@@ -274,8 +278,8 @@ def load_tensors(file: str | Path, *, allow_nonfinite: bool = False, inside: Seq
 
         with _damage_named(file):
             tensors = load_file(file)
-    elif file.suffix in PICKLES:
-        tensors = _load_pickle(file, inside)
+    elif file.suffix in PICKLES or (file.suffix == ".tar" and Path(file.stem).suffix in PICKLES):
+        tensors = _load_pickle(file, unwrap)
     else:
         raise InputError(f"{file}: is no weights file (known: .safetensors, {', '.join(PICKLES)})")
     if not allow_nonfinite:
@@ -320,7 +324,7 @@ def _damage_named(file: Path) -> Iterator[None]:
         raise InputError(f"{file}: is {'truncated' if truncated else 'damaged'} ({cause})") from None
 
 
-def _load_pickle(file: Path, inside: Sequence[str]) -> dict[str, Tensor]:
+def _load_pickle(file: Path, unwrap: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None) -> dict[str, Tensor]:
     import torch
 
     try:
@@ -328,8 +332,7 @@ def _load_pickle(file: Path, inside: Sequence[str]) -> dict[str, Tensor]:
             refuse_archive(file)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # A record of a trainer's options; making one runs nothing.
-            with torch.serialization.safe_globals([argparse.Namespace] if inside else []):
+            with torch.serialization.safe_globals(_plain_records() if unwrap else []):
                 content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise InputError(
@@ -344,7 +347,7 @@ def _load_pickle(file: Path, inside: Sequence[str]) -> dict[str, Tensor]:
         raise InputError(f"{file}: is truncated or damaged ({cause})") from None
     if not isinstance(content, dict):
         raise InputError(f"{file}: holds a {type(content).__name__}; expected tensors by name")
-    content = next((content[key] for key in inside if isinstance(content.get(key), dict)), content)
+    content = dict(unwrap(content)) if unwrap else content
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise InputError(
@@ -353,6 +356,14 @@ def _load_pickle(file: Path, inside: Sequence[str]) -> dict[str, Tensor]:
             )
     refuse_folded(file, content)
     return content
+
+
+def _plain_records() -> list[Any]:
+    """What trainers keep beside weights, and making runs nothing: their options, and numpy's numbers."""
+    import numpy as np
+
+    named = [(np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+    return [argparse.Namespace, type(Path()), np.dtype, *(type(np.dtype(kind)) for kind in "efdil?"), *named]
 
 
 def is_finite(tensor: Tensor) -> bool:

@@ -27,6 +27,7 @@ from sightline.checkpoint import (
 from sightline.checks import configure
 from sightline.convert import import_weights, origin_link
 from sightline.convert.timm import import_timm_model, published_link, read_timm_folder
+from sightline.convert.weights import unwrapped
 from sightline.declared import refuse_size
 from sightline.encodings.create import encoding_options
 from sightline.encodings.knob import without_knobs
@@ -225,7 +226,7 @@ def load_model(
         if foreign is None:
             model = _load_folder(folder, allow_nonfinite)
         else:
-            state = load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite)
+            state = load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite, unwrap=unwrapped)
             model = import_weights("timm", state, foreign.given)
             link = published_link(model.config, foreign.given["model"], foreign.tag)
             model.config = model.config.replace(class_names=foreign.class_names, score_link=link)

@@ -14,12 +14,16 @@ give `num_heads=12` for the eight directions of the paper's ViT-B. The model pri
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
+from sightline.encodings.other_size import with_own_tables
 from sightline.errors import InputError, choose
 from sightline.grid import Grid
+from sightline.load import config_of
 from sightline.models import ViTConfig, list_models, make_model, model_config
 from sightline.models.timm_names import TIMM_POOLS, arguments_of, timm_cfg
 from sightline.runtime import import_timm
@@ -103,6 +107,7 @@ def _build(
     feature_cls: str = "getter",
     device: Any = None,
     dtype: Any = None,
+    knob: float | None = None,
     **arguments: Any,
 ) -> Any:
     """The model of a size, or timm's wrapper around it that gives features.
@@ -121,11 +126,16 @@ def _build(
                 f"{variant}: no pretrained weights are published (expected pretrained=False; checkpoint_path takes "
                 "a file, sightline.load_model a folder)"
             )
+    if arguments.get("num_classes") != (pretrained_model_args or arguments).get("num_classes"):
+        # Other classes than those of the folder it is opened from, which are called otherwise.
+        arguments.pop("class_names", None)
     # The configuration always pools; not to is a state that timm's users ask for by name.
     unpooled = arguments.get("global_pool") == ""
     if unpooled:
         del arguments["global_pool"]
     model: Any = make_model(model_config(size, **fields_of(**arguments))).to(device, dtype)
+    if knob is not None:
+        model.set_knob(knob)
     if unpooled:
         model.reset_classifier(model.num_classes, "")
     # Weights from elsewhere say how their images were prepared; without them the model does.
@@ -137,6 +147,7 @@ def _build(
         pretrained_cfg=pretrained_cfg,
         pretrained_cfg_overlay=own | (pretrained_cfg_overlay or {}),
         pretrained_model_args=pretrained_model_args,
+        pretrained_filter_fn=_of_this_size,
         cache_dir=cache_dir,
         features_only=features_only,
         out_indices=model.out_indices if out_indices is None else out_indices,
@@ -145,6 +156,38 @@ def _build(
         in_chans=model.in_chans,
         img_size=tuple(Grid.checked(model.config.image_size)),
     )
+
+
+def _of_this_size(state: dict[str, Tensor], model: Any) -> dict[str, Tensor]:
+    """Weights of a model for images of another size, with tables of positions of this one's, as timm makes them."""
+    start = "encoding."
+    inner = {name.removeprefix(start): one for name, one in state.items() if name.startswith(start)}
+    return state | {start + name: one for name, one in with_own_tables(model.encoding, inner).items()}
+
+
+def _knows_ours(read: Callable[..., Any]) -> Callable[..., Any]:
+    """timm's reader of the config.json behind `local-dir:` and `hf-hub:`, which then reads those of `save_model` and
+    `push_to_hub` too."""
+
+    def opened(*place: Any, **options: Any) -> Any:
+        record, name, given = read(*place, **options)
+        if not isinstance(name, Mapping):
+            return record, name, given
+        # timm has a name of its own for that part.
+        config = config_of({**record, "architecture": name, "labels": record["label_names"]})
+        size = "vit_base_patch16"
+        plain = vars(model_config(size))
+        # In timm's words, since whoever opens it may ask for others.
+        words = {ours: theirs for theirs, ours in arguments_of("VisionTransformer").items()}
+        given = {words.get(name, name): one for name, one in vars(config).items() if one != plain[name]}
+        source = {key: record[key] for key in ("source", "file", "hf_hub_id") if key in record}
+        return {**timm_cfg(config), **source}, PREFIX + size, {**given, "knob": record.get("knob")}
+
+    return opened
+
+
+for _reader in ("load_model_config_from_path", "load_model_config_from_hf"):
+    setattr(timm.models._factory, _reader, _knows_ours(getattr(timm.models._factory, _reader)))
 
 
 def _register(size: str) -> Callable[..., Any]:

@@ -147,15 +147,17 @@ def test_a_file_that_exists_is_replaced_only_when_asked(refused, cli, tiny_run, 
 
 
 @pytest.mark.parametrize("encoding", ["rpe_learned", "rope_axial+rpe_learned_shared"])
-def test_beits_table_is_refused_for_onnx(encoding, refused, tmp_path, no_work):
+def test_another_size_of_beits_table_is_refused_for_onnx(encoding, refused, tmp_path, no_work):
     model = saved(tmp_path / "beit", encoding)
-    refused("export", model, "--to", "onnx", says=["rpe_learned", "BEiT", "--to torch"])
+    refused(
+        "export", model, "--to", "onnx", "--check", "--sizes", "96", says=["rpe_learned", "BEiT", "--to torch", "24x32"]
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["beit"]
 
 
 def test_missing_packages_are_named(refused, tiny_run, monkeypatch, no_work):
     monkeypatch.setattr("sightline.export.refusals._ONNX_PACKAGES", ("no_such_package",))
-    refused("export", tiny_run, "--to", "onnx", says=["no_such_package", "pip install 'sightline[onnx]'"])
+    refused("export", tiny_run, "--to", "onnx", says=["no_such_package", "pip install no_such_package"])
 
 
 def test_a_damaged_model_is_refused(refused, run_copy, tmp_path, no_work):

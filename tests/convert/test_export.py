@@ -210,7 +210,8 @@ def test_another_encoding_or_option_is_named(project: str) -> None:
     encoding, options = given.pop("encoding"), given.pop("options", None)
     with pytest.raises(InputError, match=f"{project}: cannot hold encoding = 'fourier'"):
         export_weights(ours("fourier", None, **given), project)
-    if "interpolation" in (options or {}):
+    # timm's module that takes one size alone resizes nothing.
+    if "interpolation" in (options or {}) and project != "timm":
         with pytest.raises(InputError, match=f"{project}: cannot hold learned_1d interpolation = 'bilinear'"):
             export_weights(ours(encoding, {"interpolation": "bilinear"}, **given), project)
 
@@ -295,9 +296,8 @@ def test_from_one_project_to_another(tmp_path) -> None:
     save_model(model, tmp_path / "m")
     read = load_model(tmp_path / "m")
     compare(model, as_timm(read))
-    # Its embedding is resized without smoothing, timm's with.
-    with pytest.raises(InputError, match="timm: cannot hold learned_1d interpolation = 'bicubic'"):
-        export_weights(toy_model("ropevit_axial_ape"), "timm")
+    # Its embedding is resized without smoothing, timm's with: there is a module of one size.
+    assert export_weights(toy_model("ropevit_axial_ape"), "timm")[1]["dynamic_img_size"] is False
     with pytest.raises(InputError, match="rope_vit: cannot hold encoding = 'learned_1d'"):
         export_weights(toy_model("timm_vit_learned"), "rope_vit")
 
@@ -368,3 +368,27 @@ def test_the_classifier_of_vision_transformer_is_named():
     model = create_model("vit_micro_patch4", encoding="learned_1d", num_classes=3, gelu="tanh", pool="cls",
                          encoding_options={"interpolation": "corner_aligned"})  # fmt: skip
     assert export_weights(model, "vision_transformer")[1]["classifier"] == "token"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"encoding_options": {"interpolation": "bicubic"}, "num_registers": 2},
+        {"encoding": "rope_axial+learned_1d", "pool": "mean"},
+    ],
+    ids=str,
+)
+def test_a_table_of_another_rule_goes_to_timm_at_its_training_size(options):
+    """The default model's is resized by `bilinear`, timm's by another rule; at the size of training by none."""
+    options = dict(options)
+    model = ours(options.pop("encoding", "learned_1d"), options.pop("encoding_options", {}), **options)
+    state, given = export_weights(model, "timm")
+    assert given["dynamic_img_size"] is False
+    theirs = import_timm().create_model(given.pop("model"), **given).eval()
+    theirs.load_state_dict(state)
+    batch = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert (theirs(batch) - model(batch)).abs().max() < 2e-5
+        with pytest.raises(AssertionError):
+            theirs(batch[:, :, :24])

@@ -197,7 +197,7 @@ def _through(model: Model, rows: Tensor, layout: TokenLayout, measures: Iterable
     tokens = model.embed(rows, layout)
     for layer in range(-1, len(model.blocks)):
         if layer >= 0:
-            tokens = model.blocks.layer(layer, tokens, layout, model.encoding)
+            tokens = model.blocks.layer(layer, tokens, layout, model.encoding.hooks)
         if seeing:
             shown = model.blocks.layout_after(layer, layout).row_major(tokens)
             for measure in seeing:

@@ -112,7 +112,7 @@ def verify(model: Model, record: Mapping[str, Any], project: str, state: Mapping
 
 def _weights(model: Model, project: str, state: Mapping[str, Tensor]) -> Comparison:
     back, _ = export_weights(model, project)
-    counted = counted_weights(project, state)
+    counted = counted_weights(project, state, back)
     source = {name: one.float() if one.is_floating_point() else one for name, one in counted.items()}
     check_state(back, source, f"{project} weights of another model")
     largest = max(float((back[name] - source[name]).abs().max()) for name in back if back[name].numel())

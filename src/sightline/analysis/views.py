@@ -42,7 +42,7 @@ def checked_cell(grid: Grid, cell: Sequence[int] | None) -> tuple[int, int]:
 def pattern_of(model: Model, layer: int, grid: Grid) -> Pattern | None:
     """What the encoding says of the patches of a grid, or None where it does not bias the scores."""
     layout = TokenLayout.uniform(grid, 1, num_prefix_tokens=0, device=model.anchor.device)
-    return model.encoding.pattern(layer, layout)
+    return model.encoding.hooks.pattern(layer, layout)
 
 
 def attends_in_parts(model: Model) -> bool:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.attention.pattern import MadeOf, Pattern, Term
+from sightline.attention.wide import wide
 from sightline.grid import Grid
 from sightline.kept import Kept
 from sightline.segment import Segment, row_major_index
@@ -264,10 +265,10 @@ def _one_hot(buckets: Buckets, grid: Sequence[int], like: Tensor) -> list[Tensor
 
 
 def with_output(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Pattern, pairs: Pairs) -> Tensor:
-    """`explicit_attention`, its softmax in float32, and what terms of the attention weights add to the output."""
+    """`explicit_attention`, its softmax in float32 at least, and what terms of the attention weights add to it."""
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if bias is not None:
         scores = scores + bias
-    attention = scores.float().softmax(dim=-1).to(v.dtype)
+    attention = wide(scores).softmax(dim=-1).to(v.dtype)
     out, added = attention @ v, content_of_output(pattern, attention, pairs)
     return out if added is None else out + added.to(out.dtype)

@@ -86,7 +86,10 @@ def attended(q: Tensor, k: Tensor, v: Tensor, pack: Pack) -> Tensor:
 
 
 def same_heads(bias: Tensor, q: Tensor) -> None:
-    """Refuse a bias of another number of heads than the queries have."""
+    """Refuse a bias of another number of heads than the queries have, or without values: torch's kernel reads one of
+    the meta device as it is."""
+    if bias.is_meta and not q.is_meta:
+        raise InputError("attention: a pattern of weights on the meta device, which have no values")
     if bias.shape[1] != q.shape[1]:
         raise InputError(f"attention: a pattern of {bias.shape[1]} heads for queries of {q.shape[1]}")
 

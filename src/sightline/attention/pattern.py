@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sightline.attention.spreading import cut_to, in_rows, may_be_traced, spread, spread_beside_prefix, with_prefix
 from sightline.attention.view import View as View
+from sightline.attention.wide import wide, wide_dtype
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.kept import Kept, may_keep
@@ -189,7 +190,7 @@ class Table(Term):
     extra: Tensor | None = None
 
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
-        return self.values(grid).float()
+        return wide(self.values(grid))
 
     def prefix(self) -> Tensor | None:
         return self.extra
@@ -315,7 +316,7 @@ class Pattern:
             `dtype` [1 or rows, heads, prefix + patches of queries, prefix + patches of keys].
         """
         # A single term is rounded before it is spread over pairs: the same numbers, less memory.
-        early = dtype if len(self.terms) == 1 else torch.float32
+        early = dtype if len(self.terms) == 1 else wide_dtype(dtype)
         grid, frame, device = keys.grid, keys.frame, keys.coords.device
 
         def rendered(term: Term) -> Tensor:

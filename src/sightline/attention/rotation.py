@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sightline.attention.wide import wide
 from sightline.errors import InputError
 from sightline.kept import born_free, is_plain, may_keep, watched
 from sightline.layout import TokenLayout
@@ -21,7 +22,8 @@ class Rotation:
     """Angles by which the channel pairs of q and k are turned.
 
     Attributes:
-        angles: float32 [1 or rows, 1 or heads, slots, head_dim / 2]; 0 at prefix slots, which are not turned.
+        angles: float32, or float64 of a model in it, [1 or rows, 1 or heads, slots, head_dim / 2]; 0 at prefix slots,
+            which are not turned.
         pairing: `adjacent` turns channels (2k, 2k + 1), `halves` turns (k, k + head_dim / 2).
     """
 
@@ -58,7 +60,7 @@ class Rotation:
 
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """Turn the channel pairs of `x`, in float32 whatever its dtype (RoPE-ViT equation 5).
+    """Turn the channel pairs of `x`, in float32 at least (RoPE-ViT equation 5).
 
     Args:
         x: [rows, heads, slots, head_dim].
@@ -69,16 +71,16 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     if rotation.pairing == "adjacent" and is_plain(x) and not torch.compiler.is_compiling() and not watched():
         return _multiplied(x, rotation.as_numbers())
     cos, sin = rotation.turns()
-    wide = x.float()
+    x, dtype = wide(x), x.dtype
     adjacent = rotation.pairing == "adjacent"
-    a, b = wide.unflatten(-1, (-1, 2)).unbind(-1) if adjacent else wide.chunk(2, dim=-1)
+    a, b = x.unflatten(-1, (-1, 2)).unbind(-1) if adjacent else x.chunk(2, dim=-1)
     both = a * cos - b * sin, a * sin + b * cos
-    return (torch.stack(both, dim=-1).flatten(-2) if adjacent else torch.cat(both, dim=-1)).to(x.dtype)
+    return (torch.stack(both, dim=-1).flatten(-2) if adjacent else torch.cat(both, dim=-1)).to(dtype)
 
 
 def _multiplied(x: Tensor, numbers: Tensor) -> Tensor:
     """`rotate` on a CPU: one pass over the channels in place of eight, and one more for the gradient."""
-    pairs = x.float().unflatten(-1, (-1, 2))
+    pairs = wide(x).unflatten(-1, (-1, 2))
     # Two channels are one number where they stand so in memory.
     if pairs.stride(-1) != 1 or any(one % 2 for one in (pairs.storage_offset(), *pairs.stride()[:-1])):
         pairs = pairs.clone(memory_format=torch.contiguous_format)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def read_source(
         given, source = folder.given, folder.weights
     asked = apply_settings({**given, **(read_yaml(config) if config else {})}, settings)
     # Read only now: it may be large.
-    state, recorded = read_weights(source)
+    state, recorded = read_weights(source, lambda said: print(f"{source}: {said}", file=sys.stderr))
     arguments = {**recorded, **asked}
     example = argument_example(project)
     if needed and example and not arguments:

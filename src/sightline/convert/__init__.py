@@ -13,6 +13,7 @@ from torch import Tensor
 from sightline import registry
 from sightline.checks import require
 from sightline.convert.base import Project, check_state, convert, convert_back, differences
+from sightline.convert.weights import refuse_transformers, trained_alone, unwrapped
 from sightline.declared import refuse_beyond_memory
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
@@ -56,6 +57,8 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     config = foreign.own_arguments(config)
     given = foreign.filled(config)
     state_dict = foreign.named(_tensors(project, state_dict))
+    if "/transformers" not in foreign.source:
+        refuse_transformers(f"{project} weights", state_dict)
     try:
         ours = foreign.vit_config(given, state_dict)
         ours = ours.replace(origin=_origin(project, foreign.kept(config)), score_link=foreign.score_link(ours, given))
@@ -64,13 +67,13 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError) as error:
         said = " ".join(str(error).split())[:150]
         raise InputError(f"{project}: no model can be made of these arguments and weights ({said})") from error
-    state_dict = foreign.counted(state_dict)
     # From here on all comes from a configuration that was checked: what else is raised is ours.
     # Without memory, so that weights that do not fit are refused whatever the arguments ask for.
     with torch.device("meta"):
         shapes = make_model(ours).state_dict()
     entries = foreign.entries(ours, given)
     expected = convert_back(entries, shapes)
+    state_dict = _counted(foreign, state_dict, expected)
     check_state(project, state_dict, expected)
     refuse_beyond_memory(sum(shape.nbytes for shape in shapes.values()), f"{project} weights: the model")
     model = make_model(ours)
@@ -88,7 +91,7 @@ def _tensors(project: str, state: Mapping[str, Any]) -> dict[str, Tensor]:
     if not isinstance(state, Mapping):
         raise InputError(f"{project} weights: expected tensors by name, got a {type(state).__name__}")
     found = {}
-    for name, value in state.items():
+    for name, value in unwrapped(state).items():
         if not isinstance(name, str):
             raise InputError(f"{project} weights: {name!r} is no name")
         if isinstance(value, Tensor) and value.is_meta:
@@ -141,13 +144,22 @@ def changed_rules(model: Model, state_dict: Mapping[str, Tensor]) -> list[str]:
     if origin is None:
         raise InputError("the model was not imported")
     foreign = _project(origin["project"])
-    return differences(foreign.vit_config(foreign.filled(origin["config"]), foreign.named(state_dict)), model)
+    state = foreign.named(unwrapped(state_dict))
+    return differences(foreign.vit_config(foreign.filled(origin["config"]), state), model)
 
 
-def counted_weights(project: str, state_dict: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Those of a project's weights that `export_weights` gives back, under the names that it has for them."""
+def counted_weights(
+    project: str, state_dict: Mapping[str, Tensor], expected: Mapping[str, Tensor]
+) -> Mapping[str, Tensor]:
+    """Those of a project's weights that compute something, under the names that it has for them: all but what serves
+    training alone, and is not `expected`."""
     foreign = _project(project)
-    return foreign.counted(foreign.named(state_dict))
+    return _counted(foreign, foreign.named(unwrapped(state_dict)), expected)
+
+
+def _counted(foreign: Project, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    counted = foreign.counted(state)
+    return {name: one for name, one in counted.items() if name in expected or not trained_alone(name)}
 
 
 def argument_example(project: str) -> str:

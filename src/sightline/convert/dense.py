@@ -85,12 +85,10 @@ class DenseProject(Project):
 
     Attributes:
         inside: name under which a whole configuration of the project's has the arguments, beside others of no matter.
-        wrapper: beginning of all names where a module for training holds the model.
         aside: patterns of names of tensors that nothing of ours computes with; they do not come back.
     """
 
     inside: ClassVar[str] = ""
-    wrapper: ClassVar[str] = ""
     aside: ClassVar[Sequence[str]] = ()
 
     def own_arguments(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -98,9 +96,6 @@ class DenseProject(Project):
         if not isinstance(whole, Mapping):
             return given
         return {name: value for one in (whole, given) for name, value in one.items() if name in self.arguments}
-
-    def named(self, state: State) -> State:
-        return {name.removeprefix(self.wrapper): tensor for name, tensor in state.items()}
 
     def counted(self, state: State) -> State:
         return {name: one for name, one in state.items() if not any(re.match(each, name) for each in self.aside)}

@@ -37,8 +37,7 @@ class Eomt(DenseProject):
     source = "https://github.com/tue-mps/eomt"
     arguments: ClassVar = {"img_size": None, "num_heads": None, "num_blocks": None, "masked_attn_enabled": True}
     example = ""
-    wrapper = "network."
-    aside: ClassVar = (r"criterion\.", rf"{_PROBABILITIES}$")
+    aside: ClassVar = (rf"{_PROBABILITIES}$",)
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         self.refuse_names(state, _FOREIGN)

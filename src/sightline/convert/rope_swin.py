@@ -74,9 +74,6 @@ class RopeSwin(Project):
             encoding_options=options,
         )
 
-    def counted(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return {name: tensor for name, tensor in state.items() if not name.endswith(".attn_mask")}
-
     def given(self, model: Model) -> dict[str, Any]:
         self.check_encoding(model, *_ENCODINGS)
         config, options = model.config, SwinOptions.of(model.config)

@@ -16,6 +16,7 @@ from sightline.convert.timm_reading import kind_of, read_fields
 from sightline.convert.timm_swin import read_swin, swin_arguments, swin_tensors
 from sightline.convert.timm_tensors import entries_of
 from sightline.convert.vit_names import deit3_link
+from sightline.convert.weights import refuse_transformers
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
@@ -59,7 +60,14 @@ class Timm(Project):
             given = {**origin["config"], "num_classes": config.num_classes}
             if not differences(self.vit_config(given, {}), model):
                 return given
-        return self.compared((swin_arguments if config.architecture == "swin" else arguments_for)(model), model)
+        given = (swin_arguments if config.architecture == "swin" else arguments_for)(model)
+        if given.get("dynamic_img_size", True):
+            return self.compared(given, model)
+        # At the one size that it then takes nothing is resized.
+        wrong = differences(self.vit_config(given, {}), model)
+        if wrong := [one for one in wrong if not one.startswith("learned_1d interpolation = ")]:
+            raise InputError(f"{self.name}: cannot hold {'; '.join(wrong)}")
+        return given
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         return swin_tensors(config) if config.architecture == "swin" else entries_of(built(given), config)
@@ -119,7 +127,7 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
     """What timm's `save_for_hf` wrote into a folder, or None where timm wrote nothing.
 
     Raises:
-        InputError: its config.json is damaged, or it has no weights.
+        InputError: its config.json is damaged, or transformers', or it has no weights.
     """
     try:
         record = read_json(folder / "config.json", "the configuration of a model")
@@ -127,6 +135,7 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
         # Who reads it as ours says what is wrong with it.
         return None
     if not isinstance(record, dict) or not isinstance(record.get("architecture"), str):
+        refuse_transformers(str(folder), record=record)
         return None
     arguments = record.get("model_args") or {}
     if not isinstance(arguments, dict):

@@ -84,7 +84,8 @@ def arguments_for(model: Model) -> dict[str, Any]:
         "norm_after": config.final_norm == "after_pool",
         "table": table is not None,
         "table_apart": table is not None and not table["prefix"],
-        "any_size": True,
+        # The module would resize the table by another rule than ours.
+        "any_size": table is None or kind == "NaFlexVit" or table["interpolation"] == _BICUBIC,
         "pool_heads": config.pool_heads or config.heads,
         "pool_mlp_ratio": (config.pool_hidden + 0.5) / config.dim,
     }

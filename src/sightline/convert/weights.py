@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 import zipfile
 import zlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +15,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.checkpoint import load_tensors, plain_names
+from sightline.checkpoint import load_tensors
 from sightline.declared import refuse_archive
 from sightline.errors import InputError
 from sightline.reading import check_regular, parse_json
 
-# Where trainers put the weights beside their own state; a running mean is what they publish.
-_INSIDE = ("model_ema", "state_dict_ema", "model", "state_dict", "teacher")
+# Where trainers put weights, and how names begin where a module holds the model. Of several the first counts: a running
+# mean is what is published.
+_MEANS = ["model_ema", "state_dict_ema", "model_ema_state_dict", "ema_state_dict", "ema_model", "ema", "teacher"]
+_HOLDERS = ["module", "model", "net", "network", "student", "online_model", "backbone"]
+_INSIDE = [*_MEANS, "target_encoder", "state_dict", "model_state_dict", "model_state", *_HOLDERS, "encoder", "weights"]
+_AROUND = [*_MEANS, *_HOLDERS, "base_encoder", "momentum_encoder", "timm_model"]
+# Of training alone: counters, heads of self-supervision, what hides patches and guesses them, losses and measures.
+_TRAINING = re.compile(
+    r"(.*\.)?(num_batches_tracked|relative_position_index|attn_mask|n_averaged)$"
+    r"|(initted|step|mask_token|masked_embed)$"
+    r"|((dino_|ibot_)?head\.(mlp|last_layer)|dino_head|ibot_head|lm_head|projector|projection_head|predictor|prototypes"
+    r"|criterion|(\w+_)?loss(_fn)?|(train|val|valid|test)_\w+|metrics?)\.|decoder_(embed|pos_embed|blocks|norm|pred)\b"
+)
 _FLAX = ("params/", "opt/target/")
 
 
-def read_weights(file: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_weights(
+    file: str | Path, say: Callable[[str], object] = warnings.warn
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of a foreign weights file by name, and the arguments that a safetensors file records as `args`.
 
-    A pickle's code is never run.
+    A pickle's code is never run. `say` as `unwrapped`'s.
 
     Raises:
         InputError: the file is missing, damaged, of another kind, asks for code, or holds NaN or infinity.
@@ -32,8 +49,45 @@ def read_weights(file: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     file = Path(file)
     if file.suffix == ".npz":
         return _read_arrays(file), {}
-    tensors = plain_names(load_tensors(file, inside=_INSIDE))
-    return tensors, _recorded(file) if file.suffix == ".safetensors" else {}
+    unwrap = partial(unwrapped, say=say)
+    tensors = load_tensors(file, unwrap=unwrap)
+    return (unwrap(tensors), _recorded(file)) if file.suffix == ".safetensors" else (tensors, {})
+
+
+def unwrapped(content: Mapping[str, Any], say: Callable[[str], object] = warnings.warn) -> dict[str, Any]:
+    """The weights that a training script saved, under the names of the model itself: out of the groups of a checkpoint,
+    and without the names of the modules around it. `say` is told in one line which of several are taken."""
+    taken, left = [], []
+    while groups := [key for key in _INSIDE if _holds_weights(content.get(key))]:
+        taken.append(groups[0])
+        left += groups[1:]
+        content = content[groups[0]]
+    if not all(isinstance(name, str) for name in content):
+        return dict(content)
+    state = {name.replace("_orig_mod.", ""): value for name, value in content.items()}
+    while around := [kind for kind in _AROUND if any(name.startswith(f"{kind}.") for name in state)]:
+        first, *others = around
+        inner = {name.removeprefix(f"{first}."): one for name, one in state.items() if name.startswith(f"{first}.")}
+        rest = {name: one for name, one in state.items() if not name.startswith(f"{first}.")}
+        if twice := next(iter(inner.keys() & rest.keys()), None):
+            raise InputError(f"weights: {first}.{twice} and {twice} are both there (expected one of them)")
+        # The same weights once more, or as they were before.
+        copies = tuple(f"{kind}." for kind in others if any(name.removeprefix(f"{kind}.") in inner for name in rest))
+        taken.append(first)
+        left += [one[:-1] for one in copies]
+        state = {name: one for name, one in rest.items() if not (copies and name.startswith(copies))} | inner
+    if left:
+        say(f"weights of {'.'.join(taken)} are taken (and not those of {', '.join(left)})")
+    return state
+
+
+def _holds_weights(value: object) -> bool:
+    return isinstance(value, Mapping) and any(hasattr(one, "shape") or _holds_weights(one) for one in value.values())
+
+
+def trained_alone(name: str) -> bool:
+    """Whether a tensor of that name serves training alone."""
+    return _TRAINING.match(name) is not None
 
 
 def _recorded(file: Path) -> dict[str, Any]:
@@ -73,3 +127,18 @@ def _read_arrays(file: Path) -> dict[str, Tensor]:
         else:
             apart[name] = tensor
     return apart
+
+
+_INSTEAD = (
+    "are not read (expected the same weights from timm, load_model('timm:NAME'), or as their authors publish them)"
+)
+
+
+def refuse_transformers(where: str, names: Iterable[str] = (), record: object = None) -> None:
+    """Raise InputError for what transformers saved, by the names of its tensors or its config.json; says what it is."""
+    if isinstance(record, Mapping) and isinstance(record.get("model_type"), str):
+        classes = record.get("architectures")
+        kind = classes[0] if isinstance(classes, list) and classes else record["model_type"]
+        raise InputError(f"{where}: is a {kind} of transformers, whose folders {_INSTEAD}")
+    if found := next((name for name in names if "embeddings.patch_embedding" in name), None):
+        raise InputError(f"{where}: {found} is a name of transformers, whose weights {_INSTEAD}")

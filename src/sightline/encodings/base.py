@@ -6,7 +6,6 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Pairing, Rotation
 from sightline.checks import require, require_number, require_whole
+from sightline.encodings.hooks import Hooks
 from sightline.encodings.knob import KNOB_STATE, Knob, Rule, Tunable
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -122,6 +122,15 @@ class PositionEncoding(nn.Module):
         """
         return dict(state)
 
+    def forward(self, hook: str, layer: int, layout: TokenLayout) -> Any:
+        """What a hook of that name gives."""
+        return getattr(self, hook)(layer, layout)
+
+    @property
+    def hooks(self) -> Hooks:
+        """As blocks call them."""
+        return Hooks(self)
+
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
         """Embeddings added to the tokens before `layer`: [1 or rows, slots, dim], or None."""
         return None
@@ -205,12 +214,20 @@ class PositionEncoding(nn.Module):
         """All patches of a grid, for a layer that there is."""
         if not 0 <= layer < self.shape.depth:
             raise InputError(f"layer {layer}: expected 0 to {self.shape.depth - 1}")
-        device = next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
-        return Segment.whole(Grid.checked(grid, axes=self.made_for), device)
+        return Segment.whole(Grid.checked(grid, axes=self.made_for), self.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Of its weights, or the CPU."""
+        return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
 
     def products_of_slot(self) -> int:
         """Multiplications a slot in a layer of what tokens hold, beside those of attention itself."""
         return 0
+
+    def layer_of(self, name: str) -> int | None:
+        """As which layer a parameter learns where rates fall with depth: -1 the embedding, None the head."""
+        return None
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters, relative to this module, that weight decay must leave alone."""
@@ -252,9 +269,19 @@ class AddedEncoding(PositionEncoding):
     def embedding(self, grid: Sequence[int]) -> Tensor:
         """The embedding of each patch: float32 [cells, dim], row-major."""
 
+    def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
+        """The same where tokens are, whether weights say it or not."""
+        return self.embedding(grid)
+
     def prefix_embedding(self) -> Tensor | None:
         """What is added to the prefix slots: [num_prefix_tokens, dim], or None."""
         return None
+
+    def layer_of(self, name: str) -> int | None:
+        kind, _, rest = name.partition(".")
+        if kind == "later":
+            return int(rest.partition(".")[0]) + 1
+        return None if self.at == "shared" else -1
 
     def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Each layer's, where every layer has weights of its own."""
@@ -273,13 +300,13 @@ class AddedEncoding(PositionEncoding):
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
         if layer != 0 and self.later is not None:
-            return self.later[layer - 1].added(0, layout)
+            return self.later[layer - 1]("added", 0, layout)
         if layer != 0 and self.at == "input":
             return None
         self.check_axes(layout.axes)
         # The sides of a single image may be symbolic, which are no key.
         keys = [one.grid for one in layout.segments] if layout.images > layout.rows else [None]
-        tables = {key: self.embedding(key or layout.segments[0].grid) for key in dict.fromkeys(keys)}
+        tables = {key: self.embedding_on(key or layout.segments[0].grid, layout.device) for key in dict.fromkeys(keys)}
         pieces = [
             tables[key].unsqueeze(0) if one.row_major else tables[key][one.indices]
             for key, one in zip(keys, layout.segments, strict=True)
@@ -371,9 +398,3 @@ class PatternEncoding(PositionEncoding):
         """
         segment = self._whole(grid, layer)
         return self.layer_pattern(layer).bias(segment, segment, num_prefix_tokens, num_prefix_tokens)[0]
-
-
-def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Float32 stays float32 inside: a table's rule is part of the weights, and phases do not fit in 16 bits."""
-    known = torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if known else nullcontext()

@@ -53,13 +53,13 @@ class Combined(PositionEncoding):
         return all(part.symmetric for part in self.parts)
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
-        return _sum(part.added(layer, layout) for part in self.parts)
+        return _sum(part("added", layer, layout) for part in self.parts)
 
     def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
-        return _sum(part.rotation(layer, layout) for part in self.parts)
+        return _sum(part("rotation", layer, layout) for part in self.parts)
 
     def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
-        return _sum(part.pattern(layer, layout) for part in self.parts)
+        return _sum(part("pattern", layer, layout) for part in self.parts)
 
     @property
     def knob(self) -> Knob | None:
@@ -89,6 +89,10 @@ class Combined(PositionEncoding):
             own = {name.removeprefix(start): one for name, one in state.items() if name.startswith(start)}
             made |= {start + name: one for name, one in part.inflated(own).items()}
         return made
+
+    def layer_of(self, name: str) -> int | None:
+        _, index, inner = name.split(".", 2)
+        return self.parts[int(index)].layer_of(inner)
 
     def no_weight_decay(self) -> set[str]:
         return {f"parts.{index}.{name}" for index, part in enumerate(self.parts) for name in part.no_weight_decay()}

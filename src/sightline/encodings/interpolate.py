@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sightline.attention.wide import wide, wide_dtype
 from sightline.grid import Grid
 from sightline.kept import Kept
 
@@ -18,8 +19,8 @@ Interpolation = Literal["bilinear", "bilinear_antialias", "bicubic", "bicubic_an
 
 
 def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolation) -> Tensor:
-    """Resize a table of vectors over a grid, in float32; over (frames, rows, cols) first in each frame, then in time,
-    so that `bilinear` is linear along all three.
+    """Resize a table of vectors over a grid, in float32 at least; over (frames, rows, cols) first in each frame, then
+    in time, so that `bilinear` is linear along all three.
 
     Args:
         table: [old.cells, dim], row-major.
@@ -29,18 +30,18 @@ def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolati
             (big_vision's zoom of order 1).
 
     Returns:
-        float32 [new.cells, dim]; the table itself where the grids are equal.
+        [new.cells, dim], float32 or float64; the table itself where the grids are equal.
     """
     # An exported program serves every size, so it takes no short cut that holds for one; the result is the same.
     if not torch.compiler.is_exporting() and old == new:
         return table
     if len(old) == 2:
-        return _resize_plane(table.float(), old, new, interpolation)
+        return _resize_plane(wide(table), old, new, interpolation)
     # In float64 where there is one, as scipy, by which scenic does it.
-    wide = table.float() if table.device.type == "mps" else table.double()
-    stills = [_resize_plane(one, old[1:], new[1:], interpolation) for one in wide.unflatten(0, (old[0], -1)).unbind(0)]
+    exact = table.float() if table.device.type == "mps" else table.double()
+    stills = [_resize_plane(one, old[1:], new[1:], interpolation) for one in exact.unflatten(0, (old[0], -1)).unbind(0)]
     in_time = _resize_plane(torch.stack(stills).flatten(1), (old[0], 1), (new[0], 1), interpolation)
-    return in_time.reshape(new.cells, table.shape[-1]).float()
+    return in_time.reshape(new.cells, table.shape[-1]).to(wide_dtype(table.dtype))
 
 
 def _resize_plane(table: Tensor, old: Sequence[int], new: Sequence[int], interpolation: Interpolation) -> Tensor:

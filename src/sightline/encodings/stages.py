@@ -51,15 +51,15 @@ class StagedEncoding(PositionEncoding):
         return all(part.symmetric for part in (*self.stages, *([self.embedding] if self.embedding else [])))
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
-        return None if self.embedding is None else self.embedding.added(layer, layout)
+        return None if self.embedding is None else self.embedding("added", layer, layout)
 
     def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
         stage, own = self._places[layer]
-        return self.stages[stage].rotation(own, layout)
+        return self.stages[stage]("rotation", own, layout)
 
     def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
         stage, own = self._places[layer]
-        return self.stages[stage].pattern(own, layout)
+        return self.stages[stage]("pattern", own, layout)
 
     @property
     def knob(self) -> Knob | None:
@@ -81,6 +81,10 @@ class StagedEncoding(PositionEncoding):
     def set_rule(self, value: str) -> None:
         for one in self._ruled:
             one.set_rule(value)
+
+    def layer_of(self, name: str) -> int | None:
+        kind, _, inner = name.partition(".")
+        return self.embedding.layer_of(inner) if kind == "embedding" and self.embedding else None
 
     def no_weight_decay(self) -> set[str]:
         named = {f"stages.{number}.{name}" for number, one in enumerate(self.stages) for name in one.no_weight_decay()}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from sightline.errors import InputError, NonFiniteError
+from sightline.errors import InputError, NonFiniteError, SightlineError
 from sightline.export.program import frozen_copy, quiet
 from sightline.export.refusals import check_memory, check_sizes, default_sizes, require_packages
 from sightline.models import Model
@@ -67,8 +67,8 @@ def check_export(
     path = Path(path)
     check_regular(path, "an exported program")
     to = "torch" if zipfile.is_zipfile(path) else "onnx"
-    sizes = default_sizes(model) if sizes is None else sizes
-    check_sizes(model, sizes)
+    sizes = default_sizes(model, to) if sizes is None else sizes
+    check_sizes(model, sizes, to)
     check_memory(model, to, sizes, max(batches))
     reference = frozen_copy(model)
     # Classes are the last of what a box or a query says.
@@ -84,7 +84,12 @@ def check_export(
         with torch.inference_mode():
             ours, said = _together([reference(batch) for batch in images])
         with torch.no_grad():
-            theirs, answered = _together([run(batch) for batch in images])
+            try:
+                theirs, answered = _together([run(batch) for batch in images])
+            except Exception as error:
+                # Both runtimes raise whatever they stumble over.
+                said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                raise SightlineError(f"{path}: does not run at {size[0]}x{size[1]} pixels ({said})") from error
         if not ours.isfinite().all():
             raise NonFiniteError(f"export: the model's own outputs are not finite at {size[0]}x{size[1]} pixels")
         grid = model.config.grid_of(size)

@@ -23,7 +23,7 @@ from torch.export import Dim, ExportedProgram
 
 from sightline import __version__
 from sightline.errors import InputError, StorageError
-from sightline.export.refusals import OPSET, check_exportable, check_sizes
+from sightline.export.refusals import OPSET, check_exportable, check_sizes, only_size
 from sightline.grid import Grid
 from sightline.models import Model
 from sightline.models.patch_size import with_plain_patches
@@ -51,7 +51,7 @@ class ExportRecord:
         output: the name of the output, `logits` or, of a model without classes, `features`.
         opset: ONNX's version of operators, None for torch.
         int8: the weights of matrix products are 8-bit whole numbers.
-        example_size: (height, width) in pixels that torch traced.
+        example_size: (height, width) in pixels that torch traced; `every_size` says whether it serves others too.
         seconds: that it took.
     """
 
@@ -63,6 +63,7 @@ class ExportRecord:
     opset: int | None
     int8: bool
     example_size: tuple[int, int]
+    every_size: bool
     bytes: int
     seconds: float
 
@@ -79,8 +80,8 @@ def export_model(
 ) -> ExportRecord:
     """Write a model as one file, whole or not at all; a file that is there is replaced. The model is not changed.
 
-    It is exported in evaluation mode and float32, with its knob as it is set. Beside the program the file holds how to
-    prepare images (`describe`).
+    It is exported in evaluation mode and float32, with its knob as it is set, for any batch, height and width (ONNX of
+    BEiT's rule for the training size alone). Beside the program the file holds how to prepare images (`describe`).
 
     Args:
         to: `onnx` or `torch` (a .pt2 for `torch.export.load`).
@@ -98,8 +99,9 @@ def export_model(
     # A file holds one patch size: that in use.
     model = with_plain_patches(model)
     patch = model.config.patch_size
-    size = example_size or (_EXAMPLE_ROWS * patch, _EXAMPLE_COLS * patch)
-    check_sizes(model, [size])
+    only = only_size(model, to)
+    size = example_size or only or (_EXAMPLE_ROWS * patch, _EXAMPLE_COLS * patch)
+    check_sizes(model, [size], to)
     _check_writable(path)
     started = time.monotonic()
     steps = 2 + (to == "onnx") + int8
@@ -107,14 +109,14 @@ def export_model(
     report(0, steps)
     metadata = describe(model)
     with quiet():
-        program = _trace(model, size)
+        program = _trace(model, size, every_size=only is None)
         report(1, steps)
         if to == "torch":
             buffer = io.BytesIO()
             torch.export.save(program, buffer, extra_files={METADATA: json.dumps(metadata)})
             content = buffer.getvalue()
         else:
-            content = _onnx_bytes(program, metadata, opset, model.config.encoding)
+            content = _onnx_bytes(program, metadata, opset, model.config.encoding, every_size=only is None)
             report(2, steps)
             if int8:
                 content = _quantised(content)
@@ -131,6 +133,7 @@ def export_model(
         opset=opset if to == "onnx" else None,
         int8=int8,
         example_size=size,
+        every_size=only is None,
         bytes=len(content),
         seconds=time.monotonic() - started,
     )
@@ -170,9 +173,9 @@ def quiet() -> Iterator[None]:
         root.handlers[:] = handlers
 
 
-def _trace(model: Model, size: tuple[int, int]) -> ExportedProgram:
+def _trace(model: Model, size: tuple[int, int], *, every_size: bool = True) -> ExportedProgram:
     patch = model.config.patch_size
-    free = {0: Dim("batch"), 2: patch * Dim("rows"), 3: patch * Dim("cols")}
+    free = {0: Dim("batch")} | ({2: patch * Dim("rows"), 3: patch * Dim("cols")} if every_size else {})
     example = torch.zeros(2, model.config.channels, *size)
     frozen = frozen_copy(model)
     if not frozen.patch_embed.takes_parts:
@@ -186,13 +189,15 @@ def _trace(model: Model, size: tuple[int, int]) -> ExportedProgram:
     return program
 
 
-def _onnx_bytes(program: ExportedProgram, metadata: dict[str, Any], opset: int, encoding: str) -> bytes:
+def _onnx_bytes(
+    program: ExportedProgram, metadata: dict[str, Any], opset: int, encoding: str, *, every_size: bool
+) -> bytes:
     try:
         converted = torch.onnx.export(
             program,
             input_names=["images"],
             output_names=[metadata["output"]],
-            dynamic_shapes=({0: "batch", 2: "height", 3: "width"},),
+            dynamic_shapes=({0: "batch"} | ({2: "height", 3: "width"} if every_size else {}),),
             opset_version=opset,
             verbose=False,
         )

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 
 from sightline.declared import refuse_beyond_memory
-from sightline.encodings.create import Combined
+from sightline.encodings.create import parts_of
 from sightline.encodings.pattern.rpe_learned import RpeLearned
 from sightline.errors import InputError, choose
 from sightline.models import Model, ViTConfig
@@ -46,7 +46,9 @@ def require_packages() -> None:
     """Raise InputError where a package of the extra `onnx` is missing; says what to install."""
     missing = [name for name in _ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise InputError(f"export --to onnx: needs {', '.join(missing)}; install: pip install 'sightline[onnx]'")
+        raise InputError(
+            f"export --to onnx: needs {', '.join(missing)}; install: pip install {' '.join(_ONNX_PACKAGES)}"
+        )
 
 
 def never_exported(config: ViTConfig) -> str:
@@ -62,8 +64,7 @@ def check_exportable(model: Model, to: str, *, opset: int = OPSET, int8: bool = 
     """Refuse what cannot be exported, before any work.
 
     Raises:
-        InputError: `check_target` refuses it; it is no `Model`; its head is not exported; ONNX cannot hold it (BEiT's
-            table, 2 GiB).
+        InputError: `check_target` refuses it; it is no `Model`; its head is not exported; ONNX cannot hold it (2 GiB).
     """
     check_target(to, opset=opset, int8=int8)
     if not isinstance(model, Model):
@@ -74,26 +75,36 @@ def check_exportable(model: Model, to: str, *, opset: int = OPSET, int8: bool = 
         raise InputError(f"export: {refused}")
     if to == "torch":
         return
-    encoding = model.encoding
-    for part in encoding.parts if isinstance(encoding, Combined) else (encoding,):
-        if isinstance(part, RpeLearned) and part.config.interpolation == "beit":
-            raise InputError(
-                f"export --to onnx: encoding {part.name}: torch writes no ONNX for BEiT's geometric progression; "
-                "--to torch has it"
-            )
     held = sum(parameter.numel() for parameter in model.parameters()) * 4
     if held >= _ONNX_BYTES:
         raise InputError(f"export --to onnx: {held / 2**30:.1f} GiB of weights, one ONNX file holds 2; use --to torch")
 
 
-def check_sizes(model: Model, sizes: Sequence[tuple[int, int]]) -> None:
+def only_size(model: Model, to: str) -> tuple[int, int] | None:
+    """The one size (height, width) in pixels that the program of a model has, that of its training; None for all.
+
+    BEiT's rule makes a table for another grid by a search for a geometric progression, of which torch writes no ONNX.
+    """
+    tables = [part.config for part in parts_of(model.encoding) if isinstance(part, RpeLearned)]
+    fixed = to == "onnx" and any(config.interpolation == "beit" for config in tables)
+    own = model.config.train_grid
+    return (own.rows * model.config.patch_size, own.cols * model.config.patch_size) if fixed else None
+
+
+def check_sizes(model: Model, sizes: Sequence[tuple[int, int]], to: str = "torch") -> None:
     """Refuse sizes in pixels that an exported program does not promise, whatever the model's `fit`.
 
     Raises:
-        InputError: the patch does not divide a side, or the grid has one row or column; names the nearest size.
+        InputError: the patch does not divide a side, or the grid has one row or column (names the nearest size); or
+            the program has one size (`only_size`), which is another.
     """
-    patch = model.config.patch_size
+    patch, only = model.config.patch_size, only_size(model, to)
     for height, width in sizes:
+        if only not in (None, (height, width)):
+            raise InputError(
+                f"export --to onnx: encoding {model.config.encoding}: size {height}x{width}: torch writes no ONNX for "
+                f"BEiT's geometric progression (expected {only[0]}x{only[1]}, where none is needed; --to torch has all)"
+            )
         wrong = None
         if height % patch or width % patch:
             wrong = f"sides must be multiples of the patch size {patch}"
@@ -121,8 +132,11 @@ def check_memory(model: Model, to: str, sizes: Sequence[tuple[int, int]], batch:
         refuse_beyond_memory(scores, f"export: size {height}x{width}: a layer's scores with a batch of {batch}")
 
 
-def default_sizes(model: Model) -> list[tuple[int, int]]:
-    """Three sizes in pixels to check, never traced: a square, a wide and a tall one, about as large as in training."""
+def default_sizes(model: Model, to: str = "torch") -> list[tuple[int, int]]:
+    """Three sizes in pixels to check, never traced: a square, a wide and a tall one, about as large as in training; or
+    the only one that the program has."""
+    if (only := only_size(model, to)) is not None:
+        return [only]
     rows, cols = (min(side, _LARGEST_CHECKED) for side in model.config.train_grid)
     # Rows that are odd: those of the traced images are not.
     grids = (rows + 1, rows + 1), (max(3, rows // 2 | 1), cols + 3), (2 * rows + 1, max(2, 3 * cols // 4))

@@ -32,11 +32,13 @@ class JointBatchNorm(nn.BatchNorm2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """[maps, channels, height, width] -> the same shape."""
-        one = input.numel() == input.shape[1]
-        return kept_normed(self, input) if self.training and one else super().forward(input)
+        alone = self.training and input.numel() == input.shape[1]
+        return kept_normed(self, input) if alone else super().forward(input)
 
     def of(self, maps: Sequence[Tensor]) -> list[Tensor]:
         """Maps [rows, channels, height, width] of any sizes -> the same shapes."""
+        if not self.training:
+            return [self(one) for one in maps]
         # [1, channels, places of all maps, 1].
         places = [one.transpose(0, 1).flatten(1) for one in maps]
         normed = self(torch.cat(places, dim=1)[None, ..., None])

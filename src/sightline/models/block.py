@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sightline.attention import attend, rotate
 from sightline.chance import uniform, uniform_channels
-from sightline.encodings.base import PositionEncoding
+from sightline.encodings.hooks import Hooks
 from sightline.heap import LARGEST_BYTES
 from sightline.kept import is_plain, watched
 from sightline.layout import TokenLayout
@@ -49,12 +49,12 @@ class Attention(nn.Module):
         self.norm = make_norm(config, width, there=config.attn_norm)
         self.proj = nn.Linear(width, dim, bias=config.block_bias is True)
 
-    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """[rows, slots, dim] -> the same shape."""
         q, k, v = self._heads(x, layer, layout, encoding)
         return self._closed(attend(q, k, v, encoding.pattern(layer, layout), layout, layer=layer))
 
-    def of_first(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def of_first(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """What `forward` gives the first token of each image, a prefix token, without computing the others': [rows,
         slots, dim] -> [rows, images of a row, dim]. `qkv` is a plain linear layer."""
         width = self.num_heads * self.head_dim
@@ -72,9 +72,7 @@ class Attention(nn.Module):
         asked = None if pattern is None else pattern.of_prefix
         return self._closed(attend(q, k, v, asked, layout, layout.of_first, layer))
 
-    def _heads(
-        self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _heads(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, turned where the encoding turns them, and values: [rows, heads, slots, head_dim]."""
         qkv = linear(self.qkv, x, self._bias())
         q, k, v = qkv.unflatten(-1, (3, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
@@ -253,19 +251,19 @@ class Block(nn.Module):
         self.drop_path = DropPath(config.drop_path_of(layer))
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """[rows, slots, dim] -> the same shape."""
         x = self._placed(x, layer, layout, encoding)
         return self._added(x, self.attended(self.norm1(x), layer, layout, encoding), layer, layout)
 
-    def of_first(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def of_first(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """What `forward` gives the first token of each image, where that is a prefix token: [rows, slots, dim] ->
         [rows, images of a row, dim]. Of the others keys and values alone are computed."""
         x = self._placed(x, layer, layout, encoding)
         attended = self.attn.of_first(self.norm1(x), layer, layout, encoding)
         return self._added(layout.first(x), attended, layer, layout.of_first)
 
-    def _placed(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def _placed(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """The tokens with what says where they stand."""
         added = encoding.added(layer, layout)
         if added is not None:
@@ -284,6 +282,6 @@ class Block(nn.Module):
         """Of one of the places of a layer where there may be some."""
         return self.dropout.at(layout, _DENSE * layer + dense)
 
-    def attended(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def attended(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """What attention gives the normed tokens, of which each image's meet: [rows, slots, dim] -> the same shape."""
         return self.attn(x, layer, layout, encoding)

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from sightline.attention.wide import wide
 from sightline.layout import TokenLayout
-from sightline.models.boxes import wide
 from sightline.models.head import TokenHead
 from sightline.segment import Segment
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sightline.attention.wide import wide
+
 # Boxes that are judged together: few enough for their overlaps with all others to stay in the processor's cache.
 _AT_ONCE = 128
-
-
-def wide(values: Tensor) -> Tensor:
-    """The same in float32 at least: places and losses are no matter of half precision."""
-    return values.float() if values.dtype.itemsize < 4 else values
 
 
 def areas(boxes: Tensor) -> Tensor:

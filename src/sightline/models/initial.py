@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from contextvars import ContextVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from sightline.encodings.base import PositionEncoding
 
@@ -21,6 +23,14 @@ def unfilled() -> Iterator[None]:
         yield
     finally:
         _FILLS.reset(token)
+
+
+@torch.no_grad()
+def truncated_normal_(weight: Tensor, std: float) -> None:
+    """Draw from a normal distribution that is cut at two standard deviations, by the inverse of its distribution
+    function: a number is drawn once, where torch draws all of them again while one is beyond."""
+    share = math.erf(2**0.5)
+    weight.uniform_(-share, share).erfinv_().mul_(2**0.5 * std).clamp_(-2 * std, 2 * std)
 
 
 def initialise(model: nn.Module) -> None:
@@ -38,8 +48,7 @@ def initialise(model: nn.Module) -> None:
     own = {id(inner) for part in parts for inner in part.modules()}
     for part in model.modules():
         if isinstance(part, nn.Linear) and id(part) not in own:
-            std = part.in_features**-0.5
-            nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
+            truncated_normal_(part.weight, part.in_features**-0.5)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
     for name, parameter in model.named_parameters():

@@ -179,7 +179,8 @@ class Model(nn.Module):
             cutter(self._checked(image, f"image {number}", "channels, height, width").unsqueeze(0))
             for number, image in enumerate(images)
         ]
-        grids, device = [grid for _, grid in cut], self.anchor.device
+        # Weights that are brought when they are needed do not say where images are.
+        grids, device = [grid for _, grid in cut], cut[0][0].device if cut else self.anchor.device
         pixels = [cutter.pixels_of(*image.shape[-2:]) for image in images]
         layout = TokenLayout.packed(grids, num_prefix_tokens=prefix, device=device, pixels=pixels)
         if not cut:
@@ -209,7 +210,7 @@ class Model(nn.Module):
         """Row-major patches in the order that attention wants: chosen here once, for all layers."""
         if not (self.blocks.takes_tiles and layout.segments):
             return rows, layout
-        tile = preferred_tile(self.encoding.pattern(0, layout), layout)
+        tile = preferred_tile(self.encoding.hooks.pattern(0, layout), layout)
         if tile is None or any(segment.tile is not None for segment in layout.segments):
             return rows, layout
         layout = layout.tiled(tile)
@@ -249,7 +250,7 @@ class Model(nn.Module):
 
     def through(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         """Embedded tokens [rows, slots, dim], as `embed` gives them, to normed ones: the blocks and the last norm."""
-        return self.norm(self.blocks(tokens, layout, self.encoding))
+        return self.norm(self.blocks(tokens, layout, self.encoding.hooks))
 
     def encoded_layout(self, layout: TokenLayout) -> TokenLayout:
         """Where the tokens stand that `encode` gives of images that are laid out so."""
@@ -260,7 +261,7 @@ class Model(nn.Module):
         num_features]."""
         if not (self.blocks.gives_first(layout) and self._reads_first):
             return self.pool(self.encode(rows, layout), self.encoded_layout(layout))
-        tokens = self.blocks.of_first(self.embed(rows, layout), layout, self.encoding)
+        tokens = self.blocks.of_first(self.embed(rows, layout), layout, self.encoding.hooks)
         return self.pool(self.norm(tokens), layout.of_first)
 
     @property
@@ -335,8 +336,9 @@ class Model(nn.Module):
         self.encoding.set_knob(value)
 
     def no_weight_decay(self) -> set[str]:
-        """Parameters that weight decay leaves alone: tokens, the probe, and the encoding's (rotary frequencies)."""
-        named = {name for name, _ in self.named_parameters()} & {"cls_token", "reg_token", "attn_pool.latent"}
+        """Parameters that weight decay leaves alone: tokens (classes of Segmenter), the probe, and the encoding's."""
+        tokens = {"cls_token", "reg_token", "attn_pool.latent", "head.cls_emb"}
+        named = {name for name, _ in self.named_parameters()} & tokens
         return named | {f"encoding.{name}" for name in self.encoding.no_weight_decay()}
 
 

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sightline.attention.wide import wide
 from sightline.models.config import ViTConfig
 
 PLAIN_NORMS = {nn.LayerNorm, nn.RMSNorm, nn.Identity}
@@ -34,9 +35,9 @@ class HeadNorm(nn.Module):
         self.gamma = nn.Parameter(torch.ones(heads * head_dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[rows, heads, slots, head_dim] -> the same shape in float32."""
-        factors = self.scale * self.gamma.float().unflatten(0, (self.num_heads, 1, -1))
-        return F.normalize(x.float(), dim=-1) * factors
+        """[rows, heads, slots, head_dim] -> the same shape in float32 at least."""
+        factors = self.scale * wide(self.gamma).unflatten(0, (self.num_heads, 1, -1))
+        return F.normalize(wide(x), dim=-1) * factors
 
     def extra_repr(self) -> str:
         return f"heads={self.num_heads}, scale={self.scale:g}"

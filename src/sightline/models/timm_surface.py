@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +17,7 @@ from sightline.layout import Segment, TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.head import CLASSIFIERS, TokenHead, patches_of
 from sightline.models.model import Images, Model
+from sightline.models.naflex import naflex_rows
 from sightline.models.patch_size import Sides, set_patch_size
 from sightline.models.timm_names import TIMM_POOLS, timm_cfg
 
@@ -52,8 +54,10 @@ class TimmSurface(Model):
         ]
 
     def forward(self, images: Images, layout: TokenLayout | None = None) -> Any:
-        """As `Model.forward`; where nothing is pooled, what `forward_features` gives goes through the head, token by
-        token."""
+        """As `Model.forward`, also of a batch of timm's NaFlex loader; where nothing is pooled, what `forward_features`
+        gives goes through the head, token by token."""
+        if isinstance(images, Mapping):
+            images, layout = naflex_rows(images, self.in_chans, self.num_prefix_tokens)
         if self.attn_pool is not None or isinstance(images, Proxy) or isinstance(self.head, TokenHead):
             return super().forward(images, layout)
         return self.forward_head(self.forward_features(images, layout), layout=layout)
@@ -61,6 +65,8 @@ class TimmSurface(Model):
     def forward_features(self, images: Images, layout: TokenLayout | None = None) -> Features:
         """Normed tokens: [batch, tokens, dim] for a tensor, a list of [tokens, dim] for a list, and [rows, slots,
         dim] as laid out for patches with a layout (`PackedTokens` of a pack). Prefix tokens stand first."""
+        if isinstance(images, Mapping):
+            images, layout = naflex_rows(images, self.in_chans, self.num_prefix_tokens)
         if layout is not None:
             return _marked(self.encode(self._laid_out(images, layout), layout), self.encoded_layout(layout))
         rows, layout = self.prepare(images)
@@ -109,7 +115,7 @@ class TimmSurface(Model):
         wanted = [self._ends[number] for number in self._taken(indices)]
         patches, layout = self.prepare(images)
         last = wanted[-1] if stop_early else len(self.blocks) - 1
-        outputs = self.blocks.taken(self.embed(patches, layout), {*wanted, last}, layout, self.encoding)
+        outputs = self.blocks.taken(self.embed(patches, layout), {*wanted, last}, layout, self.encoding.hooks)
         tokens, after = outputs[-1], self.blocks.layout_after(last, layout)
         if norm and any(one.shape[-1] != self.num_features for one in outputs):
             raise InputError(f"norm: is of {self.num_features} channels, which not all of layers {wanted} have")
@@ -306,11 +312,16 @@ class TimmSurface(Model):
         return taken
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """Regular expressions that sort parameters into layers, for layer-wise learning rates."""
+        """Regular expressions that sort parameters into layers, for layer-wise learning rates; what none takes learns
+        as fast as the head."""
+        layers = {name: self.encoding.layer_of(name) for name, _ in self.encoding.named_parameters()}
+        named = {name: rf"^encoding\.{re.escape(name)}$" for name in layers}
+        # The first block's `norm_pre` stands before it, and belongs to the embedding.
+        stem = [r"^cls_token|^reg_token|^patch_embed|^blocks\.0\.norm_pre"]
+        later = [(named[name], (layer,)) for name, layer in layers.items() if layer is not None and layer >= 0]
         return {
-            # The first block's `norm_pre` stands before it, and belongs to the embedding.
-            "stem": r"^cls_token|^reg_token|^encoding|^patch_embed|^blocks\.0\.norm_pre",
-            "blocks": [(r"^blocks\.(\d+)\.(?!norm_pre)", None), (r"^norm|^fc_norm|^attn_pool", (99999,))],
+            "stem": "|".join(stem + [named[name] for name, layer in layers.items() if layer == -1]),
+            "blocks": [(r"^blocks\.(\d+)\.(?!norm_pre)", None), *later, (r"^norm", (99999,))],
         }
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:

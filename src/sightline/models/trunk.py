@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from sightline.attention import asked_backend, computed_again, is_recorded
-from sightline.encodings.base import PositionEncoding
+from sightline.encodings.hooks import Hooks
 from sightline.heap import pass_of_size
 from sightline.kept import watched
 from sightline.layout import TokenLayout
@@ -45,7 +45,7 @@ class Trunk(nn.ModuleList):
         """
         return layout
 
-    def forward(self, tokens: Tensor, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def forward(self, tokens: Tensor, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """[rows, slots, dim], as embedded -> the outputs of the last layer, which stand as `layout_after` it says."""
         for layer in range(len(self)):
             tokens = self.layer(layer, tokens, layout, encoding)
@@ -60,7 +60,7 @@ class Trunk(nn.ModuleList):
         known = all(type(one) in _OF_A_TOKEN for one in self[-1].modules())
         return known and type(self) is Trunk and not watched() and not is_recorded() and is_bare_inside(self[-1], self)
 
-    def of_first(self, tokens: Tensor, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def of_first(self, tokens: Tensor, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """What `forward` gives the first token of each image, of which the last layer computes no other: [rows, slots,
         dim], as embedded -> [rows, images of a row, dim]. Where a class token alone is pooled that is a twelfth of a
         ViT-B less, and the same function of the images (ViT equation 4)."""
@@ -69,9 +69,7 @@ class Trunk(nn.ModuleList):
         last: Any = self[-1]
         return _done(self._called(last.of_first, len(self) - 1, tokens, layout, encoding), layout)
 
-    def taken(
-        self, tokens: Tensor, layers: Collection[int], layout: TokenLayout, encoding: PositionEncoding
-    ) -> list[Tensor]:
+    def taken(self, tokens: Tensor, layers: Collection[int], layout: TokenLayout, encoding: Hooks) -> list[Tensor]:
         """The outputs of some layers, counted from 0, in their order and each once; none after the last of them is run.
         Each stands as `layout_after` its layer.
 
@@ -85,7 +83,7 @@ class Trunk(nn.ModuleList):
                 found.append(tokens)
         return found
 
-    def layer(self, layer: int, tokens: Tensor, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def layer(self, layer: int, tokens: Tensor, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """One block alone.
 
         Args:
@@ -97,7 +95,7 @@ class Trunk(nn.ModuleList):
         return self._called(self[layer], layer, tokens, layout, encoding)
 
     def _called(
-        self, block: Callable[..., Tensor], layer: int, tokens: Tensor, layout: TokenLayout, encoding: PositionEncoding
+        self, block: Callable[..., Tensor], layer: int, tokens: Tensor, layout: TokenLayout, encoding: Hooks
     ) -> Tensor:
         given = tokens, layer, self.layout_after(layer - 1, layout), encoding
         if self.recomputes and torch.is_grad_enabled():

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sightline.attention.wide import wide
 from sightline.models.box_head import Found
-from sightline.models.boxes import giou, iou, wide
+from sightline.models.boxes import giou, iou
 from sightline.tasks.matching import as_sets, by_place, side_distance
 
 

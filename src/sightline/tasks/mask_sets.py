@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sightline.attention.wide import wide
 from sightline.layout import TokenLayout
-from sightline.models.boxes import wide
 from sightline.targets import IGNORE
 from sightline.tasks.maps import Maps, enlarged
 

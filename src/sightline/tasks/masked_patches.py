@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from sightline.attention.wide import wide
 from sightline.checks import configure
 from sightline.data.source import Example, Source
 from sightline.data.transforms import cut
@@ -20,7 +21,6 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import ViTConfig
-from sightline.models.boxes import wide
 from sightline.models.corruption import MASKED
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class

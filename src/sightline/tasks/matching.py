@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sightline.models.boxes import areas, giou, wide
+from sightline.attention.wide import wide
+from sightline.models.boxes import areas, giou
 
 
 def by_place(places: Tensor, boxes: Tensor, there: Tensor, radius: float) -> Tensor:

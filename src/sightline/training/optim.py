@@ -29,9 +29,10 @@ def parameter_groups(model: Model, config: OptimizerConfig) -> list[dict[str, An
     """What has a gradient, by its decay and its part of the learning rate (`lr_scale`).
 
     Matrices alone are decayed: not biases, norms, tokens or encodings. With `layer_decay` d a weight of block i of n
-    has d^(n - i) of the rate, what embeds d^(n + 1), the head and the last norm all of it (Bao et al. 2022, BEiT).
+    has d^(n - i) of the rate, what embeds d^(n + 1), the head, the last norm, and what an encoding has for all layers
+    (`PositionEncoding.layer_of`) all of it (Bao et al. 2022, BEiT).
     """
-    excepted, depth = model.no_weight_decay(), len(model.blocks)
+    excepted = model.no_weight_decay()
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for decays in (True, False):
         for name, parameter in model.named_parameters():
@@ -40,20 +41,22 @@ def parameter_groups(model: Model, config: OptimizerConfig) -> list[dict[str, An
                 continue
             in_head = name.partition(".")[0] == "head" and config.head_decay is not None
             decay = (config.head_decay if in_head else config.weight_decay) if decays else 0.0
-            scale = 1.0 if config.layer_decay is None else config.layer_decay ** _below_the_head(name, depth)
+            scale = 1.0 if config.layer_decay is None else config.layer_decay ** _below_the_head(name, model)
             groups.setdefault((decay or 0.0, scale), []).append(parameter)
     return [{"params": some, "weight_decay": decay, "lr_scale": scale} for (decay, scale), some in groups.items()]
 
 
-def _below_the_head(name: str, depth: int) -> int:
+def _below_the_head(name: str, model: Model) -> int:
     """How many layers lie above a parameter: none above the head and what is between it and the trunk."""
+    layer: int | None = -1
     match name.split("."):
         case ["blocks", number, *_]:
-            return depth - int(number)
+            layer = int(number)
+        case ["encoding", *inner]:
+            layer = model.encoding.layer_of(".".join(inner))
         case [("head" | "norm" | "fc_norm" | "attn_pool"), *_]:
-            return 0
-        case _:
-            return depth + 1
+            layer = None
+    return 0 if layer is None else len(model.blocks) - layer
 
 
 def make_optimizer(model: Model, config: OptimizerConfig) -> torch.optim.Optimizer:

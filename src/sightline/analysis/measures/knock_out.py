@@ -109,7 +109,7 @@ def directions(model: Model) -> dict[str, list[Head]]:
     config = model.config
     layout = TokenLayout.uniform(config.train_grid.planar("directions"), 1, num_prefix_tokens=config.num_prefix_tokens)
     for layer in range(config.depth):
-        pattern = model.encoding.pattern(layer, layout)
+        pattern = model.encoding.hooks.pattern(layer, layout)
         terms = [one for one in (pattern.terms if pattern is not None else ()) if isinstance(one, Directed)]
         for head in range(config.heads):
             views = [one.views[head] for one in terms if one.views[head].planes]
@@ -236,7 +236,7 @@ class KnockOut(Measure):
                 for head in range(heads):
                     with switched_off(model, [(layer, head)]):
                         found.append(whole.against(self._answers(tokens, layer, layout)))
-                tokens = model.blocks.layer(layer, tokens, layout, model.encoding)
+                tokens = model.blocks.layer(layer, tokens, layout, model.encoding.hooks)
             for name in _WORDS:
                 self._add(name, torch.stack([one[name] for one in found]))
 
@@ -249,7 +249,7 @@ class KnockOut(Measure):
         """The logarithm of the softmax over classes, float64 [images, classes], of what enters the layer `first`."""
         model = self.model
         for layer in range(first, model.config.depth):
-            tokens = model.blocks.layer(layer, tokens, layout, model.encoding)
+            tokens = model.blocks.layer(layer, tokens, layout, model.encoding.hooks)
         return model.head(model.pool(model.norm(tokens), model.encoded_layout(layout))).double().log_softmax(-1)
 
     def arrays(self) -> dict[str, np.ndarray]:

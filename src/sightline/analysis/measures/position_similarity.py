@@ -85,7 +85,7 @@ def _added(model: Model, grid: Grid, layer: int = 0) -> Tensor | None:
     """What is added to the patches of a grid before a layer, [cells, dim], or None."""
     prefix = model.num_prefix_tokens
     layout = TokenLayout.uniform(grid, 1, num_prefix_tokens=prefix, device=model.anchor.device)
-    added = model.encoding.added(layer, layout)
+    added = model.encoding.hooks.added(layer, layout)
     return None if added is None else added[0, prefix:]
 
 

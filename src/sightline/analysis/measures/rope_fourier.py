@@ -121,7 +121,7 @@ def kept_coefficients(frequencies: np.ndarray, grid: Grid) -> np.ndarray:
 
 def _angles(model: Model, layer: int, grid: Grid) -> Tensor | None:
     """By which a layer turns the patches of a grid: [1 or heads, cells, pairs], or None."""
-    rotation = model.encoding.rotation(
+    rotation = model.encoding.hooks.rotation(
         layer, TokenLayout.uniform(grid, 1, num_prefix_tokens=0, device=model.anchor.device)
     )
     return None if rotation is None else rotation.angles[0].detach()

@@ -342,12 +342,13 @@ _BIAS_BYTES_KEPT = _BIASES.most_bytes // 12
 def _is_kept(pattern: Pattern, run: _Run, prefix: tuple[int, int], heads: int, dtype: torch.dtype) -> bool:
     """Whether the bias of images is kept for the next call: that of a whole grid in rows, which is small, and of which
     nothing is learned."""
-    if not pattern.directed or run.query.grid != run.key.grid or not (run.query.row_major and run.key.row_major):
+    # Asked first: sizes of a program that is exported are symbols, which a comparison would bound for good.
+    if not pattern.directed or not may_keep(run.key.coords.device):
+        return False
+    if run.query.grid != run.key.grid or not (run.query.row_major and run.key.row_major):
         return False
     slots = [at + one.patches for at, one in zip(prefix, (run.query, run.key), strict=True)]
-    return heads * slots[0] * slots[1] * dtype.itemsize <= min(_BIAS_BYTES_KEPT, BIAS_BYTES) and may_keep(
-        run.key.coords.device
-    )
+    return heads * slots[0] * slots[1] * dtype.itemsize <= min(_BIAS_BYTES_KEPT, BIAS_BYTES)
 
 
 def _kept_bias(pattern: Pattern, run: _Run, prefix: tuple[int, int], dtype: torch.dtype) -> Tensor:

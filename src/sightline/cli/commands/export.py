@@ -30,7 +30,7 @@ def export(
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
-    """Write a model as one file that runs without Sightline, for any batch, height and width.
+    """Write a model as one file that ONNX Runtime or torch alone runs, for any batch, height and width.
 
     Sides are multiples of the patch, two patches and more. docs/EXPORT.md shows how such a file is run.
 
@@ -59,8 +59,8 @@ def export(
     claim_file(file, inputs=guard.Inputs(models=[model]), overwrite=overwrite, option="--output")
     loaded = load_model(model, patch_size=patch_size)
     exports.check_exportable(loaded, to, int8=int8)
-    checked = (exports.default_sizes(loaded) if check or int8 else []) if asked is None else asked
-    exports.check_sizes(loaded, checked)
+    checked = (exports.default_sizes(loaded, to) if check or int8 else []) if asked is None else asked
+    exports.check_sizes(loaded, checked, to)
     batches = _INT8_BATCHES if int8 else _BATCHES
     exports.check_memory(loaded, to, checked, max(batches))
     with progress.Bars() as bars:
@@ -73,7 +73,10 @@ def export(
         print(json_module.dumps({**answer, "check": [dataclasses.asdict(row) for row in rows]}), flush=True)
     else:
         kind = f"ONNX opset {record.opset}{', int8' if int8 else ''}" if to == "onnx" else "torch.export"
-        print(f"{file}: {record.encoding}, {kind}, {record.bytes / 1e6:.1f} MB, {record.seconds:.0f} s", flush=True)
+        sizes = "" if record.every_size else f", {record.example_size[0]}x{record.example_size[1]} pixels alone"
+        print(
+            f"{file}: {record.encoding}, {kind}{sizes}, {record.bytes / 1e6:.1f} MB, {record.seconds:.0f} s", flush=True
+        )
         if rows:
             _print_rows(rows, int8)
         else:
@@ -82,7 +85,7 @@ def export(
     if not int8 and not worst <= exports.LIMIT:
         raise SightlineError(f"{file}: differs from the model by up to {worst:.1e}, more than {exports.LIMIT:.0e}")
     if not json and rows:
-        print("it runs without Sightline: docs/EXPORT.md shows how")
+        print("ONNX Runtime or torch alone runs it: docs/EXPORT.md shows how")
 
 
 def _print_rows(rows: list[CheckRow], int8: bool) -> None:

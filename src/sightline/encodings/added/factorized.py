@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from sightline.attention.wide import wide
 from sightline.checks import require_declared, require_number, require_whole
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
@@ -92,8 +93,6 @@ class Factorized(AddedEncoding):
         self.width = shape.dim // parts
         self.tables = ("frames", "rows", "cols")[-axes:]
         self.sides = (*shape.train_grid[:-2], *(config.max_side or side for side in shape.train_grid[-2:]))
-        # Knows the device of the model; not saved.
-        self.anchor = nn.Buffer(torch.zeros(()), persistent=False)
         # A product of small numbers would start almost without positions.
         std = 0.02 ** (1 / axes) if config.combine == "product" else 0.02
         for name, side in zip(self.tables, self.sides, strict=True):
@@ -109,9 +108,12 @@ class Factorized(AddedEncoding):
         return super().rule if stretched else None
 
     def embedding(self, grid: Sequence[int]) -> Tensor:
+        return self.embedding_on(grid, self.device)
+
+    def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
         grid = Grid(*grid)
         longer, last = longer_side(grid.rows, grid.cols), len(grid) - 1
-        by_axis = [self._axis(axis, side, longer) for axis, side in enumerate(grid)]
+        by_axis = [self._axis(axis, side, longer, device) for axis, side in enumerate(grid)]
         spread = [
             one.view(*(1,) * axis, -1, *(1,) * (last - axis), self.width).expand(*grid, -1)
             for axis, one in enumerate(by_axis)
@@ -133,11 +135,11 @@ class Factorized(AddedEncoding):
         neutral = 0.0 if self.config.combine == "sum" else 1.0
         return {**state, "frames": torch.full((self.sides[0], self.width), neutral)}
 
-    def _axis(self, axis: int, side: int, longer: int) -> Tensor:
+    def _axis(self, axis: int, side: int, longer: int, device: torch.device) -> Tensor:
         """The vectors along one axis of the image: float32 [side, width]."""
         length = self.sides[axis]
         fractional, sinusoidal = self.config.coordinates == "fractional", self.config.table == "sinusoidal"
-        place = torch.arange(side, device=self.anchor.device).float()
+        place = torch.arange(side, device=device).float()
         if fractional:
             # In cells of the table, so that the training grid reads its own entries.
             place = place / side * length
@@ -149,7 +151,7 @@ class Factorized(AddedEncoding):
             else getattr(self, self.tables[axis])
         )
         if self.config.table == "fourier":
-            return _waves(place / length, table.float())
+            return _waves(place / length, wide(table))
         if fractional:
             return _read_linearly(table, place)
         rule = {"index": longer_side(length, side), "resize": side, "aspect": longer}

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sightline.attention.wide import wide, wide_dtype, without_autocast
 from sightline.checks import require_declared, require_number, require_whole
-from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape, without_autocast
+from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.segment import grid_coords
@@ -41,6 +42,13 @@ class FourierConfig(AddedConfig):
             require_whole("fourier features", self.features, 2)
 
 
+class Frequencies(nn.Linear):
+    """Phases in bfloat16 would be wrong by whole turns, also where the parameters are held in it."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear(input, wide(self.weight))
+
+
 class Fourier(AddedEncoding):
     """[sin(W r), cos(W r)] of r = (y, x), or (t, y, x), with a learned W, then an MLP (Li et al. 2021, equations 2 and
     3; NaViT appendix C without the MLP; LookHere's baseline with it)."""
@@ -56,7 +64,7 @@ class Fourier(AddedEncoding):
         features = config.features or shape.dim
         if features % 2 or (not config.mlp and features != shape.dim):
             raise InputError(f"fourier features {features}: expected an even number, and dim {shape.dim} without mlp")
-        self.frequencies = nn.Linear(len(shape.train_grid), features // 2, bias=False)
+        self.frequencies = Frequencies(len(shape.train_grid), features // 2, bias=False)
         nn.init.normal_(self.frequencies.weight, std=config.scale)
         self.mlp = nn.Identity()
         if config.mlp:
@@ -66,15 +74,16 @@ class Fourier(AddedEncoding):
             self.mlp = nn.Sequential(nn.Linear(features, shape.dim), nn.GELU(), last)
 
     def embedding(self, grid: Sequence[int]) -> Tensor:
+        return self.embedding_on(grid, self.device)
+
+    def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
         grid = Grid(*grid)
-        weight = self.frequencies.weight
         sides = self.shape.train_grid if self.config.coordinates == "absolute" else grid
-        sides = torch.stack([torch.full((), side, device=weight.device, dtype=torch.float32) for side in sides])
-        # Phases in bfloat16 would be wrong by whole turns, also where the parameters are held in it.
-        with without_autocast(weight.device):
-            place = grid_coords(grid, weight.device).float() / sides
-            phase = F.linear(place, weight.float())
-            return self.mlp(torch.cat((phase.sin(), phase.cos()), dim=-1).to(weight.dtype)).float()
+        dtype = self.frequencies.weight.dtype
+        sides = torch.stack([torch.full((), side, device=device, dtype=wide_dtype(dtype)) for side in sides])
+        with without_autocast(device):
+            phase = self.frequencies(grid_coords(grid, device) / sides)
+            return wide(self.mlp(torch.cat((phase.sin(), phase.cos()), dim=-1).to(dtype)))
 
     def inflated_table(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Features that do not change with time yet."""

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from sightline.checks import require_declared, require_number
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
@@ -64,15 +64,14 @@ class Sincos2d(AddedEncoding):
             raise InputError(f"sincos_2d: dim {shape.dim} must be 12 or more for clips")
         if not clips and (shape.dim % 4 or (config.order == "big_vision" and shape.dim < 8)):
             raise InputError(f"sincos_2d: dim {shape.dim} must be a multiple of 4 (and 8 or more for big_vision)")
-        # Knows the device of the model; not saved.
-        self.anchor = nn.Buffer(torch.zeros(()), persistent=False)
 
-    def _table(self, grid: Grid) -> Tensor:
-        known, key = all(type(side) is int for side in grid), (self.config, self.shape.dim, grid, self.anchor.device)
-        return _TABLES.tensor(key, self.anchor.device, lambda: self._made(grid)) if known else self._made(grid)
+    def _table(self, grid: Grid, device: torch.device) -> Tensor:
+        if any(type(side) is not int for side in grid):
+            return self._made(grid, device)
+        key = self.config, self.shape.dim, grid, device
+        return _TABLES.tensor(key, device, lambda: self._made(grid, device))
 
-    def _made(self, grid: Grid) -> Tensor:
-        device = self.anchor.device
+    def _made(self, grid: Grid, device: torch.device) -> Tensor:
         where = torch.device("cpu") if device.type == "mps" else device
         share = self.shape.dim // (2 * len(grid))
         steps = share - 1 if self.config.order == "big_vision" else share
@@ -89,8 +88,11 @@ class Sincos2d(AddedEncoding):
         return F.pad(waves, (0, self.shape.dim - waves.shape[-1])).float().to(device)
 
     def embedding(self, grid: Sequence[int]) -> Tensor:
+        return self.embedding_on(grid, self.device)
+
+    def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
         grid = Grid(*grid)
         if self.config.new_grid == "extend":
-            return self._table(grid)
+            return self._table(grid, device)
         trained = self.shape.train_grid
-        return resize_table(self._table(trained), trained, grid, self.config.new_grid)
+        return resize_table(self._table(trained, device), trained, grid, self.config.new_grid)

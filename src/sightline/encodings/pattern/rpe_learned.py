@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern, Table
+from sightline.attention.wide import wide, without_autocast
 from sightline.checks import require_declared
-from sightline.encodings.base import PatternEncoding, TrunkShape, without_autocast
+from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, beit_axis, resize_table
 from sightline.grid import Grid
 
@@ -68,7 +69,8 @@ class RpeLearned(PatternEncoding):
         """A table of displacements for another grid: [(2 rows - 1)(2 cols - 1), heads], float32, row-major."""
         grid = Grid(*grid)
         trained = self.shape.train_grid
-        exporting = torch.compiler.is_exporting()
+        # A program for every size has symbols for its sides, and takes no short cut that holds for one.
+        exporting = torch.compiler.is_exporting() and type(grid.cells) is not int
         if not exporting and grid == trained:
             return table
         old = Grid(2 * trained.rows - 1, 2 * trained.cols - 1)
@@ -85,7 +87,8 @@ class RpeLearned(PatternEncoding):
                 same = (sides[0] == trained.rows) & (sides[1] == trained.cols)
                 rows = torch.where(same, _identity(old.rows, new.rows, table.device), rows)
                 cols = torch.where(same, _identity(old.cols, new.cols, table.device), cols)
-            return torch.einsum("rp,pqh,cq->rch", rows, table.float().reshape(*old, -1), cols).flatten(0, 1)
+            values = wide(table).reshape(*old, -1)
+            return torch.einsum("rp,pqh,cq->rch", rows.to(values), values, cols.to(values)).flatten(0, 1)
 
 
 def _identity(old: int, new: int, device: torch.device) -> Tensor:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sightline.attention.rotation import Pairing
+from sightline.attention.wide import wide_dtype
 from sightline.checks import require_declared, require_number, require_whole
 from sightline.encodings.base import RotaryEncoding, TrunkShape
 from sightline.encodings.knob import Tunable
@@ -92,6 +93,8 @@ class RopeAxial(RotaryEncoding):
             raise InputError(f"rope_axial: head_dim {shape.head_dim} (dim / heads) must be a multiple of 4")
         self.pairing = config.pairing
         self.reads_grid = config.coordinates != "extended"
+        # Of the model's precision; not saved.
+        self.precision = nn.Buffer(torch.zeros(()), persistent=False)
 
     def _pairs_of_clips(self) -> tuple[int, int, int]:
         config, head_dim = self.config, self.shape.head_dim
@@ -106,14 +109,14 @@ class RopeAxial(RotaryEncoding):
         return pairs
 
     def shares(self, layer: int) -> Hashable:
-        return self.config, self.theta, self.shape.head_dim, self.shape.train_grid
+        return self.config, self.theta, self.shape.head_dim, self.shape.train_grid, wide_dtype(self.precision.dtype)
 
     def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
         where = self._places(coords, grid)
         if self.pairs is not None:
             return self._angles_of_clips(where, self.pairs)
         y, x = where.unsqueeze(-1).unbind(-2)
-        exponents = torch.arange(0, self.shape.head_dim, 4, device=coords.device).float() / self.shape.head_dim
+        exponents = torch.arange(0, self.shape.head_dim, 4, device=coords.device).to(where) / self.shape.head_dim
         frequencies = self._frequencies(exponents)
         first, second = (x, y) if self.config.axis_order == "xy" else (y, x)
         return torch.cat((first * frequencies, second * frequencies), dim=-1).unsqueeze(1)
@@ -121,7 +124,7 @@ class RopeAxial(RotaryEncoding):
     def _angles_of_clips(self, where: Tensor, pairs: tuple[int, int, int]) -> Tensor:
         turned = []
         for place, count in zip(where.unbind(-1), pairs, strict=True):
-            exponents = torch.arange(count, device=where.device).float() / max(count, 1)
+            exponents = torch.arange(count, device=where.device).to(where) / max(count, 1)
             turned.append(place.unsqueeze(-1) * self._frequencies(exponents))
         t, y, x = turned
         first, second = (x, y) if self.config.axis_order == "xy" else (y, x)
@@ -129,16 +132,16 @@ class RopeAxial(RotaryEncoding):
 
     def _frequencies(self, exponents: Tensor) -> Tensor:
         periods = self.theta**exponents
-        return 1.0 / (periods.bfloat16().float() if self.config.rounding == "bfloat16" else periods)
+        return 1.0 / (periods.bfloat16().to(periods) if self.config.rounding == "bfloat16" else periods)
 
     def _places(self, coords: Tensor, grid: Grid) -> Tensor:
-        """Cells as (y, x), or (t, y, x), in the frame that the angles are multiples of, float32."""
+        """Cells as (y, x), or (t, y, x), in the frame that the angles are multiples of, float32 at least."""
         config = self.config
-        where = coords.float() + config.offset
+        where = coords.to(wide_dtype(self.precision.dtype)) + config.offset
         if config.coordinates == "extended":
             return where
         # As tensors, so that symbolic sizes stay symbolic.
-        sides = torch.stack([torch.full((), side, device=coords.device, dtype=torch.float32) for side in grid])
+        sides = torch.stack([torch.full((), side, device=coords.device, dtype=where.dtype) for side in grid])
         if config.coordinates == "centred":
             return 2 * math.pi * (2 * ((where + 0.5) / sides) - 1)
         return where / sides * where.new_tensor(config.reference or self.shape.train_grid)

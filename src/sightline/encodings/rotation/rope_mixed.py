@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from sightline.attention.wide import wide
 from sightline.checks import require_number
 from sightline.encodings.base import RotaryEncoding, TrunkShape
 from sightline.encodings.knob import Tunable
@@ -82,18 +83,18 @@ class RopeMixed(RotaryEncoding):
         there = self.shape.head_dim // 2
         return (there - 2 * (there // 3), there // 3, there // 3)
 
-    def _exponents(self, device: torch.device) -> Tensor:
+    def _exponents(self, device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
         if len(self.shape.train_grid) == 3:
-            return torch.cat([torch.arange(count, device=device).float() / count for count in self._pairs])
-        return torch.arange(0, self.shape.head_dim, 4, device=device).float() / self.shape.head_dim
+            return torch.cat([torch.arange(count, device=device).to(dtype) / count for count in self._pairs])
+        return torch.arange(0, self.shape.head_dim, 4, device=device).to(dtype) / self.shape.head_dim
 
     def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
-        # Parameters may be held in bfloat16 by a sharded trainer; angles are float32 always.
-        along = self.freqs[:, layer].float().unsqueeze(2)
+        # Parameters may be held in bfloat16 by a sharded trainer; angles are float32 at least.
+        along = wide(self.freqs[:, layer]).unsqueeze(2)
         if self.theta != self.config.theta:
-            scale = (self.theta / self.config.theta) ** -self._exponents(coords.device)
+            scale = (self.theta / self.config.theta) ** -self._exponents(coords.device, along.dtype)
             along = along * (scale if len(along) == 3 else scale.repeat(2))
-        y, x = (place := coords.float().unsqueeze(1).unsqueeze(-1)).unbind(-2)[-2:]
+        y, x = (place := coords.to(along).unsqueeze(1).unsqueeze(-1)).unbind(-2)[-2:]
         turned = x * along[-2] + y * along[-1]
         return turned if len(along) == 2 else place[..., 0, :] * along[0] + turned
 

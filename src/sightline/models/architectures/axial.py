@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.checks import configure, require_declared
-from sightline.encodings.base import PositionEncoding
+from sightline.encodings.hooks import Hooks
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
@@ -62,7 +62,7 @@ class AxialBlock(Block):
         super().__init__(config, layer)
         self.axis = axis
 
-    def attended(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def attended(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         if any(not segment.complete for segment in layout.segments):
             raise InputError("architecture axial: attends along whole rows and columns (expected no dropped patches)")
         if torch.compiler.is_compiling() and len(layout.segments) == 1:
@@ -70,7 +70,7 @@ class AxialBlock(Block):
         along = lines(layout, self.axis)
         return along.row_major(self.attn(along.lay(x), layer, along, encoding))
 
-    def _of_one_grid(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def _of_one_grid(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """The same for one program of all sizes: as many rows of tokens as there are lines, however many they are."""
         rows, cols = layout.segments[0].grid
         of_rows = self.axis == _ROWS

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from sightline.checks import configure, require, require_bool, require_list, require_whole
 from sightline.encodings.base import PositionEncoding, TrunkShape
+from sightline.encodings.hooks import Hooks
 from sightline.encodings.stages import create_staged
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -142,7 +143,7 @@ class WindowAttention(Attention):
         super().__init__(config)
         self.options, self.shifted, self.trained = options, shifted, trained
 
-    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """[rows, slots, dim] of whole images in row-major order -> the same shape."""
         cuts = [self.options.cut(one.grid, self.trained, shifted=self.shifted) for one in layout.segments]
         rolled = rolled_of(layout, cuts, lambda images: encoding.pattern(layer, images), x)
@@ -173,7 +174,7 @@ class SwinBlock(Block):
         self.attn = WindowAttention(own, options, shifted=place % 2 == 1, trained=trained)
         self.merge = PatchMerging(stage_config(config, stage - 1), own.dim) if stage and not place else None
 
-    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """[rows, slots, dim] -> the same shape, or merged patches."""
         if self.merge is not None:
             x, layout = self.merge(x, layout)
@@ -198,7 +199,7 @@ class SwinTrunk(Trunk):
             layout = merged(layout)
         return layout
 
-    def layer(self, layer: int, tokens: Tensor, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+    def layer(self, layer: int, tokens: Tensor, layout: TokenLayout, encoding: Hooks) -> Tensor:
         if layout.segments:
             return super().layer(layer, tokens, layout, encoding)
         # No patch is there to be merged; what a norm of this stage is given has its width all the same.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -48,6 +49,13 @@ class FlexibleConfig:
         require("embedder_options.rule", self.rule, KERNEL_RULES)
 
 
+class ResizedLinear(nn.Linear):
+    """A linear layer with a weight that is made of its own, in its call: there weights are that are kept elsewhere."""
+
+    def forward(self, input: Tensor, weight: Callable[[], Tensor]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return F.linear(input, weight(), self.bias)
+
+
 class FlexiblePatchEmbed(Embedder):
     """A linear layer over flat patches of the size that a batch has: the kernel of `base` pixels resized by its
     pseudo-inverse (Beyer et al. 2023, section 3.4). The rows say the size: channels * side**2 values. Oblong patches
@@ -69,7 +77,7 @@ class FlexiblePatchEmbed(Embedder):
             )
         self._check_size(config.patch_size)
         self.channels = config.channels
-        self.proj = nn.Linear(config.channels * self.options.base**2, config.dim, bias=config.patch_bias)
+        self.proj = ResizedLinear(config.channels * self.options.base**2, config.dim, bias=config.patch_bias)
         self._kernels: OrderedDict[Any, tuple[Tensor, Tensor]] = OrderedDict()
 
     def _check_size(self, side: int) -> None:
@@ -93,9 +101,8 @@ class FlexiblePatchEmbed(Embedder):
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         values = rows.shape[-1]
         side = math.isqrt(values // self.channels)
-        return F.linear(
-            rows, self.kernel(self.patch_size if values == self.cutter.values else (side, side)), self.proj.bias
-        )
+        size = self.patch_size if values == self.cutter.values else (side, side)
+        return self.proj(rows, partial(self.kernel, size))
 
     def kernel(self, size: Sequence[int]) -> Tensor:
         """The weight for patches of (height, width) pixels: [dim, channels * height * width].

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention import attend
+from sightline.attention.wide import wide
 from sightline.checks import require_whole
 from sightline.layout import TokenLayout
 from sightline.models.block import Mlp
 from sightline.models.box_head import BoxHead, Found, centres, grid_sides, mlp, prior_bias, small_linear
-from sightline.models.boxes import wide
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.head import patches_of
 

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.attention.pattern import OfImages, Pattern
-from sightline.attention.rotation import Rotation
 from sightline.chance import uniform
 from sightline.checks import require_bool, require_number, require_whole
 from sightline.encodings.base import PositionEncoding
+from sightline.encodings.hooks import Hooks
 from sightline.layout import TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.head import TokenHead, patches_of
@@ -44,7 +44,7 @@ class ScaleBlock(nn.Module):
         return self.norm(self.conv2(F.gelu(self.conv1(x))))
 
 
-class Queried(PositionEncoding):
+class Queried(Hooks):
     """An encoding of a model whose images have queries before their prefix tokens: these are turned by nothing and get
     nothing added; between them and all others a pattern says what it says of prefix slots.
 
@@ -58,25 +58,19 @@ class Queried(PositionEncoding):
     def __init__(
         self, encoding: PositionEncoding, plain: TokenLayout, count: int, first: int, hidden: list[Tensor] | None
     ) -> None:
-        nn.Module.__init__(self)
-        # Not its module: it is the model's.
-        self._under = (encoding,)
+        super().__init__(encoding)
         self.plain, self.count, self.first = plain, count, first
-        self.hidden = hidden
-        self.shape = encoding.shape
+        self.hidden, self.heads = hidden, encoding.shape.heads
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
-        added = None if layer == self.first else self._under[0].added(layer, self.plain)
+        added = None if layer == self.first else super().added(layer, self.plain)
         return None if added is None else put_before(added, added.new_zeros(self.count, added.shape[-1]), self.plain)
 
-    def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
-        return self._under[0].rotation(layer, layout)
-
     def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
-        pattern = self._under[0].pattern(layer, layout)
+        pattern = super().pattern(layer, layout)
         if self.hidden is None:
             return pattern
-        masked = Pattern((OfImages(self.hidden, self.shape.heads),))
+        masked = Pattern((OfImages(self.hidden, self.heads),))
         return masked if pattern is None else pattern + masked
 
 
@@ -145,13 +139,13 @@ class EomtHead(TokenHead):
         check_whole(self.name, layout)
         tokens, first = model.embed(rows, layout), len(model.blocks) - self.blocks
         if first:
-            tokens = model.blocks.taken(tokens, [first - 1], layout, model.encoding)[-1]
+            tokens = model.blocks.taken(tokens, [first - 1], layout, model.encoding.hooks)[-1]
         # What queries say before the first block is read of tokens that know where they stand.
-        added = model.encoding.added(first, layout) if layout.segments else None
+        added = model.encoding.hooks.added(first, layout) if layout.segments else None
         tokens = tokens if added is None else tokens + added.to(tokens.dtype)
         plain, count = layout.unpadded, self.q.num_embeddings
         joined = plain.with_prefix(count)
-        tokens = put_before(tokens, self.q.weight, layout)
+        tokens = put_before(tokens, self.q(torch.arange(count, device=layout.device)), layout)
         said: list[list[Asked]] = []
         masks = self.masked if self.training else self.masked_in_evaluation
         for number in range(self.blocks):

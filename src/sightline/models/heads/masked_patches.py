@@ -86,20 +86,25 @@ class MaskedPatchesHead(TokenHead):
     def read(self, model: Any, rows: Tensor, layout: TokenLayout) -> list[Guessed]:
         drawn = self.corruption.draw(layout, self.training)
         if self.mask_in == "embedding":
-            tokens = corrupted(model.embed(rows, layout), self.mask_token, drawn, layout)
+            tokens = self(model.embed(rows, layout), layout, drawn, hides=True)
         else:
             bare = layout.patches_only()
-            there = corrupted(rows[:, : bare.slots], self.mask_token, drawn, bare)
+            there = self(rows[:, : bare.slots], bare, drawn, hides=True)
             tokens = model.embed(torch.cat([there, rows[:, bare.slots :]], dim=1), layout)
         return self(model.through(tokens, layout), layout, drawn)
 
-    def forward(self, tokens: Tensor, layout: TokenLayout, drawn: Sequence[Drawn] | None = None) -> list[Guessed]:
-        """Normed tokens [rows, slots, dim] to what they say of the patches that were corrupted.
+    def forward(
+        self, tokens: Tensor, layout: TokenLayout, drawn: Sequence[Drawn] | None = None, *, hides: bool = False
+    ) -> Any:
+        """Normed tokens [rows, slots, dim] to what they say of the patches that were corrupted (`Guessed`).
 
         Args:
             drawn: of each segment; None draws again, which is the same where the images have seeds.
+            hides: give embedded tokens, or flat rows, with these patches corrupted instead.
         """
         drawn = self.corruption.draw(layout, self.training) if drawn is None else drawn
+        if hides:
+            return corrupted(tokens, self.mask_token, drawn, layout)
         found: list[Guessed] = []
         for patches, one, segment in zip(patches_of(tokens, layout), drawn, layout.segments, strict=True):
             places = one.chosen.unsqueeze(-1).expand(-1, -1, patches.shape[-1])

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sightline.attention.wide import wide
 from sightline.checks import require_whole
 from sightline.layout import TokenLayout
 from sightline.models.box_head import BoxHead, Found, grid_sides
-from sightline.models.boxes import wide
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.head import patches_of
 from sightline.segment import Segment
@@ -94,7 +94,7 @@ def box_bias(segment: Segment) -> Tensor:
     """
     grid = segment.grid.planar("head owlvit")
     here = segment if not segment.complete else Segment.whole(grid, segment.coords.device)
-    sides = here.coords.new_tensor([grid.cols, grid.rows])
+    sides = torch.tensor([grid.cols, grid.rows], device=here.coords.device)
     corners = (here.coords.flip(-1) + 1) / sides
     return torch.cat((_logit(corners), _logit(torch.ones_like(corners) / sides)), dim=-1)
 

@@ -13,6 +13,7 @@ from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from sightline.models.block import Block
 from sightline.models.config import MOST, ViTConfig
+from sightline.models.initial import truncated_normal_
 from sightline.models.map_head import MapHead, check_bias, filled, on_grids
 from sightline.models.trunk import Trunk
 
@@ -65,8 +66,7 @@ class SegmenterHead(MapHead):
         # As the trunk's: the public code's std of 0.02 is for wide models.
         for part in self.modules():
             if isinstance(part, nn.Linear):
-                std = part.in_features**-0.5
-                nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
+                truncated_normal_(part.weight, part.in_features**-0.5)
                 if part.bias is not None:
                     nn.init.zeros_(part.bias)
         with torch.no_grad():
@@ -76,7 +76,7 @@ class SegmenterHead(MapHead):
         # Attention without positions does not ask for an order: classes may stand before the patches.
         every = layout.patches_only().with_prefix(len(self.cls_emb))
         tokens = every.join(self.proj_dec(torch.cat(patches, dim=1)), self.cls_emb)
-        tokens = self.decoder_norm(self.blocks(tokens, every, self.encoding))
+        tokens = self.decoder_norm(self.blocks(tokens, every, self.encoding.hooks))
         found = []
         for image, segment in zip(every.split(tokens), every.segments, strict=True):
             classes, here = image.split((len(self.cls_emb), segment.patches), dim=1)

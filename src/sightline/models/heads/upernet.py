@@ -130,7 +130,10 @@ def _summed(one: Tensor, above: Tensor) -> Tensor:
 
 def _as_large(one: Tensor, other: Tensor) -> Tensor:
     size = other.shape[-2:]
-    return one if one.shape[-2:] == size else F.interpolate(one, size=size, mode="bilinear", align_corners=False)
+    # One that is as large already stays as it is either way; a program that is exported asks no size.
+    if not torch.compiler.is_exporting() and one.shape[-2:] == size:
+        return one
+    return F.interpolate(one, size=size, mode="bilinear", align_corners=False)
 
 
 class UperNetHead(TokenHead):
@@ -182,7 +185,7 @@ class UperNetHead(TokenHead):
 
     def read(self, model: Any, rows: Tensor, layout: TokenLayout) -> Maps:
         check_whole(self.name, layout)
-        outputs = model.blocks.taken(model.embed(rows, layout), set(self.layers), layout, model.encoding)
+        outputs = model.blocks.taken(model.embed(rows, layout), set(self.layers), layout, model.encoding.hooks)
         if self.layers[-1] == self.depth - 1:
             outputs[-1] = model.norm(outputs[-1])
         by_layer = dict(zip(sorted(set(self.layers)), outputs, strict=True))
