@@ -46,7 +46,7 @@ def require_packages() -> None:
     """Raise InputError where a package of the extra `onnx` is missing; says what to install."""
     missing = [name for name in _ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise InputError(f"export --to onnx: needs {', '.join(missing)}; install: pip install 'sightline[onnx]'")
+        raise InputError(f"export --to onnx: needs {', '.join(missing)}; install: pip install '.[onnx]'")
 
 
 def never_exported(config: ViTConfig) -> str:

@@ -103,7 +103,7 @@ def require_optuna() -> None:
     """Refuse to go on where Optuna is not installed, and silence what it says of itself."""
     if importlib.util.find_spec("optuna") is None:
         raise InputError(
-            'a sweep needs Optuna; install it with: pip install "sightline[sweep]" (or: pip install optuna)'
+            'a sweep needs Optuna; install it with: pip install ".[sweep]" (or: pip install optuna)'
         )
     import optuna
 
