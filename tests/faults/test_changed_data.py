@@ -1,6 +1,5 @@
 """A run that is resumed on data that changed: refused by what differs, or accepted by name."""
 
-import dataclasses
 import json
 import os
 import shutil
@@ -217,24 +216,6 @@ def test_found_05_without_a_check_a_line_says_what_was_not_compared(folder, larg
     # Saved anew since, with the times as they are.
     train(settings, out, resume=True, warn=warned.append)
     assert warned == [line]
-
-
-def test_found_05_a_run_of_an_older_version_goes_on_with_a_line(folder, tmp_path, monkeypatch):
-    from sightline.training.snapshot import Snapshot
-
-    real, settings, out = Snapshot.checkpoint, config(folder, checkpoint_every=4), tmp_path / "run"
-
-    def without_data(self):
-        whole = real(self)
-        return dataclasses.replace(whole, files={**whole.files, **self.model().files})
-
-    with monkeypatch.context() as older:
-        older.setattr(Snapshot, "checkpoint", without_data)
-        killed(settings, out)
-    assert "data" not in json.loads((out / CHECKPOINT / "config.json").read_text())["training"]
-    warned = []
-    train(settings, out, resume=True, warn=warned.append)
-    assert [line for line in warned if "does not say what its data was" in line] == warned
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -6,7 +6,6 @@ it is missing or damaged, a continuation writes it anew from the checkpoint.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,26 +61,6 @@ def measured_in(line: Mapping[str, Any]) -> Measured:
     if not is_finite_number(one.value) or (one.unit == FRACTION and not 0 <= one.value <= 1):
         raise ValueError(f"{metric} {one.value}")
     return one
-
-
-def older_log(path: Path, steps: int) -> list[str]:
-    """The lines of the first `steps` steps, where the checkpoint is of a version that did not hold them itself.
-
-    Raises:
-        InputError: one of them is missing; names the first.
-    """
-    if not path.exists():
-        raise InputError(f"{path}: is missing; the checkpoint has {steps} steps (put it back, or --overwrite the run)")
-    # Later ones belong to a killed sitting.
-    lines = [line for line in read_log(path) if line["step"] <= steps]
-    found = [line["step"] for line in lines]
-    if found != list(range(1, steps + 1)):
-        wrong = next((step for step, there in enumerate(found, 1) if step != there), len(found) + 1)
-        raise InputError(
-            f"{path}: has {len(found)} lines for the {steps} steps of the checkpoint, the first that is missing or "
-            f"wrong is step {wrong} (put the file back, or --overwrite the run)"
-        )
-    return [json.dumps(line) for line in lines]
 
 
 def text_of(lines: Sequence[str]) -> bytes:

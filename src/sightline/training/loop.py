@@ -162,8 +162,8 @@ def train(
         plan = training_plan(config, model.config, source)
         pin = where.type == "cuda"
         steps = plan.batches(
-            model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks, seeded=state.seeded,
-            before=ready.before if ready is not None and state.seeded else None,
+            model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks,
+            before=None if ready is None else ready.before,
         )  # fmt: skip
         # Its workers end with the loop, however that does.
         held.callback(steps.close)
