@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 
+from sightline.checks import require
 from sightline.declared import refuse_beyond_memory
 from sightline.encodings.create import Combined
 from sightline.encodings.pattern.rpe_learned import RpeLearned
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 from sightline.models.create import architecture_class
 from sightline.models.head import TokenHead
@@ -31,8 +32,7 @@ def check_target(to: str, *, opset: int = OPSET, int8: bool = False) -> None:
         InputError: `to` or `opset` is unknown (names the nearest), int8 is asked of torch, or packages are missing
             (says what to install).
     """
-    if to not in SUFFIXES:
-        raise choose("export --to", to, SUFFIXES)
+    require("export --to", to, SUFFIXES)
     if to == "torch":
         if int8:
             raise InputError("export --int8: is made by ONNX Runtime, expected --to onnx")

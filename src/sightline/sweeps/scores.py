@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sightline.checks import is_finite_number
+from sightline.checks import is_finite_number, require
 from sightline.errors import InputError, StorageError, choose
 from sightline.reading import read_json, read_json_lines
 from sightline.results import INFERENCE, Measured, ResultRow, read_rows
@@ -108,8 +108,7 @@ def _mean_of_rows(folder: Path, wanted: Wanted) -> Measured:
     by_shown: dict[str, ResultRow] = {row.shown: row for row in of_metric}
     shown = wanted.shown or tuple(by_shown)
     for one in shown:
-        if one not in by_shown:
-            raise choose(f"{path}: {wanted.split} at", one, by_shown)
+        require(f"{path}: {wanted.split} at", one, by_shown)
     first, values = by_shown[shown[0]], [by_shown[one].value for one in shown]
     mean = math.fsum(values) / len(values)
     return Measured(metric, mean, first.unit, first.count, better=first.better, counted=first.counted)
@@ -155,8 +154,7 @@ def best_and_average(scored: Sequence[Scored], by: str = "encoding") -> list[Lin
     varied = varying(one.settings for one in scored)
     groups: dict[str, list[Scored]] = {}
     for one in scored:
-        if by not in one.settings:
-            raise choose(f"{one.run}: setting", by, one.settings)
+        require(f"{one.run}: setting", by, one.settings)
         groups.setdefault(json.dumps(one.settings[by]), []).append(one)
     lines = []
     for group in groups.values():
