@@ -11,10 +11,10 @@ from typing import Any
 
 from sightline.checks import is_finite_number, require
 from sightline.errors import InputError, StorageError, choose
-from sightline.reading import read_json, read_json_lines
+from sightline.reading import read_json
 from sightline.results import INFERENCE, Measured, ResultRow, read_rows
-from sightline.run_files import CHECKPOINT, MODEL, RESULTS, VALIDATION
-from sightline.training.log import measured_in
+from sightline.run_files import CHECKPOINT, MODEL, RESULTS
+from sightline.training.log import read_curve
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,10 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _last_of_curve(folder: Path, wanted: Wanted) -> Measured:
-    path = folder / VALIDATION
-    if not path.exists():
+    curve = read_curve(folder)
+    if not curve:
         raise InputError(f"{folder}: was not validated on minival while it trained (expected a split of its rows)")
-    lines = read_json_lines(path, "a record of a validation")
-    try:
-        measured = measured_in(lines[-1][1])
-    except (KeyError, StopIteration, TypeError, ValueError, IndexError) as error:
-        raise InputError(f"{path}: cannot be read as validation while training ({error})") from None
+    measured = curve[-1][1]
     if wanted.metric not in (None, measured.metric):
         raise choose(f"{folder}: metric on minival", wanted.metric, [measured.metric])
     return measured

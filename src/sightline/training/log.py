@@ -15,6 +15,7 @@ from sightline.errors import InputError
 from sightline.reading import ROWS, read_bytes, read_json_lines
 from sightline.replacing import write_file
 from sightline.results import FRACTION, Measured
+from sightline.run_files import VALIDATION
 
 # What every line of a log has, and what later versions added: all of them numbers.
 _NEEDED, _NUMBERS = ("step", "images", "loss"), ("step", "images", "loss", "tokens", "flops", "lr")
@@ -61,6 +62,24 @@ def measured_in(line: Mapping[str, Any]) -> Measured:
     if not is_finite_number(one.value) or (one.unit == FRACTION and not 0 <= one.value <= 1):
         raise ValueError(f"{metric} {one.value}")
     return one
+
+
+def read_curve(folder: Path) -> list[tuple[dict[str, Any], Measured]]:
+    """The lines of a run's validation curve, and what each measured; none where the run was not validated.
+
+    Raises:
+        InputError: the file cannot be read, or is damaged.
+    """
+    path, curve = folder / VALIDATION, []
+    try:
+        for number, line in read_json_lines(path, "a record of a validation") if path.exists() else ():
+            one = measured_in(line)
+            if not one.count or not all(isinstance(line[key], int) and line[key] >= 0 for key in ("step", "images")):
+                raise ValueError(f"line {number} is no record of a validation")
+            curve.append((line, one))
+    except (KeyError, StopIteration, TypeError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as validation while training ({error})") from None
+    return curve
 
 
 def text_of(lines: Sequence[str]) -> bytes:
