@@ -1,5 +1,6 @@
 """A run that is resumed on data that changed: refused by what differs, or accepted by name."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -228,13 +229,14 @@ def test_found_24_a_damaged_image_leaves_its_batch_the_same_after_a_kill_and_wit
         from sightline.data.packs import PackingConfig
 
         packing = PackingConfig(tokens=40)
-    settings = config(folder, checkpoint_every=1, skip_unreadable=1, packing=packing)
+    size = None if packed else 4
+    settings = config(folder, checkpoint_every=1, skip_unreadable=1, packing=packing, batch_size=size)
     train(settings, tmp_path / "whole")
     left_out = (tmp_path / "whole" / CHECKPOINT / LEFT_OUT).read_text()
     assert json.loads(left_out)[:2] == ["train", str(bad)]
     for workers, after in ((0, 1), (2, 3), (0, 5)):
         out = tmp_path / f"run{workers}{after}"
-        sitting = config(folder, checkpoint_every=1, skip_unreadable=1, packing=packing, workers=workers)
+        sitting = dataclasses.replace(settings, workers=workers)
         killed(sitting, out, after)
         train(sitting, out, resume=True)
         assert weights(out) == weights(tmp_path / "whole")
