@@ -58,7 +58,7 @@ _PAINT = "performance.getEntriesByType('paint').find((one) => one.name === 'firs
 def absent() -> str | None:
     """What of a browser is not here, or None."""
     if importlib.util.find_spec("playwright") is None:
-        return "Playwright (pip install 'sightline[test]')"
+        return "Playwright (pip install '.[test]')"
     return None if browsing().chromium() else "Chromium (make browser)"
 
 

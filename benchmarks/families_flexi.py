@@ -25,7 +25,7 @@ def works(patch: int, work: str, device: str) -> dict[str, Work]:
     torch.manual_seed(0)
     theirs = timm_vit("vit_small_patch16_224", _SIDE, patch_size=patch)
     if theirs is None:
-        raise SystemExit("families_flexi: needs timm (pip install 'sightline[timm]')")
+        raise SystemExit("families_flexi: needs timm (pip install '.[timm]')")
     options = {"image_size": _SIDE, "patch_size": patch, "encoding": "learned_1d"}
     ours = create_model("vit_small_patch16", **options, embedder="flexible", embedder_options={"base": 32})
     both = {"sightline": ours, "timm": theirs}

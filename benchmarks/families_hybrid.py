@@ -24,7 +24,7 @@ def works(name: str, work: str, device: str) -> dict[str, Work]:
     torch.manual_seed(0)
     theirs = timm_vit(name, _SIDE)
     if theirs is None:
-        raise SystemExit("families_hybrid: needs timm (pip install 'sightline[timm]')")
+        raise SystemExit("families_hybrid: needs timm (pip install '.[timm]')")
     both = {"sightline": import_weights("timm", theirs.state_dict(), {"model": name}), "timm": theirs}
     return {which: passing(model, work, _PASSES[work], _SIDE, device) for which, model in both.items()}
 

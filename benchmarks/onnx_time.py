@@ -98,7 +98,7 @@ def main() -> None:
     chosen = parser.begin()
     ort = runtime_of()
     if ort is None:
-        parser.error("onnx_time: needs onnx, onnxscript and onnxruntime (pip install 'sightline[onnx]')")
+        parser.error("onnx_time: needs onnx, onnxscript and onnxruntime (pip install '.[onnx]')")
     models = chosen.models or (["vit_tiny_patch16"] if chosen.quick else [*_MODELS])
     rounds = chosen.rounds or (7 if chosen.quick else 21)
     cases = [(name, batch, shape) for name in models for batch in chosen.batches for shape in ("fixed", "batch")]

@@ -70,6 +70,33 @@ def randomise():
 
 
 @pytest.fixture(scope="session")
+def chromium():
+    """Where the system's browser is; a test without it or Playwright is skipped, with the reason."""
+    from tests.explorer.page import browsing
+
+    pytest.importorskip("playwright.sync_api")
+    found = browsing.chromium()
+    if found is None:
+        pytest.skip("no Chromium here (.ci/run installs Debian's package where it may)")
+    return found
+
+
+# Of a module and no longer: while Playwright is at work this thread has a running event loop, and what another test
+# starts by `asyncio.run` (`sightline explore`) would be refused.
+@pytest.fixture(scope="module")
+def browser(chromium):
+    """The system's Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    from tests.explorer.page import browsing
+
+    with sync_playwright() as started:
+        found = started.chromium.launch(executable_path=chromium, args=browsing.flags())
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory):
     """The folder of a run of two steps on digits, measured; to be copied before it is changed."""
     from sightline.cli.app import main

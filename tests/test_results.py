@@ -1,4 +1,4 @@
-"""Rows of any metric: what they hold, where their value lies, and how those of 0.1 are read."""
+"""Rows of any metric: what they hold and where their value lies."""
 
 from __future__ import annotations
 
@@ -49,31 +49,9 @@ def test_where_a_value_lies():
     assert given.limits(2 * 1.959964) == pytest.approx((0.3, 0.9))
 
 
-@pytest.mark.parametrize(
-    ("name", "metric", "slices"),
-    [
-        ("top5", "top5", {}),
-        ("top1_within_group", "top1_within_group", {}),
-        ("top1_group_disc_and_ring", "top1", {"group": "disc and ring"}),
-        ("top1_group_7", "top1", {"group": "7"}),
-        ("top1_size_q5", "top1", {"size_quintile": 5}),
-    ],
-)
-def test_rows_of_0_1_are_read(tmp_path, name, metric, slices):
-    old = {key: value for key, value in ORIGIN.items() if key not in ("view", "patches")}
-    old |= {"metric": name, "value": 0.25, "stderr": 0.1, "images": 20}
-    (tmp_path / "rows").write_text(json.dumps(old) + "\n")
-    [found] = read_rows(tmp_path / "rows")
-    assert (found.metric, found.slices, found.count, found.images) == (metric, slices, 20, 20)
-    assert (found.unit, found.better, found.view, found.patches) == ("fraction", "higher", "square", 16)
-
-
 @pytest.mark.parametrize("key", ["unit", "value", "images", "run"])
 def test_a_row_that_lacks_what_has_no_default_is_refused(tmp_path, key):
     record = as_written(row(SHARE))
-    # Without its unit it is taken for one of 0.1, which had no slices.
-    if key == "unit":
-        record["odd"] = 1
     del record[key]
     (tmp_path / "rows").write_text(json.dumps(record) + "\n")
     with pytest.raises(InputError, match="rows:1: not a result row"):

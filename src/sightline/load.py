@@ -25,7 +25,7 @@ from sightline.checkpoint import (
     write_folder,
 )
 from sightline.checks import configure
-from sightline.convert import import_weights, origin_link
+from sightline.convert import import_weights
 from sightline.convert.timm import import_timm_model, published_link, read_timm_folder
 from sightline.convert.weights import unwrapped
 from sightline.declared import refuse_size
@@ -39,7 +39,6 @@ from sightline.reading import RECORD, read_bytes, read_json
 from sightline.run_files import TRAINING, WEIGHTS
 from sightline.runtime import kept_random_state
 from sightline.sharded import declared_parts, load_parts, part_files
-from sightline.tasks.classification import LINK_OF
 
 FORMAT = 2
 # What stands in no part is the architecture's. In a part, the field of the part's own name is its `name`.
@@ -164,12 +163,9 @@ def read_record(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: has no config.json")
     file = files["config.json"]
     record = read_json(file, "the configuration of a model")
-    if isinstance(record, dict) and record.get("format") == 1 and isinstance(record.get("model"), dict):
-        # As 0.1 wrote it, all in one group.
-        record = {**record, **parted(record.pop("model")), "format": FORMAT}
     whole = isinstance(record, dict) and all(isinstance(record.get(part), dict) for part in ("architecture", *_PARTS))
-    if not whole or record.get("format") != FORMAT:
-        raise InputError(f"{file}: is not the configuration of a model (expected format {FORMAT})")
+    if not whole or record.get("format") != FORMAT or "score_link" not in record:
+        raise InputError(f"{file}: is not the configuration of a model (expected format {FORMAT}, with its score_link)")
     if not isinstance(record.setdefault("training", {}), dict):
         raise InputError(f"{file}: is not the configuration of a model (its training is no group of keys)")
     if not isinstance(record["training"].get("config", {}), dict):
@@ -282,10 +278,6 @@ def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
     declared = read_declared(file) if len(parts) == 1 else declared_parts(parts)
     try:
         config = config_of(record)
-        if "score_link" not in record:
-            # Of an older version: the loss that trained it tells, or where it came from.
-            loss = record["training"].get("config", {}).get("loss")
-            config = config.replace(score_link=LINK_OF.get(loss) or origin_link(config))
         # Before shapes are asked for, which takes a moment a block.
         blocks = len({name.split(".")[1] for name in declared if name.startswith("blocks.")})
         if blocks < config.depth:

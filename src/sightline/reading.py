@@ -10,7 +10,6 @@ import json
 import math
 import os
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -141,11 +140,11 @@ def _refuse_number(digits: str) -> NoReturn:
     raise ValueError(f"{digits[:40]} is no finite number")
 
 
-def nearest_file(path: str | Path, suffixes: Sequence[str] = ()) -> str:
+def nearest_file(path: str | Path) -> str:
     """The end of a message that names what was probably meant, as `errors.nearest`, of the files beside `path`."""
     place = Path(path)
     try:
-        names = [name for name in os.listdir(place.parent) if not suffixes or name.endswith(tuple(suffixes))]
+        names = os.listdir(place.parent)
     except OSError as error:
         return f" (nor the folder {place.parent})" if error.errno == errno.ENOENT else ""
     return nearest(place.name, names)

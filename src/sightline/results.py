@@ -28,8 +28,6 @@ INFERENCE = "inference"
 FITTED = "fitted_on"
 """The slice that names the split on which something that a measure needs was fitted: all images, none of that split."""
 _VIEW = re.compile(r"square|native|(max|tokens):[1-9][0-9]*")
-# What a row of 0.1 lacks, which knew accuracies alone.
-_OLD = {"unit": FRACTION, "better": "higher"}
 # What a file does not say where it is so.
 _UNSAID = {
     "shrunk": None,
@@ -41,8 +39,6 @@ _UNSAID = {
     "patch_size": None,
     "frames": None,
 }
-# Its names of accuracies of a part of the images.
-_OLD_SLICE = re.compile(r"top1_(?:group_(.+)|size_q([1-5]))")
 
 Slices = Mapping[str, str | int | float]
 T = TypeVar("T")
@@ -245,7 +241,7 @@ def as_written(row: Origin) -> dict[str, Any]:
 
 
 def read_rows(path: str | Path) -> list[ResultRow]:
-    """The rows of a `results.jsonl`; those of 0.1, which knew accuracies alone, in the words of today.
+    """The rows of a `results.jsonl`.
 
     Raises:
         InputError: the file is missing, a line is not JSON, or a row has not the fields of `ResultRow`.
@@ -254,7 +250,9 @@ def read_rows(path: str | Path) -> list[ResultRow]:
     needed = {one.name for one in fields(ResultRow) if one.default is MISSING} - {"slices"}
     rows = []
     for number, record in read_json_lines(path, "a result row"):
-        record = _translated(record) if isinstance(record, dict) else {}
+        record = record if isinstance(record, dict) else {}
+        if IMAGES in record:
+            record |= {"count": record.pop(IMAGES), "counted": IMAGES}
         odd = sorted((record.keys() - names) | (needed - record.keys()))
         if odd:
             raise InputError(f"{path}:{number}: not a result row (missing or unknown: {', '.join(odd)})")
@@ -266,22 +264,6 @@ def read_rows(path: str | Path) -> list[ResultRow]:
         except InputError as error:
             raise InputError(f"{path}:{number}: {error}") from None
     return rows
-
-
-def _translated(record: dict[str, Any]) -> dict[str, Any]:
-    """A row as it stands in a file, under the names of its fields."""
-    if IMAGES in record:
-        record |= {"count": record.pop(IMAGES), "counted": IMAGES}
-    if "unit" in record:
-        return record
-    record = _OLD | record
-    part = _OLD_SLICE.fullmatch(str(record.get("metric")))
-    if part is None:
-        return record
-    group, fifth = part.groups()
-    # It wrote blanks of a group's name as underscores.
-    slices = {"group": group.replace("_", " ")} if group else {"size_quintile": int(fifth)}
-    return record | {"metric": "top1", "slices": slices}
 
 
 def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer: bool = True) -> list[ResultRow]:

@@ -30,7 +30,7 @@ def no_model(monkeypatch):
 def test_without_its_libraries_one_line_says_what_to_install(refused, monkeypatch, tmp_path):
     there = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else there(name))
-    line = refused("explore", tmp_path, says=["uvicorn", "pip install 'sightline[explore]'"])
+    line = refused("explore", tmp_path, says=["uvicorn", "pip install '.[explore]'"])
     assert "starlette" not in line
 
 

@@ -157,7 +157,7 @@ def test_another_size_of_beits_table_is_refused_for_onnx(encoding, refused, tmp_
 
 def test_missing_packages_are_named(refused, tiny_run, monkeypatch, no_work):
     monkeypatch.setattr("sightline.export.refusals._ONNX_PACKAGES", ("no_such_package",))
-    refused("export", tiny_run, "--to", "onnx", says=["no_such_package", "pip install no_such_package"])
+    refused("export", tiny_run, "--to", "onnx", says=["no_such_package", "pip install '.[onnx]'"])
 
 
 def test_a_damaged_model_is_refused(refused, run_copy, tmp_path, no_work):

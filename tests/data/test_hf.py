@@ -257,7 +257,7 @@ def test_an_image_whose_path_is_none_cannot_be_read():
 def test_without_the_library(tmp_path, monkeypatch, refused):
     spec = saved(tmp_path / "a", images(count=1))
     monkeypatch.setitem(sys.modules, "datasets", None)
-    refused("data", "check", spec, says=["the data set hf needs datasets: pip install sightline[hf]"])
+    refused("data", "check", spec, says=["the data set hf needs datasets: pip install '.[hf]'"])
 
 
 def test_where_the_data_lies_nothing_is_written(tmp_path, refused):

@@ -53,7 +53,6 @@ def test_what_is_stored_is_read(kind, changed):
         assert np.argwhere(mask).tolist() == [[2, 0], [3, 0], [4, 0]]
     assert said.masks[2].sum() == pytest.approx(18.7, abs=4)
     assert np.argwhere(said.masks[2]).min(axis=0).tolist() == [2, 2]
-    assert source.boxes_alone().example("test", 0, (8, 8)).target.masks is None
     # Workers get a copy.
     copied = the_objects(pickle.loads(pickle.dumps(source)), "test", 0)
     assert (copied.masks == said.masks).all()

@@ -118,7 +118,7 @@ FAULTS = {
     "no labels": (lambda file: {"labels": None}, "labels"),
     "no words": (lambda file: {"about": None}, "about"),
     "objects": (lambda file: {"labels": np.array([{}] * 23)}, "pickle"),
-    "another format": (lambda file: {"about": about(file, format=3)}, "format 3, expected 1 or 2"),
+    "another format": (lambda file: {"about": about(file, format=1)}, "format 1, expected 2"),
     "names too few": (lambda file: {"about": about(file, names=["a"])}, "expected"),
     "slices that are none": (lambda file: {"about": about(file, slices=[1] * 23)}, "slices"),
     "rows of nothing": (lambda file: {"about": about(file, measured={})}, "measured"),

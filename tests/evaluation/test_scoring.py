@@ -94,12 +94,11 @@ def test_where_nothing_is_right_there_are_no_rows():
 
 
 def test_a_file_without_scorings_is_what_it_was(tmp_path):
-    """Of format 1, which older versions read; and what they wrote says nothing of preparations."""
+    """And says nothing of a preparation that is the model's own."""
     write_logits(tmp_path, "a.npz", stored())
     with np.load(tmp_path / "a.npz") as file:
         about = json.loads(file["about"].tobytes())
-    assert about["format"] == 1
-    assert "scorings" not in about
+    assert about["scorings"] == []
     assert "preparation" not in about["measured"]
     rows = rescored(read_logits(tmp_path / "a.npz"))
     assert {row.preparation for row in rows} == {""}

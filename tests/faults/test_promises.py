@@ -274,10 +274,8 @@ PROMISES: dict[int, dict[str, str]] = {
         "NCCL, many machines": "not promised: tests have gloo on one machine",
     },
     28: {
-        "runs of earlier versions go on, are measured and reported": (
-            "training/test_old_runs.py: test_an_old_run_goes_on_and_is_measured, "
-            "test_what_an_old_version_measured_is_reported; "
-            "training/test_resume.py: test_found_29_a_field_that_was_added_later_leaves_older_runs_resumable; "
+        "runs of other versions are refused in one line": (
+            "training/test_resume.py: test_found_29_what_another_version_began_is_refused_by_name; "
             "test_stored_recipes.py: *"
         ),
         "no HOME to write to, no terminal, LANG=C, no GPU": (

@@ -7,7 +7,7 @@ import pytest
 from sightline.errors import InputError
 from sightline.reports.content import Report
 from sightline.reports.explain import data_words, encoding_words
-from sightline.reports.findings import headline
+from sightline.reports.findings import headline, shrinking
 from sightline.reports.html import render
 from sightline.reports.series import Study
 from sightline.reports.words import duration
@@ -130,3 +130,43 @@ def test_a_model_without_labels_names_nothing(metric: str) -> None:
         said = data_words(row(metric=metric, data=data, task=task))
         assert "name it" not in said
         assert "hidden" in said
+
+
+def shown_shrunk(run: str = "a", value: float = 0.5, **changes):
+    """What a run reaches at 64 px with images that are shrunk to 32 px."""
+    return row(run, value, 64, shrunk=32, **{"knob": 1.0, **changes})
+
+
+def shrunk_said(*rows) -> list[str]:
+    return [line.replace("\xa0", " ") for line in shrinking(Study.of(list(rows)))]
+
+
+def test_a_run_whose_rows_are_all_tuned_is_compared_with_its_shrunk_images():
+    tuned = row("a", 0.9, 64, knob=0.5, tuned=True)
+    plain = [row("b", 0.3, 64), shown_shrunk("b", knob=None)]
+    assert shrunk_said(tuned, shown_shrunk(), *plain) == [
+        "a (tuned knob): does better with images as they are at 64 px (shrunk ones with its default knob).",
+        "b: does better with images shrunk at 64 px.",
+    ]
+
+
+def test_the_tuned_line_stands_beside_the_default_one():
+    rows = [row("a", 0.2, 64, knob=1.0), row("a", 0.9, 64, knob=0.5, tuned=True), shown_shrunk()]
+    assert shrunk_said(*rows) == [
+        "a: does better with images shrunk at 64 px.",
+        "a (tuned knob): does better with images as they are at 64 px (shrunk ones with its default knob).",
+    ]
+    # What was tuned was the rule for tables.
+    rule = {"what": "rule", "chosen": "bicubic", "split": "minival", "images": 9, "metric": "top1", "tried": {}}
+    (_, tuned) = shrunk_said(rows[0], row("a", 0.5, 64, knob=0.5, tuned=True, tuning=(rule,)), shown_shrunk())
+    assert tuned == "a (tuned rule): no clear difference at 64 px (shrunk ones with its default rule)."
+
+
+def test_each_seed_and_each_fixed_knob_stands_beside_its_own_shrunk_images():
+    seeds = [(row("a", high, 64, seed=seed, knob=1.0), shown_shrunk(seed=seed)) for seed, high in ((1, 0.9), (2, 0.1))]
+    assert shrunk_said(*(one for pair in seeds for one in pair)) == [
+        "a (seed 1): does better with images as they are at 64 px.",
+        "a (seed 2): does better with images shrunk at 64 px.",
+    ]
+    knobs = [row("a", 0.9, 64, knob=0.5), row("a", 0.1, 64, knob=2.0), shown_shrunk(knob=2.0)]
+    assert shrunk_said(*knobs) == ["a (knob 2): does better with images shrunk at 64 px."]

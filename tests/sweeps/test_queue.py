@@ -345,5 +345,5 @@ def test_a_file_that_is_no_database_and_one_without_the_sweep(tmp_path):
 
 def test_without_optuna(tmp_path, monkeypatch):
     monkeypatch.setattr("sightline.sweeps.storage.importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r'pip install "sightline\[sweep\]"'):
+    with pytest.raises(InputError, match=r'pip install "\.\[sweep\]"'):
         queue(tmp_path)

@@ -56,9 +56,6 @@ def test_a_run_goes_on_with_the_same_augmentations_in_the_same_order(tmp_path):
     ):
         with pytest.raises(InputError, match=words):
             check_same_run(saved, dataclasses.replace(config, augment=augment), tmp_path)
-    # What an older version trained had none.
-    older = {key: value for key, value in saved.items() if key not in ("augment", "repeats")}
-    check_same_run(older, tiny_config(), tmp_path)
 
 
 def test_a_file_and_single_settings_say_what_is_done():

@@ -24,7 +24,6 @@ from tests.tiny import (
     flip_a_byte,
     killed,
     log_lines,
-    reseal,
     stop_at,
     tree,
     wait_for_saves,
@@ -57,38 +56,6 @@ def test_found_17_a_log_that_is_gone_or_damaged_is_written_anew_from_the_checkpo
     file.write_text("")
     train(ENDLESS, tmp_path / "a", resume=True)
     assert log_lines(tmp_path / "a") == undisturbed[1]
-
-
-def older_checkpoint(out):
-    """As an older version left it: without the log."""
-    (out / "checkpoint" / "log.jsonl").unlink()
-    reseal(out / "checkpoint")
-
-
-@pytest.mark.parametrize(
-    ("keep", "says"),
-    [
-        (None, "log.jsonl: is missing; the checkpoint has 4 steps"),
-        ([], "log.jsonl: has 0 lines for the 4 steps of the checkpoint, the first that is missing or wrong is step 1"),
-        ([0, 1, 3], "has 3 lines for the 4 steps of the checkpoint, the first that is missing or wrong is step 3"),
-        ([0, 1, 1, 2, 3], "has 5 lines for the 4 steps"),
-    ],
-)
-def test_found_17_the_log_of_an_older_run_must_have_every_step(keep, says, undisturbed, tmp_path):
-    with pytest.raises(Stopped):
-        train(ENDLESS, tmp_path / "a", observe=stop_at(5))
-    older_checkpoint(tmp_path / "a")
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    file = tmp_path / "a" / "log.jsonl"
-    lines = log_lines(tmp_path / "a")
-    file.unlink()
-    if keep is not None:
-        file.write_text("".join(lines[number] + "\n" for number in keep))
-    with pytest.raises(InputError) as error:
-        train(ENDLESS, tmp_path / "a", resume=True)
-    assert says in str(error.value)
-    train(ENDLESS, tmp_path / "b", resume=True)
-    assert (weights(tmp_path / "b"), log_lines(tmp_path / "b")) == undisturbed
 
 
 @pytest.mark.parametrize(

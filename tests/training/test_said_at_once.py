@@ -14,7 +14,7 @@ from sightline.evaluation import EvaluateConfig
 from sightline.models import VisionTransformer
 from sightline.training import jobs, prepare, train
 from sightline.training.config import ValidationConfig
-from tests.tiny import MODEL, Stopped, log_lines, pictures, reseal, stop_at, tiny_config
+from tests.tiny import MODEL, log_lines, pictures, tiny_config
 
 VALIDATED = tiny_config(images=320, batch_size=32, checkpoint_every=32, validation=ValidationConfig(images=20))
 
@@ -68,20 +68,6 @@ def test_found_35_a_job_tests_within_the_limits_that_it_trained_in(tmp_path):
     job = jobs.Job("a", config, EvaluateConfig((16,)), tmp_path / "a", threads=1)
     jobs.run_job(job, lambda at: None)
     assert (tmp_path / "a" / "results.jsonl").exists()
-
-
-def test_found_17_an_older_run_in_bfloat16_is_said_not_to_go_on_to_the_bit(tmp_path):
-    out, warned = tmp_path / "a", []
-    config = tiny_config(precision="bfloat16", images=128, checkpoint_every=32)
-    with pytest.raises(Stopped):
-        train(config, out, observe=stop_at(1))
-    file = out / "checkpoint" / "config.json"
-    record = json.loads(file.read_text())
-    del record["training"]["validated"]
-    file.write_text(json.dumps(record))
-    reseal(out / "checkpoint")
-    train(config, out, resume=True, warn=warned.append)
-    assert [line for line in warned if "older version, whose bfloat16 rounds otherwise" in line] == warned != []
 
 
 @pytest.mark.slow

@@ -211,7 +211,7 @@ def test_found_38_what_cannot_be_read_ends_no_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_found_38_it_may_be_changed_in_mid_run_and_is_new_to_older_ones(tmp_path):
+def test_found_38_it_may_be_changed_in_mid_run(tmp_path):
     with pytest.raises(Stopped):
         train(PLAIN, tmp_path / "a", observe=stop_at(20))
     train(CURVE, tmp_path / "a", resume=True)

@@ -165,7 +165,7 @@ def test_a_tracker_that_is_not_installed_is_refused(monkeypatch):
     from sightline.training import tracking as module
 
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"--track wandb: wandb is not installed \(pip install 'sightline\[wandb\]'\)"):
+    with pytest.raises(InputError, match=r"--track wandb: wandb is not installed \(pip install '\.\[wandb\]'\)"):
         check_trackers(["wandb"])
 
 

@@ -19,7 +19,7 @@ from sightline.analysis.measures.base import Measure, measure_classes, measures_
 from sightline.analysis.measures.cka import Cka
 from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
 from sightline.analysis_rows import AnalysisRow, rows_of, size_words
-from sightline.checks import require_whole
+from sightline.checks import require, require_whole
 from sightline.cli import guard, progress
 from sightline.cli.analyse_files import claim_analysis, write_analysis
 from sightline.cli.analyse_opened import Counted, Make, Opened, told_of
@@ -31,7 +31,7 @@ from sightline.data.allowance import SkipUnreadable
 from sightline.data.discovery import open_source
 from sightline.data.source import Source
 from sightline.data.views import NATIVE_TOKENS
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.evaluation.inside import check_sizes, usual_images
 from sightline.evaluation.measure import RunIdentity, some_images
 from sightline.grid import Grid
@@ -169,16 +169,14 @@ def options_of(settings: Sequence[str], chosen: Sequence[type[Measure]]) -> dict
     given = apply_settings({}, settings)
     names = {one.name: one for one in chosen}
     for name, values in given.items():
-        if name not in names:
-            raise choose("--set: measure", name, names)
+        require("--set: measure", name, names)
         if not isinstance(values, Mapping):
             raise InputError(f"--set {name}={values}: expected MEASURE.OPTION=VALUE, as {name}.OPTION=1")
         known = list(inspect.signature(names[name].__init__).parameters)[2:]
         for option in values:
             if not known:
                 raise InputError(f"--set: option of {name} {option!r} is not known (it has no options)")
-            if option not in known:
-                raise choose(f"--set: option of {name}", option, known)
+            require(f"--set: option of {name}", option, known)
     return {name: dict(values) for name, values in given.items()}
 
 

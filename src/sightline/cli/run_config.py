@@ -26,7 +26,7 @@ from sightline.load import load_model
 from sightline.models import Model, ViTConfig, model_config
 from sightline.replacing import write_out
 from sightline.run_files import CONFIG
-from sightline.training.config import BUDGETS, DEFAULT_MODEL, TrainConfig, renamed
+from sightline.training.config import BUDGETS, DEFAULT_MODEL, TrainConfig
 from sightline.training.plan import shown, with_patch_sizes
 from sightline.training.prepare import build_model, square_side, vit_config
 from sightline.training.run import check_training_data
@@ -133,14 +133,13 @@ def config_of(
     Raises:
         InputError: see `check_config`.
     """
-    asked = renamed(asked)
     where = str(file) if file else "train"
     # Checked alone first, so that an error is about what was asked and not about the recipe; what is said of packing
     # may be a part of the recipe's.
     wanted = check_config(TrainConfig, {key: value for key, value in asked.items() if key != "packing"}, where)
     before = began(wanted) if began is not None and recipe is None else None
     if before is not None and before.exists():
-        base = dump_config(check_config(TrainConfig, renamed(read_yaml(before)), str(before)))
+        base = dump_config(check_config(TrainConfig, read_yaml(before), str(before)))
     else:
 
         def measure(_: str) -> Summary | None:

@@ -20,15 +20,14 @@ from sightline.grid import Grid
 from sightline.load import read_record
 from sightline.models import Model
 from sightline.predictions import Prediction, as_written, read_predictions
-from sightline.reading import read_json_lines
 from sightline.reports import content
 from sightline.reports.answers import worst
 from sightline.reports.seen import loss_kind, seen_sizes
 from sightline.reports.words import capital, quantity, short
 from sightline.results import ResultRow, read_rows
-from sightline.run_files import BEST, INSIDE, LOG, PICTURES, PREDICTIONS, RESULTS, VALIDATION
+from sightline.run_files import BEST, INSIDE, LOG, PICTURES, PREDICTIONS, RESULTS
 from sightline.tasks.base import task_of
-from sightline.training.log import measured_in, read_log
+from sightline.training.log import read_curve, read_log
 from sightline.training.run import Run, open_run
 
 _SAMPLES_A_ROW = 6
@@ -274,20 +273,10 @@ def read_validation(folder: Path) -> list[content.ValidationPoint]:
     Raises:
         InputError: the file cannot be read, or is damaged.
     """
-    path = folder / VALIDATION
-    if not path.exists():
-        return []
-    points = []
-    try:
-        for number, record in read_json_lines(path, "a record of a validation"):
-            point = content.ValidationPoint(record["step"], record["images"], record["split"], measured_in(record))
-            counts = point.step, point.images, point.measured.count
-            if not all(isinstance(value, int) and value >= 0 for value in counts) or not point.measured.count:
-                raise ValueError(f"line {number} is no record of a validation")
-            points.append(point)
-    except (ValueError, KeyError, TypeError, StopIteration) as error:
-        raise InputError(f"{path}: cannot be read as validation while training ({error})") from None
-    return points
+    return [
+        content.ValidationPoint(line["step"], line["images"], line["split"], measured)
+        for line, measured in read_curve(folder)
+    ]
 
 
 def best_step(folder: Path) -> int | None:

@@ -16,12 +16,10 @@ from sightline.convert.base import Project, check_state, convert, convert_back, 
 from sightline.convert.weights import refuse_transformers, trained_alone, unwrapped
 from sightline.declared import refuse_beyond_memory
 from sightline.errors import InputError
-from sightline.models import Model, ViTConfig, make_model
-from sightline.models.head import ScoreLink
+from sightline.models import Model, make_model
 
 __all__ = [
     "argument_example", "changed_rules", "counted_weights", "export_weights", "import_weights", "list_projects",
-    "origin_link",
 ]  # fmt: skip
 
 
@@ -109,13 +107,6 @@ def _origin(project: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
         return {"project": project, "config": json.loads(json.dumps(config))}
     except (TypeError, ValueError):
         return None
-
-
-def origin_link(config: ViTConfig) -> ScoreLink:
-    """How the logits of a model are read by its origin alone: a softmax where it has none."""
-    origin = config.origin or {}
-    foreign = _projects().get(origin.get("project", ""))
-    return "softmax" if foreign is None else foreign.score_link(config, origin["config"])
 
 
 def export_weights(model: Model, project: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

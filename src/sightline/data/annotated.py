@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -51,7 +50,7 @@ class AnnotatedImages(StoredImages):
         Raises:
             InputError: an image is missing, is named twice, or two files have other categories.
         """
-        self.task, self.classes, self._with_masks = "detection", (), True
+        self.task, self.classes = "detection", ()
         (first, _), *others = parts.values()
         for other, _ in others:
             if other.names != first.names:
@@ -81,12 +80,6 @@ class AnnotatedImages(StoredImages):
         self.left_out = {str(said.path): said.left_out for said, _ in parts.values() if said.left_out}
         self._places = {own: said.path for own, (said, _) in parts.items()}
 
-    def boxes_alone(self) -> Self:
-        """The same data set, of whose objects no masks are worked out: for what needs boxes, they take time."""
-        made = copy.copy(self)
-        made._with_masks = False
-        return made
-
     def image_id(self, split: str, index: int) -> int:
         """The id of an image in its file, which results are to be written with; raises InputError as `example`."""
         said, number = self._said_by[self._row(split, index)]
@@ -112,7 +105,7 @@ class AnnotatedImages(StoredImages):
         if (reason := self._fault(row, size)) is not None:
             raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
         said, number = self._said_by[row]
-        return said.objects(number, masks=self._with_masks)
+        return said.objects(number)
 
 
 def _found(said: Annotations, files: Sequence[Path]) -> dict[str, tuple[int, int, int]]:

@@ -189,12 +189,9 @@ class Annotations:
         self._boxes, self._areas, self._crowd = array("d"), array("d"), bytearray()
         return there
 
-    def objects(self, image: int, *, masks: bool = True) -> Objects:
-        """The objects of an image, by its number; those of one with a fault are not to be used.
-
-        Args:
-            masks: whether they are worked out; they are None too where an outline of an object is not known.
-        """
+    def objects(self, image: int) -> Objects:
+        """The objects of an image, by its number; those of one with a fault are not to be used. Masks are None where an
+        outline of an object is not known."""
         rows = self._order[self._starts[image] : self._starts[image + 1]]
         size, absent, areas = self.sizes[image], self.absent[image], self.areas[rows]
         for place in np.flatnonzero(np.isnan(areas)).tolist():
@@ -202,7 +199,7 @@ class Annotations:
             drawn = self._outlines.mask(row, size).sum() if self._outlines.known(row) else 0
             areas[place] = drawn or np.prod(self.boxes[row, 2:] - self.boxes[row, :2])
         shapes = None
-        if masks and all(map(self._outlines.known, rows.tolist())):
+        if all(map(self._outlines.known, rows.tolist())):
             # The objects are the last axis in memory, in which a crop moves them together.
             shapes = np.zeros((*size, len(rows)), bool).transpose(2, 0, 1)
             for place, row in enumerate(rows.tolist()):

@@ -28,7 +28,7 @@ class Fingerprint:
         files: (path below the folder, size in bytes, digest of a sample of its content) of each image, in order;
             empty for a data set that comes with the package.
         stamps: (time of change in nanoseconds, digest of the whole content or "" where it is not known) of each; no
-            part of `digest`, and empty in one that an older version kept.
+            part of `digest`.
     """
 
     digest: str

@@ -10,11 +10,12 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from sightline.checks import require
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
 from sightline.data.image_list import NO_CLASS, NO_LABEL
 from sightline.data.stored import StoredImages, roles
-from sightline.errors import InputError, UnreadableDataError, choose
+from sightline.errors import InputError, UnreadableDataError
 from sightline.targets import Label, Target
 
 BAD_LABEL = -2
@@ -168,8 +169,7 @@ def options_of(argument: str, allowed: Collection[str]) -> tuple[str, dict[str, 
     options: dict[str, str] = {}
     for pair in found[2].split(",")[1:]:
         option, _, value = pair.partition("=")
-        if option not in allowed:
-            raise choose(f"{argument}: option", option, allowed)
+        require(f"{argument}: option", option, allowed)
         if option in options or not value:
             raise InputError(f"{argument}: option {option} {'twice' if value else 'without a value'} (expected: one)")
         options[option] = value

@@ -53,7 +53,6 @@ class Maker:
         arrange: `stacked`, or `packed` for images of any sizes in one row.
         num_prefix_tokens: of each image, in the layout.
         mixing: of images with one another; augment: of each image, before.
-        seeded: images have seeds of what a model leaves to chance.
     """
 
     source: Source
@@ -65,7 +64,6 @@ class Maker:
     seed: int = 0
     mixing: MixingConfig | None = None
     augment: Augmentations = ()
-    seeded: bool = True
 
     def __call__(self, planned: Sequence[Planned]) -> Batch:
         """The batch, without the images that cannot be read.
@@ -94,8 +92,7 @@ class Maker:
             rows, grids = zip(*(cut(example.image) for example in examples), strict=True)
             pixels = [cut.cutter.pixels_of(*example.image.shape[-3:-1]) for example in examples]
             inputs, layout = self.arrange(rows, grids, [one.kept for one in here], self.num_prefix_tokens, pixels)
-            if self.seeded:
-                layout = layout.seeded([image_seed(self.seed, one.epoch, one.index) for one in here])
+            layout = layout.seeded([image_seed(self.seed, one.epoch, one.index) for one in here])
         else:
             inputs, layout = torch.empty((1, 0, self.rows.cutter.values), dtype=torch.uint8), TokenLayout.packed([])
         return Batch(

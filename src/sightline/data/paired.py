@@ -65,11 +65,9 @@ def files_below(
     return dict(sorted(found.items()))
 
 
-def images_and_maps(
-    images: Path, maps: Path, skipped: list[Unreadable], *, image: Sequence[str] = IMAGE_SUFFIXES, ending: str = ".png"
-) -> tuple[dict[str, File], dict[str, File]]:
-    """The images below one folder and the maps below another, as `files_below`, by how they end."""
-    return files_below(images, image, skipped), files_below(maps, (ending,), skipped)
+def images_and_maps(images: Path, maps: Path, skipped: list[Unreadable]) -> tuple[dict[str, File], dict[str, File]]:
+    """The images below one folder and the PNG maps below another, as `files_below`."""
+    return files_below(images, IMAGE_SUFFIXES, skipped), files_below(maps, (".png",), skipped)
 
 
 class ImagesWithMaps(StoredImages):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Rotation
-from sightline.checks import configure
+from sightline.checks import configure, require
 from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import Knob, Rule
@@ -175,8 +175,7 @@ def share_options(name: str, config: Mapping[str, Any]) -> list[tuple[str, dict[
     # Every option as it may be written -> which parts have it.
     owners: dict[str, list[int]] = {}
     for number, part in enumerate(names):
-        if part not in known:
-            raise choose("encoding", part, known)
+        require("encoding", part, known)
         for field in known[part].Config.__dataclass_fields__:
             owners.setdefault(field, []).append(number)
             owners.setdefault(f"{part}.{field}", []).append(number)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from sightline.checks import require
 from sightline.class_rows import MEAN, ClassTable
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.evaluation.logits import StoredLogits, images_of, read_logits
 from sightline.metrics.by_class import class_measures, distinct
 from sightline.results import SQUARE, ResultRow
@@ -130,8 +131,7 @@ def _of_one_split(headers: Sequence[_Header], split: str | None) -> list[_Header
     chosen = split or ("test" if "test" in splits else splits[0] if len(splits) == 1 else None)
     if chosen is None:
         raise InputError(f"classes: logits of several splits, {', '.join(splits)} (expected --split with one of them)")
-    if chosen not in splits:
-        raise choose("--split", chosen, splits)
+    require("--split", chosen, splits)
     kept = [one for one in headers if one.measured["split"] == chosen]
     for one in kept[1:]:
         for name in _SHARED:

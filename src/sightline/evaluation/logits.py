@@ -39,11 +39,11 @@ from sightline.tasks.base import Task, make_task
 from sightline.tasks.classification import Classification
 
 ENDING = ".npz"
-_FORMAT, _SCORED = 1, 2
+_FORMAT = 2
 # Images that are looked at together: of a thousand classes as much as a processor keeps near.
 _TOGETHER = 512
-# Fields of rows that came after files did.
-_LATER = {"tuning", "preparation", "classes", "patch_size", "frames"}
+# Fields of rows that are left out where they are what they are by default.
+_UNSAID = {"tuning", "preparation", "classes", "patch_size", "frames"}
 # What may differ where a measurement is made again.
 _OF_ONE_TIME = ("seconds", "commit", "hardware", "ranks")
 _TEXTS = ("names", "slices", "task", "measured", "work")
@@ -146,9 +146,8 @@ def write_logits(folder: Path, name: str, stored: StoredLogits) -> None:
     Raises:
         StorageError: it cannot be written.
     """
-    about: dict[str, Any] = {"format": _FORMAT, **{key: getattr(stored, key) for key in _TEXTS}}
-    if stored.scorings:
-        about |= {"format": _SCORED, "scorings": [one.record() for one in stored.scorings]}
+    scorings = [one.record() for one in stored.scorings]
+    about = {"format": _FORMAT, "scorings": scorings, **{key: getattr(stored, key) for key in _TEXTS}}
     if not any(stored.slices):
         about["slices"] = []
     text = np.frombuffer(json.dumps(about, allow_nan=False).encode(), np.uint8)
@@ -204,10 +203,7 @@ def read_logits(path: Path) -> StoredLogits:
         logits, labels, indices = (arrays[name] for name in ("logits", "labels", "indices"))
         stored = StoredLogits(logits, labels, indices, names, slices, about["task"], _fields(about), about["work"])
         _check(stored)
-        if about["format"] == _SCORED:
-            scorings = [scoring_from(one, labels, logits.shape[1]) for one in about["scorings"]]
-            stored = replace(stored, scorings=scorings)
-    return stored
+        return replace(stored, scorings=[scoring_from(one, labels, logits.shape[1]) for one in about["scorings"]])
 
 
 def _fields(about: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,8 +212,7 @@ def _fields(about: Mapping[str, Any]) -> dict[str, Any]:
     measured: dict[str, Any] = {
         key: tuple(one) if isinstance(one, list) else one for key, one in about["measured"].items()
     }
-    # Fields that came later take what they are by default.
-    odd = (measured.keys() ^ made) - _LATER
+    odd = (measured.keys() ^ made) - _UNSAID
     if odd:
         raise ValueError(f"measured: missing or unknown: {', '.join(sorted(odd))}")
     # A row takes no value that does not fit.
@@ -235,8 +230,8 @@ def _opened(path: Path) -> Iterator[tuple[Any, Mapping[str, np.ndarray]]]:
             raise ValueError("is no whole archive")
         with np.load(path, allow_pickle=False) as file:
             about: Any = parse_json(file["about"].tobytes())
-            if about["format"] not in (_FORMAT, _SCORED):
-                raise ValueError(f"format {about['format']!r}, expected {_FORMAT} or {_SCORED}")
+            if about["format"] != _FORMAT:
+                raise ValueError(f"format {about['format']!r}, expected {_FORMAT}")
             yield about, file
     except _WHAT_FAILS as error:
         said = " ".join(str(error).split()) or type(error).__name__

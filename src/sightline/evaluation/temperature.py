@@ -152,6 +152,6 @@ class Fitted:
 def _key(work: str, measured: Mapping[str, Any]) -> tuple[Any, ...]:
     # The first part of a work tells the weights (`Parts.identity`).
     chosen = tuple((one["what"], one["value"]) for one in measured.get("tuning", ()))
-    # Older files say nothing of a preparation, which is the model's own then.
+    # Files say nothing of a preparation that is the model's own.
     prepared = measured.get("preparation") or ""
     return work.partition("-")[0], chosen, prepared, *(measured.get(name) for name in _SAME)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 
+from sightline.checks import require
 from sightline.declared import refuse_beyond_memory
 from sightline.encodings.create import parts_of
 from sightline.encodings.pattern.rpe_learned import RpeLearned
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 from sightline.models.create import architecture_class
 from sightline.models.head import TokenHead
@@ -31,8 +32,7 @@ def check_target(to: str, *, opset: int = OPSET, int8: bool = False) -> None:
         InputError: `to` or `opset` is unknown (names the nearest), int8 is asked of torch, or packages are missing
             (says what to install).
     """
-    if to not in SUFFIXES:
-        raise choose("export --to", to, SUFFIXES)
+    require("export --to", to, SUFFIXES)
     if to == "torch":
         if int8:
             raise InputError("export --int8: is made by ONNX Runtime, expected --to onnx")
@@ -46,9 +46,7 @@ def require_packages() -> None:
     """Raise InputError where a package of the extra `onnx` is missing; says what to install."""
     missing = [name for name in _ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise InputError(
-            f"export --to onnx: needs {', '.join(missing)}; install: pip install {' '.join(_ONNX_PACKAGES)}"
-        )
+        raise InputError(f"export --to onnx: needs {', '.join(missing)}; install: pip install '.[onnx]'")
 
 
 def never_exported(config: ViTConfig) -> str:

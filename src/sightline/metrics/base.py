@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import numpy as np
 from torch import Tensor
 
 from sightline import registry
@@ -49,6 +50,24 @@ class Metric(ABC):
     @abstractmethod
     def rows(self) -> list[Measured]:
         """What was measured, the number that is looked at first first; nothing of no image."""
+
+
+class ByImage(Metric):
+    """A metric of a few numbers of each image: `update` appends an array [images, numbers] of a batch to `_seen`."""
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        self._seen: list[np.ndarray] = []
+
+    def merge(self, other: Any) -> None:
+        self._seen += other._seen
+
+    def rows(self) -> list[Measured]:
+        return self.rows_of(np.concatenate(self._seen)) if any(map(len, self._seen)) else []
+
+    @abstractmethod
+    def rows_of(self, seen: np.ndarray) -> list[Measured]:
+        """What was measured of images, at least one, of each of which the numbers are a row of `seen`."""
 
 
 def metrics_of(task: Any) -> list[Metric]:

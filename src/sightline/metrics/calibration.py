@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sightline.data.batch import Batch
 from sightline.errors import InputError
-from sightline.metrics.base import Metric
+from sightline.metrics.base import ByImage
 from sightline.results import FRACTION, Measured
 
 # Guo et al. 2017 and LookHere (section 4.1), and of NaViT (table 4).
@@ -19,7 +19,7 @@ BIN = "confidence_bin"
 """The slice of the images whose confidence lies in a fifteenth of [0, 1], 1 the lowest."""
 
 
-class Calibration(Metric):
+class Calibration(ByImage):
     """Expected calibration errors of the first class (Naeini et al. 2015; Guo et al. 2017, equation 3): the mean over
     all images of the distance between accuracy and mean confidence in the bin that each falls into.
 
@@ -34,11 +34,6 @@ class Calibration(Metric):
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
     first: ClassVar[str | None] = "ece"
 
-    def __init__(self, task: Any) -> None:
-        super().__init__(task)
-        # Of each image: whether the answer is right, its softmax and its sigmoid.
-        self._seen: list[np.ndarray] = []
-
     def update(self, outputs: Tensor, batch: Batch) -> None:
         logits = outputs.double()
         best, answer = logits.max(dim=-1)
@@ -46,13 +41,8 @@ class Calibration(Metric):
         seen = torch.stack((right, (best - logits.logsumexp(-1)).exp(), best.sigmoid()), dim=1)
         self._seen.append(seen.numpy())
 
-    def merge(self, other: Any) -> None:
-        self._seen += other._seen
-
-    def rows(self) -> list[Measured]:
-        seen = np.concatenate(self._seen) if self._seen else np.empty((0, 3))
-        if not len(seen):
-            return []
+    def rows_of(self, seen: np.ndarray) -> list[Measured]:
+        # Of each image: whether the answer is right, its softmax and its sigmoid.
         right, softmax, sigmoid = seen.T
         found = {
             "ece": expected_calibration_error(softmax, right),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sightline.data.batch import Batch
-from sightline.metrics.base import Metric
+from sightline.metrics.base import ByImage
 from sightline.results import Measured, Slices
 
 
-class Likelihood(Metric):
+class Likelihood(ByImage):
     """`nll`, the mean of -log p(true class) in nats, and `brier`, the mean of the squared distance between all
     probabilities and the truth (Brier 1950: 0 to 2). Probabilities are softmaxes, whatever trained the model.
     """
@@ -24,22 +24,12 @@ class Likelihood(Metric):
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
     first: ClassVar[str | None] = "nll"
 
-    def __init__(self, task: Any) -> None:
-        super().__init__(task)
-        # Both of each image.
-        self._seen: list[np.ndarray] = []
-
     def update(self, outputs: Tensor, batch: Batch) -> None:
         logs = outputs.double().log_softmax(-1)
         self._seen.append(torch.stack(likelihoods(logs, batch.targets["labels"].long()), dim=1).numpy())
 
-    def merge(self, other: Any) -> None:
-        self._seen += other._seen
-
-    def rows(self) -> list[Measured]:
-        seen = np.concatenate(self._seen) if self._seen else np.empty((0, 2))
-        if not len(seen):
-            return []
+    def rows_of(self, seen: np.ndarray) -> list[Measured]:
+        # Both of each image.
         return [mean_of("nll", seen[:, 0], "nats"), mean_of("brier", seen[:, 1], "")]
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from sightline.data.batch import Batch
-from sightline.metrics.base import Metric
+from sightline.metrics.base import ByImage
 from sightline.metrics.iou import interval_of, resampled
 from sightline.results import Measured
 
 
-class MaskedPatchesError(Metric):
+class MaskedPatchesError(ByImage):
     """`patch_loss`, the mean loss of all corrupted patches of a split; of classes `patch_accuracy`, the share of them
     that is rightly said, of pixels `patch_mse`, their mean squared error (pixels from 0 to 1), which is the loss.
     Intervals are those of resampled images (bootstrap, percentiles, 1000 draws by a seed of their own). An image's
@@ -24,11 +24,6 @@ class MaskedPatchesError(Metric):
     tasks: ClassVar[tuple[str, ...]] = ("masked_patches",)
     first: ClassVar[str | None] = "patch_loss"
 
-    def __init__(self, task: Any) -> None:
-        super().__init__(task)
-        # Of each image the sum of losses, of what is right, and the number of patches.
-        self._seen: list[np.ndarray] = []
-
     def update(self, outputs: Any, batch: Batch) -> None:
         losses, right = self.task.each_patch(outputs, batch.targets, batch.layout)
         counts = [one["patches"].shape[1] for one in outputs for _ in range(batch.layout.rows)]
@@ -36,13 +31,8 @@ class MaskedPatchesError(Metric):
         sums = [[one.double().sum().item() for one in of.split(counts)] for of in (losses, right)]
         self._seen.append(np.array([*sums, counts], np.float64).T)
 
-    def merge(self, other: Any) -> None:
-        self._seen += other._seen
-
-    def rows(self) -> list[Measured]:
-        seen = np.concatenate(self._seen) if self._seen else np.empty((0, 3))
-        if not len(seen):
-            return []
+    def rows_of(self, seen: np.ndarray) -> list[Measured]:
+        # Of each image the sum of losses, of what is right, and the number of patches.
         lost, right, counts = (resampled(len(seen)) @ seen).T
         classes = np.isfinite(right[0])
 

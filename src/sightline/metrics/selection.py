@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sightline.data.batch import Batch
-from sightline.metrics.base import Metric
+from sightline.metrics.base import ByImage
 from sightline.results import FRACTION, Measured
 
 _SHARES = (0.5, 0.8, 0.9)
@@ -18,7 +18,7 @@ COVERAGE = "coverage"
 """The slice of the images that are answered, the surest of all, as a share of them."""
 
 
-class Selection(Metric):
+class Selection(ByImage):
     """`aurc`, the area under the curve of risk by coverage (Geifman, Uziel and El-Yaniv 2019, equation 2): the mean
     over k of the share of wrong answers among the k surest images; and `top1_answered` of the surest half, four fifths
     and nine tenths, in whole images, rounded up.
@@ -31,11 +31,6 @@ class Selection(Metric):
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
     first: ClassVar[str | None] = "aurc"
 
-    def __init__(self, task: Any) -> None:
-        super().__init__(task)
-        # Of each image: whether the answer is wrong, and its score.
-        self._seen: list[np.ndarray] = []
-
     def update(self, outputs: Tensor, batch: Batch) -> None:
         logits = outputs.double()
         best, answer = logits.max(dim=-1)
@@ -44,13 +39,8 @@ class Selection(Metric):
         wrong = (answer != batch.targets["labels"]).double()
         self._seen.append(torch.stack((wrong, score), dim=1).numpy())
 
-    def merge(self, other: Any) -> None:
-        self._seen += other._seen
-
-    def rows(self) -> list[Measured]:
-        seen = np.concatenate(self._seen) if self._seen else np.empty((0, 2))
-        if not len(seen):
-            return []
+    def rows_of(self, seen: np.ndarray) -> list[Measured]:
+        # Of each image: whether the answer is wrong, and its score.
         wrong, score = seen.T
         # In float32, as logits are: what is equal but for the order of a sum is equal.
         _, place, alike = np.unique(-score.astype(np.float32), return_inverse=True, return_counts=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sightline.data.batch import Batch
-from sightline.metrics.base import Metric
+from sightline.metrics.base import ByImage
 from sightline.metrics.calibration import expected_calibration_error
 from sightline.metrics.likelihood import likelihoods, mean_of
 from sightline.results import FITTED, Measured
@@ -44,7 +44,7 @@ def tempered(task: T, temperature: Temperature | None) -> T:
     return task
 
 
-class Tempered(Metric):
+class Tempered(ByImage):
     """`temperature`, and `nll_tempered`, `brier_tempered` and `ece_tempered`, as their namesakes, of the softmax of
     logits / temperature; of a model whose scores are sigmoids also `temperature_sigmoid` and `ece_sigmoid_tempered`.
 
@@ -54,11 +54,6 @@ class Tempered(Metric):
     name: ClassVar[str] = "tempered"
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
     first: ClassVar[str | None] = "temperature"
-
-    def __init__(self, task: Any) -> None:
-        super().__init__(task)
-        # Of each image its likelihoods, whether the answer is right, its softmax and its sigmoid.
-        self._seen: list[np.ndarray] = []
 
     def update(self, outputs: Tensor, batch: Batch) -> None:
         fitted: Temperature | None = getattr(self.task, "temperature", None)
@@ -72,13 +67,8 @@ class Tempered(Metric):
         )  # fmt: skip
         self._seen.append(torch.stack((*seen[0], *seen[1]), dim=1).numpy())
 
-    def merge(self, other: Any) -> None:
-        self._seen += other._seen
-
-    def rows(self) -> list[Measured]:
-        seen = np.concatenate(self._seen) if self._seen else np.empty((0, 5))
-        if not len(seen):
-            return []
+    def rows_of(self, seen: np.ndarray) -> list[Measured]:
+        # Of each image its likelihoods, whether the answer is right, its softmax and its sigmoid.
         fitted: Temperature = self.task.temperature
         part, (nll, brier, right, softmax, sigmoid) = {FITTED: fitted.split}, seen.T
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sightline import registry
-from sightline.checks import configure
-from sightline.errors import InputError, choose
+from sightline.checks import configure, require
+from sightline.errors import InputError
 from sightline.models.config import ViTConfig
 from sightline.models.model import Model
 
@@ -71,8 +71,7 @@ def model_config(name: str, **overrides: Any) -> ViTConfig:
     Raises:
         InputError: an unknown name or field (names the nearest), or a value out of range.
     """
-    if name not in SIZES:
-        raise choose("model", name, SIZES)
+    require("model", name, SIZES)
     return configure(ViTConfig, {**SIZES[name], **with_architecture(SIZES[name], overrides)}, f"model {name}")
 
 

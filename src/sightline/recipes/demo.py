@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sightline.errors import choose
+from sightline.checks import require
 from sightline.evaluation import EvaluateConfig
 from sightline.recipes.dense import segment_scenes
 from sightline.recipes.embedded import scenes
@@ -113,8 +113,7 @@ DEMOS: dict[str, tuple[Callable[[], Demo], Callable[[], Demo]]] = {
 
 def demo_of(task: str, *, quick: bool = False) -> Demo:
     """The demonstration of a task; raises InputError where there is none."""
-    if task not in DEMOS:
-        raise choose("demonstration of task", task, DEMOS)
+    require("demonstration of task", task, DEMOS)
     return DEMOS[task][quick]()
 
 

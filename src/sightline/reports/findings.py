@@ -38,30 +38,32 @@ def difference(one: Line, other: Line, sizes: Sequence[int], comparisons: int = 
 
 
 def shrinking(study: Study) -> list[str]:
-    """For each run that was also shown images shrunk to the size of its training: where it does better with them as
-    they are, where with the shrunk ones, and where the interval of the difference holds 0."""
+    """For each line of a run that was also shown images shrunk to the size of its training: where it does better with
+    them as they are, where with the shrunk ones, and where the interval of the difference holds 0."""
     lines, said = study.lines(), []
-    for small in (line for line in lines if line.shrunk is not None):
-        own = next((line for line in lines if _alike(line, small)), None)
-        sizes = [] if own is None else [size for size in small.points if size in own.points]
-        if own is None or not sizes or not study.main.better:
-            continue
-        found: dict[str, list[str]] = {"as they are": [], "shrunk": [], "": []}
-        for size in sizes:
-            _, low, high = difference(own, small, [size], len(sizes))
-            sign = 0 if low <= 0 <= high else 1 if (low > 0) == (study.main.better == "higher") else -1
-            found[("", "as they are", "shrunk")[sign]].append(f"{size}")
-        parts = [f"{how} at {words.listed(at)}\u00a0px" for how, at in found.items() if how and at]
-        best = f"does better with images {', and '.join(parts)}" if parts else ""
-        alike = f"no clear difference at {words.listed(found[''])}\u00a0px" if found[""] else ""
-        said.append(f"{own.name}: {'; '.join(filter(None, (best, alike)))}.")
+    for small in (line for line in lines if line.shrunk is not None and study.main.better):
+        for own in (line for line in lines if line.shrunk is None and line.run == small.run):
+            sizes = [size for size, point in own.points.items() if size in small.points and _alike(point, small)]
+            if not sizes:
+                continue
+            found: dict[str, list[str]] = {"as they are": [], "shrunk": [], "": []}
+            for size in sizes:
+                _, low, high = difference(own, small, [size], len(sizes))
+                sign = 0 if low <= 0 <= high else 1 if (low > 0) == (study.main.better == "higher") else -1
+                found[("", "as they are", "shrunk")[sign]].append(f"{size}")
+            parts = [f"{how} at {words.listed(at)}\u00a0px" for how, at in found.items() if how and at]
+            best = f"does better with images {', and '.join(parts)}" if parts else ""
+            alike = f"no clear difference at {words.listed(found[''])}\u00a0px" if found[""] else ""
+            default = f" (shrunk ones with its default {own.searched})" if own.tuned and not small.tuned else ""
+            said.append(f"{own.name}: {'; '.join(filter(None, (best, alike)))}{default}.")
     return said
 
 
-def _alike(line: Line, small: Line) -> bool:
-    """Whether a line is that of the images as they are, of a run that another line shows them shrunk."""
-    same = (line.run, line.shrunk, line.tuned) == (small.run, None, False)
-    return same and ("seed" not in small.detail or line.detail.split(",")[0] == small.detail.split(",")[0])
+def _alike(point: ResultRow, small: Line) -> bool:
+    """Whether a point of a run is one of images as they are that its line of shrunk ones stands beside: what was tuned
+    stands beside the default too, as shrunk images are not tuned on."""
+    other = small.points[point.resolution or 0]
+    return point.seed == other.seed and (point.tuned or (other.tuned, other.knob) == (False, point.knob))
 
 
 def _means(line: Line, sizes: Sequence[int], deviations: float = DEVIATIONS) -> tuple[float, float, float]:

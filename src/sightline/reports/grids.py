@@ -26,6 +26,7 @@ BY = {
 ATTACK = "loss, epsilon"
 # Of `confidence_bin`, as `metrics.calibration` cuts them.
 _BINS = 15
+_LONG = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,11 @@ class TextTable:
     lines: Sequence[GridLine]
     corner: str = "run"
     extreme: str = ""
+
+    @property
+    def long(self) -> bool:
+        """Whether a word of the first column would take most of a phone's width."""
+        return any(len(word) > _LONG for line in self.lines for word in line.name.split())
 
     def turned(self) -> TextTable:
         """With a column a run where that is the narrower way: a phone shows few columns."""

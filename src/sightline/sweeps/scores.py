@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sightline.checks import is_finite_number
+from sightline.checks import is_finite_number, require
 from sightline.errors import InputError, StorageError, choose
-from sightline.reading import read_json, read_json_lines
+from sightline.reading import read_json
 from sightline.results import INFERENCE, Measured, ResultRow, read_rows
-from sightline.run_files import CHECKPOINT, MODEL, RESULTS, VALIDATION
-from sightline.training.log import measured_in
+from sightline.run_files import CHECKPOINT, MODEL, RESULTS
+from sightline.training.log import read_curve
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,10 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _last_of_curve(folder: Path, wanted: Wanted) -> Measured:
-    path = folder / VALIDATION
-    if not path.exists():
+    curve = read_curve(folder)
+    if not curve:
         raise InputError(f"{folder}: was not validated on minival while it trained (expected a split of its rows)")
-    lines = read_json_lines(path, "a record of a validation")
-    try:
-        measured = measured_in(lines[-1][1])
-    except (KeyError, StopIteration, TypeError, ValueError, IndexError) as error:
-        raise InputError(f"{path}: cannot be read as validation while training ({error})") from None
+    measured = curve[-1][1]
     if wanted.metric not in (None, measured.metric):
         raise choose(f"{folder}: metric on minival", wanted.metric, [measured.metric])
     return measured
@@ -108,8 +104,7 @@ def _mean_of_rows(folder: Path, wanted: Wanted) -> Measured:
     by_shown: dict[str, ResultRow] = {row.shown: row for row in of_metric}
     shown = wanted.shown or tuple(by_shown)
     for one in shown:
-        if one not in by_shown:
-            raise choose(f"{path}: {wanted.split} at", one, by_shown)
+        require(f"{path}: {wanted.split} at", one, by_shown)
     first, values = by_shown[shown[0]], [by_shown[one].value for one in shown]
     mean = math.fsum(values) / len(values)
     return Measured(metric, mean, first.unit, first.count, better=first.better, counted=first.counted)
@@ -155,8 +150,7 @@ def best_and_average(scored: Sequence[Scored], by: str = "encoding") -> list[Lin
     varied = varying(one.settings for one in scored)
     groups: dict[str, list[Scored]] = {}
     for one in scored:
-        if by not in one.settings:
-            raise choose(f"{one.run}: setting", by, one.settings)
+        require(f"{one.run}: setting", by, one.settings)
         groups.setdefault(json.dumps(one.settings[by]), []).append(one)
     lines = []
     for group in groups.values():

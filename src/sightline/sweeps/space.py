@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sightline.checks import STRICT, configure, is_finite_number, require_bool, require_whole
-from sightline.errors import InputError, choose
+from sightline.checks import STRICT, configure, is_finite_number, require, require_bool, require_whole
+from sightline.errors import InputError
 
 # More of them are a mistake in the file: nobody waits for so many runs.
 _MOST_CELLS = 10_000
@@ -155,8 +155,7 @@ class SweepConfig:
         # What is not known says most: it may be what is missing.
         known = [one.name for one in fields(Span)]
         for key in (*(key for key in found if key not in known), *("low", "high")):
-            if key not in known:
-                raise choose(f"search.{name}: key", key, known)
+            require(f"search.{name}: key", key, known)
             if key not in found:
                 raise InputError(f"search.{name}.{key}: is missing; expected a number")
         try:

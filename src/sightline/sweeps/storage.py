@@ -102,9 +102,7 @@ class Store:
 def require_optuna() -> None:
     """Refuse to go on where Optuna is not installed, and silence what it says of itself."""
     if importlib.util.find_spec("optuna") is None:
-        raise InputError(
-            'a sweep needs Optuna; install it with: pip install "sightline[sweep]" (or: pip install optuna)'
-        )
+        raise InputError('a sweep needs Optuna; install it with: pip install ".[sweep]" (or: pip install optuna)')
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -18,7 +18,7 @@ from sightline import registry
 from sightline.checks import configure
 from sightline.data.batch import Batch, normalised
 from sightline.data.source import Example, Source
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from sightline.models import Model, ViTConfig
 from sightline.targets import Crop
@@ -170,10 +170,7 @@ def task_class(name: str) -> type[Task]:
     Raises:
         InputError: there is none of that name.
     """
-    found = registry.classes(Task, __package__ or "")
-    if name not in found:
-        raise choose("task", name, found)
-    return found[name]
+    return registry.find(Task, __package__ or "", "task", name)
 
 
 def make_task(name: str, config: ViTConfig, options: Mapping[str, Any] | None = None) -> Task:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -233,8 +232,3 @@ class TrainConfig:
         for key, instead in _DECIDED_BY.items():
             if key in self.model_options:
                 raise InputError(f"model_options.{key}: is decided by {instead!r} of the run")
-
-
-def renamed(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """A saved configuration with the names of today: `max_unreadable` was what `skip_unreadable` is."""
-    return {"skip_unreadable" if key == "max_unreadable" else key: value for key, value in saved.items()}

@@ -6,7 +6,6 @@ it is missing or damaged, a continuation writes it anew from the checkpoint.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from sightline.errors import InputError
 from sightline.reading import ROWS, read_bytes, read_json_lines
 from sightline.replacing import write_file
 from sightline.results import FRACTION, Measured
+from sightline.run_files import VALIDATION
 
 # What every line of a log has, and what later versions added: all of them numbers.
 _NEEDED, _NUMBERS = ("step", "images", "loss"), ("step", "images", "loss", "tokens", "flops", "lr")
@@ -64,24 +64,22 @@ def measured_in(line: Mapping[str, Any]) -> Measured:
     return one
 
 
-def older_log(path: Path, steps: int) -> list[str]:
-    """The lines of the first `steps` steps, where the checkpoint is of a version that did not hold them itself.
+def read_curve(folder: Path) -> list[tuple[dict[str, Any], Measured]]:
+    """The lines of a run's validation curve, and what each measured; none where the run was not validated.
 
     Raises:
-        InputError: one of them is missing; names the first.
+        InputError: the file cannot be read, or is damaged.
     """
-    if not path.exists():
-        raise InputError(f"{path}: is missing; the checkpoint has {steps} steps (put it back, or --overwrite the run)")
-    # Later ones belong to a killed sitting.
-    lines = [line for line in read_log(path) if line["step"] <= steps]
-    found = [line["step"] for line in lines]
-    if found != list(range(1, steps + 1)):
-        wrong = next((step for step, there in enumerate(found, 1) if step != there), len(found) + 1)
-        raise InputError(
-            f"{path}: has {len(found)} lines for the {steps} steps of the checkpoint, the first that is missing or "
-            f"wrong is step {wrong} (put the file back, or --overwrite the run)"
-        )
-    return [json.dumps(line) for line in lines]
+    path, curve = folder / VALIDATION, []
+    try:
+        for number, line in read_json_lines(path, "a record of a validation") if path.exists() else ():
+            one = measured_in(line)
+            if not one.count or not all(isinstance(line[key], int) and line[key] >= 0 for key in ("step", "images")):
+                raise ValueError(f"line {number} is no record of a validation")
+            curve.append((line, one))
+    except (KeyError, StopIteration, TypeError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as validation while training ({error})") from None
+    return curve
 
 
 def text_of(lines: Sequence[str]) -> bytes:

@@ -159,7 +159,7 @@ def train(
         plan = training_plan(config, model.config, source)
         pin = where.type == "cuda"
         steps = plan.batches(
-            model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks, seeded=state.seeded,
+            model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks,
         )  # fmt: skip
         # Its workers end with the loop, however that does.
         held.callback(steps.close)

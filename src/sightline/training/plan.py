@@ -171,7 +171,6 @@ class TrainingPlan(ABC):
         position: Position | None = None,
         pin: bool = False,
         ranks: Ranks = ALONE,
-        seeded: bool = True,
     ) -> Generator[tuple[Step, Sequence[Batch]]]:
         """The steps with this process's batches, one after the other, which may be empty.
 
@@ -180,11 +179,10 @@ class TrainingPlan(ABC):
             first, position: as `steps`.
             pin: for a GPU.
             ranks: of which this process is one.
-            seeded: as `Maker`.
         """
         config, prefix = self.config, self.model.num_prefix_tokens
         own = slice(ranks.rank * config.accumulate, (ranks.rank + 1) * config.accumulate)
-        shown = config.mixing, make_augmentations(config.augment), seeded
+        shown = config.mixing, make_augmentations(config.augment)
         make = Maker(self.source, "train", rows, task.targets, self.arrange, prefix, config.seed, *shown)
         # Workers take batches ahead of the step that is done: its twin keeps their steps.
         steps, ahead = itertools.tee(self.steps(first, position))

@@ -20,7 +20,7 @@ from sightline.models import Model
 from sightline.run_files import CHECKPOINT
 from sightline.tasks.base import check_provided, task_class
 from sightline.training.clips import check_clips, clip_frames, showing_frames
-from sightline.training.config import TrainConfig, renamed
+from sightline.training.config import TrainConfig
 from sightline.training.plan import shown
 
 
@@ -102,7 +102,7 @@ def open_run(
     """
     path, written = Path(path), seal(path)
     training = read_record(path)["training"]
-    config = renamed(training.get("config", {}))
+    config = training.get("config", {})
     data = data or config.get("data")
     if not isinstance(data, str):
         raise InputError(f"{path}: does not say what it was trained on; give the data (evaluate: --data)")

@@ -12,10 +12,10 @@ from sightline.data.discovery import open_source
 from sightline.data.fingerprint import Fingerprint, counted, differences
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
-from sightline.load import read_record
 from sightline.run_files import LISTING
-from sightline.training.config import BUDGETS, TrainConfig, renamed
+from sightline.training.config import BUDGETS, TrainConfig
 from sightline.training.log import unheard
+from sightline.training.same_run import training_record
 from sightline.training.validation import SPLIT
 
 
@@ -49,8 +49,8 @@ def check_same_data(
     Args:
         path: the checkpoint.
         accept_changed: go on with the data as it is now.
-        warn: called with a line where it is of a version that kept no fingerprint, where a change was accepted, or
-            where times differ and no more than samples can be compared.
+        warn: called with a line where a change was accepted, or where times differ and no more than samples can be
+            compared.
         progress: of reading whole files, as `Source.changed_contents`.
 
     Returns:
@@ -59,11 +59,8 @@ def check_same_data(
     Raises:
         InputError: the data differs; names what does, the first files of each kind.
     """
-    training, files = read_record(path)["training"], read_folder(path)
-    kept = training.get("data")
-    if kept is None:
-        warn(f"{path} does not say what its data was (an older version wrote it): not compared with {config.data}")
-        return config
+    training, files = training_record(path), read_folder(path)
+    kept = training["data"]
     now = source.fingerprint()
     before = Fingerprint.unpacked(files[LISTING].read_bytes(), str(files[LISTING])) if LISTING in files else None
     said, way_on = ["another data set"], "--accept-changed-data goes on all the same"
@@ -90,7 +87,7 @@ def check_same_data(
     if not accept_changed:
         raise InputError(f"--resume: {changed} (expected the same data; {way_on})")
     warn(changed)
-    saved = renamed(training.get("config", {}))
+    saved = training["config"]
     return dataclasses.replace(config, **{name: saved.get(name) for name in BUDGETS})
 
 

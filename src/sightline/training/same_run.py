@@ -8,48 +8,53 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sightline.checkpoint import read_folder
 from sightline.errors import InputError
-from sightline.training.config import TrainConfig, renamed
+from sightline.load import read_record
+from sightline.run_files import LOG, TRAINING, VALIDATION
+from sightline.sharded import part_files
+from sightline.training.config import TrainConfig
 
 # What may change between a run and its continuation without changing the weights.
 _FREE_TO_CHANGE = (
     "accumulate", "recompute", "compile", "sharing", "validation", "workers", "checkpoint_every", "keep_last",
     "skip_unreadable",
 )  # fmt: skip
+# What `RunState` keeps in the record of a checkpoint, and goes on with.
+_NEEDED = {"config", "course", "data", "ranks", "seconds", "step", "threads", "validated"}
 # Of these groups the order counts too.
 _ORDERED = ("augment",)
+
+
+def training_record(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of the training that goes on from it.
+
+    Raises:
+        InputError: it is of a model alone, or of another version; says what is missing.
+    """
+    training, files = read_record(path)["training"], read_folder(path)
+    lacking = sorted((_NEEDED - training.keys()) | ({LOG, VALIDATION} - files.keys()))
+    if lacking or not part_files(files, TRAINING):
+        said = ", ".join(lacking) or TRAINING
+        raise InputError(
+            f"--resume: {path}: is a model without the state of its training, or of another version ({said})"
+        )
+    return training
 
 
 def check_same_run(saved: Mapping[str, Any], config: TrainConfig, path: Path) -> None:
     """Refuse to continue what another configuration began; names the first key that differs.
 
-    A field that an older version did not know yet has the value that it stood for then: the metadata `before` of the
-    field where its default says otherwise, else its default.
-
     Args:
         saved: the resolved configuration of what is there; config: the resolved one that was asked for.
     """
-    for key, there, value in _differences(_completed(renamed(saved), config), _plain(config)):
+    for key, there, value in _differences(saved, _plain(config)):
         if key.partition(".")[0] not in _FREE_TO_CHANGE:
             raise InputError(
                 f"--resume: {path} was trained with {key} {there!r}, not {value!r} "
                 f"(expected the same configuration; train --data {config.data} --init-from {path} --out OTHER goes on "
                 "from its weights, --overwrite deletes it and starts anew)"
             )
-
-
-def _completed(saved: Mapping[str, Any], config: Any) -> dict[str, Any]:
-    """`saved` with the fields of `config` that the version which wrote it did not have."""
-    completed = dict(saved)
-    for one in dataclasses.fields(config):
-        inner, there = getattr(config, one.name), saved.get(one.name)
-        if dataclasses.is_dataclass(inner) and isinstance(there, Mapping):
-            completed[one.name] = _completed(there, inner)
-        elif one.name not in saved:
-            default = one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
-            if (stood_for := one.metadata.get("before", default)) is not dataclasses.MISSING:
-                completed[one.name] = _plain(stood_for)
-    return completed
 
 
 def _plain(value: Any) -> Any:

@@ -19,19 +19,18 @@ from sightline.attention.costs import Costs
 from sightline.checkpoint import check_state, load_tensors, read_folder
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.source import Source
-from sightline.errors import InputError
-from sightline.load import load_model, model_record, model_tensors, read_record
+from sightline.load import load_model, model_record, model_tensors
 from sightline.models import Model
 from sightline.ranks import ALONE, Ranks
 from sightline.reading import read_json_lines
 from sightline.run_files import LEFT_OUT, LOG, TRAINING, VALIDATION, WEIGHTS
 from sightline.sharded import declared_parts, load_parts, part_files
 from sightline.training.config import TrainConfig
-from sightline.training.log import older_log, text_of
+from sightline.training.log import text_of
 from sightline.training.optim import Ema, expected_tensors, load_optimizer_tensors, optimizer_tensors
 from sightline.training.plan import Position
 from sightline.training.same_data import data_record
-from sightline.training.same_run import check_same_run
+from sightline.training.same_run import check_same_run, training_record
 from sightline.training.snapshot import Memory, Snapshot
 
 
@@ -44,7 +43,6 @@ class RunState:
         data: of what it is trained on; minival: digest of what it is validated on, "" where it is on nothing.
         ranks: that train it, of which this process is one.
         costs: by which its attention is chosen; None on a GPU.
-        seeded: what is left to chance is drawn by the images' seeds; False in runs that older versions began.
         position: of a packed run, where its plan goes on from.
         log: a line a step, as JSON; validation: of its validation curve.
         validated: how much of the run lay behind at the last of these.
@@ -59,7 +57,6 @@ class RunState:
     minival: str
     ranks: Ranks = ALONE
     costs: Costs | None = None
-    seeded: bool = True
     step: int = 0
     seconds: float = 0.0
     position: Position | None = None
@@ -127,7 +124,6 @@ def _record(state: RunState) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "ranks": state.ranks.size,
         "attention": None if state.costs is None else state.costs.as_record(),
-        "seeded": state.seeded,
         "hardware": runtime.hardware(state.model.anchor.device),
         "commit": runtime.commit(),
         "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
@@ -138,25 +134,21 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
     """The state of a checkpoint of the same configuration; what was left out of the data counts on.
 
     Args:
-        warn: called with a line where it was trained with another number of threads, which sum in another order, or
-            in bfloat16 by a version that rounded otherwise.
+        warn: called with a line where it was trained with another number of threads or of ranks, which sum in another
+            order.
 
     Raises:
         InputError: it is of another configuration, or its state does not fit the model.
     """
-    training, files = read_record(path)["training"], read_folder(path)
-    if "step" not in training or not part_files(files, TRAINING):
-        raise InputError(f"--resume: {path}: is a model without the state of its training")
-    check_same_run(training.get("config", {}), state.config, path)
+    training, files = training_record(path), read_folder(path)
+    check_same_run(training["config"], state.config, path)
     tensors = _training_tensors(state, part_files(files, TRAINING))
     moments = {key.removeprefix("optimizer/"): value for key, value in tensors.items() if key.startswith("optimizer/")}
     threads = torch.get_num_threads()
-    if training.get("threads") != threads:
-        warn(f"{path} was trained with {training.get('threads')} threads, this is {threads}: not the same to the bit")
-    if (before := training.get("ranks", 1)) != state.ranks.size:
+    if training["threads"] != threads:
+        warn(f"{path} was trained with {training['threads']} threads, this is {threads}: not the same to the bit")
+    if (before := training["ranks"]) != state.ranks.size:
         warn(f"{path} was trained by {before} ranks, this is {state.ranks.size}: not the same to the bit")
-    if state.config.precision == "bfloat16" and "validated" not in training:
-        warn(f"{path} was trained by an older version, whose bfloat16 rounds otherwise: not the same to the bit")
     if state.in_parts:
         load_parts(part_files(files, WEIGHTS), model_tensors(state.model))
     else:
@@ -167,20 +159,15 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
             state.model.get_parameter(name).data.copy_(tensors[f"weights/{name}"])
     load_optimizer_tensors(state.optimizer, state.model, moments)
     state.step, state.seconds = training["step"], training["seconds"]
-    state.seeded = training.get("seeded", False)
-    if LOG in files:
-        state.log = files[LOG].read_text(encoding="utf-8").splitlines()
-    else:
-        state.log = older_log(path.parent / LOG, state.step)
-    if VALIDATION in files:
-        state.validation = files[VALIDATION].read_text(encoding="utf-8").splitlines()
-        state.validated = training.get("validated", 0.0)
+    state.log = files[LOG].read_text(encoding="utf-8").splitlines()
+    state.validation = files[VALIDATION].read_text(encoding="utf-8").splitlines()
+    state.validated = training["validated"]
     if state.source.allowance is not None:
-        found: dict[str, dict[str, str]] = training.get("left_out", {})  # where an older version kept it
+        found: dict[str, dict[str, str]] = {}
         for _, (split, image, reason) in read_json_lines(files[LEFT_OUT], "an image") if LEFT_OUT in files else ():
             found.setdefault(split, {})[image] = reason
         state.source.allowance.restore(found)
-    if training.get("course") is not None:
+    if training["course"] is not None:
         state.position = Position.of(training["course"])
 
 

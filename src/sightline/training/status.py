@@ -10,10 +10,10 @@ from typing import Any, Literal
 from sightline.checks import is_finite_number
 from sightline.errors import InputError
 from sightline.owner import BEAT, SeenOwner, seen_owner
-from sightline.reading import read_json, read_json_lines
+from sightline.reading import read_json
 from sightline.results import Measured
-from sightline.run_files import CHECKPOINT, CHECKSUMS, CONFIG, LOG, MODEL, PROGRESS, VALIDATION
-from sightline.training.log import measured_in, read_log
+from sightline.run_files import CHECKPOINT, CHECKSUMS, CONFIG, LOG, MODEL, PROGRESS
+from sightline.training.log import read_curve, read_log
 
 # A heartbeat that is older than this is late: the owner hangs, or its disk does.
 _LATE = 4 * BEAT
@@ -79,7 +79,8 @@ def run_status(folder: Path) -> RunStatus:
     state = _state(owner, complete)
     pace: dict[str, Any] = {name: now.get(name) if state == "training" else None for name in _PACES}
     rate, missing = pace["images_per_second"], (now["total"] or 0) - now["images"]
-    validated, at = _validated(folder)
+    curve = read_curve(folder)
+    at, validated = curve[-1] if curve else ({}, None)
     place = folder / CHECKPOINT / CHECKSUMS
     return RunStatus(
         run=folder.resolve().name,
@@ -95,7 +96,7 @@ def run_status(folder: Path) -> RunStatus:
         **pace,
         left=missing / rate if rate and missing >= 0 else None,
         validated=validated,
-        validated_at=at,
+        validated_at=at.get("images"),
         checkpoint_age=max(time.time() - place.stat().st_mtime, 0.0) if place.exists() else None,
         checkpoint_step=training.get("step"),
     )
@@ -137,15 +138,3 @@ def _progress(folder: Path, training: dict[str, Any], saved: dict[str, Any] | No
         return {"loss": None, "lr": None, **found}
     # A checkpoint of a moment ago is newer.
     return {**last, **{key: found.get(key) for key in ("steps", "total", *_PACES)}}
-
-
-def _validated(folder: Path) -> tuple[Measured | None, int | None]:
-    """What was measured last while training, and after how many images."""
-    path = folder / VALIDATION
-    lines = read_json_lines(path, "a record of a validation") if path.exists() else []
-    if not lines:
-        return None, None
-    try:
-        return measured_in(lines[-1][1]), lines[-1][1]["images"]
-    except (KeyError, StopIteration, TypeError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as validation while training ({error})") from None

@@ -54,7 +54,7 @@ def check_trackers(names: Sequence[str]) -> None:
     for name in names:
         kind = registry.find(Tracker, _PACKAGE, "tracker", name)
         if importlib.util.find_spec(kind.needs) is None:
-            raise InputError(f"--track {name}: {kind.needs} is not installed (pip install 'sightline[{name}]')")
+            raise InputError(f"--track {name}: {kind.needs} is not installed (pip install '.[{name}]')")
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sightline import create_encoding
-from sightline.analysis.measures.knock_out import directions, heads_of_direction, knock_out, switched_off
+from sightline.analysis.measures.knock_out import directions, knock_out, switched_off
 from sightline.attention import recording
 from sightline.errors import InputError
 from tests.analysis.measures import token_cases as cases
@@ -177,13 +177,6 @@ def test_views_of_one_direction_are_told_apart():
         "left": [(0, 3), (1, 3)],
         "undirected": [(0, 4), (1, 4)],
     }
-
-
-def test_heads_of_a_direction():
-    model = cases.model(heads=12)
-    assert heads_of_direction(model, "right") == directions(model)["right"]
-    with pytest.raises(InputError, match="direction 'rigth' is not known; did you mean 'right'"):
-        heads_of_direction(model, "rigth")
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""A browser a module and one server for all tests of the page; skipped, with the reason, where there is no browser."""
+"""One server for all tests of the page; `browser` of tests/conftest.py skips them where there is no browser."""
 
 from __future__ import annotations
 
@@ -16,33 +16,12 @@ def material(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def base(material):
+def base(material, chromium):
     """The address of a server that is a process of its own."""
-    _there()
-    with browsing.served(*material) as address:
-        yield address
-
-
-# Of a module and no longer: while Playwright is at work this thread has a running event loop, and what another test
-# starts by `asyncio.run` (`sightline explore`) would be refused.
-@pytest.fixture(scope="module")
-def browser():
-    """The system's Chromium."""
-    playwright = _there()
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=browsing.chromium(), args=browsing.flags())
-        yield found
-        found.close()
-
-
-def _there():
-    """Playwright's library; a test without what it needs is skipped, and says so."""
-    playwright = pytest.importorskip("playwright.sync_api")
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")
-    if browsing.chromium() is None:
-        pytest.skip("no Chromium here (.ci/run installs Debian's package where it may)")
-    return playwright
+    with browsing.served(*material) as address:
+        yield address
 
 
 @pytest.fixture

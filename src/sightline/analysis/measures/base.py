@@ -12,8 +12,9 @@ from torch import Tensor
 
 from sightline import registry
 from sightline.analysis.attention_blocks import AttentionBlock
+from sightline.checks import require
 from sightline.data.batch import Batch
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from sightline.models import Model
 from sightline.segment import Segment
@@ -143,8 +144,7 @@ def measures_by_name(names: Sequence[str]) -> list[type[Measure]]:
     """
     found = measure_classes()
     for name in names:
-        if name not in found:
-            raise choose("measure", name, found)
+        require("measure", name, found)
     if len(set(names)) < len(names):
         raise InputError(f"measures {', '.join(names)}: one is asked for twice")
     return [found[name] for name in names]

@@ -126,18 +126,6 @@ def directions(model: Model) -> dict[str, list[Head]]:
     return named
 
 
-def heads_of_direction(model: Model, direction: str) -> list[Head]:
-    """The heads (layer, head) that look one way; see `directions`.
-
-    Raises:
-        InputError: no head of this model does; names the directions that there are.
-    """
-    found = directions(model)
-    if direction not in found:
-        raise choose("direction", direction, found)
-    return found[direction]
-
-
 def _looks(view: View) -> tuple[float, float]:
     """Where the middle of a field of view looks, in degrees clockwise from up, and its whole angle in degrees."""
     lengths = [math.hypot(*plane) for plane in view.planes]

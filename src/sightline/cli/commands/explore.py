@@ -47,7 +47,7 @@ def explore(
 
     missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
-        raise InputError(f"explore: needs {' and '.join(missing)}; install: pip install 'sightline[explore]'")
+        raise InputError(f"explore: needs {' and '.join(missing)}; install: pip install '.[explore]'")
     if not 1 <= len(models) <= 2:
         raise InputError(f"explore: {len(models)} models are given (expected one or two)")
     if port is not None:

@@ -60,10 +60,7 @@ def render(scene: Scene, image_size: tuple[int, int], unit: float | None = None)
     check_image_size(image_size)
     height, width = image_size
     unit = unit or min(image_size)
-    canvas = _background(scene.background, height, width, unit)
-    for stroke in scene.strokes:
-        rows, columns, covered = _inside(_stroke_corners(stroke, image_size, unit), _STROKE_FOLLOWING, image_size)
-        _paint(canvas[rows, columns], covered, np.array(stroke.colour, dtype=np.float32))
+    canvas = _without_objects(scene, image_size, unit)
     outlines, boxes = placed_points(scene, image_size, unit)
     masks = np.zeros((len(outlines), height, width), dtype=np.float32)
     for item, points, box, mask in zip(scene.objects, outlines, boxes, masks, strict=True):
@@ -94,10 +91,7 @@ def render_moving(scene: Scene, image_size: tuple[int, int], places: np.ndarray)
     check_image_size(image_size)
     height, width = image_size
     unit = min(image_size)
-    still = _background(scene.background, height, width, unit)
-    for stroke in scene.strokes:
-        rows, columns, covered = _inside(_stroke_corners(stroke, image_size, unit), _STROKE_FOLLOWING, image_size)
-        _paint(still[rows, columns], covered, np.array(stroke.colour, dtype=np.float32))
+    still = _without_objects(scene, image_size, unit)
     (item,) = scene.objects
     points, extent = object_points(item)
     points, half = points * unit, extent * unit / 2
@@ -156,6 +150,15 @@ def _direction(angle: float) -> tuple[float, float]:
     sin, cos = math.sin(angle), math.cos(angle)
     reach = abs(sin) + abs(cos)
     return sin / reach, cos / reach
+
+
+def _without_objects(scene: Scene, image_size: tuple[int, int], unit: float) -> np.ndarray:
+    """The background with its strokes, float32 [height, width, 3] from 0 to 1."""
+    canvas = _background(scene.background, *image_size, unit)
+    for stroke in scene.strokes:
+        rows, columns, covered = _inside(_stroke_corners(stroke, image_size, unit), _STROKE_FOLLOWING, image_size)
+        _paint(canvas[rows, columns], covered, np.array(stroke.colour, dtype=np.float32))
+    return canvas
 
 
 def _background(background: Background, height: int, width: int, shorter: float) -> np.ndarray:

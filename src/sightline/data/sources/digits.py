@@ -27,7 +27,7 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise InputError("the data set digits needs scikit-learn: pip install sightline[digits]") from None
+        raise InputError("the data set digits needs scikit-learn: pip install '.[digits]'") from None
     images, labels = load_digits(return_X_y=True)
     images = np.round(images.reshape(-1, _PIXELS, _PIXELS) * (255 / 16)).astype(np.uint8)
     margin = (_MARGIN, _MARGIN)

@@ -126,7 +126,7 @@ def _load(place: str, config: str | None) -> Any:
     try:
         import datasets
     except ImportError:
-        raise InputError("the data set hf needs datasets: pip install sightline[hf]") from None
+        raise InputError("the data set hf needs datasets: pip install '.[hf]'") from None
     # Where nobody looks, bars would be lines of a log.
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()

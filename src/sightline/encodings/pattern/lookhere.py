@@ -13,7 +13,7 @@ from sightline.attention.pattern import Directed, Distance, Outside, Pattern, Ro
 from sightline.checks import require, require_declared, require_list, require_number
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.encodings.knob import Tunable
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 
 # Half-planes a * dy + b * dx >= 0 in (dy, dx) = key - query, y down: the names of the public code.
 _UP, _DOWN, _LEFT, _RIGHT = (-1, 0), (1, 0), (0, -1), (0, 1)
@@ -94,8 +94,7 @@ def parse_directions(directions: str, heads: int) -> list[tuple[_Head, float]]:
     """
     names = directions.split("-")
     for name in names:
-        if name not in GROUPS:
-            raise choose(f"lookhere directions {directions!r}: name", name, GROUPS)
+        require(f"lookhere directions {directions!r}: name", name, GROUPS)
     counts = (heads,) if len(names) == 1 and heads % 4 == 0 else _COUNTS.get((heads, len(names)), ())
     # Two heads of a directed name, or a run of six equal names, have no slopes in the public code.
     if heads == 6 and counts and (not _is_undirected(names[1]) or names[0] == names[1]):

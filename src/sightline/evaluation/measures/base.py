@@ -10,7 +10,7 @@ from typing import ClassVar
 from sightline import registry
 from sightline.data.source import Source
 from sightline.data.views import View
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.evaluation.parts import Parts
 from sightline.models import Model
 from sightline.results import Measured
@@ -90,10 +90,7 @@ def measure_class(name: str) -> type[ModelMeasure]:
     Raises:
         InputError: there is none of that name.
     """
-    found = registry.classes(ModelMeasure, __package__ or "")
-    if name not in found:
-        raise choose("measure", name, found)
-    return found[name]
+    return registry.find(ModelMeasure, __package__ or "", "measure", name)
 
 
 def checked_measures(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from sightline import registry
+from sightline.checks import require
 from sightline.data.discovery import list_sources, open_source, source_class, taken_apart
 from sightline.data.labelled import LabelledImages
 from sightline.data.source import Source
@@ -135,8 +136,7 @@ def options_in(argument: str, allowed: Collection[str], suite: str) -> tuple[str
     options: dict[str, str] = {}
     for pair in found[2].split(",")[1:]:
         option, _, value = pair.partition("=")
-        if option not in allowed:
-            raise choose(f"suite {suite}: option", option, allowed)
+        require(f"suite {suite}: option", option, allowed)
         if option in options or not value:
             raise InputError(
                 f"suite {suite}: option {option} {'twice' if value else 'without a value'} (expected: one)"
@@ -153,8 +153,7 @@ def chosen_of(asked: str | None, allowed: Sequence[str], what: str) -> tuple[str
     """
     words = tuple(allowed) if asked is None else tuple(dict.fromkeys(asked.split("+")))
     for word in words:
-        if word not in allowed:
-            raise choose(what, word, allowed)
+        require(what, word, allowed)
     return words
 
 
