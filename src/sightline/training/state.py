@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from sightline import runtime
-from sightline.attention.costs import Costs
 from sightline.checkpoint import check_state, load_tensors, read_folder
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.source import Source
@@ -43,7 +42,6 @@ class RunState:
         config: resolved; source: the data, as its images are shown.
         data: of what it is trained on; minival: digest of what it is validated on, "" where it is on nothing.
         ranks: that train it, of which this process is one.
-        costs: by which its attention is chosen; None on a GPU.
         seeded: what is left to chance is drawn by the images' seeds; False in runs that older versions began.
         position: of a packed run, where its plan goes on from.
         log: a line a step, as JSON; validation: of its validation curve.
@@ -58,7 +56,6 @@ class RunState:
     data: Fingerprint
     minival: str
     ranks: Ranks = ALONE
-    costs: Costs | None = None
     seeded: bool = True
     step: int = 0
     seconds: float = 0.0
@@ -126,7 +123,6 @@ def _record(state: RunState) -> dict[str, Any]:
         "validated": state.validated,
         "threads": torch.get_num_threads(),
         "ranks": state.ranks.size,
-        "attention": None if state.costs is None else state.costs.as_record(),
         "seeded": state.seeded,
         "hardware": runtime.hardware(state.model.anchor.device),
         "commit": runtime.commit(),
