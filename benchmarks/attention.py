@@ -26,8 +26,7 @@ from torch import Tensor
 
 from sightline.attention import Pattern, attend, use_backend
 from sightline.attention.backends.dense import form_of
-from sightline.attention.calibrate import computed_by
-from sightline.attention.costs import SPARSE_FORMS, dense_forms
+from sightline.attention.costs import SPARSE_FORMS, dense_forms, of_one_form, using
 from sightline.attention.dispatch import BACKENDS, dispatch, preferred_tile
 from sightline.attention.products import expected_shapes
 from sightline.encodings import create_encoding
@@ -94,7 +93,7 @@ class Case:
         if self.device == "cpu":
             # Those too that are no choice at this size.
             forms = [*dense_forms(self.dtype, self.layout.slots), *SPARSE_FORMS]
-            found |= {name: lambda name=name: self.by(computed_by(name)) for name in forms}
+            found |= {name: lambda name=name: self.by(using(of_one_form(name))) for name in forms}
         else:
             q = self.inputs.permute(2, 0, 3, 1, 4)[0]
             names = [name for name, one in BACKENDS.items() if one.supports(self.pattern, self.layout, self.layout, q)]

@@ -9,12 +9,9 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 from sightline import runtime
 from sightline.analysis.memory import estimate_memory
-from sightline.attention import costs
-from sightline.attention.costs import Group, Point
 from sightline.cli.app import main
 from sightline.cli.commands import bench
 from sightline.models import model_config
@@ -148,39 +145,6 @@ def test_help(cli):
         code, said, err = cli("bench", verb, "--help")
         assert (code, err) == (0, "")
         assert f"sightline bench {verb}" in said
-
-
-@pytest.fixture
-def measured(tmp_path, monkeypatch):
-    """`measured(forms)`: these were measured and kept here, each at 17 tokens; gives the file."""
-    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(costs, "_MEASURED", {})
-    costs.found.cache_clear()
-
-    def make(forms):
-        points = {Group("bfloat16", "forward", 64): {form: [Point(17, 2.0, 2.0)] for form in forms}}
-        place = costs.keep(costs.Costs(runtime.processor(), torch.__version__, 1, points=points))
-        costs._MEASURED.clear()
-        costs.found.cache_clear()
-        return place
-
-    yield make
-    costs.found.cache_clear()
-
-
-@pytest.mark.parametrize("forms", [["sdpa", "explicit"], ["tiles"], ["another"]])
-def test_what_was_measured_is_shown_whatever_is_missing(forms, measured, cli):
-    place = measured(forms)
-    code, said, err = cli("bench", "calibrate", "--show", "--threads", "1")
-    assert (code, err) == (0, "")
-    assert f"kept in {place}" in "".join(said.splitlines())
-    code, said, err = cli("bench", "calibrate", "--show", "--threads", "1", "--json")
-    assert [list(one["forms"]) for one in json.loads(said)["groups"]] == [forms]
-
-
-def test_calibrate_refuses_what_it_does_not_know(measured, refused):
-    refused("bench", "calibrate", "now", says=["bench calibrate now", "expected options alone"])
-    refused("bench", "calibrate", "--threads", "0", says=["threads = 0"])
 
 
 SCRIPT = """

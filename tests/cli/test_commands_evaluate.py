@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from sightline import runtime
 from sightline.attention import precision
-from sightline.attention.costs import Costs, using
 from sightline.checkpoint import write_folder
 from sightline.evaluation import parts
 from sightline.evaluation.measures import speed
@@ -342,7 +342,7 @@ def test_logits_are_kept_and_measured_again_without_the_model(cli, refused, run_
     refused(*elsewhere, "--logits", rows, says=["is a file, expected a folder"])
 
 
-def test_parts_of_other_numbers_of_attention_are_another_work(cli, run_copy, tmp_path, monkeypatch):
+def test_parts_of_another_processor_are_another_work(cli, run_copy, tmp_path, monkeypatch):
     works, kept_beside = [], parts.kept_beside
 
     def watched(out, model, about, *ranks):
@@ -351,8 +351,8 @@ def test_parts_of_other_numbers_of_attention_are_another_work(cli, run_copy, tmp
 
     monkeypatch.setattr(parts, "kept_beside", watched)
     for number, name in enumerate(("one", "one", "another")):
-        with using(Costs(name, "0", 1)):
-            assert cli("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path / f"{number}")[0] == 0
+        monkeypatch.setattr(runtime, "processor", lambda name=name: name)
+        assert cli("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path / f"{number}")[0] == 0
     first, again, other = works
     assert first == again
-    assert {key for key in first if first[key] != other[key]} == {"attention"}
+    assert {key for key in first if first[key] != other[key]} == {"processor"}

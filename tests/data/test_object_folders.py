@@ -183,6 +183,7 @@ FILES = {
     "height": (put("images", 1, height=0), "images[1]: height '0' (expected: a whole number from 1)"),
     "id": (put("images", 1, id="a"), "images[1]: id 'a' (expected: a whole number from 0)"),
     "no images": (lambda said: said.pop("images"), "has no 'images' (expected: COCO's annotations of objects, with"),
+    "no object": (lambda said: said.update(images=[3]), "images[0] is '3' (expected: an object)"),
     "no list": (lambda said: said.update(images=3), "images is no list (expected: a list of objects)"),
 }
 
@@ -202,12 +203,23 @@ def test_annotations_that_are_cut_or_no_json(changed):
     root = changed("coco")
     path = root / SAID["coco"]
     text = path.read_text()
-    for content in (text[: len(text) // 2], text[:-1], "none", "", "[]", text + "1"):
-        path.write_text(content)
-        with pytest.raises(InputError) as caught:
-            opened("coco", root)
-        assert str(caught.value).startswith(f"{path}: is not JSON (")
-        assert str(caught.value).endswith("expected COCO's annotations of objects")
+    doubled, long = text.replace("[", "[,", 1), text.replace('"id": ', '"id": 1' + "0" * 5000, 1)
+    cases = {"is not JSON (": [text[: len(text) // 2], text[:-1], "none", "", text + "1", doubled, long]}
+    cases |= {"is no object": ["[]", "3"], "is nested too deep": ['{"b": ' + "[" * 100_000 + "}"]}
+    for says, contents in cases.items():
+        for content in contents:
+            path.write_text(content)
+            with pytest.raises(InputError) as caught:
+                opened("coco", root)
+            assert str(caught.value).startswith(f"{path}: {says}")
+            assert str(caught.value).endswith("expected COCO's annotations of objects")
+            assert "\n" not in str(caught.value)
+    path.write_bytes(text.encode().replace(b'"', b'"\xff', 1))
+    with pytest.raises(InputError, match="is not JSON"):
+        opened("coco", root)
+    # A byte order mark, as some editors write it, changes nothing.
+    path.write_text(text, encoding="utf-8-sig")
+    assert opened("coco", root).length("test") == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)

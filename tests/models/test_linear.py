@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from sightline.attention import products
-from sightline.attention.costs import Costs, takes_onednn, takes_wide, using
+from sightline.attention.costs import Costs, using
 from sightline.models import create_model, linear
 from sightline.models.linear import affine
 from tests.contract.randomise import randomise_parameters
@@ -232,19 +232,6 @@ def test_where_nothing_is_gained_torch_computes(monkeypatch: pytest.MonkeyPatch)
     assert torch.equal(affine(x, weight, bias), F.linear(x, weight, bias))
 
 
-@pytest.mark.parametrize(("slow", "fast", "gains"), [(2.0, 1.0, True), (1.2, 1.0, False), (1.0, 2.0, False)])
-def test_the_faster_by_a_quarter(slow: float, fast: float, gains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if products._onednn() is None:
-        pytest.skip("this torch has no oneDNN")
-    # In turn, and the machine is slow at first.
-    seconds = iter([3 * fast, 3 * slow] * 4 + [fast, slow] * 3)
-    monkeypatch.setattr(products, "_seconds", lambda _: next(seconds))
-    measured = products.onednn_gains()
-    assert measured == slow / fast
-    with using(Costs("any", "any", 1, onednn=measured)):
-        assert takes_onednn() is gains
-
-
 @pytest.fixture(params=[False, True], ids=["torch", "onednn"])
 def wide(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
     """The precisions of products, where bfloat16 counts as the slower one whatever the machine."""
@@ -332,19 +319,6 @@ def test_the_gradient_of_autocast_within_autocast(wide: list[torch.dtype]) -> No
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
     assert set(wide) == {torch.float32}
-
-
-@pytest.mark.parametrize(("slow", "fast", "gains"), [(2.0, 1.0, True), (1.2, 1.0, False), (1.0, 2.0, False)])
-def test_in_float32_where_it_is_faster_by_a_quarter(
-    slow: float, fast: float, gains: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # In turn, and the machine is slow at first.
-    seconds = iter([3 * fast, 3 * slow] * 4 + [fast, slow] * 3)
-    monkeypatch.setattr(products, "_seconds", lambda _: next(seconds))
-    measured = products.wide_gains(products.plain)
-    assert measured == slow / fast
-    with using(Costs("any", "any", 1, wide=measured)):
-        assert takes_wide() is gains
 
 
 def test_other_precisions_of_autocast_are_torchs(taken: list[torch.Size], monkeypatch: pytest.MonkeyPatch) -> None:

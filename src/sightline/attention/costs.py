@@ -1,8 +1,8 @@
 """What each way of computing attention costs on this processor, and which is the fastest for a call.
 
-A few numbers a processor, measured by `calibrate.py`: nanoseconds for a pair of query and key of a head, by form, at
-some numbers of tokens. `attend` itself never measures, so that it gives the same every time; a run records the numbers
-that it began with and goes on with them (`using`).
+A few numbers a processor that ship with the package (`processors/`): nanoseconds for a pair of query and key of a head,
+by form, at some numbers of tokens. Nothing is measured at run time, so that a call gives the same every time; of a
+processor without numbers SDPA computes.
 """
 
 from __future__ import annotations
@@ -10,24 +10,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from importlib import resources
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from sightline import runtime
 from sightline.attention import products
 from sightline.attention.pattern import Directed, Pattern
-from sightline.errors import InputError, StorageError
-from sightline.processes import locked
-from sightline.reading import read_json
-from sightline.replacing import write_out
 
 Pass = Literal["forward", "training"]
 
@@ -155,88 +149,24 @@ class Costs:
             cost *= _FIXED + (1 - _FIXED) * shown / self.shown
         return cost
 
-    @property
-    def is_of_here(self) -> bool:
-        """Whether they are of this processor and this torch."""
-        return (self.processor, self.torch) == (runtime.processor(), torch.__version__)
-
-    def of_width(self, head_dim: int) -> Costs:
-        """What chooses for heads of that width, alone."""
-        points = {
-            group: of for group, of in self.points.items() if self.nearest(group._replace(head_dim=head_dim)) == group
-        }
-        return dataclasses.replace(self, points=points, _chosen={})
-
-    def as_record(self) -> dict[str, Any]:
-        """For JSON."""
-        groups = [
-            {**group._asdict(), "forms": {form: [list(point) for point in points] for form, points in forms.items()}}
-            for group, forms in self.points.items()
-        ]
-        return {
-            "processor": self.processor,
-            "torch": self.torch,
-            "threads": self.threads,
-            "shown": self.shown,
-            "onednn": self.onednn,
-            "wide": self.wide,
-            "groups": groups,
-        }
-
     @classmethod
-    def of_record(cls, record: Any, where: str) -> Costs:
-        """The inverse of `as_record`.
-
-        Raises:
-            InputError: it is none; names `where` it was read.
-        """
-        try:
-            points = {
-                _group_of(one): {str(form): _points_of(of) for form, of in one["forms"].items() if of}
-                for one in record["groups"]
+    def of_record(cls, record: Mapping[str, Any]) -> Costs:
+        """Those of a file of `processors/`."""
+        points = {
+            Group(one["dtype"], one["work"], one["head_dim"]): {
+                form: [Point(*of) for of in measured] for form, measured in one["forms"].items()
             }
-            names = str(record["processor"]), str(record["torch"])
-            # Runs of before `wide` was measured go on without it.
-            onednn, wide = (
-                0.0 if one == 0 else _positive(one, float) for one in (record["onednn"], record.get("wide", 0))
-            )
-            return cls(
-                *names, _positive(record["threads"], int), _positive(record["shown"], float), onednn, wide, points
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"{where}: holds no costs of attention as `sightline bench calibrate` writes them"
-            ) from error
-
-
-def _group_of(record: Any) -> Group:
-    dtype, work = record["dtype"], record["work"]
-    if not isinstance(getattr(torch, dtype, None), torch.dtype) or work not in get_args(Pass):
-        raise ValueError(dtype, work)
-    return Group(dtype, work, _positive(record["head_dim"], int))
-
-
-def _points_of(record: Any) -> list[Point]:
-    points = [Point(_positive(at, int), *(_positive(cost, float) for cost in costs)) for at, *costs in record]
-    if any(point.tokens >= after.tokens for point, after in itertools.pairwise(points)):
-        raise ValueError(record)
-    return points
-
-
-def _positive(value: Any, kind: type) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | kind) or not 0 < value < math.inf:
-        raise ValueError(value)
-    return kind(value)
+            for one in record["groups"]
+        }
+        names = ("processor", "torch", "threads", "shown", "onednn", "wide")
+        return cls(**{name: record[name] for name in names if name in record}, points=points)
 
 
 _USED: list[Costs] = []
-# Measured in this process, by threads.
-_MEASURED: dict[int, Costs] = {}
 
 
 def current() -> Costs:
-    """The numbers that choose here: those of `using`, else what is kept or known of this processor and number of
-    threads; of none, nothing is measured and SDPA computes."""
+    """The numbers that choose here: those of `using`, else what ships for this processor and number of threads."""
     return _USED[-1] if _USED else found(torch.get_num_threads())
 
 
@@ -253,54 +183,8 @@ def using(costs: Costs) -> Iterator[None]:
 
 @functools.cache
 def found(threads: int) -> Costs:
-    """What was measured on this machine and kept, else what ships for its processor, else for none."""
-    return kept(threads) or shipped(threads) or Costs(runtime.processor(), torch.__version__, threads)
-
-
-def kept(threads: int) -> Costs | None:
-    """What was measured here with this torch and so many threads, where it is kept and can be read."""
-    return _MEASURED[threads] if threads in _MEASURED else _written(threads)
-
-
-def _written(threads: int) -> Costs | None:
-    path = kept_file(threads)
-    if path is None:
-        return None
-    try:
-        record = read_json(path, "costs of attention")
-        costs = Costs.of_record(record, str(path))
-    except InputError:
-        return None
-    # Of a version that measured less, they would hide what ships.
-    if "wide" not in record:
-        return None
-    # Another processor may share the folder of a user.
-    return costs if costs.is_of_here else None
-
-
-def keep(costs: Costs) -> Path | None:
-    """Let them choose in this process from here on, and write them for the next ones; where, or None where nothing can
-    be kept. Groups that another process wrote meanwhile stay beside them."""
-    path, place = kept_file(costs.threads), None
-    if path is not None:
-        with contextlib.suppress(OSError, StorageError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with locked(path.with_name(f".{path.name}.writing-lock"), patience=10):
-                there = _written(costs.threads)
-                if there is not None and there.threads == costs.threads:
-                    costs = dataclasses.replace(costs, points={**there.points, **costs.points}, _chosen={})
-                write_out(path, json.dumps(costs.as_record()) + "\n")
-            place = path
-    _MEASURED[costs.threads] = costs
-    found.cache_clear()
-    return place
-
-
-def kept_file(threads: int) -> Path | None:
-    """Where they are kept, by processor, torch and threads."""
-    folder = runtime.cache_folder()
-    name = f"{runtime.processor()} torch {torch.__version__} {threads}"
-    return None if folder is None else folder / "attention" / f"{''.join(c if c.isalnum() else '-' for c in name)}.json"
+    """What ships for this processor, else none, by which SDPA computes."""
+    return shipped(threads) or Costs(runtime.processor(), torch.__version__, threads)
 
 
 def shipped(threads: int) -> Costs | None:
@@ -313,7 +197,7 @@ def shipped(threads: int) -> Costs | None:
 def _shipped() -> list[Costs]:
     folder = resources.files("sightline.attention") / "processors"
     files = sorted(one.name for one in folder.iterdir() if one.name.endswith(".json"))
-    return [Costs.of_record(json.loads((folder / name).read_text(encoding="utf-8")), name) for name in files]
+    return [Costs.of_record(json.loads((folder / name).read_text(encoding="utf-8"))) for name in files]
 
 
 def chosen_form(
@@ -355,8 +239,8 @@ GAINS = 1.25
 
 
 def takes_onednn() -> bool:
-    """Whether products in float32 on a CPU, of linear layers and of attention, are oneDNN's here: by the numbers that
-    choose, which a run records."""
+    """Whether products in float32 on a CPU, of linear layers and of attention, are oneDNN's here, by the numbers
+    that choose."""
     return current().onednn > GAINS and products.has_onednn()
 
 

@@ -14,8 +14,7 @@ def default_precision(device: str | torch.device) -> Literal["bfloat16", "float3
     """The precision that is faster on this device; the same answer every time, because nothing is timed.
 
     On a GPU it is bfloat16 where that is native. On a CPU it is bfloat16 where AMX tiles or AVX512-BF16 compute it,
-    unless what ships of this processor (`attention.costs`) says that float32 is the faster one all the same. What is
-    measured here says nothing: a run that goes on, and runs that are compared, would have two precisions.
+    unless what ships of this processor (`attention.costs`) says that float32 is the faster one all the same.
     """
     kind = torch.device(device).type
     known = shipped(1)

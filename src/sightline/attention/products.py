@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import time
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
@@ -110,40 +109,3 @@ def _onednn():
 def has_onednn() -> bool:
     """Whether this torch has oneDNN's product."""
     return _onednn() is not None
-
-
-def onednn_gains() -> float:
-    """How many times as fast oneDNN multiplies float32 matrices here as torch.mm does, measured in some 10 ms; 0 where
-    this torch has it not. They are far apart (2.1 to 2.3 on an AMD EPYC with AVX-512), or near each other."""
-    operator = _onednn()
-    if operator is None:
-        return 0.0
-    a, b = torch.ones(256, 384), torch.ones(512, 384)
-    return _times_as_fast(lambda: operator(a, b, None, "none", [], ""), lambda: torch.mm(a, b.t()))
-
-
-def wide_gains(product: Product) -> float:
-    """How many times as fast bfloat16 matrices are multiplied here when both are widened to float32 and the sums
-    rounded, casts included, as by torch's own product of bfloat16, measured in some 50 ms.
-
-    An Intel Xeon with AVX512-BF16 and no AMX takes 1.5 to 1.8 times as long for the latter.
-
-    Args:
-        product: of float32.
-    """
-    a, b = torch.ones(1024, 384, dtype=torch.bfloat16), torch.ones(768, 384, dtype=torch.bfloat16)
-    return _times_as_fast(lambda: product(a.float(), b.float()).to(a.dtype), lambda: torch.mm(a, b.t()))
-
-
-def _times_as_fast(one: Callable[[], object], other: Callable[[], object]) -> float:
-    """The shortest of seven runs of the other over the shortest of the one's. They run in turn: a slow moment of the
-    machine that met one alone gave 1.3 for .93."""
-    with torch.inference_mode():
-        taken = [(_seconds(one), _seconds(other)) for _ in range(7)]
-    return min(seconds for _, seconds in taken) / min(seconds for seconds, _ in taken)
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from array import array
 from collections.abc import Sequence
@@ -10,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from sightline.data.json_lists import read_lists
 from sightline.data.outline_list import OutlineList
 from sightline.errors import InputError
+from sightline.reading import read_bytes
 from sightline.targets import Objects
 
 EXPECTED = "COCO's annotations of objects"
+# Bytes that a file may have: twice LVIS's largest.
+_LARGEST = 1 << 31
 # Whole numbers that a column holds, and that a floating point number tells apart.
 _MOST = 2**53
 _LISTS = ("neg_category_ids", "not_exhaustive_category_ids")
@@ -34,7 +38,7 @@ class Annotations:
     """
 
     def __init__(self, path: Path, file_key: str = "file_name") -> None:
-        """Read a file; it is bounded by `json_lists.ANNOTATIONS`.
+        """Read a file, of 2 GiB at most.
 
         Args:
             file_key: what of an image names its file.
@@ -55,8 +59,18 @@ class Annotations:
         self._boxes, self._areas, self._crowd, self._outlines = array("d"), array("d"), bytearray(), OutlineList()
         # (annotation, what is wrong with it), while its image is not known yet.
         self._said: list[tuple[int, str]] = []
+        said = self._read()
         takers = {"images": self._add_image, "annotations": self._add_object, "categories": self._add_category}
-        self.digest = read_lists(path, EXPECTED, takers)
+        for key, add in takers.items():
+            if key not in said:
+                raise InputError(f"{path}: has no {key!r} (expected: {EXPECTED}, with {', '.join(takers)})")
+            elements = said.pop(key)
+            if not isinstance(elements, list):
+                raise InputError(f"{path}: {key} is no list (expected: a list of objects)")
+            for number, one in enumerate(elements):
+                if not isinstance(one, dict):
+                    raise InputError(f"{path}: {key}[{number}] is {str(one)[:40]!r} (expected: an object)")
+                add(number, one)
         self._resolve()
         there = self._check_geometry()
         for number, reason in sorted(self._said):
@@ -67,6 +81,20 @@ class Annotations:
         order = np.argsort(self._image_of, kind="stable")
         self._order = order[there[order]]
         self._starts = np.searchsorted(self._image_of[self._order], np.arange(len(self.image_ids) + 1))
+
+    def _read(self) -> dict[str, Any]:
+        content = read_bytes(self.path, _LARGEST, EXPECTED)
+        self.digest = hashlib.sha256(content).hexdigest()[:32]
+        try:
+            # Numbers may be NaN or infinite: that is a fault of the image that they stand in.
+            said = json.loads(content.decode("utf-8-sig"))
+        except RecursionError:
+            raise InputError(f"{self.path}: is nested too deep, expected {EXPECTED}") from None
+        except ValueError as error:
+            raise InputError(f"{self.path}: is not JSON ({error}), expected {EXPECTED}") from None
+        if not isinstance(said, dict):
+            raise InputError(f"{self.path}: is no object of JSON, expected {EXPECTED}")
+        return said
 
     def _refuse(self, where: str, key: str, value: object, expected: str) -> InputError:
         return InputError(f"{self.path}: {where}: {key} {str(value)[:40]!r} (expected: {expected})")

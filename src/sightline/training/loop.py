@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from sightline import runtime, signals
-from sightline.attention.costs import using
 from sightline.attention.products import expected_shapes
 from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError, StoppedError
@@ -36,7 +35,6 @@ from sightline.training.prepare import Prepared, build_model, decide, prepare, t
 from sightline.training.profiling import Profile, phase, waited_for
 from sightline.training.progress_file import ProgressFile
 from sightline.training.run import open_training_data
-from sightline.training.same_attention import run_costs
 from sightline.training.same_data import minival_digest
 from sightline.training.saving import RunSaver
 from sightline.training.schedule import learning_rate
@@ -133,17 +131,13 @@ def train(
                 freeze_trunk(model)
             if config.compile:
                 held.enter_context(compiled_blocks(model, where))
-        # Says something to the others, each of which comes here.
-        costs = run_costs(config, model.config, last, where, ranks, say)
-        if costs is not None:
-            held.enter_context(using(costs))
         holder = held_by(model, ranks, config.sharing)
         held.callback(holder.close)
         with ranks.agreeing():
             decay, warmup = config.optimizer.ema, config.optimizer.ema_warmup
             ema = None if decay is None else Ema(model, decay, warmup)
             optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
-            state = RunState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks, costs)
+            state = RunState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks)
             task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
             if last is not None:
                 restore_state(state, last, say)

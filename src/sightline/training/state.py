@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from sightline import runtime
-from sightline.attention.costs import Costs
 from sightline.checkpoint import check_state, load_tensors, read_folder
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.source import Source
@@ -42,7 +41,6 @@ class RunState:
         config: resolved; source: the data, as its images are shown.
         data: of what it is trained on; minival: digest of what it is validated on, "" where it is on nothing.
         ranks: that train it, of which this process is one.
-        costs: by which its attention is chosen; None on a GPU.
         position: of a packed run, where its plan goes on from.
         log: a line a step, as JSON; validation: of its validation curve.
         validated: how much of the run lay behind at the last of these.
@@ -56,7 +54,6 @@ class RunState:
     data: Fingerprint
     minival: str
     ranks: Ranks = ALONE
-    costs: Costs | None = None
     step: int = 0
     seconds: float = 0.0
     position: Position | None = None
@@ -123,7 +120,6 @@ def _record(state: RunState) -> dict[str, Any]:
         "validated": state.validated,
         "threads": torch.get_num_threads(),
         "ranks": state.ranks.size,
-        "attention": None if state.costs is None else state.costs.as_record(),
         "hardware": runtime.hardware(state.model.anchor.device),
         "commit": runtime.commit(),
         "parameters": sum(parameter.numel() for parameter in state.model.parameters()),

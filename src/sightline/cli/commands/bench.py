@@ -1,4 +1,4 @@
-"""`sightline bench memory`, `bench calibrate`, `bench attention`, `bench model`."""
+"""`sightline bench memory`, `bench attention`, `bench model`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
 import sightline
-from sightline.errors import InputError, StorageError
-
-if TYPE_CHECKING:
-    from sightline.attention.costs import Costs
+from sightline.errors import InputError
 
 # Where a checkout keeps the benchmarks that compute something; an installed package has none.
 BENCHMARKS = Path(sightline.__file__).resolve().parents[2] / "benchmarks"
@@ -116,102 +113,6 @@ def memory(
         print("A training step does not fit here.")
     if (BENCHMARKS / "model.py").is_file():
         say_next("bench", "model", "--quick")
-
-
-@bench.command
-def calibrate(
-    *unexpected: Annotated[str, Parameter(show=False)],
-    show: bool = False,
-    threads: int | None = None,
-    json: bool = False,
-) -> None:
-    """Measure what each form of attention costs on this processor, or show what is known of it.
-
-    The fastest form is chosen by these numbers. Of a processor that is not known a long training, and a long evaluate
-    at resolutions in pixels, measure by themselves what they need; nothing else does. Here all of it is measured anew,
-    in about half a minute, and kept for the commands that follow. A run that began goes on with the numbers that it
-    began with.
-
-    Args:
-        show: Measure nothing: show the numbers that choose here.
-        threads: That torch computes with; as many as there are cores unless given. Numbers are kept for each.
-        json: Print them as one JSON object instead of a table.
-    """
-    from sightline import runtime
-    from sightline.attention import costs as costs_of
-    from sightline.attention.calibrate import ALL_GROUPS, calibrated
-    from sightline.cli.next_step import warn
-    from sightline.cli.progress import Bars
-
-    if unexpected:
-        raise InputError(f"bench calibrate {unexpected[0]}: expected options alone")
-    count = runtime.set_threads(threads)
-    lost = None
-    if show:
-        costs, kept = costs_of.current(), costs_of.kept_file(count)
-        there = costs_of.kept(count) is not None
-        where = f"kept in {kept}" if there else "shipped for this processor" if costs.points else None
-        if kept is not None and kept.exists() and not there:
-            warn(f"{kept}: damaged, or of another version, and not read; sightline bench calibrate writes it anew")
-    else:
-        with Bars() as bars:
-            advance = bars.counter("measuring", len(ALL_GROUPS))
-            costs = calibrated(ALL_GROUPS, lambda _: advance(1))
-        place = costs_of.keep(costs)
-        lost = None if place else costs_of.kept_file(count)
-        where = f"kept in {place}" if place else "not kept: nothing is (SIGHTLINE_CACHE is empty)"
-    if json:
-        print(json_module.dumps(costs.as_record()))
-    else:
-        _say_costs(costs, count, None if lost else where)
-    if lost is not None:
-        raise StorageError(f"{lost}: cannot be written; what was measured chooses in no other command")
-
-
-def _say_costs(costs: Costs, count: int, where: str | None) -> None:
-    """The table of `bench calibrate` and what it stands for; `where` is said last."""
-    import torch
-
-    from sightline.attention import costs as costs_of
-    from sightline.attention.precision import default_precision
-    from sightline.reports.tables import print_table
-
-    print(f"{costs.processor}, torch {costs.torch}, {costs.threads} {'thread' if costs.threads == 1 else 'threads'}")
-    if costs.points and costs.threads != count:
-        print(f"Nothing was measured with {count} threads: these numbers choose until it is.")
-    if not costs.points:
-        print("Nothing is known of this processor: SDPA computes until `sightline bench calibrate` has measured it.")
-        return
-    lines = []
-    for group in sorted(costs.points):
-        dtype, sizes = getattr(torch, group.dtype), {one.tokens for of in costs.points[group].values() for one in of}
-        for tokens in sorted(sizes):
-            forms = costs_of.all_forms(dtype, tokens)
-            # Of a batch, and of fields of view that show as much as the measured ones.
-            images, asked = (
-                costs_of.images_of_batch(tokens),
-                {"training": group.work == "training", "head_dim": group.head_dim},
-            )
-            form = costs.fastest(forms, dtype, tokens=tokens, images=images, shown=costs.shown, **asked)
-            known = costs.points[group]
-            took = [
-                f"{costs.predicted(group, one, tokens, images, costs.shown):.2f}" if one in known else None
-                for one in (form, "sdpa")
-            ]
-            lines.append((*group, tokens, form, *took))
-    print("The fastest form with a directed pattern, and nanoseconds for a pair of tokens:")
-    print_table(("dtype", "pass", "head", "tokens", "fastest", "ns", "SDPA ns"), lines)
-    ratios = {
-        "In float32 oneDNN multiplies matrices {:.2f} times as fast as torch's own product.": costs.onednn,
-        "Matrices of bfloat16 are multiplied {:.2f} times as fast in float32.": costs.wide,
-    }
-    # Numbers of before have not all of them.
-    for said, ratio in ratios.items():
-        if ratio:
-            print(said.format(ratio))
-    print(f"The precision 'auto' is {default_precision('cpu')} here, by what ships.")
-    if where is not None:
-        print(f"{where}.")
 
 
 def _passed_on(name: str, what: str) -> Callable[..., int]:

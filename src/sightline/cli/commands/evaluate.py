@@ -93,9 +93,7 @@ def evaluate(
     from dataclasses import replace
 
     from sightline import __version__, evaluation, runtime, signals
-    from sightline.analysis.long_work import costs_for
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
-    from sightline.attention.costs import using
     from sightline.attention.precision import chosen_precision
     from sightline.cli import guard, next_step, output, progress, suite_run
     from sightline.cli.config import apply_settings
@@ -111,7 +109,6 @@ def evaluate(
     from sightline.evaluation.parts import kept_beside
     from sightline.evaluation.result_files import folder_of_labels, write_results
     from sightline.evaluation.temperature import check_task
-    from sightline.grid import Grid
     from sightline.load import seal
     from sightline.predictions import read_predictions
     from sightline.ranks import joined
@@ -232,10 +229,6 @@ def evaluate(
                 # What was said of each clip is kept once, where it is shown as in training if that is asked for.
                 told = next((one for one in sources if one.sampling == source.sampling), sources[0])
 
-            largest = [(each // len(config.sides), Grid(side, side)) for side in config.sides]
-            costs = costs_for(run.model.config, largest, precision=config.precision, device=where, ranks=ranks)
-            held.enter_context(using(costs))
-
             def about() -> dict[str, Any]:
                 computed = replace(config, workers=0)
                 return {
@@ -243,8 +236,8 @@ def evaluate(
                     "config": repr(computed),
                     "identity": vars(run.identity),
                     "device": where.type,
-                    # By which its attention is chosen: parts of other numbers would differ in their last bits.
-                    "attention": costs.as_record() if where.type == "cpu" else None,
+                    # By which its attention is chosen: parts of another one would differ in their last bits.
+                    "processor": runtime.processor() if where.type == "cpu" else None,
                     "max_pixels": run.max_pixels,
                     "logits": logits is not None,
                     "files": files,

@@ -17,8 +17,8 @@ class COCO(AnnotatedImages):
 
     `DIR/annotations/instances_{train,val}2017.json` with the images in `DIR/train2017` and `DIR/val2017`. Boxes are
     (x, y, width, height) there and (y0, x0, y1, x1) here; categories, whose ids have holes, are `things` in the order
-    of their ids. `val2017` is the split `test`; either may be absent. A file of annotations may have 2 GiB
-    (`json_lists`): the text is in memory once while it is read, what it says as columns of numbers from then on.
+    of their ids. `val2017` is the split `test`; either may be absent. A file of annotations may have 2 GiB:
+    all of it is in memory while it is read, what it says as columns of numbers from then on.
     """
 
     name: ClassVar[str] = "coco"

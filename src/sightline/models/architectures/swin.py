@@ -21,7 +21,6 @@ from sightline.layout import TokenLayout
 from sightline.models.block import Attention, Block
 from sightline.models.config import ViTConfig
 from sightline.models.merging import PatchMerging, merged, merged_grid
-from sightline.models.rolled import rolled_of
 from sightline.models.stage import Stage, Work
 from sightline.models.timm_surface import TimmSurface
 from sightline.models.trunk import Trunk
@@ -146,10 +145,6 @@ class WindowAttention(Attention):
     def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """[rows, slots, dim] of whole images in row-major order -> the same shape."""
         cuts = [self.options.cut(one.grid, self.trained, shifted=self.shifted) for one in layout.segments]
-        rolled = rolled_of(layout, cuts, lambda images: encoding.pattern(layer, images), x)
-        if rolled is not None:
-            q, k, v = self._heads(rolled.lay(x), layer, rolled.layout, encoding)
-            return rolled.back(self._closed(rolled.attended(q, k, v, encoding.pattern(layer, rolled.layout))))
         windows = windows_of(layout, cuts)
         return windows.back(super().forward(windows.lay(x), layer, windows.layout, encoding))
 
