@@ -193,7 +193,7 @@ def test_a_signal_in_the_last_step_ends_before_the_test(cli, monkeypatch, tmp_pa
 
     def step(*arguments):
         if arguments[-1].last:
-            signal.raise_signal(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
         return real(*arguments)
 
     assert threading.current_thread() is threading.main_thread()

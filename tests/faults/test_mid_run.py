@@ -191,7 +191,7 @@ def stopped(tmp_path_factory):
 
     def step(state, *arguments):
         if state.step == 3:
-            signal.raise_signal(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
         return real(state, *arguments)
 
     with pytest.MonkeyPatch.context() as patched:

@@ -79,7 +79,7 @@ def test_found_28_what_was_stopped_and_went_on_is_as_if_it_had_not_been(cli, tmp
 
     def step(state, *arguments):
         if state.step == 2:
-            signal.raise_signal(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
         return real(state, *arguments)
 
     monkeypatch.setattr(loop, "take_step", step)
@@ -105,13 +105,13 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
         if state.step == 3:
             # That of the second step is done.
             saver[0].join()
-            signal.raise_signal(number)
+            os.kill(os.getpid(), number)
             monkeypatch.setattr(checkpoint, "flush", flush)
         return real_step(state, *arguments)
 
     def flush(path):
         real_flush(path)
-        signal.raise_signal(number)
+        os.kill(os.getpid(), number)
         if number == signal.SIGINT:
             assert saver[0].given_up.wait(60)
 
@@ -144,7 +144,7 @@ def test_a_signal_as_a_folder_changes_hands_leaves_no_owner(giving_back, number,
         # Who does not want to wait says so twice.
         for one in (number, signal.SIGINT) if not told else ():
             told.append(one)
-            signal.raise_signal(one)
+            os.kill(os.getpid(), one)
 
     def written(path, content):
         write(path, content)
@@ -220,7 +220,7 @@ def test_found_28_a_measurement_just_ends(number, code, word, cli, run_copy, mon
     from sightline.evaluation import counted
 
     def interrupted(*_, **__):
-        signal.raise_signal(number)
+        os.kill(os.getpid(), number)
 
     monkeypatch.setattr(counted, "predict_split", interrupted)
     before = sorted(os.listdir(run_copy))

@@ -155,7 +155,7 @@ def test_a_signal_while_a_save_is_under_way(fails, held, cli, monkeypatch, tmp_p
         if state.step == 2:
             # In the third step, while the second one is being written.
             assert held.begun.wait(60)
-            signal.raise_signal(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
             if fails:
                 monkeypatch.setattr(held, "_real", full)
             held.go.set()
