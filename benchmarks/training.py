@@ -76,7 +76,7 @@ def usual_loop(model: Any, source: Noise, loss: Loss, precision: str, device: st
     groups = [[one for one in model.parameters() if (one.dim() >= 2) is matrices] for matrices in (True, False)]
     optimizer = torch.optim.AdamW(
         [{"params": groups[0], "weight_decay": _DECAY}, {"params": groups[1], "weight_decay": 0.0}],
-        lr=_RATE, betas=OptimizerConfig.betas, fused=True,
+        lr=_RATE, betas=OptimizerConfig().betas, fused=True,
     )  # fmt: skip
     mean, std = (torch.tensor(one, device=device).view(3, 1, 1) for one in _NORMAL)
     order = np.random.default_rng(0)

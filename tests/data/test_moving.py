@@ -122,7 +122,7 @@ def test_splits_and_refusals() -> None:
         (lambda: source.example("test", 10_000, (8, 8)), "index 10000 is outside moving/test"),
         (lambda: source.example("test", 0, (0, 8)), "image size 0x8 has no pixels"),
         (lambda: source.length("val"), "split of moving 'val'"),
-        (lambda: source.showing_parts(0.5), "which shows its training images in its own way"),
+        (lambda: source.showing(0.5), "which shows its training images in its own way"),
     ):
         with pytest.raises(InputError) as raised:
             ask()
