@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from sightline.training.validation import suggested_share
 from tests.data.three_kinds import KINDS, images
 from tests.tiny import pictures, tree
 
@@ -98,7 +99,8 @@ def test_the_data_that_is_missing_can_be_pasted(cli, tmp_path):
     data = pictures(tmp_path / "my photos")
     code, out, err = cli(*PAPER, "--data", data, *SMALL, "--json")
     assert code == 0, err
-    assert any(f"(--data '{data},minival=0.01')" in one for one in json.loads(out)["missing"])
+    share = suggested_share(8)
+    assert any(f"(--data '{data},minival={share:g}')" in one for one in json.loads(out)["missing"])
 
 
 def test_what_is_wrong_is_refused(cli, tmp_path):

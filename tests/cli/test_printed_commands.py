@@ -8,6 +8,8 @@ import shutil
 import pytest
 
 import sightline
+from sightline.data.discovery import open_source
+from sightline.training.validation import suggested_share
 from tests.clips import make
 from tests.data.dense_folders import ade20k, cityscapes, coco, lvis, masks, voc
 from tests.data.three_kinds import images, saved, shards
@@ -90,3 +92,11 @@ def test_no_training_of_another_model_is_offered(cli, tmp_path, monkeypatch):
     for words in (native, [*cascade, "--tokens", "4,9"]):
         code, out, err = cli(*words)
         assert code == 0, err
+
+
+@pytest.mark.parametrize("count", [2, 15, 300])
+def test_the_share_of_minival_that_is_suggested_holds_out_an_image(count, tmp_path):
+    """As a warning of training and a dry run print it."""
+    data = pictures(tmp_path / "data", ("a", "b"), count)
+    share = suggested_share(2 * count)
+    assert open_source(f"{data},minival={share:g}").length("minival") >= 1

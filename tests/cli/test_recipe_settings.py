@@ -6,6 +6,8 @@ import pytest
 
 from sightline.cli.run_config import training_config
 from sightline.errors import InputError
+from sightline.load import save_model
+from sightline.models import create_model
 
 
 def asked(*settings, recipe, **flags):
@@ -60,3 +62,12 @@ def test_moments_go_with_their_optimizer():
         asked("optimizer.momentum=0.5", recipe="vit_imagenet")
     linear = asked("optimizer.schedule=linear", recipe="navit_pretrain").optimizer
     assert linear.timescale is None
+    assert asked("optimizer.timescale=500", recipe="navit_pretrain").optimizer.timescale == 500
+    assert asked("optimizer.schedule=constant", recipe="deit3_400ep").optimizer.final_lr == 0
+
+
+def test_what_hangs_on_the_recipe_is_checked_with_it(tmp_path):
+    assert asked("accumulate=64", recipe="deit3_400ep").accumulate == 64
+    save_model(create_model("vit_micro_patch4", num_classes=2, image_size=16, depth=1, dim=48, heads=4), tmp_path / "m")
+    tuned = asked("optimizer.momentum=0.8", recipe="vit_finetune", init_from=str(tmp_path / "m"))
+    assert (tuned.optimizer.name, tuned.optimizer.momentum) == ("sgd", 0.8)

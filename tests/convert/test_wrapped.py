@@ -133,3 +133,12 @@ def test_numbers_of_numpy_beside_the_weights_run_no_code(state, tmp_path):
     torch.save({"model": plain, "code": Code()}, tmp_path / "b.pth")
     with pytest.raises(InputError, match="could run code"):
         read_weights(tmp_path / "b.pth")
+
+
+def test_a_mean_whose_weights_are_its_shadow_is_taken():
+    weights = {"head.weight": torch.ones(2, 3)}
+    content = {"model": {"head.weight": torch.zeros(2, 3)}, "ema": {"decay": 0.9, "shadow": weights}}
+    with pytest.warns(UserWarning, match="ema"):
+        found = unwrapped(content)
+    assert list(found) == ["head.weight"]
+    assert found["head.weight"].equal(weights["head.weight"])

@@ -275,6 +275,19 @@ def test_colours_are_no_map(tmp_path, bits):
         read_numbers(tmp_path / "a.png")
 
 
+def test_a_folder_of_masks_in_colours_is_refused_as_colours(tmp_path, cli):
+    for kind in ("images", "masks"):
+        place = tmp_path / kind / "train"
+        place.mkdir(parents=True)
+        for number in range(2):
+            colours = np.random.default_rng(number).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+            Image.fromarray(colours).save(place / f"{number}.png")
+    code, _, err = cli("data", "check", f"masks:{tmp_path}")
+    assert code != 0
+    assert "is a colour" in err
+    assert str(tmp_path / "masks" / "train") in err
+
+
 def test_pillow_itself_stays_as_it_is(tmp_path):
     """What others open with it, they open with its own readers."""
     (tmp_path / "a.png").write_bytes(png(numbers(255), 8, 0, METADATA["checksum"]))

@@ -200,3 +200,13 @@ def test_predict_says_what_is_left_out(tmp_path, cli):
     assert code == 0, err
     assert "notes.txt: unknown extension" in err
     assert "extra/0.png" in out
+
+
+@pytest.mark.parametrize(("split", "beside"), [("test", "eval"), ("train", "training")])
+def test_results_in_a_folder_called_as_a_synonym_are_no_split(split, beside, tmp_path):
+    data = pictures(tmp_path / "data")
+    (tmp_path / "data" / beside).mkdir()
+    (tmp_path / "data" / beside / "log.txt").write_text("done")
+    source = open_source(data)
+    assert source.splits == ("train", "test")
+    assert any(one.path.endswith(beside) for one in source.skipped)

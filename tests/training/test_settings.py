@@ -6,6 +6,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
@@ -45,12 +47,12 @@ OPTIMIZERS = {
 }  # fmt: skip
 PACKINGS = {
     "tokens": 40, "algorithm": "best_fit", "most_images": 2, "resolutions": (12, 16), "measure": "area",
-    "distribution": "low_biased", "aspect": "square", "most_tokens": 8, "drop": None, "drop_options": {"drop": 0.5},
+    "distribution": "low", "aspect": "square", "most_tokens": 8, "drop": None, "drop_options": {"drop": 0.5},
 }  # fmt: skip
 OF_TASKS = {
-    "segmentation": {"head_options": {"norm": True}, "background_bias": 0.0},
+    "segmentation": {"head": "linear_map", "background_bias": 0.0},
     "detection": {"radius": 0.5, "class_weight": 3.0, "box_weight": 3.0},
-    "masked_patches": {"target": "cells", "bits": 2, "share": 0.3, "masked": 0.1, "random": 0.9, "mask_in": "pixels"},
+    "masked_patches": {"target": "cells", "bits": 2, "share": 0.3, "masked": 0.1, "random": 0.05, "mask_in": "pixels"},
 }
 
 
@@ -63,9 +65,14 @@ def runs(tmp_path_factory):
         if repr(config) not in made:
             out = folder / str(len(made))
             train(config, out, device="cpu")
-            made[repr(config)] = weights(out)
-        return made[repr(config)]
+            made[repr(config)] = out
+        return weights(made[repr(config)])
 
+    def tensors_of(config: TrainConfig) -> dict[str, torch.Tensor]:
+        weights_of(config)
+        return load_file(made[repr(config)] / "checkpoint" / "model.safetensors")
+
+    weights_of.tensors = tensors_of
     weights_of.data = pictures(folder / "data", ("a", "b"), 4)
     return weights_of
 
@@ -122,10 +129,8 @@ def test_a_setting_of_a_packed_run(name, runs):
 @pytest.mark.parametrize("name", PACKINGS)
 def test_a_setting_of_packing(name, runs):
     packed = base_config(runs, packing=PACKING)
-    try:
-        other = dataclasses.replace(PACKING, **{name: PACKINGS[name]})
-    except InputError:
-        return
+    beside = {"drop_options": {}} if name == "drop" else {}
+    other = dataclasses.replace(PACKING, **beside, **{name: PACKINGS[name]})
     assert has_effect(runs, packed, packing=other)
 
 
@@ -143,11 +148,16 @@ def test_a_setting_of_an_optimizer(name, first, runs):
 
 @pytest.mark.parametrize("name", NEUTRAL)
 def test_what_changes_no_weight(name, runs):
-    base = base_config(runs)
-    if name in ("accumulate", "recompute"):
-        assert runs(dataclasses.replace(base, **{name: NEUTRAL[name]}))
-    else:
-        assert runs(dataclasses.replace(base, **{name: NEUTRAL[name]})) == runs(base)
+    # Not by Adam, which makes a step of a gradient near zero, whose sign the order of a sum decides.
+    base = base_config(runs, optimizer=OptimizerConfig(name="sgd", lr=0.01))
+    changed = dataclasses.replace(base, **{name: NEUTRAL[name]})
+    if name not in ("accumulate", "recompute"):
+        assert runs(changed) == runs(base)
+        return
+    found, expected = runs.tensors(changed), runs.tensors(base)
+    assert found.keys() == expected.keys()
+    for key, one in expected.items():
+        torch.testing.assert_close(found[key], one, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -26,7 +26,7 @@ from sightline.training import loop
 from sightline.training.config import TrainConfig
 from sightline.training.plan import Plan, Spent, Stages, training_plan
 from sightline.training.prepare import Prepared
-from sightline.training.validation import SPLIT
+from sightline.training.validation import SPLIT, suggested_share
 
 # Small steps that are made (one more where packs have room left), and images of each at most.
 STEPS, _IMAGES = 2, 4
@@ -168,7 +168,7 @@ def _missing(
     if asked.where.type == "cpu":
         said.append("a GPU")
     if SPLIT not in images and config.validation is not None:
-        data = shlex.quote(f"{config.data},{SPLIT}=0.01")
+        data = shlex.quote(f"{config.data},{SPLIT}={suggested_share(images.get('train')):g}")
         said.append(f"a split {SPLIT}, for a curve and the best checkpoint (--data {data})")
     if "test" not in images:
         said.append("a split test, to be tested on")

@@ -134,9 +134,10 @@ def config_of(
         InputError: see `check_config`.
     """
     where = str(file) if file else "train"
-    # Checked alone first, so that an error is about what was asked and not about the recipe; what is said of packing
-    # may be a part of the recipe's.
-    wanted = check_config(TrainConfig, {key: value for key, value in asked.items() if key != "packing"}, where)
+    # Checked alone first, so that an error is about what was asked and not about the recipe; what hangs on the recipe's
+    # packing, optimizer or batch is checked with it.
+    alone = {key: value for key, value in asked.items() if key not in ("packing", "optimizer", "accumulate")}
+    wanted = check_config(TrainConfig, alone, where)
     before = began(wanted) if began is not None and recipe is None else None
     if before is not None and before.exists():
         base = dump_config(check_config(TrainConfig, read_yaml(before), str(before)))
@@ -190,6 +191,8 @@ def _drop_leftovers(base: dict[str, Any], asked: Mapping[str, Any]) -> None:
         for choice, fields in (("name", ("betas", "eps", "momentum")), ("schedule", ("timescale",))):
             if other.get(choice, optimizer[choice]) != optimizer[choice]:
                 optimizer |= dict.fromkeys(fields)
+        if other.get("schedule", optimizer["schedule"]) in ("constant", "rsqrt") and not optimizer["cooldown"]:
+            optimizer["final_lr"] = 0.0
 
 
 def _resized_packing(

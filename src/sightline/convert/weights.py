@@ -23,7 +23,7 @@ from sightline.reading import check_regular, parse_json
 # Where trainers put weights, and how names begin where a module holds the model. Of several the first counts: a running
 # mean is what is published.
 _MEANS = ["model_ema", "state_dict_ema", "model_ema_state_dict", "ema_state_dict", "ema_model", "ema", "teacher"]
-_HOLDERS = ["module", "model", "net", "network", "student", "online_model", "backbone"]
+_HOLDERS = ["module", "model", "net", "network", "student", "online_model", "backbone", "shadow"]
 _INSIDE = [*_MEANS, "target_encoder", "state_dict", "model_state_dict", "model_state", *_HOLDERS, "encoder", "weights"]
 _AROUND = [*_MEANS, *_HOLDERS, "base_encoder", "momentum_encoder", "timm_model"]
 # Of training alone: counters, heads of self-supervision, what hides patches and guesses them, losses and measures.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -139,7 +138,7 @@ class ImagesWithMaps(StoredImages):
 
     def one_class(self) -> list[int] | None:
         """Of a `train` whose labelled pixels are all of one class, its number, and `IGNORE` where that is there too;
-        None where there are two classes.
+        None where there are two classes, or a map cannot be read, which is said where its image is asked for.
 
         Maps are read until the second class is seen, and what was found is remembered.
         """
@@ -151,8 +150,10 @@ class ImagesWithMaps(StoredImages):
         if known.get("of") != of.hexdigest():
             seen = set[int]()
             for path in (listing.paths[row] for row in rows):
-                with contextlib.suppress(UnreadableDataError):
+                try:
                     seen |= set(np.unique(self.legend_of(path).read(path, max_pixels=self.max_pixels)).tolist())
+                except UnreadableDataError:
+                    return None
                 if len(seen - {IGNORE}) > 1:
                     break
             listing.notes["seen"] = known = {"of": of.hexdigest(), "classes": sorted(seen)}

@@ -53,7 +53,16 @@ def split_folders(root: Path, otherwise: str, skipped: list[Unreadable]) -> dict
     Raises:
         InputError: two are of one split.
     """
-    found = splits_among(folders_in(root), root)
+    names = list(folders_in(root))
+    exact = [name for name in names if name in SPLITS]
+    # Beside a split itself a synonym, as `eval` for results, is one only where it holds folders too.
+    synonyms = (
+        name
+        for name in names
+        if name not in exact and any(is_same_split(name, one) for one in exact) and not any(folders_in(root / name))
+    )
+    beside = set(synonyms)
+    found = splits_among((name for name in names if name not in beside), root)
     if found:
         others = (entry for entry in entries_of(root) if entry.name not in found.values())
         skipped += [Unreadable(entry.path, "not a split") for entry in others]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
@@ -227,9 +228,10 @@ class StoredImages(Source):
         rows = self._rows[folder]
         count = int(share * len(rows))
         if not 0 < count < len(rows):
+            least = math.ceil(100 / max(len(rows), 1)) / 100
             raise InputError(
                 f"{self.root}: minival={share:g} of {len(rows)} images of train holds out {count} (expected at least "
-                "1, and one that is left)"
+                f"1, as minival={least:g}, and one that is left)"
             )
         last = rows[generator("minival/1", 0).permutation(len(rows))[len(rows) - count :]]
         twins = [row for group in self.listing.twins(across=False, rows=np.sort(rows).tolist()) for row in group]

@@ -31,6 +31,11 @@ _MOST_SHARE = 0.2
 _KEPT_BYTES = 2**26
 
 
+def suggested_share(images: int | None) -> float:
+    """The share of so many training images that a message suggests to hold out: of a few, enough to hold one."""
+    return 0.01 if images is None or images >= 500 else 0.1 if images >= 20 else 0.5
+
+
 class Validation:
     """What a run is validated on: at its checkpoints, once in each part of it, if it is not too short for that.
 
@@ -49,9 +54,10 @@ class Validation:
         if config.validation is None:
             return
         if SPLIT not in source.splits:
+            share = suggested_share(source.length("train"))
             warn(
                 f"{config.data} has no split {SPLIT}: no validation while training, and no best checkpoint beside the "
-                f"last (--data {config.data},{SPLIT}=0.01 holds a part of train out; imagefolder and masks take a "
+                f"last (--data {config.data},{SPLIT}={share:g} holds a part of train out; imagefolder and masks take a "
                 f"folder {SPLIT}, hf a split, wds shards; --set validation=null to say nothing)"
             )
             return

@@ -102,6 +102,8 @@ class Masks(ImagesWithMaps):
             listing.changed = True
             self.remember()
         if known["highest"] < 0:
+            # One that cannot be read, as a picture in colours, says why.
+            read_numbers(listing.paths[rows[0]])
             raise InputError(
                 f"{self.root / 'masks'}: no map says a class (expected: numbers from 0 up; {IGNORE} is ignored)"
             )
