@@ -1,6 +1,7 @@
 """Settings for every test, made before torch is imported; subprocesses of tests inherit them."""
 
 import os
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,31 +23,19 @@ settings.register_profile("sightline", deadline=None, derandomize=True)
 settings.load_profile("sightline")
 
 
-# What /proc/cpuinfo says of each, where tests are to see another processor than there is (`pytest --processor amd`).
-PROCESSORS = {
-    "amd": {"vendor_id": "AuthenticAMD", "cpu family": "26", "model": "2", "model name": "AMD EPYC"},
-    "intel": {"vendor_id": "GenuineIntel", "cpu family": "6", "model": "207", "model name": "Intel(R) Xeon(R)"},
-    "unknown": {"vendor_id": "Unknown", "cpu family": "1", "model": "1", "model name": "unknown"},
-}
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--processor", choices=PROCESSORS, help="report this maker's processor to the code under test")
+    names = ("amd", "intel", "unknown")
+    parser.addoption("--processor", choices=names, help="report another processor to the code under test")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    name = config.getoption("--processor")
-    if name is None:
+    if (name := config.getoption("--processor")) is None:
         return
-    from sightline import runtime
-
-    told = runtime._told
-
-    def reported(file: Path, mark: str = ":") -> dict[str, str]:
-        flags = {"flags": "avx2 avx512f avx512_bf16" if name != "unknown" else "avx2"}
-        return told(file, mark) | (PROCESSORS[name] | flags if file == Path("/proc/cpuinfo") else {})
-
-    runtime._told = reported
+    # Processes that tests start find it there.
+    folder = Path(__file__).parent / "processor"
+    os.environ["SIGHTLINE_TEST_PROCESSOR"] = name
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    runpy.run_path(str(folder / "sitecustomize.py"))
 
 
 @pytest.fixture(autouse=True)
