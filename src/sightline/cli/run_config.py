@@ -112,7 +112,10 @@ def training_config(
         if key in given:
             raise InputError(f"--set {setting}: --{key.replace('_', '-')} is given as well, expected one of them")
     asked = apply_settings({**(read_yaml(file) if file else {}), **given}, settings)
-    return config_of(asked, file, recipe, summarise=summarise, began=began)
+    config = config_of(asked, file, recipe, summarise=summarise, began=began)
+    if config.packing is not None and any(one.partition("=")[0].strip() == "batch_size" for one in settings):
+        raise InputError(f"batch_size {asked['batch_size']}: not with packing (expected packing.tokens, of a step)")
+    return config
 
 
 def config_of(
@@ -175,8 +178,6 @@ def config_of(
         base["packing"]["drop_options"] = {}
     _drop_leftovers(base, asked)
     mine = _overlay(base, asked)
-    if mine["packing"] is not None and asked.get("batch_size") is not None:
-        raise InputError(f"batch_size {asked['batch_size']}: not with packing (expected packing.tokens, of a step)")
     if recipe in recipes.FINE_TUNING and mine["init_from"] is None:
         raise InputError(f"recipe {recipe}: goes on from a trained model (expected --init-from RUN)")
     return check_config(TrainConfig, mine, where)
