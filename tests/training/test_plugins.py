@@ -266,8 +266,8 @@ for index in range(40):
         rows, cols = np.nonzero(one.target.mask)
         if len(rows):
             # A pixel belongs to what its centre lies in.
-            assert abs(rows.min() - y0) <= 0.5 and abs(rows.max() + 1 - y1) <= 0.5, (rows.min(), rows.max(), y0, y1)
-            assert abs(cols.min() - x0) <= 0.5 and abs(cols.max() + 1 - x1) <= 0.5, (cols.min(), cols.max(), x0, x1)
+            assert abs(rows.min() - y0) <= 0.5 + 1e-9 and abs(rows.max() + 1 - y1) <= 0.5 + 1e-9, (rows.min(), rows.max(), y0, y1)
+            assert abs(cols.min() - x0) <= 0.5 + 1e-9 and abs(cols.max() + 1 - x1) <= 0.5 + 1e-9, (cols.min(), cols.max(), x0, x1)
         else:
             assert (y1 - y0 < 1) or (x1 - x0 < 1)
 print("followed")
