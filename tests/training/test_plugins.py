@@ -256,7 +256,7 @@ def test_a_metric_of_an_own_file_is_measured(folder: Path, tmp_path: Path) -> No
 CHECK = """
 import numpy as np
 from sightline.data.discovery import open_source
-source, mirrored = open_source("rectangles"), 0
+source, near = open_source("rectangles"), 0.5 + 1e-9
 for index in range(40):
     for split, size in (("train", (24, 32)), ("train", (37, 20)), ("test", (30, 45)), ("test", (50, 31))):
         one = source.example(split, index, size, seed=3, epoch=1)
@@ -266,8 +266,8 @@ for index in range(40):
         rows, cols = np.nonzero(one.target.mask)
         if len(rows):
             # A pixel belongs to what its centre lies in.
-            assert abs(rows.min() - y0) <= 0.5 + 1e-9 and abs(rows.max() + 1 - y1) <= 0.5 + 1e-9, (rows.min(), rows.max(), y0, y1)
-            assert abs(cols.min() - x0) <= 0.5 + 1e-9 and abs(cols.max() + 1 - x1) <= 0.5 + 1e-9, (cols.min(), cols.max(), x0, x1)
+            assert abs(rows.min() - y0) <= near and abs(rows.max() + 1 - y1) <= near, (rows.min(), rows.max(), y0, y1)
+            assert abs(cols.min() - x0) <= near and abs(cols.max() + 1 - x1) <= near, (cols.min(), cols.max(), x0, x1)
         else:
             assert (y1 - y0 < 1) or (x1 - x0 < 1)
 print("followed")
