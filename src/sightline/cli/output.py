@@ -189,6 +189,23 @@ def claim_file(out: Path, *, overwrite: bool, inputs: Inputs | None = None, opti
         raise InputError(f"{option} {out}: exists already; --overwrite replaces it")
 
 
+def claim_beside(files: Sequence[Path], maps: Path | None, *, inputs: Inputs, overwrite: bool, option: str) -> None:
+    """Refuse what is written beside a file as `claim_file` does, and a folder of index PNGs as `guard_folder`, or where
+    it exists, unless it is to be replaced and holds those of an earlier command alone; nothing is made or deleted
+    yet."""
+    from sightline.evaluation.result_files import foreign_maps
+
+    for file in files:
+        claim_file(file, inputs=inputs, overwrite=overwrite, option=option)
+    if maps is None:
+        return
+    guard_folder(maps, inputs, option, deletes=overwrite)
+    if not overwrite and (maps.exists() or maps.is_symlink()):
+        raise InputError(f"{option}: {maps} exists already; --overwrite replaces it")
+    for foreign in foreign_maps(maps):
+        raise InputError(f"--overwrite: {foreign} was written by no evaluation; {maps} is not replaced")
+
+
 def claim_logits(folder: Path, *, inputs: Inputs) -> None:
     """Refuse a folder for logits that `guard_folder` refuses, or a file in its place; nothing is made yet."""
     option = "--logits"
