@@ -169,8 +169,10 @@ def maps(saved, tmp_path):
     return (*words, "--predictions", tmp_path / "said.csv")
 
 
-def test_a_file_of_another_size_is_not_replaced_unasked(cli, boxes, tmp_path):
-    beside = tmp_path / "found test 32 px.json"
+@pytest.mark.parametrize("way", ["32 px", "max 9"])
+def test_a_file_of_another_size_is_not_replaced_unasked(cli, boxes, tmp_path, way):
+    boxes = ["32,16,max:9" if one == "32,16" else one for one in boxes]
+    beside = tmp_path / f"found test {way}.json"
     beside.write_text("mine")
     assert cli(*boxes)[0] == 2
     assert beside.read_text() == "mine"

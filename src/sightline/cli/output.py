@@ -189,21 +189,18 @@ def claim_file(out: Path, *, overwrite: bool, inputs: Inputs | None = None, opti
         raise InputError(f"{option} {out}: exists already; --overwrite replaces it")
 
 
-def claim_beside(files: Sequence[Path], maps: Path | None, *, inputs: Inputs, overwrite: bool, option: str) -> None:
-    """Refuse what is written beside a file as `claim_file` does, and a folder of index PNGs as `guard_folder`, or where
-    it exists, unless it is to be replaced and holds those of an earlier command alone; nothing is made or deleted
-    yet."""
+def claim_beside(files: Sequence[Path], maps: Sequence[Path], *, overwrite: bool, inputs: Inputs, option: str) -> None:
+    """`claim_file` of what is written beside a file; a folder of maps may hold those of an earlier command alone."""
     from sightline.evaluation.result_files import foreign_maps
 
     for file in files:
         claim_file(file, inputs=inputs, overwrite=overwrite, option=option)
-    if maps is None:
-        return
-    guard_folder(maps, inputs, option, deletes=overwrite)
-    if not overwrite and (maps.exists() or maps.is_symlink()):
-        raise InputError(f"{option}: {maps} exists already; --overwrite replaces it")
-    for foreign in foreign_maps(maps):
-        raise InputError(f"--overwrite: {foreign} was written by no evaluation; {maps} is not replaced")
+    for folder in maps:
+        guard_folder(folder, inputs, option, deletes=overwrite)
+        if not overwrite and (folder.exists() or folder.is_symlink()):
+            raise InputError(f"{option}: {folder} exists already; --overwrite replaces it")
+        for foreign in foreign_maps(folder):
+            raise InputError(f"--overwrite: {foreign} was written by no evaluation; {folder} is not replaced")
 
 
 def claim_logits(folder: Path, *, inputs: Inputs) -> None:

@@ -14,22 +14,17 @@ from sightline.encodings.base import PositionEncoding
 from sightline.encodings.pattern.rpe_learned import RpeLearned
 from sightline.grid import Grid
 
-# Patches a side; found by trying.
-_LONGEST = 256
-
 
 def square_of(
     state: Mapping[str, Tensor], make: Callable[[int], PositionEncoding]
 ) -> tuple[int, PositionEncoding] | None:
-    """The side of the square grid that an encoding's weights are of, and that encoding with these weights; None where
-    there is none.
+    """The side of the square that an encoding's weights are of, and that encoding with these, or None.
 
     Args:
-        state: by name, relative to the encoding.
-        make: the encoding for a square of such a side.
+        state: by name, relative to the encoding; make: the encoding for a square of such a side.
     """
-    for side in range(1, _LONGEST + 1):
-        # Of all but the right one the shapes alone are asked for: nothing is drawn.
+    for side in range(1, 257):
+        # Shapes alone: nothing is drawn.
         with torch.device("meta"):
             found = make(side)
         if fits(found, state):
@@ -46,11 +41,7 @@ def fits(encoding: PositionEncoding, state: Mapping[str, Tensor]) -> bool:
 @torch.no_grad()
 def tables_of(given: PositionEncoding, encoding: PositionEncoding) -> dict[str, Tensor] | None:
     """The tables of `given` with which `encoding`, the same one made for another grid, gives on its own grid what
-    `given` gives there; None where no tables of its size do.
-
-    Returns:
-        by name, relative to the encoding; those that fit are left out.
-    """
+    `given` gives there, by name; those that fit are left out. None where no tables of its size do."""
     made = {}
     for (place, part), old in zip(encoding.named_modules(), given.modules(), strict=True):
         for name, own in part.named_parameters(recurse=False):

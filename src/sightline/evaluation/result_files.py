@@ -16,7 +16,6 @@ from sightline.data.annotated import AnnotatedImages
 from sightline.data.source import Source
 from sightline.predictions import Prediction
 from sightline.replacing import storage_errors, write_out
-from sightline.results import SQUARE
 from sightline.tasks.base import Judged, Task
 from sightline.tasks.detection import Detected, Detection
 from sightline.tasks.drawn import as_png
@@ -46,8 +45,7 @@ class Result:
     @property
     def way(self) -> tuple[str, str]:
         """The split, and how it was shown, as files are called."""
-        shown = self.view if self.resolution is None else f"{self.resolution} px"
-        return self.split, shown.replace(":", " ")
+        return self.split, _called(self.view if self.resolution is None else self.resolution)
 
 
 def answer_of(shown: tuple[str, str, int | None], index: int, name: str, said: Any) -> Prediction | Result:
@@ -57,22 +55,17 @@ def answer_of(shown: tuple[str, str, int | None], index: int, name: str, said: A
     return Result(*shown, index, name, said)
 
 
-def planned_files(
-    file: Path, task: Task, shown: Sequence[tuple[str, Any]], side: int
-) -> tuple[list[Path], Path | None]:
-    """What `write_results` writes beside a file: others of the same kind, and a folder of index PNGs, `FILE_labels`.
+def planned_files(file: Path, task: Task, asked: Sequence[tuple[str, Any]], side: int) -> tuple[list[Path], list[Path]]:
+    """What `write_results` writes beside a file: others of its kind, and folders of index PNGs.
 
     Args:
-        shown: split, and side in pixels or view, of each measurement; side: the resolution of training, in pixels.
+        asked: split, and side in pixels or view, of each measurement; side: the resolution of training, in pixels.
     """
     if type(task).results is Task.results:
-        return [], None
-    ways = [
-        Result(split, SQUARE if isinstance(one, int) else one.name, one if isinstance(one, int) else None, 0, "", None)
-        for split, one in shown
-    ]
-    others = list(_places(file, [one.way for one in ways], side).values())[1:]
-    return [] if isinstance(task, Segmentation) else others, None if isinstance(task, Detection) else _folder_of(file)
+        return [], []
+    others = _places(file, [(split, _called(one)) for split, one in asked], side)
+    files = [] if isinstance(task, Segmentation) else list(others.values())[1:]
+    return files, [] if isinstance(task, Detection) else [_folder_of(file)]
 
 
 def foreign_maps(folder: Path) -> Iterator[Path]:
@@ -82,6 +75,11 @@ def foreign_maps(folder: Path) -> Iterator[Path]:
             yield place
         elif place != folder:
             yield from (one for one in place.iterdir() if not _MAP.fullmatch(one.name) or not one.is_file())
+
+
+def _called(shown: Any) -> str:
+    """A side in pixels or a view, as files are called."""
+    return f"{shown} px" if isinstance(shown, int) else str(getattr(shown, "name", shown)).replace(":", " ")
 
 
 def _folder_of(file: Path) -> Path:

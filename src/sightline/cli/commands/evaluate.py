@@ -215,9 +215,8 @@ def evaluate(
                     )
                 measure.planned_images(run.source, run.model, config, run.side)
                 if predictions is not None:
-                    planned = measure.measurements(run.source, config, run.side)
-                    planned = [one for one in planned if one[0] in config.splits]
-                    others, maps = planned_files(predictions, task, planned, run.side)
+                    asked_of = measure.measurements(run.source, replace(config, temperature=False), run.side)
+                    others, maps = planned_files(predictions, task, asked_of, run.side)
                     output.claim_beside(others, maps, inputs=inputs, overwrite=overwrite, option="--predictions")
                     for one in (predictions, *others):
                         if out is not None and out.resolve() == one.resolve():
