@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sightline.encodings.other_size import with_own_tables
+from sightline.encodings.other_size import fits, square_of, tables_of
 from sightline.errors import InputError, choose
 from sightline.grid import Grid
 from sightline.load import config_of
@@ -133,7 +133,7 @@ def _build(
     unpooled = arguments.get("global_pool") == ""
     if unpooled:
         del arguments["global_pool"]
-    model: Any = make_model(model_config(size, **fields_of(**arguments))).to(device, dtype)
+    model: Any = make_model(model_config(size, **fields_of(**arguments)).plain()).to(device, dtype)
     if knob is not None:
         model.set_knob(knob)
     if unpooled:
@@ -159,10 +159,27 @@ def _build(
 
 
 def _of_this_size(state: dict[str, Tensor], model: Any) -> dict[str, Tensor]:
-    """Weights of a model for images of another size, with tables of positions of this one's, as timm makes them."""
-    start = "encoding."
+    """Weights of a model for square images of another size, with tables of positions of this one's, as timm makes them.
+    Where no tables of this size say what the encoding's rule does, the encoding stays that of the weights' size."""
+    start, config = "encoding.", model.config
     inner = {name.removeprefix(start): one for name, one in state.items() if name.startswith(start)}
-    return state | {start + name: one for name, one in with_own_tables(model.encoding, inner).items()}
+    if fits(model.encoding, inner):
+        return state
+
+    def of_square(side: int) -> ViTConfig:
+        return config.replace(table_grid=(*config.train_grid[:-2], side, side))
+
+    if (found := square_of(inner, lambda side: model.make_positions(of_square(side)))) is None:
+        return state
+    side, given = found
+    tables = tables_of(given, model.encoding)
+    if tables is None:
+        anchor, knob = model.anchor, model.knob
+        model.config = of_square(side)
+        model.encoding = model.make_positions(model.config).to(anchor.device, anchor.dtype)
+        if knob is not None:
+            model.set_knob(knob.value)
+    return state | {start + name: one for name, one in (tables or {}).items()}
 
 
 def _knows_ours(read: Callable[..., Any]) -> Callable[..., Any]:
@@ -180,6 +197,8 @@ def _knows_ours(read: Callable[..., Any]) -> Callable[..., Any]:
         # In timm's words, since whoever opens it may ask for others.
         words = {ours: theirs for theirs, ours in arguments_of("VisionTransformer").items()}
         given = {words.get(name, name): one for name, one in vars(config).items() if one != plain[name]}
+        # Whoever asks for another size of images gets the encoding as it was trained.
+        given["table_grid"] = tuple(config.train_grid)
         source = {key: record[key] for key in ("source", "file", "hf_hub_id") if key in record}
         return {**timm_cfg(config), **source}, PREFIX + size, {**given, "knob": record.get("knob")}
 

@@ -176,3 +176,15 @@ def test_what_is_no_file_of_its_own_is_left_alone(refused, tiny_run, tmp_path):
         refused(*words, says=[name, says])
     assert (tmp_path / "pipe.onnx").is_fifo()
     assert (tmp_path / "link.onnx").is_symlink()
+
+
+def test_it_computes_with_as_many_threads_as_are_asked_for(cli, refused, tmp_path):
+    model, before = saved(tmp_path / "m", "none"), torch.get_num_threads()
+    try:
+        for asked, found in ((1, 1), (2, 2), (None, 2)):
+            words = [] if asked is None else ["--threads", asked]
+            assert cli("export", model, "--to", "torch", "--overwrite", *words)[0] == 0
+            assert torch.get_num_threads() == found
+    finally:
+        torch.set_num_threads(before)
+    refused("export", model, "--to", "torch", "--threads", 0, says=["threads"])

@@ -13,6 +13,8 @@ from sightline.analysis.measures.knock_out import switched_off
 from sightline.analysis.measures.logit_lens import lens
 from sightline.attention.dispatch import recording
 from sightline.data.preprocessing import preprocessing
+from sightline.errors import InputError
+from sightline.explorer.subjects import Subject
 from tests.contract.contract import build
 from tests.explorer.served import array, png, serving
 
@@ -66,6 +68,25 @@ def test_a_view_is_a_pass_of_the_model(server):
     picture = np.asarray(Image.open(io.BytesIO(server.get(f"/api/views/{said['view']}/picture.png").content)))
     expected = preprocessing(model).view(server.explorer.pictures.pixels("s0"), SIZE)
     assert np.array_equal(picture, expected)
+
+
+def test_a_model_of_one_channel_is_shown_grey_images():
+    model = build("rope_axial", channels=1)
+    with serving(model) as server:
+        said = server.view(size=list(SIZE)).json
+        picture = np.asarray(Image.open(io.BytesIO(server.get(f"/api/views/{said['view']}/picture.png").content)))
+        pixels = server.explorer.pictures.pixels("s0")
+    prepare = preprocessing(model)
+    with torch.inference_mode():
+        best = top(model(prepare(pixels, SIZE).unsqueeze(0))[0])
+    assert [one["probability"] for one in said["classes"]] == pytest.approx(best.values.tolist(), abs=1e-5)
+    grey = np.asarray(Image.fromarray(prepare.view(pixels, SIZE)).convert("L"))
+    assert np.array_equal(picture, np.stack([grey] * 3, -1))
+
+
+def test_a_model_of_four_channels_is_refused():
+    with pytest.raises(InputError):
+        Subject(build("rope_axial", channels=4, mean=(0.5,) * 4, std=(0.5,) * 4), "m", 1 << 26)
 
 
 @pytest.mark.parametrize("query", ["0", "9", "34", "prefix:0", "prefix:1"])

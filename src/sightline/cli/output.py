@@ -189,6 +189,20 @@ def claim_file(out: Path, *, overwrite: bool, inputs: Inputs | None = None, opti
         raise InputError(f"{option} {out}: exists already; --overwrite replaces it")
 
 
+def claim_beside(files: Sequence[Path], maps: Sequence[Path], *, overwrite: bool, inputs: Inputs, option: str) -> None:
+    """`claim_file` of what is written beside a file; a folder of maps may hold those of an earlier command alone."""
+    from sightline.evaluation.result_files import foreign_maps
+
+    for file in files:
+        claim_file(file, inputs=inputs, overwrite=overwrite, option=option)
+    for folder in maps:
+        guard_folder(folder, inputs, option, deletes=overwrite)
+        if not overwrite and (folder.exists() or folder.is_symlink()):
+            raise InputError(f"{option}: {folder} exists already; --overwrite replaces it")
+        for foreign in foreign_maps(folder):
+            raise InputError(f"--overwrite: {foreign} was written by no evaluation; {folder} is not replaced")
+
+
 def claim_logits(folder: Path, *, inputs: Inputs) -> None:
     """Refuse a folder for logits that `guard_folder` refuses, or a file in its place; nothing is made yet."""
     option = "--logits"

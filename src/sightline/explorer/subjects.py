@@ -30,7 +30,7 @@ from sightline.explorer.limits import MAX_TOKENS, NATIVE_TOKENS, SHORTEST_SIDES
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import Model
-from sightline.patchify import nearest_multiples
+from sightline.patchify import check_channels, nearest_multiples, to_channels
 from sightline.tasks.classification import scores_of
 
 TOP = 5
@@ -83,8 +83,7 @@ class Subject:
             InputError: it is of a kind that cannot be shown.
         """
         config = model.config
-        if config.channels != 3:
-            raise InputError(f"{name}: takes images of {config.channels} channels (expected: 3, for RGB)")
+        check_channels(config.channels, name)
         if len(config.train_grid) != 2:
             raise InputError(f"{name}: has grids of {len(config.train_grid)} axes (expected 2: rows and columns)")
         self.model, self.name, self.lock = model, name, threading.Lock()
@@ -195,6 +194,8 @@ class Subject:
             seconds = time.perf_counter() - started
             if wanted.off and whole is None:
                 whole = self._classes(watch(self.model, batch, [_Checked(self.model, check)]), batch.layout)
+        # Three equal channels of a grey one.
+        picture = np.broadcast_to(to_channels(picture, self.model.config.channels), picture.shape)
         return Seen(grid, picture, kept.calls, kept.outputs, classes, whole if wanted.off else None, seconds)
 
     @contextmanager

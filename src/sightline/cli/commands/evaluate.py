@@ -107,7 +107,7 @@ def evaluate(
     from sightline.evaluation.logits import StoredLogits, task_record, write_logits
     from sightline.evaluation.measures.base import checked_measures
     from sightline.evaluation.parts import kept_beside
-    from sightline.evaluation.result_files import folder_of_labels, write_results
+    from sightline.evaluation.result_files import planned_files, write_results
     from sightline.evaluation.temperature import check_task
     from sightline.load import seal
     from sightline.predictions import read_predictions
@@ -160,12 +160,6 @@ def evaluate(
                 said = predictions
                 if predictions is not None:
                     output.claim_file(predictions, inputs=inputs, overwrite=overwrite, option="--predictions")
-                    if out is not None and out.resolve() == predictions.resolve():
-                        raise InputError(f"--predictions {predictions}: is --out too; expected two files")
-                    if (labels := folder_of_labels(predictions)).exists() and not overwrite:
-                        raise InputError(
-                            f"--predictions {predictions}: {labels} exists already; --overwrite replaces it"
-                        )
                 elif out is None and run.data == run.config.get("data"):
                     said = guard.home_of(model) / PREDICTIONS
                 # Read now, so that a damaged file is not found out after the work is done.
@@ -220,6 +214,13 @@ def evaluate(
                         run.model.config, view.patches, asked=f"resolution {view.name}", **here
                     )
                 measure.planned_images(run.source, run.model, config, run.side)
+                if predictions is not None:
+                    asked_of = measure.measurements(run.source, replace(config, temperature=False), run.side)
+                    others, maps = planned_files(predictions, task, asked_of, run.side)
+                    output.claim_beside(others, maps, inputs=inputs, overwrite=overwrite, option="--predictions")
+                    for one in (predictions, *others):
+                        if out is not None and out.resolve() == one.resolve():
+                            raise InputError(f"--predictions {predictions}: {one} is --out too; expected two files")
                 read = measure.splits_read(run.source, config)
                 source = bars.read_headers(run.source, read, run.skip_unreadable)
                 sources = in_frames(run.model.config, source, lengths)

@@ -8,7 +8,7 @@ import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sightline.cli.options import PatchSize, RunOrModel
+from sightline.cli.options import PatchSize, RunOrModel, Threads
 
 if TYPE_CHECKING:
     from sightline.export import CheckRow
@@ -28,6 +28,7 @@ def export(
     sizes: str | None = None,
     int8: bool = False,
     overwrite: bool = False,
+    threads: Threads = None,
     json: bool = False,
 ) -> None:
     """Write a model as one file that ONNX Runtime or torch alone runs, for any batch, height and width.
@@ -45,6 +46,7 @@ def export(
         json: Print one JSON object instead.
     """
     from sightline import export as exports
+    from sightline import runtime
     from sightline.cli import guard, next_step, progress
     from sightline.cli.alone import hold
     from sightline.cli.output import claim_file
@@ -52,6 +54,8 @@ def export(
     from sightline.errors import SightlineError
     from sightline.load import load_model
 
+    if threads is not None:
+        runtime.set_threads(threads)
     exports.check_target(to, int8=int8)
     asked = None if sizes is None else parse_sizes([sizes], "--sizes", "96,160x288")
     file = output or Path(model.resolve().name.rpartition(":")[2] + exports.SUFFIXES[to])

@@ -112,8 +112,8 @@ class Factorized(AddedEncoding):
 
     def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
         grid = Grid(*grid)
-        longer, last = longer_side(grid.rows, grid.cols), len(grid) - 1
-        by_axis = [self._axis(axis, side, longer, device) for axis, side in enumerate(grid)]
+        last = len(grid) - 1
+        by_axis = [self.along(axis, grid, device) for axis in range(last + 1)]
         spread = [
             one.view(*(1,) * axis, -1, *(1,) * (last - axis), self.width).expand(*grid, -1)
             for axis, one in enumerate(by_axis)
@@ -135,9 +135,9 @@ class Factorized(AddedEncoding):
         neutral = 0.0 if self.config.combine == "sum" else 1.0
         return {**state, "frames": torch.full((self.sides[0], self.width), neutral)}
 
-    def _axis(self, axis: int, side: int, longer: int, device: torch.device) -> Tensor:
+    def along(self, axis: int, grid: Grid, device: torch.device) -> Tensor:
         """The vectors along one axis of the image: float32 [side, width]."""
-        length = self.sides[axis]
+        length, side, longer = self.sides[axis], grid[axis], longer_side(grid.rows, grid.cols)
         fractional, sinusoidal = self.config.coordinates == "fractional", self.config.table == "sinusoidal"
         place = torch.arange(side, device=device).float()
         if fractional:
