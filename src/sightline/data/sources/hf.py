@@ -71,11 +71,19 @@ class HuggingFace(LabelledImages):
         if not known:
             raise InputError(f"hf:{place}: no rows in {', '.join(parts) or 'it'}")
         first = next(iter(known.values()))
-        self._columns = image, label = _column(place, first, "image", image), _column(place, first, "label", label)
+        image = _column(place, first, "image", image)
+        try:
+            label = _column(place, first, "label", label)
+        except InputError as error:
+            if label is not None:
+                raise
+            # A column of no name: what needs no labels takes the images.
+            label, self._no_label = "", error
+        self._columns = image, label
         tables = {}
         for split, part in known.items():
             # Where labels are withheld the column may be, too.
-            missing = [one for one in self._columns if one not in part.column_names]
+            missing = [one for one in self._columns if one and one not in part.column_names]
             if missing and (split == "train" or image in missing):
                 raise choose(f"hf:{place}: column of {split}", missing[0], part.column_names)
             # Rows in another order than they are stored in are written out once.
@@ -229,9 +237,9 @@ def _class_names(place: str, tables: Mapping[str, Any], label: str) -> tuple[str
     Raises:
         InputError: another table calls one of them otherwise.
     """
-    (first, names), *others = (
+    (first, names), *others = [
         (split, getattr(one.features[label], "names", None)) for split, one in tables.items() if label in one.features
-    )
+    ] or [("", None)]
     for split, called in others:
         for number, (one, other) in enumerate(zip(names or (), called or (), strict=False)):
             if one != other:
