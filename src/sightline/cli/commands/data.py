@@ -210,8 +210,8 @@ def _next(
     out = free(Path("runs") / source.root.resolve().name)
     if source.classes == ():
         short, way = None, data
-        if isinstance(source, ImagesWithMaps) and (one := source.one_class()) is not None:
-            short, way = source.fault_of(one), source.as_two_classes(one)
+        if isinstance(source, ImagesWithMaps) and (doubt := source.doubt()) is not None:
+            short, way = doubt.said, doubt.way
         words = to_train(way or data, out, found.to_skip, max_pixels)
         # Of images of which nothing is said the recipe knows the task.
         task = ("--task", source.task) if source.provides else ()
