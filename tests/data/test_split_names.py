@@ -166,7 +166,13 @@ def test_parquet_by_the_same_rule(tmp_path, monkeypatch):
 def test_names_of_a_dict_are_given(tmp_path):
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
-    given = {("Train", "valid"): ("train", "test"), ("train", "dev", "test"): ("train", "minival", "test")}
+    given = {
+        ("Train", "valid"): ("train", "test"), ("train", "dev", "test"): ("train", "minival", "test"),
+        ("train", "validation", "dev"): ("train", "test"), ("train", "val", "valid"): ("train", "test"),
+        ("test", "testing", "train"): ("train", "test"), ("train", "Train", "training"): ("train",),
+        ("train", "val", "validation"): None, ("train", "dev", "valid"): None, ("Train", "training"): None,
+    }  # fmt: skip
+    exact = ("train", "test", "validation", "val")
     for number, (names, splits) in enumerate(given.items()):
         parts = {
             name: datasets.Dataset.from_dict(
@@ -175,8 +181,14 @@ def test_names_of_a_dict_are_given(tmp_path):
             )
             for at, name in enumerate(names)
         }  # fmt: skip
-        datasets.DatasetDict(parts).save_to_disk(tmp_path / str(number))
-        assert opened(tmp_path / str(number), "hf")[:2] == (splits, ("a", "b"))
+        root = tmp_path / str(number)
+        datasets.DatasetDict(parts).save_to_disk(root)
+        if splits is None:
+            with pytest.raises(InputError):
+                opened(root, "hf")
+            continue
+        beside = [one for one in names if one not in exact] if len(names) > len(splits) else []
+        assert opened(root, "hf") == (splits, ("a", "b"), {f"{root}:{one}": "not a split" for one in beside})
 
 
 def test_predict_says_what_is_left_out(tmp_path, cli):

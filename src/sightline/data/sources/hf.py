@@ -17,7 +17,7 @@ from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
 from sightline.data.image_list import NO_LABEL, natural_order, stamp_of
 from sightline.data.labelled import LabelledImages, class_part, options_of, understood
-from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among
+from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among, synonyms_beside
 from sightline.data.tables import InTables, image_lengths
 from sightline.errors import InputError, choose
 from sightline.reading import RECORD, read_text
@@ -182,7 +182,8 @@ def _shortened(said: str) -> str:
 def _by_split(place: str, loaded: Any) -> tuple[dict[str, Any], tuple[Unreadable, ...]]:
     if not isinstance(loaded, Mapping):
         return {split_called(str(getattr(loaded, "split", None))) or "test": loaded}, ()
-    named = splits_among(map(str, loaded), f"hf:{place}")
+    beside = synonyms_beside(loaded)
+    named = splits_among((name for name in map(str, loaded) if name not in beside), f"hf:{place}")
     if not named:
         raise InputError(f"hf:{place}: splits {', '.join(loaded)} (expected: one of {', '.join(SPLITS)})")
     others = tuple(Unreadable(f"{place}:{name}", "not a split") for name in loaded if name not in named.values())
