@@ -69,6 +69,16 @@ def split_folders(root: Path, otherwise: str, skipped: list[Unreadable]) -> dict
     return {split: root / name for split, name in found.items()} or {otherwise: root}
 
 
+def folder_like(name: str, root: Path) -> Path:
+    """The folder in `root` of the split that a name means: that of the same name, else the one that means the same.
+
+    Raises:
+        InputError: several mean the same.
+    """
+    alike = [] if (root / name).exists() or not root.is_dir() else folders_in(root)
+    return root / next(iter(splits_among((one for one in alike if is_same_split(one, name)), root).values()), name)
+
+
 def split_in(name: str) -> str | None:
     """The split that a word of a file's name means, as in `train-0001.tar` or `pets-validation-00.tar`; None where
     there is none, or words mean several."""

@@ -15,7 +15,7 @@ from sightline.data.image_file import read_numbers
 from sightline.data.label_map import MOST_CLASSES, Legend
 from sightline.data.labelled import options_of
 from sightline.data.paired import UNREAD, Doubt, ImagesWithMaps, images_and_maps, names_in
-from sightline.data.splits import split_folders
+from sightline.data.splits import folder_like, split_folders
 from sightline.data.stored import roles
 from sightline.errors import InputError, UnreadableDataError
 from sightline.targets import IGNORE
@@ -30,12 +30,12 @@ class Masks(ImagesWithMaps):
     """Images in `DIR/images/SPLIT/` at any depth, each with a PNG of the same path in `DIR/masks/SPLIT/`, whose every
     pixel is the number of a class, or 255, which is `IGNORE`.
 
-    SPLIT is as `imagefolder` has it, `val` being `test` where there is no `test`; images directly in `DIR/images` are
-    one split, `test`. `DIR/classes.txt` has the name of a class a line, the first that of 0. Where there is none, the
-    classes are called by their numbers, up to the highest that is in any map: all are then read once, and what was
-    found is remembered. `masks:DIR,values=0+255` says which numbers are classes, in their order; 255 among them is one,
-    and where there are no names, classes are called by these numbers. An image that `train` holds too is left out of
-    the splits that measure.
+    SPLIT is as `imagefolder` has it, in either folder, `val` being `test` where there is no `test`; images directly in
+    `DIR/images` are one split, `test`. `DIR/classes.txt` has the name of a class a line, the first that of 0. Where
+    there is none, the classes are called by their numbers, up to the highest that is in any map: all are then read
+    once, and what was found is remembered. `masks:DIR,values=0+255` says which numbers are classes, in their order; 255
+    among them is one, and where there are no names, classes are called by these numbers. An image that `train` holds
+    too is left out of the splits that measure.
     """
 
     name: ClassVar[str] = "masks"
@@ -54,7 +54,7 @@ class Masks(ImagesWithMaps):
         images, maps, names = root / "images", root / "masks", root / _NAMES
         splits = split_folders(images, "test", skipped) if images.is_dir() else {"test": images}
         parts = {
-            split: images_and_maps(folder, maps / folder.relative_to(images), skipped)
+            split: images_and_maps(folder, maps if folder == images else folder_like(folder.name, maps), skipped)
             for split, folder in splits.items()
         }
         known = names_in(names, "the name of a class a line", MOST_CLASSES) if names.exists() else ()
