@@ -62,7 +62,7 @@ def test_the_only_columns_are_found_and_others_by_name(tmp_path):
     with pytest.raises(InputError, match=r"2 columns of Image, give one: .*,image=NAME \(candidates: img, mask\)"):
         open_source(spec)
     with pytest.raises(InputError, match=r"2 columns of ClassLabel, .*,label=NAME \(candidates: fine, coarse\)"):
-        open_source(f"{spec},image=mask")
+        open_source(f"{spec},image=mask").length("train")
     for image, first in (("img", 0), ("mask", 1), ("raw", 2)):
         source = open_source(f"{spec},image={image},label=coarse")
         assert (source.classes, source.labels) == (("x", "y"), [1, 1, 0, 0])
@@ -84,7 +84,7 @@ def test_without_a_column_of_classes_the_candidates_are_named(tmp_path):
     with pytest.raises(InputError, match=r"0 columns of Image, give one: .* \(candidates: raw\)"):
         open_source(spec)
     with pytest.raises(InputError, match=r"0 columns of ClassLabel, give one: .* \(candidates: n, text\)"):
-        open_source(f"{spec},image=raw")
+        open_source(f"{spec},image=raw").length("train")
     bare = write(tmp_path / "b", train=other.remove_columns(["raw", "n"]))
     with pytest.raises(InputError, match=r"candidates: none; columns: text"):
         open_source(bare)

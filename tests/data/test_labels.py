@@ -159,10 +159,10 @@ def test_words_that_are_no_labels_are_refused(tmp_path):
     with pytest.raises(InputError, match="5 words for 7 images"):
         WebDataset(f"{shards(tmp_path, {'train': captions}, 'txt')},label=txt")
     with pytest.raises(InputError, match="candidates: caption"):
-        HuggingFace("mine", tables({"train": WORDS}, column="caption"))
+        HuggingFace("mine", tables({"train": WORDS}, column="caption")).length("train")
     # A member of text is taken for a label where it is named alone.
     with pytest.raises(UnreadableDataError):
-        WebDataset(shards(tmp_path / "b", {"train": WORDS}, "txt"))
+        WebDataset(shards(tmp_path / "b", {"train": WORDS}, "txt")).length("train")
 
 
 def test_names_in_a_file_are_those_of_the_words(tmp_path):
@@ -197,7 +197,7 @@ def test_names_with_dots_are_said_to_be_that(tmp_path):
         members += [(f"img.v2.{number}.png", PNGS[number]), (f"img.v2.{number}.cls", b"0")]
     write_tar(tmp_path / "train.tar", members)
     with pytest.raises(UnreadableDataError, match=r"a key ends at the first dot"):
-        WebDataset(str(tmp_path))
+        WebDataset(str(tmp_path)).length("test")
 
 
 def test_a_run_keeps_its_words_and_measures_by_them(tmp_path, cli):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,57 @@ def test_masks_of_0_and_255_are_refused_and_the_way_on_runs(cli, made, tmp_path,
     assert not (tmp_path / "run").exists()
     code, _, err = cli(*words, "--data", way)
     assert code == 0, err
+
+
+@pytest.mark.parametrize(("stored", "named", "refused"), [
+    ((0, 128), False, False), ((0, 300), False, True), ((300, 400), False, True), ((0, 128), True, True),
+])  # fmt: skip
+def test_numbers_that_do_not_count_from_0_are_said_and_the_way_on_runs(cli, made, tmp_path, stored, named, refused):
+    data = made(*stored, names=("sky", "ground") if named else ())
+    way = f"{data},values={'+'.join(map(str, stored))}"
+    words = ("train", "--task", "segmentation", *TINY)
+    code, _, err = cli(*words, "--data", data, "--out", tmp_path / "run")
+    assert ((code != 0), (tmp_path / "run").exists()) == (refused, not refused), err
+    [said] = [line for line in err.splitlines() if "values=" in line]
+    assert re.findall(r"masks:[^\s,]+,values=[0-9+]+", said) == [way]
+    code, out, err = cli("data", "check", data)
+    above, _, below = out.partition("next: ")
+    assert (way in above, f"--data {way} " in below) == ((True, True) if out else (False, False))
+    assert out or way in err
+    assert cli(*words, "--data", way, "--out", tmp_path / "again")[0] == 0
+    code, out, err = cli("data", "check", way)
+    assert (code, "values" in out.partition("next: ")[0]) == (0, False), err
+
+
+@pytest.mark.parametrize(("stored", "named", "values", "hopeless"), [
+    ((0, 128, 255), False, "0+128", False), ((0, 100, 200), False, "0+100+200", False),
+    ((0, 300, 255), False, "0+300", True), ((0, 1, 300), False, "0+1+300", True), ((0, 300), True, "0+300", True),
+    ((0, 128, 200), True, None, True),
+])  # fmt: skip
+def test_the_way_on_names_each_number(made, stored, named, values, hopeless):
+    data = made(*stored, names=("sky", "ground") if named else ())
+    doubt = opened(data).doubt()
+    assert (doubt.way, doubt.hopeless) == (values and f"{data},values={values}", hopeless)
+    if values:
+        source = opened(doubt.way)
+        assert (len(source.pixel_classes), source.doubt()) == (values.count("+") + 1, None)
+        assert {*source.example("train", 0, (32, 32)).target.pixels.flat} >= {0, 1}
+
+
+def test_one_map_of_another_number_is_no_reason_to_refuse(made):
+    data = made(0, 1)
+    path = Path(data.removeprefix("masks:")) / "masks" / "train" / "0.png"
+    Image.fromarray(np.full((32, 32), 300, np.uint16)).save(path)
+    warned = []
+    opened(data).check_classes(warned.append)
+    assert [f"{data},values=0+1+300" in one for one in warned] == [True]
+
+
+@pytest.mark.parametrize("stored", [(0, 1), (0, 1, 2, 4, 255), (0, 3), (0, 2, 5)])
+def test_numbers_that_nearly_count_from_0_are_left_as_they_are(made, stored):
+    warned = []
+    opened(made(*stored)).check_classes(warned.append)
+    assert warned == []
 
 
 def test_values_are_classes_in_their_order(made):

@@ -176,7 +176,7 @@ def test_a_transparent_entry_of_a_palette(tmp_path, bits):
     assert (read_numbers(tmp_path / "a.png") == values).all()
 
 
-@pytest.mark.parametrize("most", [1, 10, 100, 254, 255, 1000, 4095, 65535])
+@pytest.mark.parametrize("most", [1, 10, 100, 254, 255, 256, 1000, 1023, 4095, 65535])
 def test_ppms_of_every_maxval(tmp_path, most):
     grey, colours = numbers(most), numbers(most, 3)
     kind = ">u2" if most > 255 else "u1"
@@ -185,6 +185,18 @@ def test_ppms_of_every_maxval(tmp_path, most):
         assert (read_image(tmp_path / name) == as_rgb(scaled(values, most))).all()
     (tmp_path / "b.pgm").write_text(f"P2 7 5 {most}\n" + " ".join(map(str, grey.ravel())) + "\n")
     assert (read_image(tmp_path / "b.pgm") == as_rgb(scaled(grey, most))).all()
+    words = " # said\n".join(map(str, colours.ravel()))
+    (tmp_path / "b.ppm").write_text(f"P3 # plain\n7 5\n{most}\n{words}\n")
+    assert (read_image(tmp_path / "b.ppm") == scaled(colours, most)).all()
+
+
+@pytest.mark.parametrize(
+    "words", ["1 2 3", "1 2 3 4 5 1024", "1 2 3 4 5 -1", "1 2 3 4 5 x", "1 2 3 4 5 99999999999999999999"]
+)
+def test_plain_colours_that_are_damaged_cannot_be_read(words, tmp_path):
+    (tmp_path / "a.ppm").write_text(f"P3 2 1 1023\n{words}\n")
+    with pytest.raises(UnreadableDataError):
+        read_image(tmp_path / "a.ppm")
 
 
 def test_bmps_of_16_bits_a_pixel(tmp_path):

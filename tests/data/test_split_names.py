@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from sightline.data.discovery import open_source
 from sightline.data.image_list import list_images
@@ -21,6 +23,11 @@ def write(root, *names):
     for number, name in enumerate(names):
         save(root / name, sum(map(ord, f"{name}{number}")) * 1000 + number)
     return root
+
+
+def save_map(path, seed):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 2, (12, 18), dtype=np.uint8)).save(path)
 
 
 def opened(root, kind="imagefolder"):
@@ -113,6 +120,35 @@ def test_images_and_masks_take_the_same_names(tmp_path):
     assert (source.splits, source.length("train"), source.length("valid")) == (("train", "test"), 3, 3)
 
 
+@pytest.mark.parametrize(("shown", "maps", "taken"), [
+    (("Train", "Val"), ("train", "val"), {"train", "val"}),
+    (("train", "val"), ("TRAIN", "Validation"), {"TRAIN", "Validation"}),
+    (("Training", "test"), ("train", "Testing", "val"), {"train", "Testing"}),
+    (("Train", "val"), ("train", "Train", "val"), {"Train", "val"}),
+])  # fmt: skip
+def test_masks_are_paired_by_the_split_that_folders_mean(shown, maps, taken, tmp_path):
+    for name in shown:
+        save(tmp_path / "images" / name / "0.png", sum(map(ord, name)))
+    for number, name in enumerate(maps):
+        save_map(tmp_path / "masks" / name / "0.png", number)
+    source = open_source(f"masks:{tmp_path}")
+    assert (source.splits, source.length("train"), source.length("test")) == (("train", "test"), 1, 1)
+    assert {path.split("/")[-2] for path in map(source.map_path, source.images)} == taken
+
+
+def test_masks_of_two_folders_for_one_split_are_refused_by_both_names(tmp_path):
+    save(tmp_path / "images" / "Train" / "0.png", 0)
+    for name in ("train", "TRAIN"):
+        save_map(tmp_path / "masks" / name / "0.png", 0)
+    with pytest.raises(InputError, match=f"{tmp_path / 'masks'}: TRAIN and train"):
+        open_source(f"masks:{tmp_path}")
+    (tmp_path / "masks" / "TRAIN" / "0.png").rename(tmp_path / "masks" / "0.png")
+    for name in ("train", "TRAIN"):
+        (tmp_path / "masks" / name).rename(tmp_path / "masks" / f"{name}s")
+    with pytest.raises(InputError, match=f"{tmp_path / 'masks' / 'Train'}: no such folder"):
+        open_source(f"masks:{tmp_path}")
+
+
 def test_a_word_of_a_file_s_name_counts_where_each_has_one():
     assert files_by_split(["train-0.tar", "x-val-0.tar"], "test") == {"train": ["train-0.tar"], "val": ["x-val-0.tar"]}
     assert files_by_split(["night-train-0.tar", "bus-0.tar"], "test") == {"test": ["night-train-0.tar", "bus-0.tar"]}
@@ -166,7 +202,13 @@ def test_parquet_by_the_same_rule(tmp_path, monkeypatch):
 def test_names_of_a_dict_are_given(tmp_path):
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
-    given = {("Train", "valid"): ("train", "test"), ("train", "dev", "test"): ("train", "minival", "test")}
+    given = {
+        ("Train", "valid"): ("train", "test"), ("train", "dev", "test"): ("train", "minival", "test"),
+        ("train", "validation", "dev"): ("train", "test"), ("train", "val", "valid"): ("train", "test"),
+        ("test", "testing", "train"): ("train", "test"), ("train", "Train", "training"): ("train",),
+        ("train", "val", "validation"): None, ("train", "dev", "valid"): None, ("Train", "training"): None,
+    }  # fmt: skip
+    exact = ("train", "test", "validation", "val")
     for number, (names, splits) in enumerate(given.items()):
         parts = {
             name: datasets.Dataset.from_dict(
@@ -175,8 +217,14 @@ def test_names_of_a_dict_are_given(tmp_path):
             )
             for at, name in enumerate(names)
         }  # fmt: skip
-        datasets.DatasetDict(parts).save_to_disk(tmp_path / str(number))
-        assert opened(tmp_path / str(number), "hf")[:2] == (splits, ("a", "b"))
+        root = tmp_path / str(number)
+        datasets.DatasetDict(parts).save_to_disk(root)
+        if splits is None:
+            with pytest.raises(InputError):
+                opened(root, "hf")
+            continue
+        beside = [one for one in names if one not in exact] if len(names) > len(splits) else []
+        assert opened(root, "hf") == (splits, ("a", "b"), {f"{root}:{one}": "not a split" for one in beside})
 
 
 def test_predict_says_what_is_left_out(tmp_path, cli):

@@ -250,7 +250,7 @@ def test_a_shard_that_is_no_archive_is_one_image_that_cannot_be_read(tmp_path):
         (tmp_path / f"train-{number}.tar").unlink()
     (tmp_path / "val-0.tar").unlink()
     with pytest.raises(UnreadableDataError, match=r"train-2.tar:byte 0: .*no label of .* can be read"):
-        WebDataset(str(tmp_path))
+        WebDataset(str(tmp_path)).length("train")
 
 
 @pytest.mark.parametrize("size", [-512, -1024, 1 << 62, 1 << 80], ids=str)

@@ -193,7 +193,7 @@ def scan(
     """Find the images of `root/SPLIT/CLASS/**` or of `root/CLASS/**`, by their extensions; no image is opened.
 
     The classes are those of `train`, or where there is no `train` those of all splits together. A split to measure on
-    that holds images and no class folders, beside one that has class folders, has no labels.
+    that holds images and no class folders, beside one that has class folders or without `train`, has no labels.
 
     Args:
         below: what finds the examples of a class folder, as `images_below` does, which is the default; things: what
@@ -225,10 +225,11 @@ def scan(
             )
         found[split] = part
     held = {split: holds(folder) for split, folder in splits.items()}
+    withheld = any(found.values()) or not ("train" in splits or root in splits.values())
     for split, folder in splits.items():
         # A clip may be a folder: where others hold class folders of such, this one holds clips.
         loose = held[split] == "folders" and "" in held.values()
-        if split != "train" and held[split] and any(found.values()) and (loose or not found[split]):
+        if split != "train" and held[split] and withheld and (loose or not found[split]):
             found[split] = {NO_CLASS: list(below(folder, skipped))}
         elif found[split]:
             skipped += [

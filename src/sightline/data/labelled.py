@@ -15,7 +15,7 @@ from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
 from sightline.data.image_list import NO_CLASS, NO_LABEL
 from sightline.data.stored import StoredImages, roles
-from sightline.errors import InputError, UnreadableDataError
+from sightline.errors import InputError, SightlineError, UnreadableDataError
 from sightline.targets import Label, Target
 
 BAD_LABEL = -2
@@ -28,15 +28,16 @@ class LabelledImages(StoredImages):
     """Images of one class each.
 
     An image whose label cannot be read, or is none of the classes, is one that cannot be read. A split none of whose
-    images has a label, as a test set whose labels are withheld, is not measured. What `train` holds too is left out of
-    the splits that measure. `train` shows random parts of the images (`train_crop`), the others their
-    centre (`eval_crop`).
+    images has a label, as a test set whose labels are withheld, is not measured; where no split has one, the images can
+    be listed and predicted, and no split can be asked for. What `train` holds too is left out of the splits that
+    measure. `train` shows random parts of the images (`train_crop`), the others their centre (`eval_crop`).
 
     Attributes:
         labels: of each row of the listing.
     """
 
     reduced: ClassVar[bool] = True
+    _no_label: SightlineError | None = None
 
     def __init__(
         self,
@@ -55,28 +56,34 @@ class LabelledImages(StoredImages):
 
         Raises:
             InputError: a split to train on has one class alone.
-            UnreadableDataError: no label can be read.
         """
         self.task, self.classes, self.labels, self._faults = "classification", tuple(classes), labels, faults or {}
-        if not self.classes:
-            first = min(self._faults, default=0)
-            said = self._faults.get(first, "no label")
-            raise UnreadableDataError(f"{listing.paths[first]}: {said}; no label of {root} can be read")
         folders = np.array(listing.splits)
         rows = {folder: np.flatnonzero(folders == folder) for folder in dict.fromkeys(listing.splits)}
         if "train" in rows and len(self.classes) == 1:
             place = self._places.get("train", root / "train")
             raise InputError(f"{place}: one class only, {self.classes[0]!r} (expected: at least 2)")
         absent = np.asarray(labels) == NO_LABEL
-        without = [folder for folder, own in rows.items() if folder != "train" and absent[own].all()]
-        self.unlabelled = frozenset(without if len(without) < len(rows) else ())
-        super().__init__(root, listing, rows, roles(folder for folder in rows if folder not in self.unlabelled))
-        for folder in self.unlabelled:
+        without = [folder for folder, own in rows.items() if absent[own].all() or not self.classes]
+        self.unlabelled = frozenset(without)
+        super().__init__(root, listing, rows, roles([one for one in rows if one not in without] or rows))
+        if len(without) == len(rows) and self._no_label is None:
+            first = min(self._faults, default=0)
+            self._no_label = UnreadableDataError(
+                f"{listing.paths[first]}: {self._faults.get(first, 'no label')}; no label of {root} can be read "
+                "(expected: labels, to train on or to measure; predict needs none)"
+            )
+        for folder in without:
             instead = self._folder_of.get("test")
-            measured = f"; {instead} is the test" if folder == "test" and instead else ""
+            measured = f"; {instead} is the test" if folder == "test" and instead and instead not in without else ""
             reason = f"no labels, so it is not measured{measured}"
             self.skipped = (Unreadable(str(self.place_of(folder)), reason), *self.skipped)
         self._leave_out_twins()
+
+    def _folder(self, split: str) -> str:
+        if self._no_label is not None:
+            raise self._no_label
+        return super()._folder(split)
 
     def counted_as(self, row: int) -> str:
         """As `StoredImages.counted_as`."""

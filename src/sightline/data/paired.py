@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,17 @@ File = tuple[Path, tuple[int, int, int]]
 """Where a file is, and its stamp."""
 Files = Mapping[str, File]
 """What an image and its map have in common -> a file."""
+UNREAD = -1
+"""Among classes, for a map that cannot be read."""
+
+
+class Doubt(NamedTuple):
+    """What is odd of the numbers in the maps of `train`, in words; the name of the same data, read otherwise; whether
+    nothing can be learned of it as it is."""
+
+    said: str
+    way: str | None
+    hopeless: bool
 
 
 def files_below(
@@ -136,9 +147,9 @@ class ImagesWithMaps(StoredImages):
     def _beside(self, rows: Iterable[int]) -> list[int]:
         return self._map_of[list(rows)].tolist()
 
-    def one_class(self) -> list[int] | None:
-        """Of a `train` whose labelled pixels are all of one class, its number, and `IGNORE` where that is there too;
-        None where there are two classes, or a map cannot be read, which is said where its image is asked for.
+    def seen(self) -> list[int]:
+        """The classes of the pixels of `train`, `IGNORE` where that is there too; `UNREAD` among them stands for a map
+        that cannot be read, which is said where its image is asked for.
 
         Maps are read until the second class is seen, and what was found is remembered.
         """
@@ -153,35 +164,44 @@ class ImagesWithMaps(StoredImages):
                 try:
                     seen |= set(np.unique(self.legend_of(path).read(path, max_pixels=self.max_pixels)).tolist())
                 except UnreadableDataError:
-                    return None
-                if len(seen - {IGNORE}) > 1:
+                    seen.add(UNREAD)
+                if len(seen - {IGNORE, UNREAD}) > 1:
                     break
+            if UNREAD in seen:
+                return sorted(seen)
             listing.notes["seen"] = known = {"of": of.hexdigest(), "classes": sorted(seen)}
             listing.changed = True
             self.remember()
-        return None if len(set(known["classes"]) - {IGNORE}) > 1 else known["classes"]
+        return known["classes"]
 
-    def as_two_classes(self, found: Sequence[int]) -> str | None:
-        """The name of the same data with a second class, where it can be had by another reading of stored numbers."""
-        return None
+    def doubt(self) -> Doubt | None:
+        """What is odd of the numbers in the maps of `train`: its labelled pixels are all of one class."""
+        found = self.seen()
+        return None if UNREAD in found or len({*found} - {IGNORE}) > 1 else self.of_one_class(found)
 
-    def check_classes(self) -> None:
+    def of_one_class(self, found: Sequence[int], way: str | None = None) -> Doubt:
+        """Why nothing can be learned of one class, which `seen` has found, with the way on where there is one."""
+        there = ", ".join(repr(self.pixel_classes[one]) for one in found if one != IGNORE) or "none of the classes"
+        ignored = f"; {', '.join(map(str, self.legend.ignored))} is ignored" if IGNORE in found else ""
+        hint = f"; {way} makes the ignored ones a class" if way else ""
+        place = self.place_of(self._folder("train"))
+        said = f"{place}: its pixels are all of {there}{ignored} (expected: of two classes or more{hint})"
+        return Doubt(said, way, hopeless=True)
+
+    def check_classes(self, warn: Callable[[str], None] = lambda _: None) -> None:
         """Refuse to learn the class of pixels where those of `train` are all of one.
+
+        Args:
+            warn: told what else is odd of the numbers in the maps.
 
         Raises:
             InputError: they are; names a way on where there is one.
         """
-        if (found := self.one_class()) is not None:
-            raise InputError(self.fault_of(found))
-
-    def fault_of(self, found: Sequence[int]) -> str:
-        """Why nothing can be learned of one class, in words, with the way on where there is one."""
-        there = ", ".join(repr(self.pixel_classes[one]) for one in found if one != IGNORE) or "none of the classes"
-        ignored = f"; {', '.join(map(str, self.legend.ignored))} is ignored" if IGNORE in found else ""
-        data = self.as_two_classes(found)
-        way = f"; {data} makes the ignored ones a class" if data else ""
-        place = self.place_of(self._folder("train"))
-        return f"{place}: its pixels are all of {there}{ignored} (expected: of two classes or more{way})"
+        if (doubt := self.doubt()) is None:
+            return
+        if doubt.hopeless:
+            raise InputError(doubt.said)
+        warn(doubt.said)
 
     def header_fault(self, row: int) -> str | None:
         """As `StoredImages.header_fault`; that of its map is the image's too, and so is another size."""

@@ -111,6 +111,13 @@ class TiffFile(TiffImageFile):
             self.tile = [_with_raw(one, raw) for one, raw in zip(self.tile, raws, strict=True)]
 
 
+class _HalvesUp(int):
+    """The largest number of plain colours of 16 bits, which Pillow divides by and rounds, halves to even numbers."""
+
+    def __rtruediv__(self, value: int) -> float:
+        return value / int(self) * (1 + 2**-40)
+
+
 class PpmFile(PpmImageFile):
     """A PPM or PGM whose numbers are given as they are written.
 
@@ -132,6 +139,8 @@ class PpmFile(PpmImageFile):
         elif self.mode == "I" or not wide:
             self.maxval = args[1]
             args = (args[0], 0xFFFF if wide else 0xFF)
+        else:
+            args = (args[0], _HalvesUp(args[1]))
         self.tile = [type(self.tile[0])(codec, extents, offset, args)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from sightline.data.allowance import Unreadable
@@ -46,6 +46,12 @@ def splits_among(names: Iterable[str], where: object) -> dict[str, str]:
     return {split: found[split] for split in SPLITS if split in found}
 
 
+def synonyms_beside(names: Collection[str]) -> list[str]:
+    """Those of some names that mean a split which stands among them by its own name."""
+    own = [name for name in names if name in SPLITS]
+    return [name for name in names if name not in own and any(is_same_split(name, one) for one in own)]
+
+
 def split_folders(root: Path, otherwise: str, skipped: list[Unreadable]) -> dict[str, Path]:
     """Split -> the folder of its name; `otherwise` is the whole where there is none. What stands beside them is added
     to `skipped`.
@@ -54,19 +60,23 @@ def split_folders(root: Path, otherwise: str, skipped: list[Unreadable]) -> dict
         InputError: two are of one split.
     """
     names = list(folders_in(root))
-    exact = [name for name in names if name in SPLITS]
     # Beside a split itself a synonym, as `eval` for results, is one only where it holds folders too.
-    synonyms = (
-        name
-        for name in names
-        if name not in exact and any(is_same_split(name, one) for one in exact) and not any(folders_in(root / name))
-    )
-    beside = set(synonyms)
+    beside = {name for name in synonyms_beside(names) if not any(folders_in(root / name))}
     found = splits_among((name for name in names if name not in beside), root)
     if found:
         others = (entry for entry in entries_of(root) if entry.name not in found.values())
         skipped += [Unreadable(entry.path, "not a split") for entry in others]
     return {split: root / name for split, name in found.items()} or {otherwise: root}
+
+
+def folder_like(name: str, root: Path) -> Path:
+    """The folder in `root` of the split that a name means: that of the same name, else the one that means the same.
+
+    Raises:
+        InputError: several mean the same.
+    """
+    alike = [] if (root / name).exists() or not root.is_dir() else folders_in(root)
+    return root / next(iter(splits_among((one for one in alike if is_same_split(one, name)), root).values()), name)
 
 
 def split_in(name: str) -> str | None:

@@ -283,7 +283,7 @@ class StoredImages(Source):
     def summary(self) -> Summary:
         """As `Source.summary`: of a sample of at most 256 images, spread over what is trained on."""
         listing, split, digest = self.listing, self.splits[0], self.fingerprint().digest
-        rows = [row for row in self._rows[self._folder(split)].tolist() if listing.sizes[row].all()]
+        rows = [row for row in self._rows[self._folder_of[split]].tolist() if listing.sizes[row].all()]
         if not rows:
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
         pixels = listing.sizes[rows].astype(np.int64).prod(axis=1)

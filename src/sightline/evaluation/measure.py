@@ -33,7 +33,7 @@ from sightline.models import Model
 from sightline.patchify import check_channels, check_multiples
 from sightline.results import SQUARE, ResultRow
 from sightline.run_files import PICTURES
-from sightline.tasks.base import task_of
+from sightline.tasks.base import check_provided, task_of
 
 # What is searched on, what was trained on, and what is measured at the training size alone.
 _UNTUNED = ("train", "minival", "heldout_fonts")
@@ -284,9 +284,9 @@ def evaluate(
         InputError: a split, a class or a resolution does not fit the model.
     """
     check_sizes(model, config)
-    task = task_of(model, config.task_options).on(source, identity.data)
+    task, device = task_of(model, config.task_options).on(source, identity.data), model.anchor.device
+    check_provided(type(task), source)
     measures = checked_measures(config.measures, model, task, source, config.splits)
-    device = model.anchor.device
     if config.temperature:
         check_task(task)
     # By how images are shown: what was fitted on those of minival.

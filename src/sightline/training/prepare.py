@@ -76,7 +76,7 @@ def prepare(
         InputError: the data is not what it was.
     """
     if isinstance(source, ImagesWithMaps) and "pixels" in task_class(decided.task).needs:
-        source.check_classes()
+        source.check_classes(warn)
     if last is not None:
         # What a change of the data means for the length is decided before that is counted.
         decided = check_same_data(

@@ -110,8 +110,8 @@ def _show(found: FolderCheck, source: StoredImages) -> None:
     rows.append(("images" if found.said else "all", *(sum(one.values()) for one in found.counts.values())))
     print_table((f"{source.provides[0]} of class" if found.said else "class", *found.counts), rows)
     first, counts = next(iter(found.counts.items()))
-    least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
     if len(counts) > 1:
+        least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
         extremes = f"; {most} has {counts[most]:,} images, {least} {counts[least]:,}"
         each = f" of {_counted(counts[most], 'image')} each"
         print(f"\n{first}: {len(counts)} classes{each if counts[most] == counts[least] else extremes}")
@@ -201,15 +201,17 @@ def _next(
     from sightline.data.paired import ImagesWithMaps
     from sightline.recipes import recipe_for
 
-    if "train" not in source.splits:
+    unlabelled = source.unlabelled.issuperset(found.counts)
+    if unlabelled or "train" not in source.splits:
         skip = ("--skip-unreadable", found.to_skip) if found.to_skip else ()
         pixels = ("--max-pixels", max_pixels) if max_pixels else ()
-        return command("evaluate", "RUN", "--data", data, *skip, *pixels), None, None
+        asked = ("predict", "RUN") if unlabelled else ("evaluate", "RUN", "--data")
+        return command(*asked, data, *skip, *pixels), None, None
     out = free(Path("runs") / source.root.resolve().name)
     if source.classes == ():
         short, way = None, data
-        if isinstance(source, ImagesWithMaps) and (one := source.one_class()) is not None:
-            short, way = source.fault_of(one), source.as_two_classes(one)
+        if isinstance(source, ImagesWithMaps) and (doubt := source.doubt()) is not None:
+            short, way = doubt.said, doubt.way
         words = to_train(way or data, out, found.to_skip, max_pixels)
         # Of images of which nothing is said the recipe knows the task.
         task = ("--task", source.task) if source.provides else ()

@@ -17,7 +17,7 @@ from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
 from sightline.data.image_list import NO_LABEL, natural_order, stamp_of
 from sightline.data.labelled import LabelledImages, class_part, options_of, understood
-from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among
+from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among, synonyms_beside
 from sightline.data.tables import InTables, image_lengths
 from sightline.errors import InputError, choose
 from sightline.reading import RECORD, read_text
@@ -71,11 +71,19 @@ class HuggingFace(LabelledImages):
         if not known:
             raise InputError(f"hf:{place}: no rows in {', '.join(parts) or 'it'}")
         first = next(iter(known.values()))
-        self._columns = image, label = _column(place, first, "image", image), _column(place, first, "label", label)
+        image = _column(place, first, "image", image)
+        try:
+            label = _column(place, first, "label", label)
+        except InputError as error:
+            if label is not None:
+                raise
+            # A column of no name: what needs no labels takes the images.
+            label, self._no_label = "", error
+        self._columns = image, label
         tables = {}
         for split, part in known.items():
             # Where labels are withheld the column may be, too.
-            missing = [one for one in self._columns if one not in part.column_names]
+            missing = [one for one in self._columns if one and one not in part.column_names]
             if missing and (split == "train" or image in missing):
                 raise choose(f"hf:{place}: column of {split}", missing[0], part.column_names)
             # Rows in another order than they are stored in are written out once.
@@ -174,7 +182,8 @@ def _shortened(said: str) -> str:
 def _by_split(place: str, loaded: Any) -> tuple[dict[str, Any], tuple[Unreadable, ...]]:
     if not isinstance(loaded, Mapping):
         return {split_called(str(getattr(loaded, "split", None))) or "test": loaded}, ()
-    named = splits_among(map(str, loaded), f"hf:{place}")
+    beside = synonyms_beside(loaded)
+    named = splits_among((name for name in map(str, loaded) if name not in beside), f"hf:{place}")
     if not named:
         raise InputError(f"hf:{place}: splits {', '.join(loaded)} (expected: one of {', '.join(SPLITS)})")
     others = tuple(Unreadable(f"{place}:{name}", "not a split") for name in loaded if name not in named.values())
@@ -229,9 +238,9 @@ def _class_names(place: str, tables: Mapping[str, Any], label: str) -> tuple[str
     Raises:
         InputError: another table calls one of them otherwise.
     """
-    (first, names), *others = (
+    (first, names), *others = [
         (split, getattr(one.features[label], "names", None)) for split, one in tables.items() if label in one.features
-    )
+    ] or [("", None)]
     for split, called in others:
         for number, (one, other) in enumerate(zip(names or (), called or (), strict=False)):
             if one != other:

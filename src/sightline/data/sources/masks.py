@@ -14,26 +14,28 @@ from sightline.data.file_listing import side_by_side
 from sightline.data.image_file import read_numbers
 from sightline.data.label_map import MOST_CLASSES, Legend
 from sightline.data.labelled import options_of
-from sightline.data.paired import ImagesWithMaps, images_and_maps, names_in
-from sightline.data.splits import split_folders
+from sightline.data.paired import UNREAD, Doubt, ImagesWithMaps, images_and_maps, names_in
+from sightline.data.splits import folder_like, split_folders
 from sightline.data.stored import roles
 from sightline.errors import InputError, UnreadableDataError
 from sightline.targets import IGNORE
 
 _NAMES = "classes.txt"
 _MOST_STORED = 0xFFFF
+# Of numbers in the name of a data set that is proposed.
+_MOST_LISTED = 64
 
 
 class Masks(ImagesWithMaps):
     """Images in `DIR/images/SPLIT/` at any depth, each with a PNG of the same path in `DIR/masks/SPLIT/`, whose every
     pixel is the number of a class, or 255, which is `IGNORE`.
 
-    SPLIT is as `imagefolder` has it, `val` being `test` where there is no `test`; images directly in `DIR/images` are
-    one split, `test`. `DIR/classes.txt` has the name of a class a line, the first that of 0. Where there is none, the
-    classes are called by their numbers, up to the highest that is in any map: all are then read once, and what was
-    found is remembered. `masks:DIR,values=0+255` says which numbers are classes, in their order; 255 among them is one,
-    and where there are no names, classes are called by these numbers. An image that `train` holds too is left out of
-    the splits that measure.
+    SPLIT is as `imagefolder` has it, in either folder, `val` being `test` where there is no `test`; images directly in
+    `DIR/images` are one split, `test`. `DIR/classes.txt` has the name of a class a line, the first that of 0. Where
+    there is none, the classes are called by their numbers, up to the highest that is in any map: all are then read
+    once, and what was found is remembered. `masks:DIR,values=0+255` says which numbers are classes, in their order; 255
+    among them is one, and where there are no names, classes are called by these numbers. An image that `train` holds
+    too is left out of the splits that measure.
     """
 
     name: ClassVar[str] = "masks"
@@ -52,13 +54,14 @@ class Masks(ImagesWithMaps):
         images, maps, names = root / "images", root / "masks", root / _NAMES
         splits = split_folders(images, "test", skipped) if images.is_dir() else {"test": images}
         parts = {
-            split: images_and_maps(folder, maps / folder.relative_to(images), skipped)
+            split: images_and_maps(folder, maps if folder == images else folder_like(folder.name, maps), skipped)
             for split, folder in splits.items()
         }
         known = names_in(names, "the name of a class a line", MOST_CLASSES) if names.exists() else ()
         if known and values and len(known) != len(values):
             raise InputError(f"{names}: {len(known)} names (expected: {len(values)}, one for each of values)")
         super().__init__(root, parts, roles(parts), known, _legend(values or range(len(known))), skipped)
+        self._named, self._counted = bool(known), not known and not values
         self._leave_out_twins()
         if not known:
             numbers = values or range(self._highest() + 1)
@@ -82,41 +85,70 @@ class Masks(ImagesWithMaps):
         """As `StoredImages.folders`, of what the options follow."""
         return super().folders(options_of(argument, ("values",))[0])
 
-    def as_two_classes(self, found: Sequence[int]) -> str | None:
-        """With what is ignored as a class."""
-        named = (self.root / _NAMES).exists()
-        if IGNORE not in found or len(found) < 2 or (named and len(self.pixel_classes) != 2):
+    def doubt(self) -> Doubt | None:
+        """As `ImagesWithMaps.doubt`; or numbers are no classes, or most classes up to the highest have no pixels."""
+        found = self.seen()
+        few = len({*found} - {IGNORE, UNREAD}) < 2
+        if not few and not self._counted:
             return None
-        return f"masks:{self.root},values={self.legend.values[found[0]]}+{IGNORE}"
+        numbers, place = self._numbers(), self.root / "masks"
+        every = [one for one in numbers if one != IGNORE]
+        # Of one class alone there is no way.
+        way = self._by_values(numbers, few and UNREAD not in found) if found[1:] or UNREAD in found else None
+        if unknown := [one for one in every if one not in self.legend.values]:
+            hint = f"; {way} makes each number a class" if way else ""
+            said = f"{', '.join(map(str, unknown[:5]))} is no class (expected: {self.legend.expected}{hint})"
+            return Doubt(f"{place}: {said}", way, hopeless=few)
+        if few:
+            return None if UNREAD in found else self.of_one_class(found, way)
+        if way is None or 2 * len(every) >= len(self.pixel_classes):
+            return None
+        said = f"of {len(self.pixel_classes)} classes {', '.join(map(str, every))} alone have pixels"
+        return Doubt(f"{place}: {said} ({way} leaves the others out)", way, hopeless=False)
+
+    def _by_values(self, numbers: list[int], whole: bool = False) -> str | None:
+        """The name of the same data in which each of these is a class, 255 where `whole` or for a second one; None
+        where they do not fit the names."""
+        chosen = [one for one in numbers if whole or one != IGNORE]
+        chosen = chosen if len(chosen) > 1 else numbers
+        fits = len(chosen) <= _MOST_LISTED and (not self._named or len(chosen) == len(self.pixel_classes))
+        return f"masks:{self.root},values={'+'.join(map(str, chosen))}" if fits else None
 
     def _highest(self) -> int:
         """The highest number of a class in all maps, of those that can be read."""
+        numbers = self._numbers()
+        if not numbers or numbers[0] >= IGNORE:
+            # One that cannot be read, as a picture in colours, says why.
+            read_numbers(self.listing.paths[self._map_of[self._map_of >= 0][0]])
+            way = self._by_values(numbers) if numbers[1:] else None
+            hint = f"; {way} takes others" if way else ""
+            raise InputError(
+                f"{self.root / 'masks'}: no map says a class (expected: numbers from 0 up; {IGNORE} is ignored{hint})"
+            )
+        return max(one for one in numbers if one < IGNORE)
+
+    def _numbers(self) -> list[int]:
+        """The numbers in all maps, of those that can be read, in their order."""
         listing, rows = self.listing, self._map_of[self._map_of >= 0].tolist()
         of = hashlib.sha256(
             repr([listing.names[row] for row in rows]).encode() + listing.stamps[rows].tobytes()
         ).hexdigest()
-        known = listing.notes.get("highest", {})
+        known = listing.notes.get("numbers", {})
         if known.get("of") != of:
-            found = [highest for _, highest in side_by_side(_highest_in, [listing.paths[row] for row in rows])]
-            listing.notes["highest"] = known = {"of": of, "highest": max(found)}
+            told = side_by_side(_numbers_in, [listing.paths[row] for row in rows])
+            found = set[int]().union(*(numbers for _, numbers in told))
+            listing.notes["numbers"] = known = {"of": of, "numbers": sorted(found)}
             listing.changed = True
             self.remember()
-        if known["highest"] < 0:
-            # One that cannot be read, as a picture in colours, says why.
-            read_numbers(listing.paths[rows[0]])
-            raise InputError(
-                f"{self.root / 'masks'}: no map says a class (expected: numbers from 0 up; {IGNORE} is ignored)"
-            )
-        return known["highest"]
+        return known["numbers"]
 
 
-def _highest_in(path: str) -> int:
-    """-1 where there is none, or the map cannot be read, which is said where its image is asked for."""
+def _numbers_in(path: str) -> list[int]:
+    """Of none where the map cannot be read, which is said where its image is asked for."""
     try:
-        numbers = read_numbers(path)
+        return np.flatnonzero(np.bincount(read_numbers(path).ravel())).tolist()
     except UnreadableDataError:
-        return -1
-    return int(numbers[numbers < IGNORE].astype(np.int64).max(initial=-1))
+        return []
 
 
 def _legend(values: Sequence[int]) -> Legend:
