@@ -30,7 +30,6 @@ from sightline.attention.costs import SPARSE_FORMS, dense_forms, of_one_form, us
 from sightline.attention.dispatch import BACKENDS, dispatch, preferred_tile
 from sightline.attention.products import expected_shapes
 from sightline.encodings import create_encoding
-from sightline.heap import pass_of_size
 from sightline.layout import TokenLayout
 
 _HEADS, _LAYER = 12, 5
@@ -202,8 +201,6 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.usual("attention_forms", "heads of 64, four sizes, fewer rounds: three minutes")
     chosen = parser.begin()
-    # What a model's pass says of the heap, before the first layer.
-    pass_of_size("attention")
     rows: list[dict[str, Any]] = []
     columns = (
         "baseline",

@@ -14,11 +14,9 @@ import torch
 
 import sightline.attention
 import sightline.models
-from sightline import heap
 from sightline.attention import costs, products, use_backend
-from sightline.heap import pass_of_size
 from sightline.kept import STORES, Kept, kept
-from sightline.models import create_model, trunk
+from sightline.models import create_model
 
 MODEL = {"depth": 1, "dim": 48, "heads": 12, "num_classes": 3}
 
@@ -208,74 +206,3 @@ def test_a_lock_that_a_thread_held_at_a_fork_is_free_in_the_child(what, store):
     slow.goes_on.set()
     thread.join()
     assert code == 0
-
-
-def test_found_23_holes_are_given_back_after_new_sizes_alone(monkeypatch):
-    resident, trimmed = [100 << 20], []
-
-    def trim(_: int) -> None:
-        trimmed.append(resident[0])
-        resident[0] = 100 << 20
-
-    pass_of_size.cache_clear()
-    monkeypatch.setattr(heap, "_LAST", {"resident": 0})
-    monkeypatch.setattr(heap, "_set_heap", lambda *_: None)
-    monkeypatch.setattr(heap, "_resident_bytes", lambda: resident[0])
-    monkeypatch.setattr(heap, "_trim", lambda: trim)
-    pass_of_size("first")
-    resident[0] += 50 << 20
-    for _ in range(100):
-        pass_of_size("first")
-    assert not trimmed
-    for number in range(40):
-        pass_of_size(number)
-        resident[0] += 3 << 20
-    assert len(trimmed) > 3
-    # The bound, and what one size adds.
-    assert max(trimmed[1:]) <= (100 + 16 + 3) << 20
-    for number in range(1000):
-        pass_of_size(number)
-    assert pass_of_size.cache_info().currsize == 256
-
-
-@pytest.mark.parametrize(
-    ("asked", "environment", "expected"),
-    [
-        (False, {}, [(heap._TRIM_THRESHOLD, 256 << 20), (heap._MMAP_THRESHOLD, 32 << 20)]),
-        (True, {}, []),
-        (False, {"MALLOC_TRIM_THRESHOLD_": "131072"}, []),
-        (False, {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"}, []),
-    ],
-)
-def test_the_end_of_the_heap_stays_between_layers_unless_someone_chose(asked, environment, expected, monkeypatch):
-    done = []
-    for name in heap._CHOSEN:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(heap, "_set_heap", lambda *given: done.append(given))
-    monkeypatch.setattr(heap, "_LAST", {"resident": 0})
-    monkeypatch.setattr(heap, "_AT_ONCE", {"asked": False})
-    if asked:
-        heap.give_back_at_once()
-        assert done == [(heap._MMAP_THRESHOLD, 1 << 20)]
-        done.clear()
-    pass_of_size.cache_clear()
-    pass_of_size("first")
-    pass_of_size("second")
-    # Once, by the first pass.
-    assert done == expected
-
-
-def test_found_23_the_c_library_is_asked():
-    assert heap._resident_bytes() > 10 << 20
-    heap._trim()(0)
-
-
-def test_found_23_what_a_pass_left_is_given_back_when_its_layers_are_done(monkeypatch):
-    model, done = create_model("vit_micro_patch4", depth=2, dim=48, heads=4, num_classes=2), []
-    for block in model.blocks:
-        block.register_forward_hook(lambda *_: done.append("layer"))
-    monkeypatch.setattr(trunk, "pass_of_size", lambda _: done.append("given back"))
-    model(torch.randn(1, 3, 12, 20))
-    assert done == ["layer", "layer", "given back"]

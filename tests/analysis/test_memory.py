@@ -16,8 +16,8 @@ from sightline.analysis import memory, memory_stages
 from sightline.analysis.memory import PlainPass, estimate_memory, in_words, refuse_what_cannot_fit
 from sightline.attention.backends.dense import BIAS_BYTES
 from sightline.attention.costs import of_one_form, using
+from sightline.attention.threads import LARGEST_BYTES
 from sightline.errors import InputError
-from sightline.heap import LARGEST_BYTES
 from sightline.models import VisionTransformer, model_config
 
 SMALL = {"patch_size": 4, "dim": 48, "heads": 4, "depth": 3, "image_size": (12, 20), "num_classes": 7}

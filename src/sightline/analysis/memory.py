@@ -18,11 +18,11 @@ from sightline.analysis.memory_stages import UncountableError, kept_of_stages, p
 from sightline.attention.backends.dense import BIAS_BYTES
 from sightline.attention.costs import SPARSE_FORMS, all_forms, current, dense_forms, shown_by
 from sightline.attention.pattern import Directed
+from sightline.attention.threads import LARGEST_BYTES
 from sightline.checks import require, require_whole
 from sightline.declared import in_words
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.heap import LARGEST_BYTES
 from sightline.layout import TokenLayout
 from sightline.models import ViTConfig, make_model
 from sightline.models.create import architecture_class

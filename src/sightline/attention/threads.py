@@ -16,6 +16,10 @@ import torch
 
 T = TypeVar("T")
 
+LARGEST_BYTES = 32 << 20
+"""The largest buffer that glibc takes from its heap: a larger one comes from the system page by page, each time, which
+takes longer than to read it (docs/LOG.md)."""
+
 # (process, threads) -> its workers: those of the parent of a fork are not alive in the child.
 _POOLS: dict[tuple[int, int], ThreadPoolExecutor] = {}
 

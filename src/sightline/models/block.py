@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.attention import attend, rotate
+from sightline.attention.threads import LARGEST_BYTES
 from sightline.chance import uniform, uniform_channels
 from sightline.encodings.hooks import Hooks
-from sightline.heap import LARGEST_BYTES
 from sightline.kept import is_plain, watched
 from sightline.layout import TokenLayout
 from sightline.models.config import Gelu, ViTConfig

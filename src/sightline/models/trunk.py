@@ -13,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 
 from sightline.attention import asked_backend, computed_again, is_recorded
 from sightline.encodings.hooks import Hooks
-from sightline.heap import pass_of_size
 from sightline.kept import watched
 from sightline.layout import TokenLayout
 from sightline.models.block import Attention, Block, Dropout, DropPath, LayerScale, Mlp, SwiGlu
@@ -49,7 +48,7 @@ class Trunk(nn.ModuleList):
         """[rows, slots, dim], as embedded -> the outputs of the last layer, which stand as `layout_after` it says."""
         for layer in range(len(self)):
             tokens = self.layer(layer, tokens, layout, encoding)
-        return _done(tokens, layout)
+        return tokens
 
     def gives_first(self, layout: TokenLayout) -> bool:
         """Whether `of_first` is there for such images: the last block is a plain one of plain parts, and nobody
@@ -67,7 +66,7 @@ class Trunk(nn.ModuleList):
         for layer in range(len(self) - 1):
             tokens = self.layer(layer, tokens, layout, encoding)
         last: Any = self[-1]
-        return _done(self._called(last.of_first, len(self) - 1, tokens, layout, encoding), layout)
+        return self._called(last.of_first, len(self) - 1, tokens, layout, encoding)
 
     def taken(self, tokens: Tensor, layers: Collection[int], layout: TokenLayout, encoding: Hooks) -> list[Tensor]:
         """The outputs of some layers, counted from 0, in their order and each once; none after the last of them is run.
@@ -105,10 +104,3 @@ class Trunk(nn.ModuleList):
                 block, *given, use_reentrant=False, context_fn=lambda: (nullcontext(), again())
             )
         return block(*given)
-
-
-def _done(tokens: Tensor, layout: TokenLayout) -> Tensor:
-    """The tokens, after the last layer of a pass over such images."""
-    if not torch.compiler.is_compiling() and type(tokens) is Tensor and tokens.device.type == "cpu":
-        pass_of_size((layout.rows, layout.slots))
-    return tokens

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from sightline.analysis.flops import training_flops
 from sightline.data.batch import Batch
 from sightline.data.loader import Planned
-from sightline.heap import give_back_at_once
 from sightline.layout import TokenLayout
 from sightline.models import Model, ViTConfig
 from sightline.ranks import Ranks, lost
@@ -117,8 +116,6 @@ class Shard(Held):
         from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
         device = torch.device(ranks.device).type
-        if device == "cpu":
-            give_back_at_once()
         mesh = init_device_mesh(device, (ranks.size,))
         model = _model_in(forward)
         for part in (*model.blocks, model):

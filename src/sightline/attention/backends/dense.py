@@ -19,8 +19,8 @@ from sightline.attention.costs import SHORT_TOKENS, chosen_form, dense_forms
 from sightline.attention.forms import FORMS, OF_SDPA, Form, FormName, bias_dtype, explicit, explicit_attention, sdpa
 from sightline.attention.kernel import attend_with_remade, fused_kernel, may_take_steps
 from sightline.attention.pattern import Pattern
+from sightline.attention.threads import LARGEST_BYTES
 from sightline.grid import Grid
-from sightline.heap import LARGEST_BYTES
 from sightline.kept import Kept, may_keep, watched
 from sightline.layout import Segment, TokenLayout
 

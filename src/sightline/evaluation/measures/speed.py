@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import statistics
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from sightline import heap, runtime
+from sightline import runtime
 from sightline.analysis.flops import forward_flops
 from sightline.attention.products import expected_shapes
 from sightline.data.batch import Batch
@@ -145,12 +146,18 @@ class _Pass:
         if self.device.type == "cuda":
             runtime.forget_peak(self.device)
             held = torch.cuda.memory_allocated(self.device)
-        elif self.device.type != "cpu" or not heap.give_back() or not runtime.forget_peak():
+        elif self.device.type != "cpu" or not _trim_heap() or not runtime.forget_peak():
             return None
         else:
             held = runtime.peak_memory()
         self()
         return runtime.peak_memory(self.device) - held
+
+
+def _trim_heap() -> bool:
+    """Return the C library's free memory to the system; False where it has no such call (glibc has)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim is not None and trim(0) in (0, 1)
 
 
 def _latency(milliseconds: Sequence[float]) -> list[Measured]:
