@@ -30,7 +30,7 @@ from sightline.attention.costs import SPARSE_FORMS, dense_forms, of_one_form, us
 from sightline.attention.dispatch import BACKENDS, dispatch, preferred_tile
 from sightline.attention.products import expected_shapes
 from sightline.encodings import create_encoding
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 
 _HEADS, _LAYER = 12, 5
 # Cells a side and images.

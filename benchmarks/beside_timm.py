@@ -23,8 +23,8 @@ from model import compare
 from timm_vit import timm_vit
 from torch import Tensor, nn
 
-from sightline import runtime
 from sightline.convert import import_weights
+from sightline.distributed import machine
 from sightline.models import Model
 
 _SIDE, _LARGE = 224, 1024
@@ -134,7 +134,7 @@ def main() -> None:
     chosen = parser.begin()
     on_cpu, rounds = chosen.device == "cpu", chosen.rounds or (6 if chosen.quick else 12)
     # Without bfloat16 instructions it takes ten times as long as float32 with either model.
-    halves = not on_cpu or runtime.has("avx512_bf16")
+    halves = not on_cpu or machine.has("avx512_bf16")
     dtypes = (_FULL, _HALF) if halves else (_FULL,)
     models: dict[str, nn.Module] | None = None
     rows: list[dict[str, Any]] = []

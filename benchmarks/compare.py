@@ -14,9 +14,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from sightline.comparison_rows import ComparedRow, DifferenceRow, dump_compared, read_compared
+from sightline.io.run_files import COMPARISON
 from sightline.reports.comparison_tables import largest, trained_at
-from sightline.run_files import COMPARISON
+from sightline.results.comparison import ComparedRow, DifferenceRow, dump_compared, read_compared
 
 RESULTS = Path(__file__).parent / "results" / "compare.jsonl"
 

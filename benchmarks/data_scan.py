@@ -20,7 +20,7 @@ import numpy as np
 from measure import RESULTS, Parser, append, destination, write
 from PIL import Image
 
-from sightline import runtime
+from sightline.distributed import machine
 
 _START = """
 import json, resource, sys, time
@@ -78,8 +78,8 @@ def main() -> None:
         "second": starts[1],
         "third": starts[2],
         "cache_bytes": kept,
-        "hardware": runtime.hardware(),
-        "commit": runtime.commit(),
+        "hardware": machine.hardware(),
+        "commit": machine.commit(),
     }
     print(json.dumps(row))
     (write if asked.out else append)([row], path)

@@ -34,7 +34,7 @@ from typing import Any
 import torch
 from measure import RESULTS, Against, append, beside, destination, print_table, questions, write
 
-from sightline import runtime
+from sightline.distributed import machine
 
 _STEPS, _SIDES = 30, (32, 64, 148)
 # Of Student's t, 97.5 %, by degrees of freedom.
@@ -80,7 +80,7 @@ def whole(chosen: Any) -> None:
             print(f"seed {seed}, {which} ({commits[which]}): {said}", flush=True)
     about = {
         "benchmark": "demo_time", "commit": commits["here"], "against": commits["there"], "seeds": chosen.seeds,
-        "hardware": runtime.hardware("cpu"), "torch": torch.__version__,
+        "hardware": machine.hardware("cpu"), "torch": torch.__version__,
     }  # fmt: skip
     rows = [_time_row(about, name, took) for name in ("wall", "processor")]
     rows += [_curve_row(about, key, found) for key in found["here"][0]]

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from sightline.data.batch import Batch, normalised
 from sightline.data.batch import packed as packed_rows
-from sightline.grid import Grid
+from sightline.data.targets import IGNORE
 from sightline.models import Model, create_model
-from sightline.patchify import unpatchify
-from sightline.targets import IGNORE
 from sightline.tasks.base import Task, outputs_of, task_of
+from sightline.tokens.grid import Grid
+from sightline.tokens.patchify import unpatchify
 
 # VOC's classes; sides of images, whose areas are a quarter to all of 256 px squared.
 _CLASSES, _PATCH, _SIDE = 21, 16, 256

@@ -12,11 +12,11 @@ from measure import clock, interleave, row
 
 from sightline.analysis.flops import forward_flops
 from sightline.data.batch import Batch
-from sightline.layout import TokenLayout
+from sightline.data.targets import Crop
 from sightline.models import Model, create_model
-from sightline.targets import Crop
 from sightline.tasks.base import Task, task_of
 from sightline.tasks.windows import Inference, anchors
+from sightline.tokens.layout import TokenLayout
 
 # LookHere's pattern lets most pairs of tokens out, the other two none.
 _ENCODINGS = ("lookhere_90", "rope_axial", "learned_1d")

@@ -32,8 +32,8 @@ from typing import Any
 import torch
 from measure import Parser, counted, print_table
 
-from sightline import runtime
-from sightline.load import load_model, save_model
+from sightline.distributed import machine
+from sightline.hub.load import load_model, save_model
 from sightline.models import create_model
 
 _COLUMNS = ("model", "size", "tokens", "click_ms", "together_ms", "wanted_ms", "view_ms", "first_byte_ms", "page_ms")
@@ -162,8 +162,8 @@ def demo_model(asked: argparse.Namespace, folder: Path) -> Path:
 
 def circumstances(asked: argparse.Namespace) -> dict[str, Any]:
     """What a row says of the machine."""
-    about = {"threads": asked.threads, "device": asked.device, "hardware": runtime.hardware(asked.device)}
-    return {**about, "torch": torch.__version__, "commit": runtime.commit(), "beside": asked.beside}
+    about = {"threads": asked.threads, "device": asked.device, "hardware": machine.hardware(asked.device)}
+    return {**about, "torch": torch.__version__, "commit": machine.commit(), "beside": asked.beside}
 
 
 def main() -> None:

@@ -21,9 +21,9 @@ from sightline.attention.contextual import (
     looked_up_by_axis,
 )
 from sightline.encodings.pattern.irpe import IrpeBuckets
-from sightline.grid import Grid
 from sightline.models import create_model
-from sightline.segment import Segment
+from sightline.tokens.grid import Grid
+from sightline.tokens.segment import Segment
 
 _SUBJECTS = ("irpe", "irpe_qk", "irpe_qkv", "irpe_bias")
 _BASELINES = ("rpe_learned", "none")

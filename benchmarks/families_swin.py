@@ -7,7 +7,7 @@ from families_case import FORWARD, STEP, Case, passing
 from measure import Work
 
 from sightline.convert import import_weights
-from sightline.runtime import import_timm
+from sightline.distributed.machine import import_timm
 
 _NAME = "swin_tiny_patch4_window7_224"
 # Images of a batch by their side in pixels: as many pixels in each.

@@ -31,7 +31,7 @@ from measure import (
     write,
 )
 
-from sightline import runtime
+from sightline.distributed import machine
 from sightline.encodings import list_encodings
 from sightline.models import create_model
 
@@ -79,9 +79,9 @@ def measure(encoding: str, count: int) -> dict[str, Any]:
         "highest_mib": round((highest - first) / 2**20, 1),
         "seconds": round(seconds, 1),
         "threads": torch.get_num_threads(),
-        "hardware": runtime.hardware(),
+        "hardware": machine.hardware(),
         "torch": torch.__version__,
-        "commit": runtime.commit(),
+        "commit": machine.commit(),
     }
 
 

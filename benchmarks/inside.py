@@ -22,7 +22,6 @@ from measure import Parser, Work, clock, counted, in_fresh_process, interleave, 
 from timm_vit import timm_vit
 from torch import Tensor, nn
 
-from sightline import runtime
 from sightline.analysis.analyse import watch
 from sightline.analysis.images import looked_at
 from sightline.analysis.measures.attention_distance import AttentionDistance
@@ -32,6 +31,7 @@ from sightline.analysis.measures.entropy import Entropy
 from sightline.analysis.measures.head_distance import HeadDistance
 from sightline.analysis.measures.head_diversity import HeadDiversity
 from sightline.data.batch import Batch
+from sightline.distributed import machine
 from sightline.models import Model, create_model
 
 _MODEL, _TIMM, _PATCH = "vit_base_patch16", "vit_base_patch16_224", 16
@@ -117,7 +117,7 @@ def alone(way: str, encoding: str, side: int, depth: int) -> dict[str, float]:
         if way != "forward":
             work = partial(inside, model, batch, kinds, rollout=way == "with rollout")
     (seconds,) = interleave({way: work}, 1, warm=False, by=clock())[way]
-    return {"seconds": seconds, "peak": runtime.peak_memory()}
+    return {"seconds": seconds, "peak": machine.peak_memory()}
 
 
 def compared(

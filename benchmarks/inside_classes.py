@@ -22,14 +22,14 @@ import numpy as np
 import torch
 from measure import Parser, counted, print_table, threads
 
-from sightline import runtime
 from sightline.analysis.analyse import analysed_together
 from sightline.analysis.found import Analysis
 from sightline.analysis.labels import split_batches
 from sightline.analysis.measures.base import measures_by_name
 from sightline.data.discovery import open_source
+from sightline.distributed import machine
 from sightline.errors import SightlineError
-from sightline.load import load_model
+from sightline.hub.load import load_model
 from sightline.reports.analysis_words import DIVERSITY, LENS_MIOU, Reached, lookhere_sentence, over_images
 
 _MEASURES = ("head_diversity", "lens_miou", "class_identifiability", "class_patches")
@@ -139,9 +139,9 @@ def main() -> None:
         about = {"benchmark": "inside_classes", "model": run.name, "encoding": encoding, "data": asked.data}
         made = {
             "threads": torch.get_num_threads(),
-            "hardware": runtime.hardware(asked.device),
+            "hardware": machine.hardware(asked.device),
             "torch": torch.__version__,
-            "commit": runtime.commit(),
+            "commit": machine.commit(),
         }
         rows += [about | {"split": asked.split} | row | made for row in rows_of(found)]
     table(rows)

@@ -15,7 +15,8 @@ import numpy as np
 from measure import RESULTS, Parser, append, destination, write
 from PIL import Image
 
-from sightline import create_model, runtime, save_model
+from sightline import create_model, save_model
+from sightline.distributed import machine
 
 
 def peak(arguments: list[str]) -> tuple[int, int]:
@@ -64,8 +65,8 @@ def main() -> None:
         "pixels": asked.side**2,
         "peak_mb_by_orientation": peaks,
         "worst_mb": max(peaks.values()),
-        "hardware": runtime.hardware(),
-        "commit": runtime.commit(),
+        "hardware": machine.hardware(),
+        "commit": machine.commit(),
     }
     print(json.dumps(row))
     (write if asked.out else append)([row], path)

@@ -41,11 +41,11 @@ from sightline.data.batch import Batch, normalised
 from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
 from sightline.data.transforms import ImageTransform
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from sightline.models.embedder import embedder_class
-from sightline.patchify import ImageRows
-from sightline.runtime import import_timm
 from sightline.tasks.base import make_task
+from sightline.tokens.patchify import ImageRows
 from sightline.training.config import TrainConfig
 from sightline.training.plan import Position, Step, training_plan
 from sightline.training.prepare import vit_config

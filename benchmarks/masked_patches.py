@@ -28,19 +28,19 @@ from typing import Any
 import numpy as np
 from measure import RESULTS, Parser, append, destination, print_table, threads, write
 
-from sightline import runtime
 from sightline.cli.progress import Bars
 from sightline.data.discovery import open_source
+from sightline.distributed import machine
 from sightline.errors import SightlineError
 from sightline.evaluation import EvaluateConfig
 from sightline.evaluation.logits import read_logits
 from sightline.evaluation.measure import logits_name_of
 from sightline.evaluation.paired import bootstrap_of_means, mean_over_seeds, paired_bootstrap
-from sightline.load import load_model
+from sightline.hub.load import load_model
+from sightline.io.run_files import CHECKPOINT, LOG, LOGITS, VALIDATION
+from sightline.io.run_files import RESULTS as ROWS
 from sightline.recipes import recipe
-from sightline.results import ResultRow, read_rows
-from sightline.run_files import CHECKPOINT, LOG, LOGITS, VALIDATION
-from sightline.run_files import RESULTS as ROWS
+from sightline.results.rows import ResultRow, read_rows
 from sightline.tasks.base import task_of
 from sightline.training.config import ValidationConfig
 from sightline.training.jobs import Job, JobProgress, run_jobs
@@ -157,7 +157,7 @@ def measure(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     about = {
         "benchmark": BENCHMARK, "model": "vit_micro_patch4", "data": DATA, "resolution": SIDE,
         "encoding": jobs[0].train.encoding, "pretrained": options.pretrained, "tuned": options.tuned,
-        "hardware": runtime.hardware(), "commit": runtime.commit(),
+        "hardware": machine.hardware(), "commit": machine.commit(),
     }  # fmt: skip
     rows = [row for seed in options.seeds for row in losses(folder / f"masked_{seed}", seed, about)]
     return [rounded(one) for one in (*rows, *compared(folder, options.seeds, about))]

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from sightline import runtime
+from sightline.distributed import machine
 from sightline.errors import InputError
 
 RESULTS = Path(__file__).parent / "results"
@@ -138,9 +138,9 @@ def row(
         "rounds": len(ratios),
         "threads": torch.get_num_threads(),
         "device": device,
-        "hardware": runtime.hardware(device),
+        "hardware": machine.hardware(device),
         "torch": torch.__version__,
-        "commit": runtime.commit(),
+        "commit": machine.commit(),
     }
 
 
@@ -185,7 +185,7 @@ def threads(text: str) -> int:
 def device(text: str) -> str:
     """A device that is there."""
     try:
-        return str(runtime.resolve_device(text))
+        return str(machine.resolve_device(text))
     except InputError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

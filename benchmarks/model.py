@@ -23,7 +23,7 @@ from measure import Parser, Work, clock, counted, in_fresh_process, interleave, 
 from timm_vit import timm_vit
 from torch import Tensor, nn
 
-from sightline import runtime
+from sightline.distributed import machine
 from sightline.encodings.base import PatternEncoding
 from sightline.models import VisionTransformer, create_model
 
@@ -112,7 +112,7 @@ def compare(
     peaks: dict[str, int | None] = {}
     name = str(dtype).removeprefix("torch.")
     stored = 12 * 12 * ((resolution // _PATCH) ** 2 + 1) ** 2 * dtype.itemsize
-    free = runtime.available_memory(device)
+    free = machine.available_memory(device)
     if free is not None and 1.3 * stored > free:
         print(f"sdpa_dense_bias: not measured, {stored / 2**30:.1f} GiB of biases do not fit beside the rest here")
         baselines = [one for one in baselines if one != "sdpa_dense_bias"]
@@ -121,7 +121,7 @@ def compare(
     ways = ("auto", *baselines)
     if memory:
         cases = [[way, encoding, str(resolution), name, str(int(training)), device] for way in ways]
-        with ThreadPoolExecutor(min(at_once, runtime.cores())) as pool:
+        with ThreadPoolExecutor(min(at_once, machine.cores())) as pool:
             found = pool.map(lambda case: in_fresh_process(__file__, ["--measure", *case])["peak"], cases)
             peaks = dict(zip(ways, found, strict=True))
     for way in ways:
@@ -169,7 +169,7 @@ def _measure(way: str, encoding: str, resolution: str, dtype: str, training: str
     else:
         torch.cuda.reset_peak_memory_stats(device)
     stepping(model, int(resolution), 1 if device == "cpu" else 8, getattr(torch, dtype), device, training == "1")()
-    print(json.dumps({"peak": runtime.peak_memory(device) - libraries}))
+    print(json.dumps({"peak": machine.peak_memory(device) - libraries}))
 
 
 def _cases(quick: bool, device: str) -> list[tuple[str, int, torch.dtype, bool, int, bool]]:

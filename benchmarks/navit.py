@@ -20,11 +20,11 @@ from typing import Any
 from measure import RESULTS, Parser, destination, print_table, write
 from recipe_plot import RecipeCurve, interval, recipe_plot
 
-from sightline import runtime
+from sightline.distributed import machine
 from sightline.evaluation import EvaluateConfig
 from sightline.recipes import recipe
 from sightline.reports.style import standalone
-from sightline.results import as_written, read_rows
+from sightline.results.rows import as_written, read_rows
 from sightline.training.jobs import Job, JobProgress, run_jobs
 from sightline.training.log import read_log
 
@@ -83,7 +83,7 @@ def main() -> None:
     chosen = parser.parse_args()
     path = destination(chosen.rows, RESULTS / "navit.jsonl")
     todo = jobs(chosen.seeds, chosen.out, chosen.images)
-    with ThreadPoolExecutor(max_workers=runtime.cores()) as pool:
+    with ThreadPoolExecutor(max_workers=machine.cores()) as pool:
         for done in [pool.submit(run_jobs, [job], _Said(len(todo))) for job in todo]:
             done.result()
     rows = [

@@ -25,11 +25,11 @@ from measure import Parser, clock, counted, interleave, print_table, row, thread
 from torch import nn
 
 from sightline import export_weights
+from sightline.distributed.machine import import_timm
 from sightline.export import export_model
 from sightline.export.program import quiet
 from sightline.export.refusals import OPSET
 from sightline.models import Model, create_model
-from sightline.runtime import import_timm
 
 _SIDE, _WANTED = 224, 0.952
 _MODELS = {"vit_tiny_patch16": "vit_tiny_patch16_224", "vit_small_patch16": "vit_small_patch16_224"}

@@ -26,11 +26,11 @@ import torch.nn.functional as F
 from measure import Parser, Work, clock, counted, interleave, peak_bytes, print_table, row, threads
 from torch import Tensor, nn
 
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import create_model
-from sightline.runtime import import_timm
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 _DIM, _HEADS, _PATCH, _CLASSES = 384, 6, 16, 1000
 _BASELINES = ("padded", "buckets", "dense_mask", "nested", "timm_naflex")

@@ -33,8 +33,9 @@ from PIL import Image, ImageOps
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from sightline import export_weights, runtime, save_model
+from sightline import export_weights, save_model
 from sightline.cli.app import main as sightline
+from sightline.distributed import machine
 from sightline.models import create_model
 
 _SIDE, _CROP, _CLASSES, _TOPK, _BATCH, _WANTED = 224, 0.9, 1000, 5, 20, 1.1
@@ -124,7 +125,7 @@ class Photographs(torch.utils.data.Dataset[torch.Tensor]):
 
 def theirs(name: str, weights: Path, files: list[Path], precision: str) -> list[Any]:
     """The same of timm, put together as its documentation does."""
-    timm = runtime.import_timm()
+    timm = machine.import_timm()
     model: nn.Module = timm.create_model(_TIMM[name], num_classes=_CLASSES)
     model.load_state_dict(load_file(weights))
     model.eval()
@@ -195,7 +196,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=threads, help="passes of each; at least 6 give an interval")
     chosen = parser.begin()
     chosen.models = chosen.models or (["vit_tiny_patch16"] if chosen.quick else [*_TIMM])
-    native = runtime.has("avx512_bf16")
+    native = machine.has("avx512_bf16")
     chosen.precisions = chosen.precisions or ["float32", *(["bfloat16"] if native else []), "own"]
     rounds = chosen.rounds or (6 if chosen.quick else 7)
     rows = []

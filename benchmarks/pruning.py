@@ -28,10 +28,10 @@ from sightline.data.discovery import open_source
 from sightline.encodings import create_encoding
 from sightline.encodings.base import PatternEncoding
 from sightline.evaluation.predict import predict_split
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
-from sightline.load import load_model
+from sightline.hub.load import load_model
 from sightline.tasks.base import task_of
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 _BOUNDS = (16.0, 12.0, 8.0)
 _GRID = Grid(64, 64)

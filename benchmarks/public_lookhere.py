@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from measure import Parser, in_fresh_process, print_table, write
 
-from sightline import runtime
+from sightline.distributed import machine
 from sightline.encodings.pattern.lookhere import LookHere
 
 _DEPTH, _HEADS = 12, 12
@@ -60,12 +60,12 @@ def lookhere_90() -> LookHere:
 
 
 def _measure(side: int) -> dict[str, object]:
-    before = runtime.peak_memory()
+    before = machine.peak_memory()
     started = time.perf_counter()
     bias = stored_bias(lookhere_90(), (side, side), range(_DEPTH))
     return {
         "seconds": round(time.perf_counter() - started, 2),
-        "peak_mib": round((runtime.peak_memory() - before) / 2**20),
+        "peak_mib": round((machine.peak_memory() - before) / 2**20),
         "stored_mib": round(bias.nbytes / 2**20),
     }
 
@@ -94,7 +94,7 @@ def main() -> None:
     rows = []
     for side in chosen.sides:
         formula = _computed(side)
-        free = runtime.available_memory("cpu")
+        free = machine.available_memory("cpu")
         # The copies were measured to double it.
         fits = free is None or 2 * formula["peak_mib"] * 2**20 < free  # type: ignore[operator]
         figures = in_fresh_process(__file__, ["--measure", str(side)]) if fits else formula
@@ -105,9 +105,9 @@ def main() -> None:
                 "how": "measured" if fits else "computed",
                 **figures,
                 "computed_peak_mib": formula["peak_mib"],
-                "hardware": runtime.hardware(),
+                "hardware": machine.hardware(),
                 "torch": torch.__version__,
-                "commit": runtime.commit(),
+                "commit": machine.commit(),
             }
         )
     print_table(("grid", "how", "seconds", "peak_mib", "stored_mib", "computed_peak_mib"), rows)

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import t
 
-from sightline.results import ResultRow, read_rows
+from sightline.results.rows import ResultRow, read_rows
 
 Place = tuple[str, int, int | None]
 """Data, side in pixels, and the side that images were shrunk to."""

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from measure import Parser, in_fresh_process, mark_memory, print_table, resident_bytes
 
-from sightline import runtime
-from sightline.ranks import joined
-from sightline.sharded import whole
+from sightline.distributed import machine
+from sightline.distributed.ranks import joined
+from sightline.io.sharded import whole
 from sightline.tasks.base import task_class
 from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.optim import make_optimizer
@@ -53,7 +53,7 @@ def measure(sharing: str, model_name: str, steps: int) -> dict[str, Any] | None:
         task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
         holder = held(model, ranks, config.sharing)
         state = RunState(model, make_optimizer(model, config.optimizer), None, config, source, None, "", ranks)
-        built, norm = runtime.peak_memory(), None
+        built, norm = machine.peak_memory(), None
         mark_memory()
         seconds = []
         for step, batches in training_plan(config, model.config, source).batches(model.image_rows, task, ranks=ranks):
@@ -64,7 +64,7 @@ def measure(sharing: str, model_name: str, steps: int) -> dict[str, Any] | None:
                 squares = [whole(one.grad.square().sum()) for one in model.parameters() if one.grad is not None]
                 norm = math.sqrt(sum(float(one) for one in squares))
             state.step += 1
-        during = runtime.peak_memory()
+        during = machine.peak_memory()
         told = ranks.gathered([built, during, begun])
         if not ranks.first:
             return None
@@ -104,8 +104,8 @@ def main() -> None:
         rows.append(
             {
                 "benchmark": "sharding", "model": model, "side": _SIDE, "images": chosen.ranks * _IMAGES,
-                "dtype": "float32", **found, "threads": 1, "hardware": runtime.hardware("cpu"),
-                "torch": torch.__version__, "commit": runtime.commit(),
+                "dtype": "float32", **found, "threads": 1, "hardware": machine.hardware("cpu"),
+                "torch": torch.__version__, "commit": machine.commit(),
             }
         )  # fmt: skip
     print_table(("sharing", "ranks", "steps_mib", "peak_mib", "seconds", "loss", "gradient"), rows)

@@ -19,14 +19,14 @@ from typing import Any
 
 from measure import Parser, print_table
 
-from sightline import runtime
+from sightline.distributed import machine
 from sightline.evaluation.measure import EvaluateConfig
-from sightline.load import load_model, save_model
+from sightline.hub.load import load_model, save_model
+from sightline.io.run_files import RESULTS
 from sightline.recipes.embedded import scenes
 from sightline.reports.plots import by_resolution
 from sightline.reports.series import Study
-from sightline.results import ResultRow, read_rows
-from sightline.run_files import RESULTS
+from sightline.results.rows import ResultRow, read_rows
 from sightline.training.jobs import Job, run_jobs
 
 ENCODINGS = ("rope_mixed", "rpe_learned")
@@ -105,8 +105,8 @@ def main() -> None:
             "top1": row.value,
             "interval": row.limits(),
             "images": row.count,
-            "hardware": runtime.hardware(),
-            "commit": runtime.commit(),
+            "hardware": machine.hardware(),
+            "commit": machine.commit(),
         }
         for name, window, row in top1
     ]

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
-from sightline.runtime import import_timm
 
 
 def timm_vit(name: str, image_size: int, **options: Any) -> nn.Module | None:

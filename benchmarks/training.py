@@ -26,9 +26,9 @@ from measure import Parser, clock, counted, print_table, row, threads
 from timm_vit import timm_vit
 from torch import nn
 
-from sightline import runtime
 from sightline.data.source import Example, Source
-from sightline.targets import Label
+from sightline.data.targets import Label
+from sightline.distributed import machine
 from sightline.tasks.classification import LOSSES, Loss
 from sightline.training.config import Precision, TrainConfig
 from sightline.training.loop import Progress, train
@@ -182,7 +182,7 @@ def main() -> None:
     cases = [case for case in every if case[2] in chosen.losses]
     rows = []
     for (encoding, precision, loss), said in counted(cases):
-        slow = precision == "bfloat16" and chosen.device == "cpu" and not runtime.has("avx512_bf16")
+        slow = precision == "bfloat16" and chosen.device == "cpu" and not machine.has("avx512_bf16")
         rounds = chosen.rounds or (2 if chosen.quick else 6 if slow else 12)
         batch = chosen.batch or (1 if slow else 2 if chosen.quick else 8)
         print(f"{said} {encoding}, {precision}, {loss}: {rounds} steps of {batch} images each", flush=True)

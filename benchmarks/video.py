@@ -24,12 +24,12 @@ from measure import RESULTS, Parser, destination, in_fresh_process, threads
 
 from sightline.data.frames import FrameSampling
 from sightline.data.sources.moving import DIRECTIONS
+from sightline.distributed.machine import set_threads
 from sightline.evaluation import EvaluateConfig, evaluate
+from sightline.io.atomic import write_out
 from sightline.recipes import recipe
-from sightline.replacing import write_out
 from sightline.reports.frames_plot import by_frames
-from sightline.results import ResultRow, as_written, dump_rows, read_rows
-from sightline.runtime import set_threads
+from sightline.results.rows import ResultRow, as_written, dump_rows, read_rows
 from sightline.training.loop import train
 from sightline.training.run import open_run
 

@@ -18,11 +18,11 @@ from sightline.data.packing import pack_window
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.evaluation.predict import predict_split
-from sightline.layout import TokenLayout
 from sightline.models import ViTConfig
-from sightline.patchify import Cutter, ImageRows, unpatchify
 from sightline.tasks.base import task_of
 from sightline.tasks.classification import Classification, ClassificationOptions
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.patchify import Cutter, ImageRows, unpatchify
 
 
 def labelling(classes: int, **options: Any) -> Classification:

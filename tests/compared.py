@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from sightline.comparison_rows import ComparedRow
 from sightline.evaluation.compared import ComparedRun, compared
 from sightline.evaluation.logits import StoredLogits, rescored, write_logits
 from sightline.evaluation.measure import logits_name_of
-from sightline.results import ResultRow, dump_rows
+from sightline.results.comparison import ComparedRow
+from sightline.results.rows import ResultRow, dump_rows
 
 CLASSES = 10
 TRAINED = 32

@@ -111,10 +111,10 @@ def run_copy(tiny_run, tmp_path):
 @pytest.fixture
 def cli(capsys, monkeypatch):
     """`cli(*words)` runs a command in this process, on one core, and gives (exit code, stdout, stderr)."""
-    from sightline import runtime
     from sightline.cli.app import main
+    from sightline.distributed import machine
 
-    monkeypatch.setattr(runtime, "cores", lambda: 1)
+    monkeypatch.setattr(machine, "cores", lambda: 1)
 
     def run(*words: object) -> tuple[int, str, str]:
         capsys.readouterr()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sightline.ranks import joined
+from sightline.distributed.ranks import joined
 from tests.tiny import fork_server
 
 

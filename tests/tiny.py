@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sightline.load import parted
+from sightline.hub.load import parted
 from sightline.training import saving
 from sightline.training.config import OptimizerConfig, TrainConfig
 

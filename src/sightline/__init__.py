@@ -18,34 +18,34 @@ if TYPE_CHECKING:
     from sightline.encodings import create_encoding as create_encoding
     from sightline.encodings import list_encodings as list_encodings
     from sightline.export import export_model as export_model
-    from sightline.fine_tune import create_model as create_model
-    from sightline.grid import Grid as Grid
-    from sightline.hub import push_to_hub as push_to_hub
-    from sightline.layout import TokenLayout as TokenLayout
-    from sightline.load import load_model as load_model
-    from sightline.load import save_model as save_model
+    from sightline.hub.fine_tune import create_model as create_model
+    from sightline.hub.load import load_model as load_model
+    from sightline.hub.load import save_model as save_model
+    from sightline.hub.push import push_to_hub as push_to_hub
     from sightline.models import list_models as list_models
+    from sightline.tokens.grid import Grid as Grid
+    from sightline.tokens.layout import TokenLayout as TokenLayout
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Grid": "sightline.grid",
+    "Grid": "sightline.tokens.grid",
     "Knob": "sightline.encodings",
     "Pattern": "sightline.attention",
     "PositionEncoding": "sightline.encodings",
-    "TokenLayout": "sightline.layout",
+    "TokenLayout": "sightline.tokens.layout",
     "add_encodings": "sightline.encodings",
     "create_encoding": "sightline.encodings",
-    "create_model": "sightline.fine_tune",
+    "create_model": "sightline.hub.fine_tune",
     "export_model": "sightline.export",
     "export_weights": "sightline.convert",
     "import_weights": "sightline.convert",
     "list_encodings": "sightline.encodings",
     "list_models": "sightline.models",
-    "load_model": "sightline.load",
+    "load_model": "sightline.hub.load",
     "preprocessing": "sightline.data.preprocessing",
-    "push_to_hub": "sightline.hub",
-    "save_model": "sightline.load",
+    "push_to_hub": "sightline.hub.push",
+    "save_model": "sightline.hub.load",
 }
 
 __all__ = ["__version__", *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -14,7 +14,7 @@ from sightline.analysis.measures.attention_maps import AttentionMaps
 from sightline.analysis.measures.attention_rollout import AttentionRollout
 from sightline.analysis.measures.base import Measure
 from sightline.attention import Recorded, recording
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.analysis.measures import explicit
 from tests.analysis.measures.explicit import recorded, tiny
 

@@ -10,10 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from sightline import plugins
 from sightline.analysis.flops import forward_flops, training_flops
 from sightline.analysis.memory import estimate_memory
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import create_model
 from sightline.models.create import model_config
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 GRIDS = ((3, 5), (8, 2), (1, 1))
 

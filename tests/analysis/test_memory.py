@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import sightline
-from sightline import runtime
 from sightline.analysis import memory, memory_stages
 from sightline.analysis.memory import PlainPass, estimate_memory, in_words, refuse_what_cannot_fit
 from sightline.attention.backends.dense import BIAS_BYTES
 from sightline.attention.costs import of_one_form, using
 from sightline.attention.threads import LARGEST_BYTES
+from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, model_config
 
@@ -231,7 +231,7 @@ def test_bytes_in_words(count, words):
 
 def test_what_does_not_fit_is_refused_with_the_largest_that_does(monkeypatch):
     one = model_config("vit_base_patch16", encoding="lookhere_90")
-    monkeypatch.setattr(runtime, "available_memory", lambda device: 21 << 30)
+    monkeypatch.setattr(machine, "available_memory", lambda device: 21 << 30)
     with pytest.raises(InputError) as caught:
         refuse_what_cannot_fit(one, 100_000, what="vit_base_patch16")
     said = str(caught.value)
@@ -249,7 +249,7 @@ def test_only_the_hopeless_is_refused(monkeypatch):
     needed = estimate_memory(one, 400).total
 
     def refused(available, **options):
-        monkeypatch.setattr(runtime, "available_memory", lambda device: available)
+        monkeypatch.setattr(machine, "available_memory", lambda device: available)
         try:
             refuse_what_cannot_fit(one, 400, what="m", **options)
         except InputError as error:
@@ -273,7 +273,7 @@ def stubborn(*_: object) -> float:
 
 
 def test_what_cannot_be_estimated_is_not_refused(monkeypatch):
-    monkeypatch.setattr(runtime, "available_memory", lambda device: 1)
+    monkeypatch.setattr(machine, "available_memory", lambda device: 1)
     monkeypatch.setattr(memory, "make_encoding", stubborn)
     monkeypatch.setattr(memory_stages, "make_model", stubborn)
     for one in (config(), model_config("swin_micro_patch4")):

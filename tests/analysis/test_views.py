@@ -8,9 +8,9 @@ import pytest
 from sightline import create_encoding
 from sightline.analysis.views import field_of_view, seen_from
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import create_model
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 
 def model(encoding):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sightline.attention import Pattern, attend, use_backend
 from sightline.encodings import create_encoding
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 
 # Directed ones, with what they are made with.
 PATTERNS = {

@@ -14,7 +14,7 @@ from sightline.attention.by_head import by_head
 from sightline.attention.costs import of_one_form, using
 from sightline.attention.forms import explicit_attention
 from sightline.attention.products import expected_shapes
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
 
 

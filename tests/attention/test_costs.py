@@ -7,9 +7,9 @@ import itertools
 import pytest
 import torch
 
-from sightline import runtime
 from sightline.attention import costs, products
 from sightline.attention.costs import Costs, Group, Point, current, dense_forms, of_one_form, takes_wide, using
+from sightline.distributed import machine
 from tests.attention.given import pattern
 
 GROUP = Group("float32", "forward", 64)
@@ -17,7 +17,7 @@ ASKED = {"training": False, "head_dim": 64, "images": 1}
 
 
 def of(**forms: list[Point]) -> Costs:
-    return Costs(runtime.processor(), torch.__version__, torch.get_num_threads(), points={GROUP: forms})
+    return Costs(machine.processor(), torch.__version__, torch.get_num_threads(), points={GROUP: forms})
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_of_a_processor_without_numbers_sdpa_computes() -> None:
 
 @pytest.mark.usefixtures("nothing_known")
 def test_what_ships_of_the_nearest_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    some = [Costs(name, "any", threads) for name in (runtime.processor(), "another") for threads in (1, 3, 8)]
+    some = [Costs(name, "any", threads) for name in (machine.processor(), "another") for threads in (1, 3, 8)]
     monkeypatch.setattr(costs, "_shipped", lambda: some)
     assert [costs.shipped(threads) for threads in (1, 2, 4, 64)] == [some[0], some[0], some[1], some[2]]
     monkeypatch.setattr(costs, "_shipped", lambda: some[3:])

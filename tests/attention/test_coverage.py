@@ -11,7 +11,7 @@ from torch import Tensor
 from sightline.attention.coverage import QueryTile, cover, fraction, query_order
 from sightline.attention.pattern import BFLOAT16_MAX
 from sightline.encodings import create_encoding
-from sightline.grid import Grid
+from sightline.tokens.grid import Grid
 
 CPU = torch.device("cpu")
 # The share of all pairs that is computed on 64 x 64 cells: what the back end saves, which may only fall. What is

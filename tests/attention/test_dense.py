@@ -15,8 +15,8 @@ from sightline.attention.backends import dense
 from sightline.attention.costs import Costs, Group, Point, using
 from sightline.attention.forms import explicit, explicit_attention, sdpa, sdpa_in_float32
 from sightline.encodings import create_encoding
-from sightline.layout import TokenLayout
 from sightline.models import create_model
+from sightline.tokens.layout import TokenLayout
 
 HEADS, HEAD_DIM = 12, 4
 

@@ -10,7 +10,7 @@ from sightline.attention import Pattern, attend, costs, use_backend
 from sightline.attention.backends import dense
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
 from tests.contract.randomise import randomise_parameters
 

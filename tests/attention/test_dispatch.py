@@ -16,7 +16,7 @@ from sightline.attention.costs import Costs, Group, Point, shown_by, using
 from sightline.attention.dispatch import BACKENDS, dispatch
 from sightline.attention.products import expected_shapes
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.attention.given import pattern, random_qkv
 
 

@@ -19,9 +19,9 @@ from sightline.attention.backends.flex import attend_blocks, compiled, prepare
 from sightline.attention.blocks import BLOCK
 from sightline.attention.pattern import BFLOAT16_MAX
 from sightline.encodings import create_encoding
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import create_model
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

@@ -10,8 +10,8 @@ from sightline.attention.backends import dense
 from sightline.attention.costs import of_one_form, using
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
 from sightline.models import VisionTransformer, create_model
+from sightline.tokens.layout import TokenLayout
 from tests.attention.given import pattern
 
 

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from sightline.attention import Pattern, attend, packs, use_backend
 from sightline.attention.costs import of_one_form, using
 from sightline.encodings import create_encoding
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 
 HEADS, HEAD_DIM = 12, 4
 # Of the last image the weights are not kept: more than four patches a width of a head.

@@ -24,8 +24,8 @@ from sightline.attention.spreading import (
     spread_over_tokens,
     with_prefix,
 )
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.attention.given import pattern
 
 CPU = torch.device("cpu")

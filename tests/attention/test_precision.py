@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline import runtime
 from sightline.attention import precision
 from sightline.attention.costs import Costs, using
 from sightline.attention.precision import chosen_precision, default_precision
+from sightline.distributed import machine
 
 PROBES = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
 
@@ -51,5 +51,5 @@ def test_the_tables_that_ship_say_it_of_their_processors(monkeypatch: pytest.Mon
         ("GenuineIntel 6 207 avx512_bf16", "float32"),
         ("another", "bfloat16"),
     ):
-        monkeypatch.setattr(runtime, "processor", lambda processor=processor: processor)
+        monkeypatch.setattr(machine, "processor", lambda processor=processor: processor)
         assert default_precision("cpu") == expected

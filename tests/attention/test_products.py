@@ -9,7 +9,7 @@ import torch
 
 from sightline.attention import products
 from sightline.attention.products import times_transposed
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
 
 

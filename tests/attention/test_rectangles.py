@@ -10,7 +10,7 @@ from sightline.attention.backends import rectangles
 from sightline.attention.backends.rectangles import _Plan
 from sightline.attention.costs import of_one_form, using
 from sightline.attention.dispatch import dispatch
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.attention.given import PATTERNS, assert_close, layouts_of, pattern, random_qkv, with_gradients
 
 

@@ -14,7 +14,7 @@ from sightline.attention.backends import dense
 from sightline.attention.costs import of_one_form, using
 from sightline.attention.pattern import OfImages, Pattern
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
 
 FORMS = ("sdpa", "sdpa_in_float32", "by_head", "explicit", "tiles", "rectangles")

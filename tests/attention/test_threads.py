@@ -15,7 +15,7 @@ import torch
 from sightline.attention import attend, threads, use_backend
 from sightline.attention.backends import tiles
 from sightline.attention.threads import run_side_by_side
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.attention.given import pattern, random_qkv, with_gradients
 
 LAYOUT = TokenLayout.uniform((18, 17), 2)
@@ -178,7 +178,7 @@ def test_another_thread_may_replace_the_pool_at_any_time(monkeypatch: pytest.Mon
 FORK = """
 import os, torch
 torch.set_num_threads(2)
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.attention.given import pattern, random_qkv, with_gradients
 
 layout = TokenLayout.uniform((5, 6), 1)

@@ -14,8 +14,8 @@ from sightline.attention.backends.tiles import _Plan
 from sightline.attention.coverage import cover, fraction
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.attention.given import PATTERNS, assert_close, layouts_of, pattern, random_qkv, with_gradients
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ import sightline.attention.dispatch as dispatching
 from sightline.attention import attend, use_backend
 from sightline.attention.backends.varlen import cumulative_lengths
 from sightline.encodings import create_encoding
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel runs on a GPU alone")
 VARLEN = dispatching.BACKENDS["varlen"]

@@ -15,7 +15,7 @@ from sightline.analysis.measures.cka import cka
 from sightline.cli import analyse_files, analyse_pairs
 from sightline.cli.analyse_files import array_names
 from sightline.data.discovery import open_source
-from sightline.load import load_model, save_model
+from sightline.hub.load import load_model, save_model
 from sightline.models import create_model
 from tests.contract.randomise import randomise_parameters
 from tests.tiny import pictures

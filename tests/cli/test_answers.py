@@ -13,8 +13,8 @@ from PIL import Image
 from sightline.cli import answers
 from sightline.cli.answers import Asked, write_answers
 from sightline.data.allowance import Unreadable
-from sightline.load import load_model
-from sightline.ranks import Ranks
+from sightline.distributed.ranks import Ranks
+from sightline.hub.load import load_model
 from sightline.tasks.base import task_of
 from tests.ranks import together
 from tests.tiny import after, killed

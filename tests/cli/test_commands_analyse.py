@@ -12,11 +12,11 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
 from sightline.analysis.labels import split_batches
 from sightline.analysis.measures.attention_distance import AttentionDistance
-from sightline.analysis_rows import read_analysis
 from sightline.cli import analyse_files
 from sightline.data.discovery import open_source
-from sightline.load import load_model, save_model
+from sightline.hub.load import load_model, save_model
 from sightline.models import create_model
+from sightline.results.analysis import read_analysis
 from tests.tiny import after, killed, pictures, tree
 
 MEASURE = ("--measures", "attention_distance")

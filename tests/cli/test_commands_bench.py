@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from sightline import runtime
 from sightline.analysis.memory import estimate_memory
 from sightline.cli.app import main
 from sightline.cli.commands import bench
+from sightline.distributed import machine
 from sightline.models import model_config
 from tests.processes import group, wait_for
 from tests.tiny import tree
@@ -27,7 +27,7 @@ def room(monkeypatch):
     """`room(bytes)`: as much memory is available."""
 
     def make(available):
-        monkeypatch.setattr(runtime, "available_memory", lambda device: available)
+        monkeypatch.setattr(machine, "available_memory", lambda device: available)
 
     make(64 << 30)
     return make
@@ -52,7 +52,7 @@ def test_what_a_forward_and_a_training_step_take(cli, room, tmp_path):
         assert (row["resolution"], row["tokens"], row["batch"]) == ([1024, 1024], 4097, 1)
         assert row["total_bytes"] == one.total == sum(row[f"{part}_bytes"] for part in PARTS)
         assert row["stored_bias_bytes"] == 12 * 12 * 4097**2 * 4
-        assert (row["device"], row["hardware"]) == ("cpu", runtime.hardware())
+        assert (row["device"], row["hardware"]) == ("cpu", machine.hardware())
         assert row["commit"]
         assert row["torch"]
     assert cli(*ASKED, "--resolution", "224x448", "--batch", 3, "--dtype", "bfloat16", "--out", out)[0] == 0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sightline.cli.app import main
-from sightline.predictions import read_predictions
-from sightline.results import read_rows
+from sightline.results.predictions import read_predictions
+from sightline.results.rows import read_rows
 from tests.clips import frames_of, make, save_folder, save_gif, save_still
 
 _MODEL = [

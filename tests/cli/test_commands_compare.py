@@ -12,8 +12,8 @@ import time
 import pytest
 
 from sightline.cli import compare_run, output
-from sightline.comparison_rows import differences, means, read_compared
 from sightline.recipes.compare import ENCODINGS, RESOLUTIONS, Compare, compare_jobs
+from sightline.results.comparison import differences, means, read_compared
 from sightline.training import jobs
 from tests.tiny import fork_server, tree, weights
 

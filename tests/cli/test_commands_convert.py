@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 
 import sightline
 from sightline.convert import export_weights, list_projects
+from sightline.distributed.machine import import_timm
 from sightline.models import create_model
-from sightline.runtime import import_timm
 from tests.contract.randomise import randomise_parameters
 from tests.parity.golden_files import FOLDER, golden
 from tests.tiny import put, reseal, tree

@@ -10,14 +10,14 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from sightline import runtime
 from sightline.attention import precision
-from sightline.checkpoint import write_folder
+from sightline.distributed import machine
 from sightline.evaluation import parts
 from sightline.evaluation.measures import speed
-from sightline.load import load_model, model_files
-from sightline.predictions import read_predictions
-from sightline.results import read_rows
+from sightline.hub.load import load_model, model_files
+from sightline.io.checkpoint import write_folder
+from sightline.results.predictions import read_predictions
+from sightline.results.rows import read_rows
 from tests.tiny import pictures, reseal, tree
 
 FEW = ["--images", 6, "--threads", 1]
@@ -351,7 +351,7 @@ def test_parts_of_another_processor_are_another_work(cli, run_copy, tmp_path, mo
 
     monkeypatch.setattr(parts, "kept_beside", watched)
     for number, name in enumerate(("one", "one", "another")):
-        monkeypatch.setattr(runtime, "processor", lambda name=name: name)
+        monkeypatch.setattr(machine, "processor", lambda name=name: name)
         assert cli("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path / f"{number}")[0] == 0
     first, again, other = works
     assert first == again

@@ -24,7 +24,7 @@ def no_model(monkeypatch):
     def forbidden(*_, **__):
         raise AssertionError("a model was read before the refusal")
 
-    monkeypatch.setattr("sightline.load.load_model", forbidden)
+    monkeypatch.setattr("sightline.hub.load.load_model", forbidden)
 
 
 def test_without_its_libraries_one_line_says_what_to_install(refused, monkeypatch, tmp_path):

@@ -327,7 +327,7 @@ def test_a_model_that_is_no_folder_of_ours_has_a_softmax(cli, tiny_run, monkeypa
     model = sightline.load_model(tiny_run)
     model.config = model.config.replace(score_link="softmax")
     ours = {"hf-hub:someone/vit": model}
-    monkeypatch.setattr("sightline.load.load_model", lambda name, *, patch_size: ours.get(name))
+    monkeypatch.setattr("sightline.hub.load.load_model", lambda name, *, patch_size: ours.get(name))
     code, out, _ = cli("predict", "hf-hub:someone/vit", INPUTS / "good.jpg", "--topk", 10, "--json")
     assert code == 0
     assert sum(one["score"] for one in json.loads(out)["top"]) == pytest.approx(1, abs=1e-5)

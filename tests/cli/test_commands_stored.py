@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sightline.evaluation.logits import read_logits, write_logits
-from sightline.results import read_rows
+from sightline.results.rows import read_rows
 from tests.stored import store
 
 FEW = ["--images", 6, "--threads", 1]

@@ -13,9 +13,9 @@ from sightline.data.discovery import open_source
 from sightline.errors import StorageError
 from sightline.evaluation import suite as suite_module
 from sightline.evaluation.logits import find_logits, read_logits, rescored
-from sightline.load import save_model
+from sightline.hub.load import save_model
 from sightline.models import create_model
-from sightline.results import read_rows
+from sightline.results.rows import read_rows
 from sightline.tasks.segmentation import Segmentation
 from tests.evaluation.suite_data import answering, model_folder
 from tests.tiny import pictures
@@ -234,7 +234,7 @@ class Mine(Suite):
 PREPARATION = '''
 """The upper left corner, as it is."""
 from sightline.evaluation.preparations.base import Preparation
-from sightline.targets import Crop
+from sightline.data.targets import Crop
 
 
 class Corner(Preparation):

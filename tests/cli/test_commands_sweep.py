@@ -20,8 +20,8 @@ from sightline.cli import sweep_cells
 from sightline.cli.sweep_file import read_sweep
 from sightline.cli.yaml_text import dump_yaml
 from sightline.errors import NonFiniteError
-from sightline.load import read_record
-from sightline.results import Measured
+from sightline.hub.load import read_record
+from sightline.results.rows import Measured
 from sightline.sweeps import storage
 from sightline.sweeps.scores import Scored
 from sightline.sweeps.worker import Reached

@@ -15,7 +15,7 @@ import sightline
 from sightline.cli.yaml_text import read_yaml
 from sightline.encodings.knob import without_knobs
 from sightline.recipes import recipe
-from sightline.results import read_rows
+from sightline.results.rows import read_rows
 from sightline.training import loop, saving
 from tests.tiny import MEASURES, MODEL, log_lines, tree, weights
 

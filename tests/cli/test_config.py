@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from sightline.checks import STRICT
 from sightline.cli.config import apply_settings, check_config, dump_config
 from sightline.errors import InputError
+from sightline.io.checks import STRICT
 from sightline.training.config import TrainConfig
 
 

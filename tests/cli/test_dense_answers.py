@@ -16,7 +16,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 import sightline
-from sightline.load import save_model
+from sightline.hub.load import save_model
 from tests.contract.randomise import randomise_parameters
 from tests.data import dense_folders as folders
 

@@ -72,11 +72,11 @@ def test_it_is_a_table_after_a_configuration(cli, tmp_path):
 
 
 def test_what_does_not_fit_is_said_and_not_refused(cli, tmp_path, monkeypatch):
-    from sightline import runtime
+    from sightline.distributed import machine
 
     data = pictures(tmp_path / "data", count=200)
     # A step of the 200 takes about 58 million bytes.
-    monkeypatch.setattr(runtime, "available_memory", lambda _: 25_000_000)
+    monkeypatch.setattr(machine, "available_memory", lambda _: 25_000_000)
     code, out, err = cli(*PAPER, "--data", data, *SMALL, "--json")
     assert code == 0, err
     assert "accumulate=" in " ".join(json.loads(out)["missing"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from sightline.evaluation import features
-from sightline.load import save_model
+from sightline.hub.load import save_model
 from sightline.models import create_model
-from sightline.results import read_rows
+from sightline.results.rows import read_rows
 from tests.tiny import pictures
 
 ALL = "few_shot,knn,linear_probe"

@@ -12,12 +12,12 @@ from PIL import Image
 
 import sightline
 from sightline import create_model, save_model
-from sightline.checkpoint import write_folder
 from sightline.cli import next_step
 from sightline.data.summary import Summary
-from sightline.load import model_files
-from sightline.predictions import read_predictions
+from sightline.hub.load import model_files
+from sightline.io.checkpoint import write_folder
 from sightline.recipes import recipe_for
+from sightline.results.predictions import read_predictions
 from tests.tiny import pictures
 
 

@@ -12,9 +12,9 @@ from PIL import Image
 import sightline
 from sightline.evaluation.class_tables import stored_tables
 from sightline.evaluation.logits import find_logits
-from sightline.fine_tune import create_model
-from sightline.load import load_model, save_model
-from sightline.results import read_rows
+from sightline.hub.fine_tune import create_model
+from sightline.hub.load import load_model, save_model
+from sightline.results.rows import read_rows
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from sightline.cli import answers
 from sightline.cli.answers import Asked, write_answers
 from sightline.cli.commands.predict import _opened, _told
 from sightline.data.image_list import list_images
+from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
-from sightline.load import load_model
-from sightline.ranks import Ranks
+from sightline.hub.load import load_model
 from sightline.tasks.base import task_of
 from tests.data.three_kinds import images, made
 from tests.ranks import together

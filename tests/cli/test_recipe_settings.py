@@ -6,7 +6,7 @@ import pytest
 
 from sightline.cli.run_config import training_config
 from sightline.errors import InputError
-from sightline.load import save_model
+from sightline.hub.load import save_model
 from sightline.models import create_model
 
 

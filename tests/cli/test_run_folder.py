@@ -10,11 +10,11 @@ import pytest
 from sightline.cli.run_folder import _fields as fields_seen
 from sightline.cli.run_folder import best_step, read_answers, read_validation
 from sightline.data.source import Example
+from sightline.data.targets import Label
 from sightline.errors import InputError
+from sightline.io.run_files import PREDICTIONS
 from sightline.models import create_model
-from sightline.predictions import Prediction, dump_predictions, read_predictions
-from sightline.run_files import PREDICTIONS
-from sightline.targets import Label
+from sightline.results.predictions import Prediction, dump_predictions, read_predictions
 
 SQUARE = {"resolution": 32}
 NATIVE = {"resolution": 32, "packing": {"aspect": "native"}}

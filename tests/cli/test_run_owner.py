@@ -11,8 +11,8 @@ import time
 import pytest
 
 from sightline.cli.output import add_rows
-from sightline.owner import OWNER, claim
-from sightline.results import read_rows
+from sightline.io.run_lock import OWNER, claim
+from sightline.results.rows import read_rows
 from sightline.training import jobs, loop, saving
 from tests.tiny import MODEL, tiny_config, tree
 
@@ -69,7 +69,7 @@ def test_found_30_a_folder_that_is_renamed_in_mid_run_ends_it_with_5(cli, tmp_pa
     assert not (tmp_path / "a").exists()
     monkeypatch.setattr(saving, "write_checkpoint", real)
     # Where it is now, it goes on.
-    monkeypatch.setattr("sightline.owner.is_alive", lambda process: False)
+    monkeypatch.setattr("sightline.io.run_lock.is_alive", lambda process: False)
     assert cli("train", *words, "--out", tmp_path / "b", "--resume")[0] == 0
     assert (tmp_path / "b" / "config.yaml").exists()
 

@@ -13,12 +13,12 @@ from PIL import Image, ImageOps
 from sightline.convert import export_weights, import_weights, timm_build
 from sightline.data.image_file import read_image
 from sightline.data.preprocessing import preprocessing
+from sightline.distributed.machine import import_timm
 from sightline.evaluation.logits import find_logits, read_logits, rescored
 from sightline.evaluation.preparations.base import preparation_class
 from sightline.export.program import export_model
-from sightline.load import load_model, save_model
-from sightline.results import read_rows
-from sightline.runtime import import_timm
+from sightline.hub.load import load_model, save_model
+from sightline.results.rows import read_rows
 from tests.evaluation.suite_data import validation
 from tests.tiny import pictures
 

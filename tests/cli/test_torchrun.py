@@ -15,7 +15,7 @@ import pytest
 
 from sightline.cli.run_config import training_config
 from sightline.errors import StoppedError
-from sightline.load import read_record
+from sightline.hub.load import read_record
 from sightline.training import train
 from tests.ranks import free_port
 from tests.tiny import log_lines

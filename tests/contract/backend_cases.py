@@ -13,8 +13,8 @@ from torch import Tensor
 import sightline.attention.dispatch as dispatching
 from sightline.attention import attend, rotate, use_backend
 from sightline.encodings import PositionEncoding, create_encoding, list_encodings
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
 HEAD_DIM = 8

@@ -16,9 +16,9 @@ from sightline.attention import Pattern, Rotation, Term, rotate
 from sightline.attention.contextual import Pairs, content_of_scores
 from sightline.encodings import PositionEncoding, list_encodings
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import VisionTransformer, create_model
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
 # Trained on 6 x 8 patches: not square, so that swapped axes show there too.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import (
     LOGITS,
     PATCH,

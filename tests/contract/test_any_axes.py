@@ -18,10 +18,10 @@ from sightline.attention import attend, rotate, use_backend
 from sightline.attention.pattern import Directed, Pattern, View
 from sightline.encodings import create_encoding, discovery, list_encodings
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models.block import Block
 from sightline.models.config import ViTConfig
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 CLIP, OTHER = Grid(2, 3, 5), Grid(3, 2, 2)
 SHAPE = {"depth": 2, "heads": 4, "dim": 48, "train_grid": CLIP}
@@ -34,7 +34,7 @@ from torch import nn
 from sightline.attention.pattern import Pattern, Table
 from sightline.encodings import PositionEncoding, RotaryEncoding
 from sightline.attention import Rotation
-from sightline.layout import grid_coords
+from sightline.tokens.layout import grid_coords
 
 @dataclass(frozen=True)
 class TubesConfig:

@@ -18,9 +18,9 @@ from sightline.attention import recording
 from sightline.cli import app
 from sightline.errors import InputError
 from sightline.export import export_model
-from sightline.layout import TokenLayout
 from sightline.models import Model, create_model
 from sightline.models.architectures.axial import AxialTransformer, lines
+from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import PATCH, TRAIN, assert_same_gradients, assert_spread, build, gradients, loss_of
 from tests.export.models import assert_the_same
 

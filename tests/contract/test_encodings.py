@@ -11,7 +11,7 @@ import sightline.attention.dispatch as dispatching
 from sightline.attention import use_backend
 from sightline.encodings import create_encoding, list_encodings
 from sightline.encodings.create import parts_of
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import (
     FOR_EACH_POOL,
     ONCE,

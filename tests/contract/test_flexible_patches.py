@@ -15,12 +15,12 @@ from sightline.analysis.memory import estimate_memory
 from sightline.encodings import list_encodings
 from sightline.errors import InputError
 from sightline.export import check_export, export_model
-from sightline.fine_tune import create_model
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
-from sightline.load import load_model, save_model
+from sightline.hub.fine_tune import create_model
+from sightline.hub.load import load_model, save_model
 from sightline.models import model_config
 from sightline.models.kernel_resize import axis_inverse, axis_matrix, resize_kernel
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import GRADIENTS, LOGITS, assert_spread, build, gradients, loss_of
 
 ENCODINGS = [*list_encodings(), "rope_axial+learned_1d"]

@@ -25,11 +25,11 @@ from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.export import export_model
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import Model, create_model
 from sightline.models.embedders.resnet import StemCutter
 from sightline.models.resnet_stem import same_max_pool, same_padding
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from sightline.training.prepare import build_model
 from tests.contract.randomise import randomise_parameters
 from tests.convert.originals import original

@@ -30,9 +30,9 @@ from sightline.attention.contextual import (
 from sightline.encodings import create_encoding
 from sightline.encodings.pattern.irpe import Irpe, IrpeBuckets, piecewise
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
-from sightline.segment import Segment
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment
 from tests.attention.irpe_by_hand import attention_by_hand, piecewise_by_hand
 from tests.contract.contract import build, images
 from tests.contract.randomise import randomise_parameters

@@ -11,11 +11,11 @@ from sightline.analysis.measures.token_norms import token_norms
 from sightline.analysis.memory import estimate_memory
 from sightline.errors import InputError
 from sightline.export import check_exportable
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import Model, VisionTransformer
 from sightline.models.stage import Stage
 from sightline.tasks.base import task_of
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import GRADIENTS, PATCH, gradients
 from tests.contract.randomise import randomise_parameters
 

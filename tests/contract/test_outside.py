@@ -27,7 +27,7 @@ from torch import nn
 from sightline.attention import Pattern
 from sightline.attention.pattern import Table
 from sightline.encodings import AddedEncoding, Knob, PatternEncoding, RotaryEncoding
-from sightline.layout import grid_coords
+from sightline.tokens.layout import grid_coords
 """
 
 ROTARY = (

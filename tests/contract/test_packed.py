@@ -14,10 +14,10 @@ import sightline.attention.dispatch as dispatching
 from sightline.attention import use_backend
 from sightline.encodings import list_encodings
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import VisionTransformer
-from sightline.patchify import patchify
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.patchify import patchify
 from tests.contract.contract import (
     LOGITS,
     PATCH,

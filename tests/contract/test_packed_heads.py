@@ -12,11 +12,11 @@ from torch import Tensor
 
 from sightline import create_model, registry
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import Model
 from sightline.models.box_head import BoxHead
 from sightline.models.head import TokenHead
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import GRADIENTS, PATCH, assert_spread, gradients
 from tests.contract.randomise import randomise_parameters
 

@@ -21,14 +21,14 @@ from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.export.refusals import check_exportable
-from sightline.fine_tune import begin_with
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
-from sightline.load import load_model, save_model
+from sightline.hub.fine_tune import begin_with
+from sightline.hub.load import load_model, save_model
 from sightline.models.architectures.swin import Swin
 from sightline.models.create import create_model, model_config
 from sightline.models.merging import merged
 from sightline.models.windows import Cut, windows_of
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from sightline.training.prepare import build_model
 from tests.tiny import tiny_config
 

@@ -20,9 +20,9 @@ from sightline.attention.costs import of_one_form, using
 from sightline.encodings import list_encodings
 from sightline.encodings.create import registry
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import Model
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
 SMALL: dict[str, Any] = {

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sightline.convert import export_weights, import_weights
+from sightline.distributed.machine import import_timm
 from sightline.models import VisionTransformer
-from sightline.runtime import import_timm
 
 TOLERANCE = 2e-5
 """Largest absolute difference of outputs in float32 on a CPU, as golden/README.md says."""

@@ -11,10 +11,10 @@ from torch import nn
 
 from sightline import load_model, save_model
 from sightline.convert import export_weights, import_weights, list_projects
+from sightline.distributed.machine import import_timm
 from sightline.encodings import list_encodings
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, create_model
-from sightline.runtime import import_timm
 from tests.contract.randomise import randomise_parameters
 from tests.convert.originals import compare, imported, original, takes_any_size
 from tests.convert.test_dense import HOLDS as DENSE

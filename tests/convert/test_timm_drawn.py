@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sightline.convert import export_weights
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
-from sightline.runtime import import_timm
 from tests.convert.originals import compare, imported, original
 
 _SHARED: dict[str, list[Any]] = {

@@ -17,8 +17,8 @@ from sightline.data.augmenting import augmented, make_augmentations
 from sightline.data.discovery import open_source
 from sightline.data.mixing import MixingConfig, read_example
 from sightline.data.randomness import generator
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
-from sightline.runtime import import_timm
 from sightline.training import TrainConfig
 from tests.batches import uniform_batches
 

@@ -26,9 +26,9 @@ from sightline.data.transforms import cut, eval_crop, whole_crop
 from sightline.data.views import View
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation.shrunk import shrunk
-from sightline.grid import Grid
-from sightline.patchify import ImageRows
-from sightline.tubelets import TubeletCutter
+from sightline.tokens.grid import Grid
+from sightline.tokens.patchify import ImageRows
+from sightline.tokens.tubelets import TubeletCutter
 from tests.batches import labelling, same
 from tests.clips import SIZE, frames_of, make, save_folder, save_gif, save_still
 

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from sightline.data.discovery import open_source
+from sightline.data.targets import IGNORE
 from sightline.errors import InputError, UnreadableDataError
-from sightline.targets import IGNORE
 from tests.data import dense_folders as folders
 
 KINDS = ("ade20k", "cityscapes", "voc", "masks")

@@ -14,7 +14,7 @@ from sightline.data.image_list import list_images
 from sightline.data.sources.hf import HuggingFace
 from sightline.data.sources.wds import WebDataset
 from sightline.errors import InputError, UnreadableDataError
-from sightline.predictions import read_predictions
+from sightline.results.predictions import read_predictions
 from tests.clips import frames_of, save_folder
 from tests.data.test_image_folder import save
 from tests.data.three_kinds import encoded, write_tar

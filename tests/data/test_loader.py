@@ -14,7 +14,7 @@ from sightline.data.discovery import open_source
 from sightline.data.packs import epoch_order
 from sightline.data.source import Source
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.tokens.grid import Grid
 from tests.batches import images_of, same, uniform_batches
 
 

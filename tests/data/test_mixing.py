@@ -12,7 +12,7 @@ from sightline.data.mixing import MixingConfig, read_example
 from sightline.data.packs import plan
 from sightline.data.sampling import ResolutionSampling, SizeSampler
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.batches import labelling, packed_batches, uniform_batches
 
 SIZE = (16, 28)

@@ -17,8 +17,8 @@ from sightline.data.sampling import BetaDrop, ConstantDrop, ResolutionSampling, 
 from sightline.encodings import list_encodings
 from sightline.errors import InputError, UnreadableDataError
 from sightline.models import create_model
-from sightline.patchify import patchify
 from sightline.tasks.base import outputs_of
+from sightline.tokens.patchify import patchify
 from tests.batches import packed_batches, same
 from tests.contract.randomise import randomise_parameters
 

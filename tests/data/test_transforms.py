@@ -17,8 +17,8 @@ from sightline.data.discovery import open_source
 from sightline.data.randomness import generator
 from sightline.data.sampling import native_grid
 from sightline.data.transforms import INTERPOLATIONS, ImageTransform, SimpleCrop, cut, eval_crop, whole_crop
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
-from sightline.runtime import import_timm
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
 RAMP = np.stack(np.broadcast_arrays(np.arange(120)[:, None] * 2, np.arange(90)[None] * 2, 0), axis=2).astype(np.uint8)

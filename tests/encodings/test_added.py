@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 from sightline.encodings import create_encoding
 from sightline.encodings.interpolate import beit_axis, resize_table
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 TRAIN = (3, 5)
 SHAPE = {"depth": 2, "heads": 3, "dim": 12, "train_grid": TRAIN}

@@ -13,8 +13,8 @@ from sightline.convert import export_weights
 from sightline.encodings import create_encoding
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
-from sightline.fine_tune import create_model
-from sightline.layout import TokenLayout
+from sightline.hub.fine_tune import create_model
+from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import TRAIN, build, images
 from tests.contract.randomise import randomise_parameters
 

@@ -13,9 +13,9 @@ from sightline.encodings import create_encoding
 from sightline.encodings.interpolate import resize_table
 from sightline.encodings.pattern.lookhere import deal_preset, deal_times
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
-from sightline.segment import Segment
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment
 
 CLIP, OTHER = Grid(3, 4, 5), Grid(5, 2, 3)
 SHAPE = {"depth": 2, "heads": 12, "dim": 144, "train_grid": CLIP}

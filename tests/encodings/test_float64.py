@@ -10,7 +10,7 @@ import torch
 
 from sightline.attention import rotate
 from sightline.encodings import create_encoding, list_encodings
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import build, images
 
 JOINED = ["rope_mixed+learned_1d", "rope_axial+rpe_learned"]

@@ -14,12 +14,12 @@ from safetensors.torch import load as load_bytes
 from safetensors.torch import save as save_bytes
 
 from sightline import load_model, save_model
-from sightline.checkpoint import load_tensors
+from sightline.distributed.machine import import_timm
 from sightline.encodings import list_encodings
 from sightline.encodings.knob import KNOB_STATE, without_knobs
 from sightline.errors import InputError
+from sightline.io.checkpoint import load_tensors
 from sightline.models import VisionTransformer, create_model
-from sightline.runtime import import_timm
 
 SMALL: dict[str, Any] = {"depth": 1, "dim": 48, "heads": 4, "num_classes": 3, "image_size": 16}
 TUNED = ["lookhere_90", "alibi_2d", "rope_axial", "rope_mixed", "rope_mixed+learned_1d", "learned_1d+lookhere_45"]

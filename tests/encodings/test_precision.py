@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from sightline.encodings import create_encoding
-from sightline.layout import TokenLayout
 from sightline.models import create_model
+from sightline.tokens.layout import TokenLayout
 
 SHAPE = {"depth": 2, "heads": 3, "dim": 48}
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sightline.attention import attend
 from sightline.encodings import create_encoding
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
 HEADS, WIDTH, GRID = 2, 4, (3, 5)

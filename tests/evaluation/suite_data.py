@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from sightline.evaluation.imagenet import synsets
-from sightline.load import save_model
+from sightline.hub.load import save_model
 from sightline.models import create_model
 from sightline.tasks.classification import Classification
 

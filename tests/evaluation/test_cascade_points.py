@@ -19,7 +19,7 @@ from sightline.evaluation.cascade_points import (
 )
 from sightline.evaluation.predict import Outputs
 from sightline.models import ViTConfig
-from sightline.results import wilson
+from sightline.results.rows import wilson
 from sightline.tasks.base import make_task
 from tests.batches import labelled
 

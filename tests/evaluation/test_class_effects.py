@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.class_rows import MEAN, ClassStudy, ClassTable, dump_effects, largest
 from sightline.errors import InputError
 from sightline.evaluation.class_effects import class_effects
+from sightline.results.classes import MEAN, ClassStudy, ClassTable, dump_effects, largest
 
 SIZES = {"16 px": 16.0, "24 px": 36.0, "tokens:64": 64.0}
 

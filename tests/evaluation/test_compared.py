@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from sightline.comparison_rows import differences, dump_compared, means, ranks, read_compared
 from sightline.errors import InputError
 from sightline.evaluation.compared import compared
+from sightline.results.comparison import differences, dump_compared, means, ranks, read_compared
 from tests.compared import COUNTS, made_rows, made_run, made_runs, share
 
 

@@ -27,7 +27,7 @@ from sightline.evaluation.measure import (
 )
 from sightline.evaluation.shrunk import shrunk
 from sightline.models import create_model
-from sightline.results import dump_rows, merge_rows, read_rows
+from sightline.results.rows import dump_rows, merge_rows, read_rows
 from sightline.tasks.base import task_of
 from tests.batches import said
 

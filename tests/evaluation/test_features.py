@@ -12,6 +12,7 @@ import torch
 
 from sightline.data.discovery import open_source
 from sightline.data.views import View
+from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation import EvaluateConfig, evaluate, features, predict
 from sightline.evaluation.features import Features, FrozenMeasure
@@ -19,10 +20,9 @@ from sightline.evaluation.measure import RunIdentity, planned_images, splits_rea
 from sightline.evaluation.measures.base import Subject, measure_class
 from sightline.evaluation.parts import Parts, kept_beside
 from sightline.evaluation.tune import tuned_at
-from sightline.load import load_model, save_model
+from sightline.hub.load import load_model, save_model
 from sightline.models import Model, create_model
-from sightline.ranks import Ranks
-from sightline.results import as_written
+from sightline.results.rows import as_written
 from sightline.tasks.base import task_of
 from tests.contract.randomise import randomise_parameters
 from tests.ranks import together

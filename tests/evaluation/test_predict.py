@@ -18,9 +18,9 @@ from sightline.errors import NonFiniteError
 from sightline.evaluation import predict as module
 from sightline.evaluation.cascade_points import Scored
 from sightline.evaluation.predict import plan_split, predict_split
-from sightline.grid import Grid
 from sightline.models import create_model
 from sightline.tasks.base import task_of
+from sightline.tokens.grid import Grid
 from tests.batches import said
 from tests.contract.randomise import randomise_parameters
 

@@ -21,7 +21,7 @@ from sightline.evaluation import predict_images as module
 from sightline.evaluation.measure import RunIdentity
 from sightline.evaluation.predict_images import Predicted, Unpredicted, predict_images
 from sightline.models import create_model
-from sightline.predictions import Prediction
+from sightline.results.predictions import Prediction
 from sightline.tasks.base import task_of
 from sightline.tasks.classification import scores_of
 from tests.contract.randomise import randomise_parameters

@@ -12,10 +12,10 @@ from PIL import Image
 from sightline import registry
 from sightline.data.transforms import ImageTransform
 from sightline.data.views import View
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from sightline.evaluation.preparations.base import Preparation, Whole, preparation_class
 from sightline.models import ViTConfig
-from sightline.runtime import import_timm
 
 # Odd ones, either side longer, one that is enlarged, one far longer than wide, and one that rounds badly.
 SIZES = [(375, 500), (501, 334), (97, 64), (71, 903), (224, 224), (333, 333), (130, 259)]

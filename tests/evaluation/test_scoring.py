@@ -12,7 +12,7 @@ from sightline.errors import InputError
 from sightline.evaluation.logits import StoredLogits, read_logits, rescored, task_record, write_logits
 from sightline.evaluation.scoring import Scoring
 from sightline.models import ViTConfig
-from sightline.results import ResultRow
+from sightline.results.rows import ResultRow
 from sightline.tasks.base import make_task
 
 MEASURED = {

@@ -13,16 +13,16 @@ from PIL import Image
 
 from sightline.data.discovery import open_source
 from sightline.data.views import View
+from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, NonFiniteError, StorageError, UnreadableDataError
 from sightline.evaluation import EvaluateConfig, counted, evaluate, predict
 from sightline.evaluation.as_json import dumped, loaded
 from sightline.evaluation.measure import RunIdentity
 from sightline.evaluation.parts import Parts, kept_beside, weights_digest
-from sightline.load import load_model, save_model
+from sightline.hub.load import load_model, save_model
 from sightline.metrics.base import metrics_of
 from sightline.metrics.tempered import Temperature, tempered
-from sightline.ranks import Ranks
-from sightline.results import as_written
+from sightline.results.rows import as_written
 from sightline.tasks.base import task_of
 from sightline.training.prepare import build_model, resolve
 from sightline.training.run import open_training_data

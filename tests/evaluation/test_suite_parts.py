@@ -15,7 +15,7 @@ from sightline.evaluation.preparations.base import Whole
 from sightline.evaluation.suite import SuiteConfig, contents, planned
 from sightline.evaluation.suite_images import spread
 from sightline.evaluation.suites.base import list_suites, open_suite
-from sightline.load import load_model
+from sightline.hub.load import load_model
 from tests.evaluation.suite_data import (
     imagenet_s,
     model_folder,

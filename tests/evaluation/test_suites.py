@@ -12,7 +12,7 @@ from sightline.errors import InputError
 from sightline.evaluation.imagenet import described, reassessed, subset, synsets
 from sightline.evaluation.logits import find_logits, read_logits, rescored
 from sightline.evaluation.suites.base import open_suite
-from sightline.results import read_rows
+from sightline.results.rows import read_rows
 from tests.evaluation.suite_data import (
     answering,
     imagenet_s,

@@ -19,7 +19,7 @@ from sightline.evaluation.measure import RunIdentity, planned_images
 from sightline.evaluation.predict import predict_split
 from sightline.evaluation.tune import printed_start, searches_of, tune, tune_knob, tuned_at
 from sightline.models import create_model
-from sightline.results import dump_rows, read_rows
+from sightline.results.rows import dump_rows, read_rows
 from sightline.tasks.base import task_of
 from tests.batches import said
 

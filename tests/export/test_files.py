@@ -18,7 +18,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline import segment
 from sightline.data.preprocessing import preprocessing
 from sightline.errors import StorageError
 from sightline.export import (
@@ -29,7 +28,8 @@ from sightline.export import (
     export_model,
 )
 from sightline.export.program import quiet
-from sightline.kept import Kept
+from sightline.tokens import segment
+from sightline.tokens.cache import Kept
 from tests.contract.contract import PATCH, TRAIN, build, images
 from tests.export.models import UNSEEN, assert_the_same, session, small
 

@@ -12,8 +12,8 @@ from PIL import Image
 from sightline.data import fingerprint
 from sightline.data.allowance import Unreadable
 from sightline.errors import InputError
-from sightline.load import load_model
-from sightline.run_files import CHECKPOINT, LEFT_OUT
+from sightline.hub.load import load_model
+from sightline.io.run_files import CHECKPOINT, LEFT_OUT
 from sightline.training import TrainConfig, saving, train
 from sightline.training.config import ValidationConfig
 from sightline.training.run import open_training_data

@@ -17,8 +17,8 @@ from sightline.cli.app import main
 from sightline.errors import InputError, StorageError
 from sightline.evaluation import drawn
 from sightline.evaluation import measure as measuring
-from sightline.load import load_model
-from sightline.results import read_rows
+from sightline.hub.load import load_model
+from sightline.results.rows import read_rows
 from sightline.tasks.base import task_of
 from sightline.tasks.segmentation import Labelled
 

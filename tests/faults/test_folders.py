@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from sightline.cli.yaml_text import read_yaml
-from sightline.results import read_rows
+from sightline.results.rows import read_rows
 from tests.tiny import INPUTS, MODEL, SOFTMAX_MEASURES, log_lines, tree, weights
 
 CLASSES = ("bright ones", "dunkle Häuser", "zebra")

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sightline.distributed.ranks import Ranks
 from sightline.errors import StoppedError
-from sightline.ranks import Ranks
 from sightline.training.config import OptimizerConfig
 from tests.ranks import together
 from tests.tiny import MODEL, log_lines, tiny_config

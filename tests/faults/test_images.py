@@ -118,7 +118,7 @@ if sys.argv[1:]:
     from sightline.cli.app import main
     code = main(["predict", *sys.argv[1:], "--json"])
 else:
-    import torch, sightline.load, sightline.models
+    import torch, sightline.hub.load, sightline.models
     code = 0
 print(runtime.peak_memory(), file=sys.stderr)
 sys.exit(code)

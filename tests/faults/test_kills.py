@@ -17,8 +17,8 @@ import yaml
 
 from sightline.data.discovery import open_source
 from sightline.data.randomness import generator
-from sightline.load import load_model, read_record
-from sightline.results import read_rows
+from sightline.hub.load import load_model, read_record
+from sightline.results.rows import read_rows
 from sightline.training.checkpoints import last_good
 from tests.batches import uniform_batches
 from tests.processes import group, wait_for

@@ -19,7 +19,7 @@ import torch
 
 from sightline.cli.app import main
 from sightline.errors import RanksError
-from sightline.load import load_model, read_record
+from sightline.hub.load import load_model, read_record
 from sightline.training import loop, train
 from tests.ranks import together
 from tests.tiny import INPUTS, MODEL, log_lines, pictures, tiny_config, tree, wait_for_saves, weights

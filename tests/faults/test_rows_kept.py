@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from sightline.predictions import read_predictions
-from sightline.results import read_rows
+from sightline.results.predictions import read_predictions
+from sightline.results.rows import read_rows
 from tests.tiny import tree
 
 FEW = ["--resolutions", 8, "--images", 6, "--threads", 1]

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from sightline.load import read_record
+from sightline.hub.load import read_record
 from tests.processes import group, wait_for
 from tests.tiny import MODEL, log_lines, weights
 
@@ -95,8 +95,8 @@ def test_found_28_what_was_stopped_and_went_on_is_as_if_it_had_not_been(cli, tmp
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli, tmp_path, monkeypatch):
-    from sightline import checkpoint
-    from sightline.checkpoint import read_folder
+    from sightline.io import checkpoint
+    from sightline.io.checkpoint import read_folder
     from sightline.training import loop
 
     real_step, real_flush = loop.take_step, checkpoint.flush
@@ -136,9 +136,9 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
 @pytest.mark.parametrize("giving_back", [False, True], ids=["claimed", "given back"])
 def test_a_signal_as_a_folder_changes_hands_leaves_no_owner(giving_back, number, code, cli, tmp_path, monkeypatch):
     """Other machines would wait five minutes for a process that has ended."""
-    from sightline import owner
+    from sightline.io import run_lock
 
-    out, write, give_back, told = tmp_path / "a", owner.write_file, owner.Owner.release, []
+    out, write, give_back, told = tmp_path / "a", run_lock.write_file, run_lock.Owner.release, []
 
     def tell():
         # Who does not want to wait says so twice.
@@ -155,9 +155,9 @@ def test_a_signal_as_a_folder_changes_hands_leaves_no_owner(giving_back, number,
         give_back(self)
 
     if giving_back:
-        monkeypatch.setattr(owner.Owner, "release", released)
+        monkeypatch.setattr(run_lock.Owner, "release", released)
     else:
-        monkeypatch.setattr(owner, "write_file", written)
+        monkeypatch.setattr(run_lock, "write_file", written)
     returned, _, err = cli("train", *TINY, "--images", 32, "--set", "batch_size=16", "--out", out)
     assert (returned, told) == (code, [number, signal.SIGINT])
     assert err.splitlines()[-1].startswith(f"sightline: {'terminated' if code == 143 else 'interrupted'}")

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from sightline.chance import image_seed
 from sightline.data.discovery import open_source
 from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
 from sightline.data.randomness import generator
-from sightline.ranks import Ranks
+from sightline.distributed.ranks import Ranks
 from sightline.tasks.base import task_class
+from sightline.tokens.rng import image_seed
 from sightline.training.plan import Position, shown, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from tests.batches import kept_of

@@ -17,8 +17,8 @@ import torch
 from sightline.analysis.analyse import analysed
 from sightline.analysis.labels import split_batches
 from sightline.analysis.measures.base import measure_classes
-from sightline.class_rows import ClassStudy
 from sightline.data.discovery import open_source
+from sightline.data.targets import IGNORE
 from sightline.data.views import View
 from sightline.encodings import list_encodings
 from sightline.errors import InputError
@@ -38,14 +38,14 @@ from sightline.evaluation.logits import (
 )
 from sightline.evaluation.measure import RunIdentity
 from sightline.evaluation.temperature import fit_temperature, fitted_on_stored
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.metrics.base import metrics_of
 from sightline.metrics.box_ap import BoxAp
 from sightline.metrics.iou import MeanIou
 from sightline.models import ViTConfig, create_model
-from sightline.targets import IGNORE
+from sightline.results.classes import ClassStudy
 from sightline.tasks.base import make_task
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.batches import labelled
 from tests.compared import made_runs
 from tests.contract.randomise import randomise_parameters

@@ -9,8 +9,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from sightline.data.targets import IGNORE
 from sightline.metrics.boundary import at_boundary, band_width
-from sightline.targets import IGNORE
 from tests.metrics.test_iou import measured, values
 
 SIZES = [(32, 32), (48, 80), (120, 77)]

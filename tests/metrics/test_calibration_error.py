@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from sightline.metrics.calibration import expected_calibration_error
-from sightline.runtime import import_timm
 
 
 def test_error_by_hand():

@@ -17,12 +17,12 @@ import torch
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from sightline.layout import TokenLayout
+from sightline.data.targets import Objects
 from sightline.metrics.base import metrics_of
 from sightline.metrics.coco import Seen, Sizes, judge, mean_precision, overlaps, precisions
 from sightline.models import ViTConfig
-from sightline.targets import Objects
 from sightline.tasks.base import make_task
+from sightline.tokens.layout import TokenLayout
 
 # Made by pycocotools of random boxes: crowds, classes that are absent, areas that are not the box's, equal scores.
 CASES = json.loads((Path(__file__).parent / "coco_cases" / "pycocotools.json").read_text())

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sightline.data.batch import Batch
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.data.targets import IGNORE
+from sightline.distributed.machine import import_timm
 from sightline.metrics.iou import MeanIou
 from sightline.models import ViTConfig
-from sightline.runtime import import_timm
-from sightline.targets import IGNORE
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 
 def task_of(classes, names=None):

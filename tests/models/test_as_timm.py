@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, create_model
-from sightline.runtime import import_timm
 
 timm = import_timm()
 METHODS = [

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from sightline.layout import TokenLayout
 from sightline.models import create_model
 from sightline.models.block import DropPath
+from sightline.tokens.layout import TokenLayout
 from tests.parity.golden_files import golden
 from tests.parity.toy_models import toy_model
 

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from sightline import registry
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models.box_head import BoxHead, Found
 from sightline.models.config import ViTConfig
 from sightline.models.head import make_head
 from sightline.models.heads.detr_queries import DetrQueriesHead
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 GRIDS = [(3, 5), (5, 3), (1, 4), (6, 4)]
 HEADS = sorted(registry.classes(BoxHead, "sightline.models.heads"))

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from sightline.chance import image_seed, uniform, uniform_channels
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
 from sightline.models import create_model
 from sightline.models.block import Dropout, DropPath
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.rng import image_seed, uniform, uniform_channels
 from sightline.training import train
 from tests.tiny import MODEL, Stopped, log_lines, stop_at, tiny_config, weights
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from sightline import segment
+from sightline.tokens import segment
 from tests.contract.contract import TRAIN, assert_same_gradients, build, gradients, images, loss_of
 
 pytestmark = pytest.mark.slow

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from sightline.data.packing import padded_length
-from sightline.layout import TokenLayout
 from sightline.models import VisionTransformer
 from sightline.models.block import Block
+from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import LOGITS, PATCH, assert_same_gradients, build, gradients, loss_of
 
 pytestmark = pytest.mark.slow

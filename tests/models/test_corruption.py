@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline.chance import image_seed
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models.corruption import MASKED, Corruption, Drawn, corrupted
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.rng import image_seed
 
 GRIDS = [Grid(3, 5), Grid(7, 2), Grid(1, 1), Grid(5, 3)]
 SEEDS = [image_seed(3, 1, index) for index in range(len(GRIDS))]

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
 from sightline.models import ViTConfig, create_model
+from sightline.tokens.layout import TokenLayout
 
 SMALL = {"num_classes": 5, "dim": 48, "depth": 1, "image_size": 16}
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.export import Dim, export
 
-from sightline import segment
 from sightline.encodings import list_encodings
-from sightline.kept import Kept
+from sightline.tokens import segment
+from sightline.tokens.cache import Kept
 from tests.contract.contract import PATCH, TRAIN, build, images
 
 pytestmark = pytest.mark.slow

@@ -15,9 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sightline.attention import recording
 from sightline.encodings import list_encodings
-from sightline.layout import TokenLayout
 from sightline.models import VisionTransformer, linear
 from sightline.models.block import Block, Mlp
+from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import build, images
 
 GRIDS = [(3, 5), (5, 2), (1, 1), (3, 5)]

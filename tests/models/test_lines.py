@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.layout import TokenLayout
 from sightline.models import create_model
 from sightline.models.architectures.axial import AxialBlock
+from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
 ENCODINGS = ["rpe_learned", "rope_axial+rpe_learned", "lookhere_90", "irpe_qkv", "relative_1d", "rope_mixed"]

@@ -14,13 +14,13 @@ from sightline.attention import use_backend
 from sightline.attention.dispatch import Recorded, recording
 from sightline.attention.pattern import OfImages
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import Model
 from sightline.models.batch_norm import JointBatchNorm
 from sightline.models.head import make_head
 from sightline.models.heads.eomt import EomtHead
 from sightline.models.heads.upernet import Feature2Pyramid, PyramidDecoder, UperNetHead
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 SIZES = [(12, 20), (20, 12), (4, 16), (12, 20), (24, 16)]
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
 from sightline.models import VisionTransformer, create_model
 from sightline.models.model import evaluation_mode
+from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
 SMALL: dict[str, Any] = {"dim": 48, "depth": 2, "heads": 4, "num_classes": 5, "image_size": 16}

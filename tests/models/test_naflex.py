@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
-from sightline.runtime import import_timm
 from tests.contract.contract import PATCH, build
 from tests.convert.originals import imported, original
 

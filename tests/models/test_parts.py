@@ -12,9 +12,9 @@ from torch import Tensor
 
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
-from sightline.load import load_model, save_model
+from sightline.hub.load import load_model, save_model
 from sightline.models import VisionTransformer, create_model
+from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
 SMALL: dict[str, Any] = {"num_classes": 5, "dim": 48, "depth": 2, "image_size": 16, "heads": 6, "encoding": "none"}

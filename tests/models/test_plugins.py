@@ -11,9 +11,9 @@ from torch import Tensor
 
 from sightline import load_model, plugins, save_model
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
 from sightline.models import create_model, make_model, model_config
-from sightline.patchify import Cutter
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.patchify import Cutter
 
 STEM = '''
 import torch

@@ -4,10 +4,10 @@ import torch
 from torch import nn
 
 from sightline import create_model
-from sightline.grid import Grid
-from sightline.layout import Segment, TokenLayout
 from sightline.models.block import Block
 from sightline.models.trunk import Trunk
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import Segment, TokenLayout
 
 
 class Merging(nn.Module):

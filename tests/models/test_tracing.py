@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import sightline
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
-from sightline.runtime import import_timm
 
 # It brings torchvision, where that can be imported beside this torch.
 import_timm()

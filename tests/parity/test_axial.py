@@ -12,9 +12,9 @@ from torch import Tensor
 
 from sightline.attention import attend
 from sightline.convert import export_weights, import_weights
-from sightline.layout import TokenLayout
 from sightline.models import Model
 from sightline.models.architectures.axial import lines
+from sightline.tokens.layout import TokenLayout
 from tests.parity.family_files import assert_close, files, read, weights
 
 PATCH = 4

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from sightline.convert import export_weights, import_weights
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.heads.owlvit import OwlVitHead, box_bias
 from sightline.models.heads.simple_pyramid import SimplePyramid
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.parity.family_files import assert_close, files, read, weights
 
 

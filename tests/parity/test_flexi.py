@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.convert import export_weights, import_weights
-from sightline.fine_tune import create_model
+from sightline.hub.fine_tune import create_model
 from sightline.models import Model
 from sightline.models.kernel_resize import axis_inverse, axis_matrix, resize_kernel
 from tests.parity.family_files import files, read, timm_name, weights

@@ -13,11 +13,11 @@ from sightline.attention.contextual import Pairs, bucket_of_pairs, content_of_ou
 from sightline.convert.irpe import METHODS
 from sightline.encodings import create_encoding
 from sightline.encodings.pattern.irpe import Irpe, IrpeBuckets, piecewise
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models.block import Attention
 from sightline.models.config import ViTConfig
-from sightline.segment import Segment
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment
 from tests.attention.irpe_by_hand import attention_by_hand
 from tests.parity.family_files import TOLERANCE, assert_close, files, read
 

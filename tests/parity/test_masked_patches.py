@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.layout import TokenLayout
 from sightline.models import Model, create_model
 from sightline.models.corruption import MASKED, Corruption, Drawn, corrupted
 from sightline.models.heads.masked_patches import MaskedPatchesHead
-from sightline.patchify import patchify
 from sightline.tasks.base import make_task
 from sightline.tasks.patch_targets import class_colours, colour_classes, in_cells
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.patchify import patchify
 from tests.parity.family_files import assert_close, files, read
 
 

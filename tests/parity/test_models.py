@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 from tests.parity.golden_files import FOLDER, golden, keys
 from tests.parity.toy_models import FILES, LEFT_OUT, toy_model
 

@@ -13,8 +13,8 @@ from sightline.attention.contextual import Contextual, Pairs, bucket_of_pairs
 from sightline.attention.pattern import Pattern
 from sightline.encodings import create_encoding
 from sightline.encodings.pattern.relative_1d import Offsets, Relative1d
-from sightline.layout import TokenLayout
-from sightline.segment import Segment
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment
 from tests.parity.family_files import assert_close, files, read, weights
 
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from sightline.convert import import_weights
-from sightline.layout import TokenLayout
 from sightline.models import Model
 from sightline.models.heads.eomt import EomtHead
 from sightline.models.heads.upernet import Feature2Pyramid, PyramidDecoder
 from sightline.tasks.maps import Maps, enlarged
 from sightline.tasks.mask_sets import MaskSets
 from sightline.tasks.windows import Inference, anchors, enlarged_to_window, looked_at, scores_of
+from sightline.tokens.layout import TokenLayout
 from tests.parity.family_files import assert_close, files, read, weights
 
 

@@ -13,10 +13,10 @@ from sightline.attention.rotation import Rotation
 from sightline.convert import counted_weights, export_weights, import_weights
 from sightline.encodings.create import parts_of
 from sightline.encodings.pattern.rpe_learned import RpeLearned
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models.architectures.swin import Swin
 from sightline.models.windows import windows_of
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.parity.family_files import assert_close, files, read, said_of, timm_name, weights
 
 FILES = files("swin")

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from sightline.convert import export_weights, import_weights
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from sightline.models.architectures.swin import Swin
-from sightline.runtime import import_timm
 from tests.parity.family_files import assert_close, files, read, timm_name, weights
 
 NAME = next(file for file in files("swin") if timm_name(file) and "cases" in read(file)[1])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sightline.encodings import create_encoding
-from sightline.grid import Grid
+from sightline.tokens.grid import Grid
 from tests.parity.golden_files import golden, grid_of, keys, weights
 
 AS_IT_IS = 1e-6

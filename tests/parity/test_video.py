@@ -15,9 +15,9 @@ from sightline.convert import export_weights, import_weights
 from sightline.encodings import create_encoding
 from sightline.encodings.interpolate import resize_table
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import Model
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.parity.family_files import assert_close, files, read, weights
 
 INITIALISERS = {"central": "central_frame", "average": "average_frame", "rank_pooling": "average_arp_frame"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sightline.convert import timm_build
-from sightline.runtime import import_timm
+from sightline.distributed.machine import import_timm
 
 
 def toy_stems(patch: pytest.MonkeyPatch, args: dict[str, Any]) -> None:

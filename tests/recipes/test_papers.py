@@ -11,11 +11,11 @@ from sightline.cli.run_config import training_config
 from sightline.data.discovery import open_source
 from sightline.data.mixing import MixingConfig
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
 from sightline.models.create import make_model, model_config
 from sightline.recipes import recipe
 from sightline.tasks.base import task_class, task_of
 from sightline.tasks.classification import classification_loss
+from sightline.tokens.layout import TokenLayout
 from sightline.training.optim import make_optimizer
 from sightline.training.plan import Plan
 from sightline.training.prepare import task_options

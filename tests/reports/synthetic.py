@@ -9,7 +9,7 @@ import numpy as np
 
 from sightline.reports.content import FieldsOfView, LossCurve, Report, RunSummary, Sample, SampleRow
 from sightline.reports.seen import loss_kind, seen_sizes
-from sightline.results import ResultRow
+from sightline.results.rows import ResultRow
 
 RESOLUTIONS = (20, 32, 64, 148)
 VALUES: Mapping[str, Sequence[float]] = {

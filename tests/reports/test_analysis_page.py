@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from sightline.analysis.measures.base import Quantity
-from sightline.analysis_rows import AnalysisRow, dump_analysis, mean_over_images, read_analysis, rows_of
 from sightline.errors import InputError
 from sightline.reports import analysis_maps, analysis_page, analysis_plots, style, words
 from sightline.reports.analysis_findings import findings
 from sightline.reports.analysis_tables import by_layer_table, print_layers
+from sightline.results.analysis import AnalysisRow, dump_analysis, mean_over_images, read_analysis, rows_of
 from tests.reports.test_plots import texts
 
 QUANTITIES = {

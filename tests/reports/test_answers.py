@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sightline.predictions import Prediction
 from sightline.reports import answers
 from sightline.reports.content import Answers
+from sightline.results.predictions import Prediction
 
 
 def test_found_38_all_that_a_class_was_taken_for_most_often_is_counted():

@@ -9,7 +9,7 @@ import pytest
 from sightline.reports import style
 from sightline.reports.content import Report
 from sightline.reports.html import render
-from sightline.results import ResultRow
+from sightline.results.rows import ResultRow
 from tests.reports.synthetic import row, run_summary
 from tests.reports.test_html import Page
 from tests.reports.test_plots import texts

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sightline.cascade_rows import CascadeRow
 from sightline.errors import InputError
 from sightline.reports import cascade_page, tables
 from sightline.reports.cascade_plot import accuracy_by_cost, calibration_by_tokens
 from sightline.reports.style import standalone
-from sightline.results import dump_rows
+from sightline.results.cascade import CascadeRow
+from sightline.results.rows import dump_rows
 from tests.reports.test_html import Page
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sightline.class_rows import ClassStudy, ClassTable, largest
 from sightline.evaluation.class_effects import class_effects
 from sightline.reports import classes_page, classes_plot, style
+from sightline.results.classes import ClassStudy, ClassTable, largest
 from tests.reports.test_plots import texts
 
 NAMES = ["cat", "a$b", "<hen>"]

@@ -9,13 +9,13 @@ from io import StringIO
 
 import pytest
 
-from sightline.comparison_rows import differences, means, ranks
 from sightline.errors import InputError
 from sightline.reports.comparison_page import render
 from sightline.reports.comparison_tables import picked, tables
 from sightline.reports.comparison_words import findings, verdict
 from sightline.reports.latex import csv_of, escaped, latex_of
 from sightline.reports.words import TIMES
+from sightline.results.comparison import differences, means, ranks
 from tests.compared import COUNTS, made_rows
 
 _BLANK, _TIMES = "\u00a0", f"4.62{TIMES}"

@@ -17,7 +17,7 @@ import pytest
 from sightline.errors import InputError, StorageError
 from sightline.reports.content import FieldsOfView, LossCurve, Report, RunSummary, Sample, SampleRow
 from sightline.reports.html import render, write_report
-from sightline.results import wilson
+from sightline.results.rows import wilson
 from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, full_report, page_of, picture, row, run_summary
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.predictions import Prediction
 from sightline.reports import findings, grids, panels, plots, style, training_plots
 from sightline.reports.content import Answers, FieldsOfView, Report, Sample, ValidationPoint
 from sightline.reports.html import render
@@ -19,7 +18,8 @@ from sightline.reports.seen import by_run, seen_sizes
 from sightline.reports.series import Study
 from sightline.reports.tables import print_accuracy
 from sightline.reports.words import DASH, TIMES
-from sightline.results import Measured, wilson
+from sightline.results.predictions import Prediction
+from sightline.results.rows import Measured, wilson
 from tests.reports.synthetic import (
     CONFIGS,
     VALUES,

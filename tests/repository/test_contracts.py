@@ -14,9 +14,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # file, line planted at its end, the contract that must be reported as broken
 IMPORTS = {
-    "order": ("grid.py", "import sightline.attention", "Rooms import in the order"),
-    "order at the top": ("results.py", "from sightline.cli import app", "Rooms import in the order"),
-    "order, hidden in a function": ("layout.py", "def f():\n    import sightline.models", "Rooms import in the order"),
+    "order": ("tokens/grid.py", "import sightline.attention", "Rooms import in the order"),
+    "order at the top": ("results/rows.py", "from sightline.cli import app", "Rooms import in the order"),
+    "order, hidden in a function": (
+        "tokens/layout.py",
+        "def f():\n    import sightline.models",
+        "Rooms import in the order",
+    ),
     "a new room": ("utils.py", "", "Rooms import in the order"),
     "encodings of one kind": (
         "encodings/rotation/rope_axial.py",
@@ -46,7 +50,7 @@ IMPORTS = {
         "import matplotlib.pyplot",
         "The model and what it stands on import only",
     ),
-    "hub": ("grid.py", "import huggingface_hub", "The model and what it stands on import only"),
+    "hub": ("tokens/grid.py", "import huggingface_hub", "The model and what it stands on import only"),
 }
 CALLS = {
     "sdpa": ("import torch\n\ntorch.nn.functional.scaled_dot_product_attention()", "scaled_dot_product_attention"),

@@ -9,7 +9,7 @@ from PIL import Image
 
 import sightline
 from sightline.convert import export_weights
-from sightline.runtime import import_timm
+from sightline.distributed.machine import import_timm
 from tests.compared import made_run, share
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from sightline.analysis.measures.class_patches import class_patches
 from sightline.analysis.measures.head_diversity import head_diversity
 from sightline.analysis.measures.lens_miou import lens_miou
 from sightline.data.discovery import open_source
-from sightline.load import load_model, save_model
+from sightline.hub.load import load_model, save_model
 from sightline.models import create_model
 
 _FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sightline.comparison_rows import differences, means
+from sightline.results.comparison import differences, means
 from tests.compared import made_rows
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sightline.results import ResultRow, dump_rows
+from sightline.results.rows import ResultRow, dump_rows
 
 _SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks" / "search_curves.py"))
 

@@ -7,7 +7,7 @@ import multiprocessing
 import pytest
 import sqlalchemy
 
-from sightline import signals
+from sightline.distributed import signals
 from sightline.errors import InputError, NonFiniteError, StorageError
 from sightline.sweeps import study
 from sightline.sweeps.space import SweepConfig

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from sightline.errors import InputError
-from sightline.results import Measured, read_rows
+from sightline.results.rows import Measured, read_rows
 from sightline.sweeps.scores import Scored, Wanted, best_and_average, named_apart, score_of, scored_from
 
 

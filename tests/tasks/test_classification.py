@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from sightline.layout import TokenLayout
 from sightline.models import ViTConfig
 from sightline.tasks.base import make_task
 from sightline.tasks.classification import classification_loss
+from sightline.tokens.layout import TokenLayout
 from tests.batches import labelled
 
 LAYOUT = TokenLayout.packed([])

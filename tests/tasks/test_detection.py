@@ -12,18 +12,18 @@ import torch
 from torch import Tensor
 
 from sightline.data.source import Example
+from sightline.data.targets import Crop, Objects
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import ViTConfig
 from sightline.models.box_head import Found
 from sightline.models.boxes import giou
-from sightline.segment import grid_coords
-from sightline.targets import Crop, Objects
 from sightline.tasks.base import make_task
 from sightline.tasks.box_losses import focal
 from sightline.tasks.detection import Detected, Detection, stored
 from sightline.tasks.matching import as_sets, by_place, side_distance
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import grid_coords
 
 NAMES = ("disc", "square", "star")
 

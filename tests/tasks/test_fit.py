@@ -13,11 +13,11 @@ from sightline import create_model
 from sightline.data.batch import stacked
 from sightline.data.loader import Maker, load, uniform
 from sightline.data.sources.scenes import Scenes
+from sightline.data.targets import IGNORE
 from sightline.evaluation.drawn import Drawing
 from sightline.evaluation.predict import Outputs
 from sightline.metrics.base import metrics_of
 from sightline.models import Model
-from sightline.targets import IGNORE
 from sightline.tasks.base import make_task
 from sightline.tasks.maps import fitted_labels
 

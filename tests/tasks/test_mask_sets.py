@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline import create_model
-from sightline.layout import TokenLayout
-from sightline.targets import IGNORE, Crop
+from sightline.data.targets import IGNORE, Crop
 from sightline.tasks import mask_sets
 from sightline.tasks.base import make_task
 from sightline.tasks.mask_sets import MaskSets, _at
+from sightline.tokens.layout import TokenLayout
 
 LAYOUT = TokenLayout.uniform((2, 3), 2)
 

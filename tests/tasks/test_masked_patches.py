@@ -16,15 +16,15 @@ from sightline.data.batch import packed, stacked
 from sightline.data.discovery import open_source
 from sightline.data.loader import Maker, Planned
 from sightline.data.source import Example
+from sightline.data.targets import Crop, Label
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
-from sightline.load import load_model
+from sightline.hub.load import load_model
 from sightline.metrics.base import metrics_of
 from sightline.models.corruption import MASKED
-from sightline.targets import Crop, Label
 from sightline.tasks.base import make_task, outputs_of, task_of
 from sightline.tasks.patch_targets import class_colours, colour_classes, from_cells, in_cells
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from sightline.training import train
 from tests.tiny import Stopped, stop_at, tiny_config, weights
 

@@ -13,15 +13,15 @@ from PIL import Image
 from sightline import create_model
 from sightline.cli.app import main
 from sightline.data.sources.scenes import Scenes
+from sightline.data.targets import IGNORE, Crop
 from sightline.errors import InputError
 from sightline.evaluation import measure
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models.map_head import MapHead
-from sightline.patchify import patchify
-from sightline.targets import IGNORE, Crop
 from sightline.tasks.base import make_task
 from sightline.tasks.maps import enlarged, likeliest
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.patchify import patchify
 from tests.tiny import MODEL
 
 HEADS = ["pix", "linear_map"]

@@ -12,18 +12,18 @@ from torch import Tensor
 from sightline import create_model
 from sightline.data.batch import Batch, packed, stacked
 from sightline.data.discovery import open_source
+from sightline.data.targets import Crop
 from sightline.errors import InputError
 from sightline.evaluation import evaluate
 from sightline.evaluation.measure import EvaluateConfig, RunIdentity
-from sightline.grid import Grid
 from sightline.models import Model
-from sightline.patchify import patchify
-from sightline.results import merge_rows
-from sightline.targets import Crop
+from sightline.results.rows import merge_rows
 from sightline.tasks import windows
 from sightline.tasks.base import make_task, outputs_of
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.tasks.windows import Inference, anchors, enlarged_to_window, looked_at
+from sightline.tokens.grid import Grid
+from sightline.tokens.patchify import patchify
 
 
 def model_of(head: str = "pix", **options: Any) -> Model:

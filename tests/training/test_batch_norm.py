@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from sightline.load import load_model
+from sightline.distributed.ranks import Ranks
+from sightline.hub.load import load_model
 from sightline.models.batch_norm import JointBatchNorm, PatchBatchNorm
-from sightline.ranks import Ranks
 from sightline.training.batch_norm import JointNorms
 from sightline.training.config import OptimizerConfig
 from tests.ranks import together

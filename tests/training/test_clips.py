@@ -12,7 +12,7 @@ import torch
 from sightline.cli.config import check_config, dump_config
 from sightline.data.discovery import open_source
 from sightline.errors import InputError
-from sightline.load import load_model
+from sightline.hub.load import load_model
 from sightline.training import TrainConfig, train
 from sightline.training.prepare import decide, resolve
 from sightline.training.run import open_run

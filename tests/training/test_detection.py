@@ -13,11 +13,11 @@ from sightline.cli.app import main
 from sightline.data.batch import Batch, stacked
 from sightline.data.discovery import open_source
 from sightline.data.loader import Maker, load, uniform
+from sightline.data.targets import Crop
 from sightline.evaluation import measure
 from sightline.metrics.coco import Seen, Sizes, judge, mean_precision
 from sightline.models.box_head import BoxHead, Found
 from sightline.models.create import make_model, model_config
-from sightline.targets import Crop
 from sightline.tasks.base import outputs_of
 from sightline.tasks.detection import Detection, DetectionOptions
 

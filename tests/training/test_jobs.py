@@ -15,7 +15,7 @@ from sightline.errors import InputError, NonFiniteError, SightlineError
 from sightline.evaluation import EvaluateConfig
 from sightline.evaluation.logits import read_logits, rescored
 from sightline.evaluation.measure import logits_name_of
-from sightline.results import read_rows
+from sightline.results.rows import read_rows
 from sightline.training import jobs
 from sightline.training.config import OptimizerConfig
 from sightline.training.estimate import Expectation

@@ -8,10 +8,10 @@ import shutil
 import pytest
 import torch
 
-from sightline.checkpoint import read_folder
 from sightline.errors import InputError
-from sightline.load import load_model, read_record
-from sightline.run_files import older_name
+from sightline.hub.load import load_model, read_record
+from sightline.io.checkpoint import read_folder
+from sightline.io.run_files import older_name
 from sightline.training import saving, train
 from sightline.training.checkpoints import last_good
 from sightline.training.config import TrainConfig

@@ -8,10 +8,10 @@ import shutil
 
 import pytest
 
-from sightline import checkpoint
-from sightline.checkpoint import read_folder
 from sightline.errors import InputError
-from sightline.load import read_record
+from sightline.hub.load import read_record
+from sightline.io import checkpoint
+from sightline.io.checkpoint import read_folder
 from sightline.training import saving, train
 from sightline.training.config import ValidationConfig
 from sightline.training.log import read_log

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sightline.distributed.machine import import_timm
 from sightline.encodings import list_encodings
-from sightline.runtime import import_timm
 from sightline.training.optim import parameter_groups
 from sightline.training.optimizer_config import OptimizerConfig
 from tests.contract.contract import build

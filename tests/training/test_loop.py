@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.checkpoint import load_tensors, read_folder
 from sightline.data.discovery import open_source
 from sightline.errors import InputError, NonFiniteError
-from sightline.load import load_model
+from sightline.hub.load import load_model
+from sightline.io.checkpoint import load_tensors, read_folder
 from sightline.tasks.classification import Classification
 from sightline.training import TrainConfig, train
 from sightline.training.config import OptimizerConfig

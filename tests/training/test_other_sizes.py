@@ -11,7 +11,7 @@ import sightline
 from sightline.convert import export_weights, import_weights
 from sightline.convert.timm_build import build
 from sightline.data.preprocessing import preprocessing
-from sightline.load import config_of
+from sightline.hub.load import config_of
 from sightline.models import create_model
 from tests.contract.randomise import randomise_parameters
 

@@ -14,7 +14,7 @@ from sightline.data.discovery import open_source
 from sightline.data.packing import padded_length
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
-from sightline.load import read_record
+from sightline.hub.load import read_record
 from sightline.tasks.base import outputs_of, task_class
 from sightline.training import TrainConfig, saving, train
 from sightline.training.plan import Position, training_plan

@@ -13,7 +13,7 @@ from sightline.analysis.flops import training_flops
 from sightline.data.packs import PackingConfig
 from sightline.data.patch_sizes import PatchSizes
 from sightline.errors import InputError, StoppedError
-from sightline.load import load_model
+from sightline.hub.load import load_model
 from sightline.tasks.base import task_class
 from sightline.training import train
 from sightline.training.config import OptimizerConfig

@@ -20,7 +20,7 @@ from torch import nn
 
 from sightline.metrics.base import Metric
 from sightline.models.head import TokenHead, patches_of
-from sightline.results import Measured
+from sightline.results.rows import Measured
 from sightline.tasks.base import Task
 
 
@@ -95,7 +95,7 @@ class SquaredError(Metric):
 METRIC = '''
 """Of any classifier: how sure it is."""
 from sightline.metrics.base import Metric
-from sightline.results import Measured
+from sightline.results.rows import Measured
 
 
 class Sureness(Metric):
@@ -123,7 +123,7 @@ import numpy as np
 
 from sightline.data.source import Example, Source
 from sightline.data.transforms import ImageTransform
-from sightline.targets import Target
+from sightline.data.targets import Target
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,15 +12,15 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from sightline import signals
 from sightline.data.batch import normalised
 from sightline.data.loader import Planned
 from sightline.data.packs import PackingConfig
+from sightline.data.targets import IGNORE
+from sightline.distributed import signals
+from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, NonFiniteError, StoppedError, UnreadableDataError
+from sightline.io.sharded import whole
 from sightline.models.create import model_config
-from sightline.ranks import Ranks
-from sightline.sharded import whole
-from sightline.targets import IGNORE
 from sightline.tasks.base import task_class
 from sightline.training import step as step_module
 from sightline.training import train

@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from sightline import checkpoint, replacing
 from sightline.errors import InputError
-from sightline.load import load_model, read_record, save_model
+from sightline.hub.load import load_model, read_record, save_model
+from sightline.io import atomic, checkpoint
 from sightline.models import VisionTransformer
 from sightline.training import saving, state, train
 from sightline.training.config import OptimizerConfig
@@ -146,7 +146,7 @@ def test_killed_while_saving(moment, undisturbed, tmp_path):
 
 def train_dying_in_the_last_save(name, out):
     """Killed where it first moves or deletes a folder that stands aside, once the last checkpoint is in its place."""
-    owner = {"replace": replacing.os, "rmtree": replacing.shutil}[name]
+    owner = {"replace": atomic.os, "rmtree": atomic.shutil}[name]
     real = getattr(owner, name)
 
     def dying(path, *arguments, **options):
@@ -183,7 +183,7 @@ def train_dying_as_it_deletes_the_spare(out):
             kill_me()
         real(path, ignore_errors=True)
 
-    real, replacing.shutil.rmtree = replacing.shutil.rmtree, dying
+    real, atomic.shutil.rmtree = atomic.shutil.rmtree, dying
     train(ENDLESS, out)
 
 

@@ -11,10 +11,10 @@ import threading
 import pytest
 import torch
 
-from sightline import checkpoint
-from sightline.checkpoint import read_folder
 from sightline.errors import StoppedError, StorageError
-from sightline.load import read_record
+from sightline.hub.load import read_record
+from sightline.io import checkpoint
+from sightline.io.checkpoint import read_folder
 from sightline.training import loop, saving, train
 from sightline.training.saving import GivenUpError, Saver
 from sightline.training.snapshot import Memory

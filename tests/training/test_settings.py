@@ -163,7 +163,7 @@ def test_what_changes_no_weight(name, runs):
 @pytest.mark.parametrize("task", TASKS)
 def test_what_a_run_records_is_what_it_does(task, runs):
     from sightline.data.discovery import open_source
-    from sightline.runtime import resolve_device
+    from sightline.distributed.machine import resolve_device
 
     base = base_config(runs, task)
     config = resolve(base, open_source(base.data), resolve_device("cpu"))

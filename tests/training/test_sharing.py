@@ -12,12 +12,12 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from sightline.checkpoint import read_folder
+from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, RanksError, StoppedError, StorageError
-from sightline.load import load_model, save_model
+from sightline.hub.load import load_model, save_model
+from sightline.io.checkpoint import read_folder
+from sightline.io.sharded import declared_parts, load_parts, write_together
 from sightline.models import create_model
-from sightline.ranks import Ranks
-from sightline.sharded import declared_parts, load_parts, write_together
 from sightline.training import train
 from sightline.training.config import OptimizerConfig, ValidationConfig
 from sightline.training.parallel import held
@@ -177,7 +177,7 @@ def written(ranks: Ranks, place, fail=None, value=None):
     tensors: dict = {name: distribute_tensor(one, mesh, [Shard(0)]) for name, one in given.items()}
     tensors["step"] = torch.tensor(3.0) if value is None else value
     if fail == ranks.rank:
-        from sightline import sharded
+        from sightline.io import sharded
 
         def full(*_):
             raise OSError(28, "No space left on device")

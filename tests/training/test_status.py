@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from sightline import owner
 from sightline.cli.sweep_table import status_rows
 from sightline.errors import InputError
-from sightline.owner import OWNER, claim
+from sightline.io import run_lock
+from sightline.io.run_lock import OWNER, claim
 from sightline.training import progress_file
 from sightline.training.loop import train
 from sightline.training.progress_file import ProgressFile
@@ -104,7 +104,7 @@ def test_an_owner_that_is_gone_or_late(tmp_path, monkeypatch):
         ({}, 200, "waiting"),
         ({"started": 17}, 0, "stopped"),
         ({"machine": "another"}, 200, "waiting"),
-        ({"machine": "another"}, owner.DEAD_AFTER + 60, "stopped"),
+        ({"machine": "another"}, run_lock.DEAD_AFTER + 60, "stopped"),
     ):
         file.write_text(json.dumps({**record, **other}))
         os.utime(file, (now - late, now - late))

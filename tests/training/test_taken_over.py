@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from sightline.checkpoint import read_folder
 from sightline.errors import InputError, StorageError
-from sightline.owner import OWNER, claim
+from sightline.io.checkpoint import read_folder
+from sightline.io.run_lock import OWNER, claim
 from sightline.training import loop, saving, train
 from tests.tiny import ENDLESS, Stopped, digest, stop_at, tiny_config, tree
 
@@ -52,7 +52,7 @@ def test_found_28_a_folder_is_not_taken_over_in_mid_save(tmp_path, monkeypatch):
 
 
 def test_found_28_the_lock_of_one_that_hangs_in_mid_save_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("sightline.owner.PATIENCE", 0.1)
+    monkeypatch.setattr("sightline.io.run_lock.PATIENCE", 0.1)
     mine = claim(tmp_path / "a")
     with mine.held():
         other = claim(tmp_path / "a", take_over=True)

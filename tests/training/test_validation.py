@@ -10,12 +10,12 @@ import shutil
 import pytest
 import torch
 
-from sightline.checkpoint import read_folder
 from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
 from sightline.data.views import View
 from sightline.errors import InputError, StoppedError, UnreadableDataError
-from sightline.load import load_model, read_record
+from sightline.hub.load import load_model, read_record
+from sightline.io.checkpoint import read_folder
 from sightline.recipes import recipe
 from sightline.tasks.base import make_task
 from sightline.tasks.classification import classification_loss

@@ -11,10 +11,10 @@ import types
 import pytest
 import torch
 
-from sightline import runtime
 from sightline.cli.progress import Bars
+from sightline.distributed import machine
+from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
-from sightline.ranks import Ranks
 from sightline.training import profiling, speed, train
 from sightline.training.profiling import PHASES, phase
 from sightline.training.speed import Rates, Speed, measured_peak
@@ -41,7 +41,7 @@ def test_speed_is_that_of_the_last_minute(monkeypatch):
     assert pace.rates is not None
     assert (pace.rates.images, pace.rates.tokens) == (2, 20)
     assert pace.peak_share == pytest.approx(pace.rates.flops / 1000)
-    assert 0 < pace.memory <= runtime.peak_memory()
+    assert 0 < pace.memory <= machine.peak_memory()
 
 
 def test_processes_that_share_processors_have_no_peak(monkeypatch):

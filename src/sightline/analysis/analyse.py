@@ -16,10 +16,10 @@ from sightline.analysis.measures.base import Measure
 from sightline.attention.dispatch import Recorded, recording
 from sightline.data.batch import Batch, normalised
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
-from sightline.segment import Segment
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment
 
 
 def analysed(

@@ -19,8 +19,8 @@ from torch import Tensor
 from sightline.attention.contextual import Pairs, content_of_scores
 from sightline.attention.dispatch import Recorded
 from sightline.attention.pattern import Pattern
-from sightline.grid import Grid
-from sightline.segment import Segment
+from sightline.tokens.grid import Grid
+from sightline.tokens.segment import Segment
 
 BLOCK_BYTES = 12 << 20
 """Of the attention of a block: 64 queries of a ViT-B at 1024 px, for which a matrix product pays (docs/LOG.md)."""

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 import torch
 
 from sightline.encodings.create import create_encoding
-from sightline.grid import Grid
 from sightline.models import ViTConfig
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
 from sightline.models.stage import Stage
+from sightline.tokens.grid import Grid
 
 
 def forward_flops(config: ViTConfig, patches: Iterable[int | Grid]) -> int:

@@ -16,9 +16,9 @@ import numpy as np
 
 from sightline.analysis.images import NATIVE, Size
 from sightline.analysis.measures.base import Quantity, measure_classes
-from sightline.declared import refuse_archive
 from sightline.errors import InputError, choose
-from sightline.reading import check_regular
+from sightline.io.declared import refuse_archive
+from sightline.io.read import check_regular
 
 # What draws: above this room, so it is asked for by name when something is shown, and never before.
 _DRAWS = "sightline.reports.analysis_page"

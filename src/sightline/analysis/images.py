@@ -16,8 +16,8 @@ from sightline.data.image_file import read_image, rgb_pixels
 from sightline.data.preprocessing import preprocessing
 from sightline.data.transforms import cut
 from sightline.errors import InputError
-from sightline.grid import Grid
 from sightline.models import Model
+from sightline.tokens.grid import Grid
 
 Size = tuple[int, int]
 """(height, width) in pixels; (0, 0) is each image's own size (`NATIVE`)."""

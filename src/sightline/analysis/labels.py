@@ -19,9 +19,9 @@ from sightline.data.preprocessing import preprocessing
 from sightline.data.source import Example, Source
 from sightline.data.views import View
 from sightline.errors import InputError
-from sightline.grid import Grid
 from sightline.models import Model, ViTConfig
 from sightline.tasks.fit import extent
+from sightline.tokens.grid import Grid
 
 OTHER = -1
 """A pixel of something that is no class: the background."""

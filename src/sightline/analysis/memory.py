@@ -12,23 +12,23 @@ from typing import Any
 
 import torch
 
-from sightline import runtime
 from sightline.analysis.memory_estimate import MemoryEstimate
 from sightline.analysis.memory_stages import UncountableError, kept_of_stages, parameters_of, plain_stage
 from sightline.attention.backends.dense import BIAS_BYTES
 from sightline.attention.costs import SPARSE_FORMS, all_forms, current, dense_forms, shown_by
 from sightline.attention.pattern import Directed
 from sightline.attention.threads import LARGEST_BYTES
-from sightline.checks import require, require_whole
-from sightline.declared import in_words
+from sightline.distributed import machine
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.io.checks import require, require_whole
+from sightline.io.declared import in_words
 from sightline.models import ViTConfig, make_model
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
 from sightline.models.head import make_head
 from sightline.models.model import make_encoding
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 DTYPES = ("float32", "bfloat16")
 # A tile has 16 x 16 queries; their scores, attention and its gradient are there at once (attention/backends/tiles.py).
@@ -348,7 +348,7 @@ def refuse_what_cannot_fit(
         InputError: the estimate is above what `runtime.available_memory` gives, times the margin; says both, and
             the largest size that fits.
     """
-    available = runtime.available_memory(device)
+    available = machine.available_memory(device)
     if available is None:
         return
     size = Grid.checked(image_size, "image_size")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sightline.errors import InputError
-from sightline.grid import Grid
 from sightline.models import ViTConfig, make_model
 from sightline.models.stage import Stage
+from sightline.tokens.grid import Grid
 
 if TYPE_CHECKING:
     from sightline.analysis.memory import PlainPass

@@ -13,10 +13,10 @@ from sightline.analysis.found import Analysis
 from sightline.analysis.images import NATIVE, Images, Size, Sizes, looked_at, sizes_of
 from sightline.analysis.measures.base import Measure
 from sightline.data.batch import Batch
-from sightline.declared import in_words
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.io.declared import in_words
 from sightline.models import Model
+from sightline.tokens.grid import Grid
 
 MOST_BYTES = 64 << 20
 """Of one array that has the heads of all layers among its axes."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from sightline.attention.contextual import Pairs, content_of_scores
 from sightline.attention.dispatch import Recorded
 from sightline.attention.pattern import BFLOAT16_MAX, Pattern
-from sightline.segment import Segment
+from sightline.tokens.segment import Segment
 
 
 def attention_of(call: Recorded, query: int) -> Tensor:

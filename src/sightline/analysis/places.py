@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.tokens.grid import Grid
 
 Place = tuple[float, float]
 """(y, x) from 0 to 1 of the image."""

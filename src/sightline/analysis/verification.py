@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sightline.checkpoint import check_state, write_folder
 from sightline.convert import changed_rules, counted_weights, export_weights
 from sightline.convert.timm_build import build_loaded
 from sightline.errors import InputError
-from sightline.load import model_files
+from sightline.hub.load import model_files
+from sightline.io.checkpoint import check_state, write_folder
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
 

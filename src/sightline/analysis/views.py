@@ -11,10 +11,10 @@ from torch import Tensor
 from sightline.attention.pattern import BFLOAT16_MAX, Pattern
 from sightline.encodings.stages import StagedEncoding
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import Model
-from sightline.segment import Segment
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment
 
 
 def centre_of(grid: Grid) -> tuple[int, int]:

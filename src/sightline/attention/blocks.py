@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 
 # Slots of a block: the size that FlexAttention's kernels are made for, and that of a tile of 8 x 16 cells.
 BLOCK = 128

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from sightline.attention.pattern import MadeOf, Pattern, Term
 from sightline.attention.wide import wide
-from sightline.grid import Grid
-from sightline.kept import Kept
-from sightline.segment import Segment, row_major_index
+from sightline.tokens.cache import Kept
+from sightline.tokens.grid import Grid
+from sightline.tokens.segment import Segment, row_major_index
 
 _TABLES = Kept("buckets of displacements", 1 << 19)
 _PAIRS = Kept("buckets of pairs", 3 << 19)

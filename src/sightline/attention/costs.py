@@ -19,9 +19,9 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from sightline import runtime
 from sightline.attention import products
 from sightline.attention.pattern import Directed, Pattern
+from sightline.distributed import machine
 
 Pass = Literal["forward", "training"]
 
@@ -184,12 +184,12 @@ def using(costs: Costs) -> Iterator[None]:
 @functools.cache
 def found(threads: int) -> Costs:
     """What ships for this processor, else none, by which SDPA computes."""
-    return shipped(threads) or Costs(runtime.processor(), torch.__version__, threads)
+    return shipped(threads) or Costs(machine.processor(), torch.__version__, threads)
 
 
 def shipped(threads: int) -> Costs | None:
     """What ships for this processor, of the nearest number of threads: a file a processor and number of threads."""
-    alike = [one for one in _shipped() if one.processor == runtime.processor()]
+    alike = [one for one in _shipped() if one.processor == machine.processor()]
     return min(alike, key=lambda one: abs(one.threads - threads), default=None)
 
 

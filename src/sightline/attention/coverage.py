@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.grid import Grid
-from sightline.kept import kept
+from sightline.tokens.cache import kept
+from sightline.tokens.grid import Grid
 
 # Key rows that share one range of columns; finer steps hide more and cost more calls (docs/LOG.md).
 _ROW_STEP = 8

@@ -20,8 +20,8 @@ from sightline.attention import backends
 from sightline.attention.backends.base import Backend, BackendFailed
 from sightline.attention.pattern import Pattern
 from sightline.errors import InputError, choose
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.errors import InputError
-from sightline.kept import is_plain, watched
+from sightline.tokens.cache import is_plain, watched
 
 
 class Kernel(NamedTuple):

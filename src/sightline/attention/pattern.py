@@ -17,10 +17,10 @@ from sightline.attention.spreading import cut_to, in_rows, may_be_traced, spread
 from sightline.attention.view import View as View
 from sightline.attention.wide import wide, wide_dtype
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.kept import Kept, may_keep
-from sightline.layout import TokenLayout
-from sightline.segment import Segment, row_major_index
+from sightline.tokens.cache import Kept, may_keep
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment, row_major_index
 
 Distance = Literal["linear", "sqrt", "square"]
 Outside = Literal["inf", "max", "zero"]

@@ -6,8 +6,8 @@ from typing import Literal
 
 import torch
 
-from sightline import runtime
 from sightline.attention.costs import GAINS, shipped
+from sightline.distributed import machine
 
 
 def default_precision(device: str | torch.device) -> Literal["bfloat16", "float32"]:
@@ -19,7 +19,7 @@ def default_precision(device: str | torch.device) -> Literal["bfloat16", "float3
     kind = torch.device(device).type
     known = shipped(1)
     slow = known is not None and known.wide > GAINS
-    native = kind == "cpu" and (runtime.has("amx_tile") or runtime.has("avx512_bf16")) and not slow
+    native = kind == "cpu" and (machine.has("amx_tile") or machine.has("avx512_bf16")) and not slow
     if kind == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     return "bfloat16" if native else "float32"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sightline.kept import Guard
+from sightline.tokens.cache import Guard
 
 Shape = tuple[int, int, int]
 Product = Callable[..., Tensor]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sightline.attention.wide import wide
 from sightline.errors import InputError
-from sightline.kept import born_free, is_plain, may_keep, watched
-from sightline.layout import TokenLayout
+from sightline.tokens.cache import born_free, is_plain, may_keep, watched
+from sightline.tokens.layout import TokenLayout
 
 Pairing = Literal["adjacent", "halves"]
 

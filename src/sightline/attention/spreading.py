@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.grid import Grid
-from sightline.kept import watched
-from sightline.segment import Segment
+from sightline.tokens.cache import watched
+from sightline.tokens.grid import Grid
+from sightline.tokens.segment import Segment
 
 
 def spread(table: Tensor, queries: Segment, keys: Segment) -> Tensor:

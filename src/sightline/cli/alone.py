@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
+from sightline.distributed.machine import cache_folder
+from sightline.distributed.processes import locked
 from sightline.errors import InputError
-from sightline.processes import locked
-from sightline.runtime import cache_folder
 
 
 class _Held(contextlib.ExitStack):

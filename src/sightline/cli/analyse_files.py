@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from sightline import signals
 from sightline.analysis.found import Analysis
-from sightline.analysis_rows import ANALYSIS, ANALYSIS_PAGE, AnalysisRow, dump_analysis, other_of
 from sightline.cli.guard import Inputs, guard_folder
 from sightline.cli.output import check_writable
+from sightline.distributed import signals
 from sightline.errors import InputError
-from sightline.replacing import aside_of, flush, move_in, storage_errors, tidy
+from sightline.io.atomic import aside_of, flush, move_in, storage_errors, tidy
 from sightline.reports import analysis_page
+from sightline.results.analysis import ANALYSIS, ANALYSIS_PAGE, AnalysisRow, dump_analysis, other_of
 
 FIGURES = "figures"
 """The folder of its figures, each a file."""

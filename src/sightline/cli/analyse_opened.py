@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sightline import signals
 from sightline.analysis.flops import forward_flops
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Size
 from sightline.analysis.labels import SplitBatches
 from sightline.analysis.measures.base import Measure
 from sightline.data.batch import Batch
+from sightline.distributed import signals
 from sightline.evaluation.measure import RunIdentity
 from sightline.models import Model
 

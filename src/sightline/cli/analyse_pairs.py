@@ -13,7 +13,7 @@ from sightline.analysis.images import Size
 from sightline.analysis.measures.cka import LEAST, Cka, cka
 from sightline.cli.analyse_opened import Counted, Opened, told_of
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.tokens.grid import Grid
 
 MOST = 4
 """Models that are compared two by two: so many have six pairs, and each is two passes more."""

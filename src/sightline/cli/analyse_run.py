@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sightline import runtime, signals
 from sightline.analysis.analyse import analysed_together, refuse_stages
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import NATIVE, Size
@@ -18,8 +17,6 @@ from sightline.analysis.labels import SplitBatches, split_batches
 from sightline.analysis.measures.base import Measure, measure_classes, measures_by_name
 from sightline.analysis.measures.cka import Cka
 from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
-from sightline.analysis_rows import AnalysisRow, rows_of, size_words
-from sightline.checks import require, require_whole
 from sightline.cli import guard, progress
 from sightline.cli.analyse_files import claim_analysis, write_analysis
 from sightline.cli.analyse_opened import Counted, Make, Opened, told_of
@@ -31,14 +28,17 @@ from sightline.data.allowance import SkipUnreadable
 from sightline.data.discovery import open_source
 from sightline.data.source import Source
 from sightline.data.views import NATIVE_TOKENS
+from sightline.distributed import machine, signals
 from sightline.errors import InputError
 from sightline.evaluation.inside import check_sizes, usual_images
 from sightline.evaluation.measure import RunIdentity, some_images
-from sightline.grid import Grid
+from sightline.io.checks import require, require_whole
+from sightline.io.run_files import INSIDE
 from sightline.models import Model
 from sightline.reports.analysis_page import count_figures
 from sightline.reports.words import duration
-from sightline.run_files import INSIDE
+from sightline.results.analysis import AnalysisRow, rows_of, size_words
+from sightline.tokens.grid import Grid
 
 SCENES = "scenes"
 # Operations a second of one core, and how many passes looking inside is worth: for the line that says what is planned.
@@ -95,7 +95,7 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
     data = asked.data or usual_data(asked.models)
     inputs = guard.Inputs(models=asked.models, data=[data], files=[asked.weights])
     claim_analysis(out, inputs, overwrite=overwrite)
-    where = runtime.resolve_device(device)
+    where = machine.resolve_device(device)
     with progress.Bars() as bars:
         models = _load(asked, data, where)
         source = open_source(data)
@@ -118,7 +118,7 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
             opened.append(Opened(model, identity, some, images, made))
         pairs = pairs_of(opened, given.get(Cka.name, {}), count)
         _say_plan(opened, pairs, data, split, source, count)
-        origin = {"data": data, "split": split, "commit": runtime.commit(), "hardware": runtime.hardware(where)}
+        origin = {"data": data, "split": split, "commit": machine.commit(), "hardware": machine.hardware(where)}
         found: list[Analysis] = []
         with signals.way_on("the same command"):
             move = bars.counter("analysing (patches)", sum(one.patches() for one in (*opened, *pairs)))

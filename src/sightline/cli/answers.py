@@ -12,18 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from sightline import __version__, runtime, signals
+from sightline import __version__
 from sightline.cli.drawings import Drawings
 from sightline.data.allowance import Unreadable
 from sightline.data.clip_file import Clip
 from sightline.data.clip_list import clip_stamp
 from sightline.data.encoded import Encoded
 from sightline.data.preprocessing import Resolution
+from sightline.distributed import machine, signals
+from sightline.distributed.ranks import Ranks
 from sightline.evaluation.parts import kept_beside
 from sightline.evaluation.predict_images import Predicted, Unpredicted, predict_images
+from sightline.io.atomic import make_parent, write_file
 from sightline.models import Model
-from sightline.ranks import Ranks
-from sightline.replacing import make_parent, write_file
 from sightline.tasks.base import Task
 
 # Of a part: what a kill costs of each rank, and, where images are few, a small share of all; but as many as fill a
@@ -110,7 +111,7 @@ def write_answers(asked: Asked, images: Images, out: Path, ranks: Ranks, advance
         patches = asked.model.config.patch_size
         options = [asked.resolution, asked.max_tokens, asked.precision, asked.max_pixels, asked.topk, patches]
         return {
-            "command": f"predict {__version__} {runtime.commit()}",
+            "command": f"predict {__version__} {machine.commit()}",
             "options": [*options, *([] if asked.frames is None else [asked.frames]), asked.model.anchor.device.type],
             "images": _digest(images),
         }

@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from sightline import __version__, plugins, ranks, runtime, signals
+from sightline import __version__, plugins
 from sightline.cli import commands
 from sightline.cli.alone import one_command
 from sightline.data.scanning import watched
+from sightline.distributed import machine, ranks, signals
 from sightline.errors import InputError, SightlineError, StoppedError, StorageError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     with signals.listening(own_process=arguments is None):
         if arguments is None:
-            runtime.wait_briefly()
+            machine.wait_briefly()
         try:
             return _run(list(sys.argv[1:] if arguments is None else arguments))
         except Exception:

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import torch
 
-from sightline import runtime, signals
 from sightline.cli import guard, next_step, output, progress
 from sightline.cli.compare_watch import CompareWatch
 from sightline.cli.demo_watch import in_about
 from sightline.cli.run_config import save_config
-from sightline.comparison_rows import dump_compared
 from sightline.data.discovery import open_source
+from sightline.distributed import machine, signals
 from sightline.evaluation.compared import compared
+from sightline.io.atomic import write_file, write_out
+from sightline.io.run_files import COMPARISON, PAGE, TABLES
 from sightline.models import make_model
-from sightline.patchify import check_multiples
 from sightline.recipes.compare import TRAINED, Compare, compare_jobs, compared_runs
-from sightline.replacing import write_file, write_out
 from sightline.reports.comparison_page import render
 from sightline.reports.comparison_tables import print_comparison, tables
 from sightline.reports.latex import csv_of, latex_of
 from sightline.reports.words import listed
-from sightline.run_files import COMPARISON, PAGE, TABLES
+from sightline.results.comparison import dump_compared
+from sightline.tokens.patchify import check_multiples
 from sightline.training.config import TrainConfig
 from sightline.training.jobs import Job, run_jobs
 from sightline.training.prepare import resolve, vit_config
@@ -54,7 +54,7 @@ def carry_out(
         SightlineError: of the first run that failed; the others finish their step, and stop.
         KeyboardInterrupt: a signal came; the runs are saved.
     """
-    cores = runtime.cores()
+    cores = machine.cores()
     jobs = compare_jobs(asked, out, device=str(where))
     jobs = [dataclasses.replace(job, take_over=take_over) for job in jobs]
     at_once = max(min(cores, len(jobs)), 1) if where.type == "cpu" else 1
@@ -137,4 +137,4 @@ def _say(asked: Compare, jobs: list[Job], where: torch.device) -> None:
         print(f"Then trained on for {jobs[-1].train.images:,} scenes at {asked.fine_tune} px, and tested there.")
     if asked.quick:
         print("Quick: too few scenes to learn from, to see that everything works.")
-    print(f"On {runtime.hardware(where)}.")
+    print(f"On {machine.hardware(where)}.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sightline.cli.progress import Bars
 from sightline.cli.run_folder import read_validation
-from sightline.replacing import write_out
+from sightline.io.atomic import write_out
 from sightline.reports import page, training_plots
 from sightline.reports.content import LossCurve, RunSummary
 from sightline.training.estimate import Expectation

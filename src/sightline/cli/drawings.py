@@ -13,7 +13,7 @@ from PIL import Image
 from sightline.cli import guard
 from sightline.data.image_file import read_image
 from sightline.errors import InputError
-from sightline.replacing import storage_errors, write_out
+from sightline.io.atomic import storage_errors, write_out
 from sightline.tasks.base import Task
 from sightline.tasks.drawn import as_png, sheet
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline import runtime
 from sightline.analysis.memory import estimate_memory
 from sightline.cli.config import dump_config
 from sightline.cli.progress import Bars
 from sightline.cli.run_config import largest_pass
 from sightline.cli.train_run import Asked, ready
 from sightline.cli.yaml_text import dump_yaml
-from sightline.declared import in_words
+from sightline.distributed import machine
+from sightline.distributed.ranks import ALONE
 from sightline.errors import InputError
-from sightline.ranks import ALONE
+from sightline.io.declared import in_words
 from sightline.reports.tables import print_table
 from sightline.training import loop
 from sightline.training.config import TrainConfig
@@ -111,7 +111,7 @@ def dry_run(asked: Asked, bars: Bars) -> DryRun:
         memory = estimate_memory(model.config, image_size, batch=batch, device=asked.where, **training).total
     except InputError:
         memory = None
-    available = runtime.available_memory(asked.where)
+    available = machine.available_memory(asked.where)
     images = {split: source.length(split) for split in source.splits}
     missing = _missing(config, images, memory, available, asked)
     small = dataclasses.replace(

@@ -15,7 +15,7 @@ from sightline.convert import argument_example, list_projects
 from sightline.convert.timm import read_timm_folder
 from sightline.convert.weights import read_weights
 from sightline.errors import InputError, choose
-from sightline.reading import CONFIGURATION, read_text
+from sightline.io.read import CONFIGURATION, read_text
 
 
 def read_source(

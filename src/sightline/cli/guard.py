@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sightline.errors import InputError, SightlineError
-from sightline.reading import parse_json, read_json
-from sightline.run_files import (
+from sightline.io.read import parse_json, read_json
+from sightline.io.run_files import (
     CELLS,
     CHECKPOINT,
     CHECKPOINTS,

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from sightline import plugins
-from sightline.cascade_rows import CASCADE
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.views import View
 from sightline.errors import InputError, SightlineError
-from sightline.predictions import read_predictions
-from sightline.run_files import CHECKPOINT, CONFIG, PAGE, PREDICTIONS, RESULTS
+from sightline.io.run_files import CHECKPOINT, CONFIG, PAGE, PREDICTIONS, RESULTS
+from sightline.results.cascade import CASCADE
+from sightline.results.predictions import read_predictions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,7 +154,7 @@ def _data(run: Path) -> str | None:
 
 def _record(model: str | Path) -> dict[str, Any]:
     """What is known of a model; nothing where its folder is not whole."""
-    from sightline.load import read_record
+    from sightline.hub.load import read_record
 
     try:
         return read_record(model)
@@ -198,7 +198,7 @@ def say_export(model: str | Path, stream: TextIO | None = None) -> None:
     that, on labels; nothing of a model that is not exported."""
     from sightline.export import SUFFIXES
     from sightline.export.refusals import never_exported
-    from sightline.load import config_of
+    from sightline.hub.load import config_of
 
     record = _record(model)
     if record.get("architecture", {}).get("task") == "masked_patches":

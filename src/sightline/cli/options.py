@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, convert
 
-from sightline.checks import require_whole
 from sightline.errors import nearest
+from sightline.io.checks import require_whole
 
 if TYPE_CHECKING:
     from cyclopts import Token

@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from sightline.cli.guard import Inputs, guard_file, guard_folder, is_rows, is_run
+from sightline.distributed.processes import locked
 from sightline.errors import InputError, StorageError
-from sightline.owner import Owner, claim, refuse_owned
-from sightline.predictions import Prediction, dump_predictions, merge_predictions, read_predictions
-from sightline.processes import locked
-from sightline.replacing import make_parent, storage_errors, write_file, write_out
-from sightline.results import ResultRow, dump_rows, merge_rows, read_rows
-from sightline.run_files import (
+from sightline.io.atomic import make_parent, storage_errors, write_file, write_out
+from sightline.io.run_files import (
     CHECKPOINTS,
     COMPARISON,
     INSIDE,
@@ -36,6 +33,9 @@ from sightline.run_files import (
     in_checkpoint,
     is_checkpoint,
 )
+from sightline.io.run_lock import Owner, claim, refuse_owned
+from sightline.results.predictions import Prediction, dump_predictions, merge_predictions, read_predictions
+from sightline.results.rows import ResultRow, dump_rows, merge_rows, read_rows
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sightline.reading import read_json
+from sightline.io.read import read_json
+from sightline.io.run_files import PROFILE
 from sightline.reports.tables import print_table
-from sightline.run_files import PROFILE
 from sightline.training.profiling import ROW, TRACE
 
 

@@ -21,11 +21,11 @@ from sightline.data.packs import PackingConfig
 from sightline.data.source import Source
 from sightline.data.summary import Summary
 from sightline.errors import InputError
-from sightline.fine_tune import describe_start
-from sightline.load import load_model
+from sightline.hub.fine_tune import describe_start
+from sightline.hub.load import load_model
+from sightline.io.atomic import write_out
+from sightline.io.run_files import CONFIG
 from sightline.models import Model, ViTConfig, model_config
-from sightline.replacing import write_out
-from sightline.run_files import CONFIG
 from sightline.training.config import BUDGETS, DEFAULT_MODEL, TrainConfig
 from sightline.training.plan import shown, with_patch_sizes
 from sightline.training.prepare import build_model, square_side, vit_config

@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from sightline.analysis.views import attends_in_parts, field_of_view
-from sightline.analysis_rows import ANALYSIS, AnalysisRow, read_analysis
 from sightline.cli.next_step import run_of, warn
 from sightline.data.image_file import read_image
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
-from sightline.grid import Grid
-from sightline.load import read_record
+from sightline.hub.load import read_record
+from sightline.io.run_files import BEST, INSIDE, LOG, PICTURES, PREDICTIONS, RESULTS
 from sightline.models import Model
-from sightline.predictions import Prediction, as_written, read_predictions
 from sightline.reports import content
 from sightline.reports.answers import worst
 from sightline.reports.seen import loss_kind, seen_sizes
 from sightline.reports.words import capital, quantity, short
-from sightline.results import ResultRow, read_rows
-from sightline.run_files import BEST, INSIDE, LOG, PICTURES, PREDICTIONS, RESULTS
+from sightline.results.analysis import ANALYSIS, AnalysisRow, read_analysis
+from sightline.results.predictions import Prediction, as_written, read_predictions
+from sightline.results.rows import ResultRow, read_rows
 from sightline.tasks.base import task_of
+from sightline.tokens.grid import Grid
 from sightline.training.log import read_curve, read_log
 from sightline.training.run import Run, open_run
 

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import torch
 
-from sightline.checks import require_whole
 from sightline.convert import import_weights
 from sightline.convert.timm import Timm, read_timm_folder
 from sightline.convert.weights import read_weights
 from sightline.data.allowance import SkipUnreadable
 from sightline.data.image_file import MAX_PIXELS
+from sightline.distributed.machine import kept_random_state
 from sightline.errors import InputError
 from sightline.evaluation.measure import RunIdentity
 from sightline.evaluation.suite import side_of
-from sightline.load import load_model, local_folder
+from sightline.hub.load import load_model, local_folder
+from sightline.io.checks import require_whole
 from sightline.models import Model
 from sightline.models.patch_size import set_patch_size
-from sightline.runtime import kept_random_state
 from sightline.training.run import Run, open_run
 
 # With which weights that nobody trained are drawn: the same each time, so that what was stopped goes on.

@@ -10,25 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sightline import runtime, signals
 from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
 from sightline.attention.precision import chosen_precision
-from sightline.checks import require_whole
 from sightline.cli import guard, output, progress
 from sightline.cli.config import apply_settings
 from sightline.cli.resolutions import parse_resolutions_of
 from sightline.cli.suite_model import Asked
 from sightline.data.allowance import SkipUnreadable
 from sightline.data.views import View
+from sightline.distributed import machine, signals
+from sightline.distributed.ranks import joined
 from sightline.errors import InputError
 from sightline.evaluation.measure import planned_images
 from sightline.evaluation.suite import Measurement, SuiteConfig, fitted, measure, planned, refuse_others
 from sightline.evaluation.suites.base import Opened, open_suite
+from sightline.io.checks import require_whole
+from sightline.io.run_files import RESULTS
 from sightline.models import Model
-from sightline.ranks import joined
 from sightline.reports.tables import print_accuracy
-from sightline.results import ResultRow, dump_rows, read_rows
-from sightline.run_files import RESULTS
+from sightline.results.rows import ResultRow, dump_rows, read_rows
 
 LOGITS = "logits"
 """The folder of logits in that of a suite."""
@@ -67,7 +67,7 @@ def run_suite(
         ranks = held.enter_context(joined(device))
         with progress.Bars() as bars:
             with ranks.agreeing():
-                where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
+                where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
                 opened = open_suite(suite)
                 _claim(out, asked, opened)
                 model, identity, skip, pixels = asked.opened(suite, where)

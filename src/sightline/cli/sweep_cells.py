@@ -18,7 +18,7 @@ from sightline.cli.train_run import Asked, carry_out
 from sightline.data.source import Source
 from sightline.errors import InputError, choose
 from sightline.evaluation.measure import check_sizes
-from sightline.run_files import CONFIG
+from sightline.io.run_files import CONFIG
 from sightline.sweeps.scores import Scored, score_of
 from sightline.sweeps.space import Cell, probes, training_fields
 from sightline.sweeps.study import Claim

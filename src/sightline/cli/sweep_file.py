@@ -10,8 +10,8 @@ from sightline.cli.resolutions import parse_resolutions
 from sightline.cli.yaml_text import dump_yaml, read_yaml
 from sightline.errors import InputError
 from sightline.evaluation.measure import EvaluateConfig
-from sightline.replacing import write_out
-from sightline.run_files import CELLS, QUEUE, SWEEP
+from sightline.io.atomic import write_out
+from sightline.io.run_files import CELLS, QUEUE, SWEEP
 from sightline.sweeps.scores import Wanted
 from sightline.sweeps.space import Cell, SweepConfig
 from sightline.sweeps.storage import require_optuna, without_password

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 
-from sightline.declared import in_words
+from sightline.io.declared import in_words
 from sightline.reports.tables import print_table
 from sightline.reports.words import capital, number, quantity, title, unit
 from sightline.sweeps.scores import Line, Wanted

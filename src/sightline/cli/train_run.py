@@ -11,22 +11,22 @@ from typing import Any
 
 import torch
 
-from sightline import signals
 from sightline.cli import output, run_config
 from sightline.cli.config import dump_config, named_after
 from sightline.cli.next_step import warn
 from sightline.cli.progress import Bars
 from sightline.data.source import Source
-from sightline.declared import in_words
+from sightline.distributed import signals
+from sightline.distributed.ranks import ALONE, Ranks
 from sightline.evaluation import measure
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.drawn import write_pictures
-from sightline.load import read_record
-from sightline.predictions import Prediction
-from sightline.ranks import ALONE, Ranks
+from sightline.hub.load import read_record
+from sightline.io.declared import in_words
+from sightline.io.run_files import PREDICTIONS, RESULTS
 from sightline.reports.words import quantity
-from sightline.results import ResultRow
-from sightline.run_files import PREDICTIONS, RESULTS
+from sightline.results.predictions import Prediction
+from sightline.results.rows import ResultRow
 from sightline.training import loop
 from sightline.training.checkpoints import last_good
 from sightline.training.config import TrainConfig

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML, YAMLError, events
 from ruamel.yaml.error import MarkedYAMLError
 
 from sightline.errors import InputError
-from sightline.reading import CONFIGURATION, read_text
+from sightline.io.read import CONFIGURATION, read_text
 
 _WORDS = {"": None, "~": None} | {
     form: value

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from sightline import registry
-from sightline.checks import require
 from sightline.convert.base import Project, check_state, convert, convert_back, differences
 from sightline.convert.weights import refuse_transformers, trained_alone, unwrapped
-from sightline.declared import refuse_beyond_memory
 from sightline.errors import InputError
+from sightline.io.checks import require
+from sightline.io.declared import refuse_beyond_memory
 from sightline.models import Model, make_model
 
 __all__ = [

@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.checkpoint import is_finite
-from sightline.checks import require, require_bool, require_number, require_whole
 from sightline.encodings.base import PositionEncoding
 from sightline.encodings.create import encoding_options, parts_of
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
+from sightline.io.checkpoint import is_finite
+from sightline.io.checks import require, require_bool, require_number, require_whole
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class

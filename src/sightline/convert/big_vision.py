@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from sightline.checks import require_number
 from sightline.convert.base import Entry, Project, same, unbatched
 from sightline.convert.flax_names import dense, image_fields, kernel_like, mlp, norm, out, projections, trunk
+from sightline.io.checks import require_number
 from sightline.models import Model, ViTConfig
 
 

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.checks import require_whole
 from sightline.convert.base import Entry
 from sightline.convert.big_vision import BigVision
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.io.checks import require_whole
 from sightline.models import Model, ViTConfig
 from sightline.models.kernel_resize import KERNEL_RULES
 from sightline.models.patch_size import kernel_side
+from sightline.tokens.grid import Grid
 
 
 class BigVisionFlexi(BigVision):

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from sightline.convert.base import Project, convert_back
 from sightline.errors import InputError
-from sightline.grid import Grid
 from sightline.models import Model, make_model
+from sightline.tokens.grid import Grid
 
 State = Mapping[str, Tensor]
 

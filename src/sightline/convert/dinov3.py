@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.checks import require
 from sightline.convert.base import Entry, Project, buffer, joined, kernel, named_as_ours
 from sightline.errors import InputError
+from sightline.io.checks import require
 from sightline.models import Model, ViTConfig
 
 _ALIGNED = {"swiglu": 8, "swiglu32": 32, "swiglu64": 64, "swiglu128": 128}

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from sightline.checks import require_group, require_list
 from sightline.convert.base import Entry, mapped
 from sightline.convert.flax_names import norm
+from sightline.io.checks import require_group, require_list
 from sightline.models import ViTConfig
 from sightline.models.embedders.resnet import ResNetOptions, resnet_options
 

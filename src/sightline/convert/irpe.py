@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from sightline.checks import require
 from sightline.convert.base import Entry, joined, kernel, named_as_ours, prefixed
 from sightline.convert.vit_names import DEFAULTS, VitNames
 from sightline.encodings.create import parts_of
 from sightline.encodings.pattern.irpe import Irpe
 from sightline.errors import InputError
+from sightline.io.checks import require
 from sightline.models import Model, ViTConfig
 
 METHODS = {"product": "product", "cross": "cross", "euc": "euclidean", "quant": "quantised"}

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.checks import require
 from sightline.convert.base import Entry, kernel, named_as_ours
 from sightline.convert.vit_names import DEFAULTS, VitNames
 from sightline.encodings.pattern.lookhere import PRESETS
 from sightline.errors import InputError
+from sightline.io.checks import require
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
 

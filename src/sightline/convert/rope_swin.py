@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.checks import require_number
 from sightline.convert.base import Entry, Project, buffer
 from sightline.convert.swin_names import layers_of, swin_entries, swin_fields
 from sightline.encodings.create import parts_of
-from sightline.grid import Grid
+from sightline.io.checks import require_number
 from sightline.models import Model, ViTConfig
 from sightline.models.architectures.swin import SwinOptions
 from sightline.models.merging import merged_grid
+from sightline.tokens.grid import Grid
 
 _THETA = {True: 10.0, False: 50.0}
 _ENCODINGS = ("rpe_learned", "rpe_learned+learned_1d", "rope_axial", "rope_mixed",

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.checks import require, require_whole
 from sightline.convert.base import Entry, Project, same
 from sightline.convert.flax_names import dense, embedding, norm, one_block
 from sightline.errors import InputError
+from sightline.io.checks import require, require_whole
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
 

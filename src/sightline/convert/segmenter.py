@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from sightline.checks import require
 from sightline.convert.base import Entry, kernel, mapped, named_as_ours, prefixed, same, unbatched
 from sightline.convert.dense import DenseProject, heads_of, image_size, pixels, sides, trunk_fields
 from sightline.errors import InputError
+from sightline.io.checks import require
 from sightline.models import Model, ViTConfig
 from sightline.models.heads.linear_map import LinearMapHead
 from sightline.models.heads.segmenter import SegmenterHead

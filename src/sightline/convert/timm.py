@@ -17,11 +17,11 @@ from sightline.convert.timm_swin import read_swin, swin_arguments, swin_tensors
 from sightline.convert.timm_tensors import entries_of
 from sightline.convert.vit_names import deit3_link
 from sightline.convert.weights import refuse_transformers
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
+from sightline.io.read import read_json
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
-from sightline.reading import read_json
-from sightline.runtime import import_timm
 
 
 class Timm(Project):

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError, choose
 from sightline.models.config import MOST
 from sightline.models.timm_names import CLASSES, arguments_of
-from sightline.runtime import import_timm
 
 _BOUNDED = {
     theirs: ours for kind in CLASSES for theirs, ours in arguments_of(kind).items() if ours in MOST

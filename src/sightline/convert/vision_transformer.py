@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from sightline.checks import require_whole
 from sightline.convert.base import Entry, Project, prefixed, same, unbatched
 from sightline.convert.flax_names import dense, image_fields, kernel_like, numbered_together, trunk
 from sightline.convert.flax_resnet import flat_norms, resnet_arguments, resnet_fields, stem
+from sightline.io.checks import require_whole
 from sightline.models import Model, ViTConfig
 from sightline.models.embedders.resnet import stem_fit
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from sightline.convert.base import Project
-from sightline.grid import Grid
 from sightline.models import ViTConfig
 from sightline.models.head import ScoreLink
 from sightline.models.timm_names import arguments_of
+from sightline.tokens.grid import Grid
 
 # With timm's defaults.
 DEFAULTS: dict[str, Any] = {

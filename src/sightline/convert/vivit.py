@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.checks import require_whole
 from sightline.convert.base import Entry, Project, joined, linear, mapped, named_as_ours, prefixed
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.io.checks import require_whole
 from sightline.models import Model, ViTConfig
+from sightline.tokens.grid import Grid
 
 _SIZES: dict[str, Any] = {"image_size": 224, "num_frames": 32, "tubelet_size": (2, 16, 16)}
 _TRAINING = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.02}

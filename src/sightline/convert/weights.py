@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.checkpoint import load_tensors
-from sightline.declared import refuse_archive
 from sightline.errors import InputError
-from sightline.reading import check_regular, parse_json
+from sightline.io.checkpoint import load_tensors
+from sightline.io.declared import refuse_archive
+from sightline.io.read import check_regular, parse_json
 
 # Where trainers put weights, and how names begin where a module holds the model. Of several the first counts: a running
 # mean is what is published.

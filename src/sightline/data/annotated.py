@@ -16,8 +16,8 @@ from sightline.data.file_listing import FileListing
 from sightline.data.image_file import said_if_turned
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
 from sightline.data.stored import StoredImages
+from sightline.data.targets import Objects
 from sightline.errors import InputError, UnreadableDataError
-from sightline.targets import Objects
 
 
 class AnnotatedImages(StoredImages):

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from sightline.data.outline_list import OutlineList
+from sightline.data.targets import Objects
 from sightline.errors import InputError
-from sightline.reading import read_bytes
-from sightline.targets import Objects
+from sightline.io.read import read_bytes
 
 EXPECTED = "COCO's annotations of objects"
 # Bytes that a file may have: twice LVIS's largest.

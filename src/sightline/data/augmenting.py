@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sightline import registry
-from sightline.checks import configure, require_group, require_number
 from sightline.data.randomness import generator
 from sightline.errors import InputError
+from sightline.io.checks import configure, require_group, require_number
 
 Augmentations = tuple["Augmentation", ...]
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from sightline.data.allowance import Unreadable
 from sightline.data.packing import padded_length
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from sightline import registry
-from sightline.checks import require
 from sightline.data.source import Source
 from sightline.errors import InputError
+from sightline.io.checks import require
 
 _SOURCES = "sightline.data.sources"
 # Among options, which end with a comma or with all.

@@ -24,12 +24,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sightline import runtime
 from sightline.data.allowance import Progress
 from sightline.data.encoded import Contents, Encoded, Stored, opened
 from sightline.data.image_file import read_image_size
+from sightline.distributed import machine
 from sightline.errors import InaccessibleDataError, StorageError, UnreadableDataError
-from sightline.replacing import write_out
+from sightline.io.atomic import write_out
 
 # Bytes of a file that are compared: so many at its beginning, middle and end, all of one that is no larger than those.
 _SAMPLE = 4096
@@ -219,7 +219,7 @@ def content_sample(path: Stored) -> bytes:
 
 def _file(root: Path) -> Path | None:
     """Where a scan is kept, or None where nothing is."""
-    folder = runtime.cache_folder()
+    folder = machine.cache_folder()
     if folder is None:
         return None
     name = hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:32]

@@ -15,8 +15,8 @@ from sightline.data.file_listing import side_by_side
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.stored import StoredImages
 from sightline.data.summary import Summary
+from sightline.data.targets import IGNORE
 from sightline.errors import InaccessibleDataError, UnreadableDataError
-from sightline.targets import IGNORE
 
 
 @dataclass(frozen=True, eq=False)

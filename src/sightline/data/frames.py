@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sightline.checks import require_bool, require_whole
 from sightline.data.randomness import generator
+from sightline.io.checks import require_bool, require_whole
 
 MOST_FRAMES = 16_384
 """The longest clip that is read, and that is shown."""

@@ -19,7 +19,7 @@ from sightline.data.file_listing import FileListing
 from sightline.data.folders import Entry, entries_of, folders_in, is_folder, walk
 from sightline.data.splits import split_called, split_folders
 from sightline.errors import InputError
-from sightline.reading import ROWS
+from sightline.io.read import ROWS
 
 STDIN = "-"
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")

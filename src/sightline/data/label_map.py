@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sightline.data.image_file import MAX_PIXELS, read_numbers
+from sightline.data.targets import IGNORE
 from sightline.errors import UnreadableDataError
-from sightline.targets import IGNORE
 
 MOST_CLASSES = IGNORE
 """Classes that a map of bytes can tell apart, beside `IGNORE`."""

@@ -10,13 +10,13 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from sightline.checks import require
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
 from sightline.data.image_list import NO_CLASS, NO_LABEL
 from sightline.data.stored import StoredImages, roles
+from sightline.data.targets import Label, Target
 from sightline.errors import InputError, SightlineError, UnreadableDataError
-from sightline.targets import Label, Target
+from sightline.io.checks import require
 
 BAD_LABEL = -2
 """The label of an image whose label cannot be read, or is none of the classes."""

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from sightline.chance import image_seed
-from sightline.checks import require_whole
 from sightline.data.augmenting import Augmentations
 from sightline.data.batch import Arranged, Batch, packed
 from sightline.data.mixing import MixingConfig, read_example
 from sightline.data.source import Example, Source
+from sightline.distributed.machine import check_workers
+from sightline.distributed.processes import end_with_parent
+from sightline.distributed.signals import leave_to_parent
 from sightline.errors import SightlineError
-from sightline.layout import TokenLayout
-from sightline.patchify import ImageRows
-from sightline.processes import end_with_parent
-from sightline.runtime import check_workers
-from sightline.signals import leave_to_parent
+from sightline.io.checks import require_whole
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.patchify import ImageRows
+from sightline.tokens.rng import image_seed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sightline.checks import STRICT
 from sightline.data.allowance import Unreadable
 from sightline.data.augmenting import Augmentation, augmented
 from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
 from sightline.errors import InputError, UnreadableDataError
+from sightline.io.checks import STRICT
 
 # An endless split has an example at any of them.
 _ANY_INDEX = 2**62

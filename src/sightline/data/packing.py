@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from sightline.checks import require, require_whole
 from sightline.errors import InputError
+from sightline.io.checks import require, require_whole
 
 # A sequence this full is not held back for an image that might fill it better.
 FULL = 0.99

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from sightline.checks import STRICT, require
 from sightline.data.allowance import Progress
 from sightline.data.loader import Planned
 from sightline.data.packing import PACKERS, pack_window
@@ -26,7 +25,8 @@ from sightline.data.sampling import Aspect, Measure, ResolutionSampling, SizeSam
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.io.checks import STRICT, require
+from sightline.tokens.grid import Grid
 
 # Images whose lengths are known when the next batches are planned.
 LOOK_AHEAD = 1024

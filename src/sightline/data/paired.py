@@ -15,9 +15,9 @@ from sightline.data.image_file import said_if_turned
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
 from sightline.data.label_map import Legend
 from sightline.data.stored import StoredImages
+from sightline.data.targets import IGNORE, Pixels
 from sightline.errors import InputError, UnreadableDataError
-from sightline.reading import CONFIGURATION, read_text
-from sightline.targets import IGNORE, Pixels
+from sightline.io.read import CONFIGURATION, read_text
 
 File = tuple[Path, tuple[int, int, int]]
 """Where a file is, and its stamp."""

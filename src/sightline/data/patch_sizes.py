@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sightline.checks import STRICT, require_list, require_number, require_whole
 from sightline.data.randomness import generator
 from sightline.errors import InputError
+from sightline.io.checks import STRICT, require_list, require_number, require_whole
 
 # Steps whose patch sizes are drawn together.
 _AT_ONCE = 1024

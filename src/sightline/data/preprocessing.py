@@ -13,10 +13,10 @@ from PIL import Image
 from sightline.data.image_file import read_picture, rgb_pixels
 from sightline.data.sampling import budget_grid, native_grid
 from sightline.data.source import Source
+from sightline.data.targets import Crop
 from sightline.data.transforms import CropMode, Picture, cut, eval_crop, size_of, whole_crop
 from sightline.errors import InputError, nearest
-from sightline.grid import Grid
-from sightline.targets import Crop
+from sightline.tokens.grid import Grid
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ class Preprocessing:
         Raises:
             InputError: the model takes neither grey images nor RGB.
         """
-        from sightline.patchify import check_channels
+        from sightline.tokens.patchify import check_channels
 
         channels, *size = cfg["input_size"]
         check_channels(channels)
@@ -114,7 +114,7 @@ class Preprocessing:
         """uint8 [height, width, 3] to normalised float32 [channels, height, width]."""
         import torch
 
-        from sightline.patchify import to_channels
+        from sightline.tokens.patchify import to_channels
 
         pixels = to_channels(pixels, self.channels)
         mean, std = (np.asarray(values, np.float32) for values in (self.mean, self.std))

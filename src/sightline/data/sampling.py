@@ -12,10 +12,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from sightline.checks import is_finite_number, require
 from sightline.data.randomness import generator
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.io.checks import is_finite_number, require
+from sightline.tokens.grid import Grid
 
 Measure = Literal["side", "area"]
 Aspect = Literal["native", "square"]

@@ -18,7 +18,7 @@ from sightline.data.image_list import IMAGE_SUFFIXES, NO_LABEL, stamp_of
 from sightline.data.labelled import BAD_LABEL, MOST_CLASSES
 from sightline.data.scanning import scanning
 from sightline.errors import InaccessibleDataError, InputError
-from sightline.reading import CONFIGURATION, parse_json
+from sightline.io.read import CONFIGURATION, parse_json
 
 _IMAGES = tuple(suffix[1:] for suffix in IMAGE_SUFFIXES)
 # What a compressed file begins with: nothing can be sought in it.

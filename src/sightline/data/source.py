@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.checks import require
 from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.frames import FrameSampling
 from sightline.data.summary import Summary
+from sightline.data.targets import Target
 from sightline.data.transforms import SIMPLE, CropMode, Parts, Picture, SimpleCrop, check_image_size, size_of
 from sightline.errors import InputError
-from sightline.targets import Target
+from sightline.io.checks import require
 
 
 @dataclass(frozen=True, slots=True, eq=False)

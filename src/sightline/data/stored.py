@@ -21,9 +21,9 @@ from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
 from sightline.data.splits import is_same_split
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
+from sightline.data.targets import Target
 from sightline.data.transforms import ImageTransform, Picture, size_of
 from sightline.errors import InputError, UnreadableDataError, choose
-from sightline.targets import Target
 
 # Whose image it is where a file stands in several splits.
 _KEEPS = ("train", "test", "val", "validation", "minival")

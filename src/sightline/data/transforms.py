@@ -10,10 +10,10 @@ from typing import Literal, get_args
 import numpy as np
 from PIL import Image
 
-from sightline.checks import require, require_number
 from sightline.data.randomness import generator
+from sightline.data.targets import Box, Crop
 from sightline.errors import InputError
-from sightline.targets import Box, Crop
+from sightline.io.checks import require, require_number
 
 INTERPOLATIONS = {one.name.lower(): one for one in Image.Resampling}
 _CROP_ATTEMPTS = 10

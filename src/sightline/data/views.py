@@ -8,7 +8,7 @@ from typing import Literal
 
 from sightline.data.sampling import budget_grid, native_grid
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.tokens.grid import Grid
 
 NATIVE_TOKENS = 1024
 """The most patches of an image that is seen at its own size, unless another number is asked for."""

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Pairing, Rotation
-from sightline.checks import require, require_number, require_whole
 from sightline.encodings.hooks import Hooks
 from sightline.encodings.knob import KNOB_STATE, Knob, Rule, Tunable
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import Segment, TokenLayout
+from sightline.io.checks import require, require_number, require_whole
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import Segment, TokenLayout
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Rotation
-from sightline.checks import configure, require
 from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import Knob, Rule
 from sightline.errors import InputError, choose
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.io.checks import configure, require
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 
 def _sum(parts: Iterable[Any]) -> Any:

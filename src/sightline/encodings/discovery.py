@@ -14,7 +14,7 @@ from types import ModuleType
 from sightline import plugins
 from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
-from sightline.reading import check_regular
+from sightline.io.read import check_regular
 from sightline.registry import modules
 
 _LOG = logging.getLogger("sightline")

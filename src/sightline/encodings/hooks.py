@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Rotation
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 
 if TYPE_CHECKING:
     from sightline.encodings.base import PositionEncoding

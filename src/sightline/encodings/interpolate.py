@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.attention.wide import wide, wide_dtype
-from sightline.grid import Grid
-from sightline.kept import Kept
+from sightline.tokens.cache import Kept
+from sightline.tokens.grid import Grid
 
 _AXES = Kept("axes of BEiT's interpolation", 1 << 20)
 

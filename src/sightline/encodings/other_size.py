@@ -12,7 +12,7 @@ from sightline.encodings.added.learned_1d import Learned1d
 from sightline.encodings.added.learned_2d import Learned2d
 from sightline.encodings.base import PositionEncoding
 from sightline.encodings.pattern.rpe_learned import RpeLearned
-from sightline.grid import Grid
+from sightline.tokens.grid import Grid
 
 
 def square_of(

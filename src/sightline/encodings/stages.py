@@ -15,7 +15,7 @@ from sightline.encodings.create import create_encoding, share_options
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import Knob, Rule
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 
 
 class StagedEncoding(PositionEncoding):

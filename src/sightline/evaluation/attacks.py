@@ -28,10 +28,10 @@ from sightline.evaluation.predict import brought, plan_split, read_split
 from sightline.metrics.accuracy import Accuracy
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
-from sightline.patchify import Cutter
-from sightline.results import Measured
+from sightline.results.rows import Measured
 from sightline.tasks.base import Task
 from sightline.tasks.classification import LINK_OF, LOSSES, Loss, classification_loss
+from sightline.tokens.patchify import Cutter
 
 EPSILONS = (1, 3)
 """In 255ths (LookHere section 4.1)."""

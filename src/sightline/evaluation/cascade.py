@@ -8,14 +8,12 @@ from typing import Any
 
 import torch
 
-from sightline import runtime
 from sightline.attention.precision import chosen_precision
-from sightline.cascade_rows import CascadeRow
-from sightline.checks import require, require_whole
 from sightline.data.randomness import generator
 from sightline.data.sampling import ASPECTS, Aspect
 from sightline.data.source import Source
 from sightline.data.views import View
+from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.evaluation.cascade_points import (
     CascadePoint,
@@ -27,8 +25,10 @@ from sightline.evaluation.cascade_points import (
 )
 from sightline.evaluation.measure import RunIdentity
 from sightline.evaluation.predict import predict_split
+from sightline.io.checks import require, require_whole
 from sightline.models import Model
-from sightline.results import wilson
+from sightline.results.cascade import CascadeRow
+from sightline.results.rows import wilson
 from sightline.tasks.base import task_of
 
 ALPHAS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
@@ -79,7 +79,7 @@ class CascadeConfig:
             raise InputError(f"budget {self.budget:g}: is below the first look of {least} tokens")
         if self.images is not None:
             require_whole("images", self.images, 1)
-        runtime.check_workers(self.workers)
+        machine.check_workers(self.workers)
         require_whole("seed", self.seed, 0, 2**64 - 1)
         require("aspect", self.aspect, ASPECTS)
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
@@ -236,8 +236,8 @@ def cascade_rows(
         "precision": result.precision,
         "threads": torch.get_num_threads(),
         "bootstrap_seed": config.seed,
-        "commit": runtime.commit(),
-        "hardware": runtime.hardware(model.anchor.device),
+        "commit": machine.commit(),
+        "hardware": machine.hardware(model.anchor.device),
     }
 
     def row(one: Scored, budget: int, **more: Any) -> CascadeRow:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sightline.class_rows import MEAN, METRICS, ClassEffect, ClassStudy, ClassTable, Kind, Metric
 from sightline.errors import choose
+from sightline.results.classes import MEAN, METRICS, ClassEffect, ClassStudy, ClassTable, Kind, Metric
 
 _TOGETHER = 512
 

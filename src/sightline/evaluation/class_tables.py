@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from sightline.checks import require
-from sightline.class_rows import MEAN, ClassTable
 from sightline.errors import InputError
 from sightline.evaluation.logits import StoredLogits, images_of, read_logits
+from sightline.io.checks import require
 from sightline.metrics.by_class import class_measures, distinct
-from sightline.results import SQUARE, ResultRow
+from sightline.results.classes import MEAN, ClassTable
+from sightline.results.rows import SQUARE, ResultRow
 
 # As the data set names its files, in whatever folder they are.
 _NUMBER = re.compile(r"ILSVRC2012_(?:val|test)_(\d+)")

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sightline.comparison_rows import ComparedRow, DifferenceRow, MeanRow, RankRow
 from sightline.errors import InputError
 from sightline.evaluation.logits import read_logits
 from sightline.evaluation.measure import logits_name_of
@@ -26,9 +25,10 @@ from sightline.evaluation.paired import (
     mean_over_seeds,
     rank_correlation,
 )
+from sightline.io.run_files import LOGITS, RESULTS
 from sightline.published import paper
-from sightline.results import ResultRow, read_rows
-from sightline.run_files import LOGITS, RESULTS
+from sightline.results.comparison import ComparedRow, DifferenceRow, MeanRow, RankRow
+from sightline.results.rows import ResultRow, read_rows
 
 TOP1, CHANGE = "top1", "top1_change"
 # What a page says of all images, beside attacks.

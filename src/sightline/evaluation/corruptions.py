@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 from scipy import ndimage
 
-from sightline.checks import require
+from sightline.io.checks import require
 
 SIDE = 224
 """Of a corrupted image in pixels: the strengths are made for it."""

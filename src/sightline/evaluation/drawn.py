@@ -12,12 +12,12 @@ import numpy as np
 from PIL import Image
 
 from sightline.evaluation.predict import Outputs
+from sightline.io.atomic import write_out
 from sightline.models import Model
-from sightline.patchify import Cutter
-from sightline.replacing import write_out
-from sightline.results import INFERENCE, ResultRow
+from sightline.results.rows import INFERENCE, ResultRow
 from sightline.tasks.base import Task
 from sightline.tasks.drawn import as_png, sheet
+from sightline.tokens.patchify import Cutter
 
 IMAGES = 4
 """Of a split at a size, so many are drawn."""

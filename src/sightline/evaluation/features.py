@@ -29,7 +29,7 @@ from sightline.evaluation.measures.base import ModelMeasure, Subject
 from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import plan_split, predict_split
 from sightline.models import Model
-from sightline.results import FRACTION, Measured
+from sightline.results.rows import FRACTION, Measured
 from sightline.tasks.base import Task
 
 # What big_vision takes of ImageNet (`train[:65000]`): 25 images of each class are among them, and they are 200 MB of

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sightline.errors import InputError
-from sightline.reading import read_json, read_text
+from sightline.io.read import read_json, read_text
 
 # A text of a million lines is longer than any of these.
 _MOST_BYTES = 32 << 20

@@ -15,7 +15,7 @@ from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import SYNSET, image_number, synsets
 from sightline.evaluation.suite_images import Found, in_class_folders
-from sightline.reading import RECORD, read_json_lines, read_text
+from sightline.io.read import RECORD, read_json_lines, read_text
 
 VALIDATION = (
     "val", "validation", "ILSVRC2012_img_val", "ILSVRC2012_val", "ILSVRC/Data/CLS-LOC/val", "Data/CLS-LOC/val",

@@ -11,7 +11,7 @@ from sightline.data.views import NATIVE_TOKENS
 from sightline.errors import InputError
 from sightline.evaluation.predict import is_drawn
 from sightline.models import Model
-from sightline.patchify import check_multiples
+from sightline.tokens.patchify import check_multiples
 
 # Operations of the forward passes of an analysis unless images are counted: a minute of one core at 6e10 a second,
 # where looking at all that can be measured takes ten times the pass.

@@ -27,16 +27,16 @@ import torch
 from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.evaluation.scoring import Scoring, scoring_from
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.io.atomic import write_out
+from sightline.io.read import check_regular, nearest_file, parse_json
 from sightline.metrics.base import metrics_of
 from sightline.metrics.tempered import Temperature, tempered
 from sightline.models import ViTConfig
-from sightline.reading import check_regular, nearest_file, parse_json
-from sightline.replacing import write_out
-from sightline.results import FITTED, FRACTION, INFERENCE, Measured, ResultRow
+from sightline.results.rows import FITTED, FRACTION, INFERENCE, Measured, ResultRow
 from sightline.tasks.base import Task, make_task
 from sightline.tasks.classification import Classification
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 ENDING = ".npz"
 _FORMAT = 2

@@ -11,11 +11,10 @@ from typing import Any, Literal
 
 from PIL.Image import Image
 
-from sightline import runtime
 from sightline.attention.precision import chosen_precision
-from sightline.checks import require, require_whole
 from sightline.data.source import Source
 from sightline.data.views import View
+from sightline.distributed import machine
 from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
 from sightline.evaluation.counted import Answers, count_split
@@ -28,12 +27,13 @@ from sightline.evaluation.result_files import answer_of
 from sightline.evaluation.shrunk import shrunk
 from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
 from sightline.evaluation.tune import KINDS, Search, searches_of, tune, tuned_at, tuning_passes
+from sightline.io.checks import require, require_whole
+from sightline.io.run_files import PICTURES
 from sightline.metrics.tempered import Temperature, tempered
 from sightline.models import Model
-from sightline.patchify import check_channels, check_multiples
-from sightline.results import SQUARE, ResultRow
-from sightline.run_files import PICTURES
+from sightline.results.rows import SQUARE, ResultRow
 from sightline.tasks.base import check_provided, task_of
+from sightline.tokens.patchify import check_channels, check_multiples
 
 # What is searched on, what was trained on, and what is measured at the training size alone.
 _UNTUNED = ("train", "minival", "heldout_fonts")
@@ -77,7 +77,7 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         if not self.resolutions:
             raise InputError("resolutions: expected at least one")
-        runtime.check_workers(self.workers)
+        machine.check_workers(self.workers)
         for side in self.sides:
             if isinstance(side, bool) or not isinstance(side, int) or side < 1:
                 raise InputError(f"resolutions: {side!r} is not a side in pixels (expected whole numbers of 1 or more)")
@@ -291,7 +291,7 @@ def evaluate(
         check_task(task)
     # By how images are shown: what was fitted on those of minival.
     fitted: dict[tuple[object, ...], Temperature] = {}
-    where: dict[str, Any] = {"commit": runtime.commit(), "hardware": runtime.hardware(device), **vars(identity)}
+    where: dict[str, Any] = {"commit": machine.commit(), "hardware": machine.hardware(device), **vars(identity)}
     rows: list[ResultRow] = []
     parts, frames, precision = parts or Parts(), frames_of(source, model), chosen_precision(config.precision, device)
     for split, view in measurements(source, config, identity.train_resolution):

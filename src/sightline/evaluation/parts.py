@@ -24,12 +24,12 @@ from typing import Any, BinaryIO
 
 import torch
 
-from sightline import signals
+from sightline.distributed import signals
+from sightline.distributed.ranks import ALONE, Ranks
 from sightline.errors import InputError, StoppedError, StorageError
 from sightline.evaluation.as_json import dumped, loaded
+from sightline.io.atomic import storage_errors
 from sightline.models import Model
-from sightline.ranks import ALONE, Ranks
-from sightline.replacing import storage_errors
 
 _FORMAT = 1
 _LOCK = "lock"

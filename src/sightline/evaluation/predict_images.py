@@ -17,14 +17,14 @@ from sightline.data.encoded import Encoded
 from sightline.data.frames import FrameSampling
 from sightline.data.image_file import MAX_PIXELS, read_picture, too_large
 from sightline.data.preprocessing import Resolution, preprocessing
+from sightline.data.targets import Crop
 from sightline.data.transforms import Frames, cut, size_of
 from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.evaluation.predict import TOKENS_A_PACK, brought
-from sightline.grid import Grid
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
-from sightline.targets import Crop
 from sightline.tasks.base import Task
+from sightline.tokens.grid import Grid
 
 
 @dataclass(frozen=True)

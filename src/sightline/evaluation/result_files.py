@@ -14,8 +14,8 @@ from typing import Any
 
 from sightline.data.annotated import AnnotatedImages
 from sightline.data.source import Source
-from sightline.predictions import Prediction
-from sightline.replacing import storage_errors, write_out
+from sightline.io.atomic import storage_errors, write_out
+from sightline.results.predictions import Prediction
 from sightline.tasks.base import Judged, Task
 from sightline.tasks.detection import Detected, Detection
 from sightline.tasks.drawn import as_png

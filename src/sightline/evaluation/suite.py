@@ -17,6 +17,7 @@ from sightline.attention.precision import chosen_precision
 from sightline.data.labelled import LabelledImages
 from sightline.data.source import Source
 from sightline.data.views import View
+from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import numbers_of
 from sightline.evaluation.logits import ENDING, StoredLogits, file_name, header_of, read_logits, rescored, write_logits
@@ -31,10 +32,9 @@ from sightline.evaluation.measure import (
 from sightline.evaluation.parts import kept_beside, weights_digest, work_of
 from sightline.evaluation.preparations.base import preparation_class
 from sightline.evaluation.suites.base import Part
+from sightline.io.atomic import write_out
 from sightline.models import Model
-from sightline.ranks import Ranks
-from sightline.replacing import write_out
-from sightline.results import ResultRow, dump_rows, read_rows
+from sightline.results.rows import ResultRow, dump_rows, read_rows
 from sightline.tasks.classification import Classification
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
 from sightline.evaluation.logits import measured_of, read_logits
 from sightline.metrics.tempered import Temperature
-from sightline.ranks import Ranks
 from sightline.tasks.base import Task
 from sightline.tasks.classification import Classification
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from sightline.data.source import Source
 from sightline.data.views import View
+from sightline.distributed.ranks import ALONE, Ranks
 from sightline.encodings.base import PositionEncoding
 from sightline.encodings.create import parts_of
 from sightline.encodings.stages import StagedEncoding
@@ -18,7 +19,6 @@ from sightline.errors import InputError
 from sightline.evaluation.predict import plan_split, predict_split
 from sightline.models import Model
 from sightline.published import paper
-from sightline.ranks import ALONE, Ranks
 from sightline.tasks.base import Task
 
 Kind = Literal["knob", "rule"]

@@ -22,9 +22,9 @@ from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.explorer.asked import number_of, one_of, slot_of
 from sightline.explorer.subjects import Check, Seen, Subject
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
-from sightline.segment import Segment
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment
 
 OVERLAYS = ("lens", "colours", "rollout", "norms")
 LONG = ("rollout",)

@@ -27,11 +27,11 @@ from sightline.errors import InputError
 from sightline.explorer.asked import Wanted
 from sightline.explorer.faults import Refused
 from sightline.explorer.limits import MAX_TOKENS, NATIVE_TOKENS, SHORTEST_SIDES
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import Model
-from sightline.patchify import check_channels, nearest_multiples, to_channels
 from sightline.tasks.classification import scores_of
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.patchify import check_channels, nearest_multiples, to_channels
 
 TOP = 5
 # Of the side that a model was trained at.

@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_leaves
 from sightline.errors import InputError, NonFiniteError, SightlineError
 from sightline.export.program import frozen_copy, quiet
 from sightline.export.refusals import check_memory, check_sizes, default_sizes, require_packages
+from sightline.io.read import check_regular
 from sightline.models import Model
 from sightline.models.box_head import BoxHead
-from sightline.reading import check_regular
 
 LIMIT = 1e-4
 """The largest difference of outputs that an export in float32 may have."""

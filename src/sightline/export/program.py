@@ -24,11 +24,11 @@ from torch.export import Dim, ExportedProgram
 from sightline import __version__
 from sightline.errors import InputError, StorageError
 from sightline.export.refusals import OPSET, check_exportable, check_sizes, only_size
-from sightline.grid import Grid
+from sightline.io.atomic import write_out
+from sightline.io.read import check_regular
 from sightline.models import Model
 from sightline.models.patch_size import with_plain_patches
-from sightline.reading import check_regular
-from sightline.replacing import write_out
+from sightline.tokens.grid import Grid
 
 METADATA = "sightline.json"
 """The file in a .pt2 that says how to prepare images; an ONNX file has the same keys in its own metadata."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 
-from sightline.checks import require
-from sightline.declared import refuse_beyond_memory
 from sightline.encodings.create import parts_of
 from sightline.encodings.pattern.rpe_learned import RpeLearned
 from sightline.errors import InputError
+from sightline.io.checks import require
+from sightline.io.declared import refuse_beyond_memory
 from sightline.models import Model, ViTConfig
 from sightline.models.create import architecture_class
 from sightline.models.head import TokenHead

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sightline.data.batch import Batch
 from sightline.metrics.base import Metric
-from sightline.results import FRACTION, Measured
+from sightline.results.rows import FRACTION, Measured
 
 
 class Accuracy(Metric):

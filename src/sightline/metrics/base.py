@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sightline import registry
 from sightline.data.batch import Batch
-from sightline.results import Measured
+from sightline.results.rows import Measured
 
 
 class Metric(ABC):

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sightline.data.batch import Batch
+from sightline.data.targets import Crop, Objects
 from sightline.metrics.base import Metric
 from sightline.metrics.coco import Seen, Sizes, judge, mean_precision
-from sightline.results import Measured
-from sightline.targets import Crop, Objects
+from sightline.results.rows import Measured
 
 # Resampled splits behind an interval; an average precision takes long, and 95 % need no more.
 _DRAWS = 200

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from sightline.class_rows import ClassTable
-from sightline.results import FRACTION, Measured
+from sightline.results.classes import ClassTable
+from sightline.results.rows import FRACTION, Measured
 
 
 def distinct(names: Sequence[str]) -> list[str]:

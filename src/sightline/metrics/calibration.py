@@ -11,7 +11,7 @@ from torch import Tensor
 from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.metrics.base import ByImage
-from sightline.results import FRACTION, Measured
+from sightline.results.rows import FRACTION, Measured
 
 # Guo et al. 2017 and LookHere (section 4.1), and of NaViT (table 4).
 BINS, _FINE = 15, 30

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sightline.targets import Objects
+from sightline.data.targets import Objects
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0, 1, 101)

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sightline.data.batch import Batch
+from sightline.data.targets import IGNORE, Crop
 from sightline.metrics.base import Metric
 from sightline.metrics.boundary import at_boundary, band_width
-from sightline.results import INFERENCE, Measured
-from sightline.targets import IGNORE, Crop
+from sightline.results.rows import INFERENCE, Measured
 
 _DRAWS = 1000
 # Images whose counts are there at once.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sightline.data.batch import Batch
 from sightline.metrics.base import ByImage
-from sightline.results import Measured, Slices
+from sightline.results.rows import Measured, Slices
 
 
 class Likelihood(ByImage):

@@ -10,7 +10,7 @@ import torch
 from sightline.data.batch import Batch
 from sightline.metrics.base import ByImage
 from sightline.metrics.iou import interval_of, resampled
-from sightline.results import Measured
+from sightline.results.rows import Measured
 
 
 class MaskedPatchesError(ByImage):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.data.batch import Batch
 from sightline.metrics.base import ByImage
-from sightline.results import FRACTION, Measured
+from sightline.results.rows import FRACTION, Measured
 
 _SHARES = (0.5, 0.8, 0.9)
 COVERAGE = "coverage"

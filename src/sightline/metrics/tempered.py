@@ -14,7 +14,7 @@ from sightline.data.batch import Batch
 from sightline.metrics.base import ByImage
 from sightline.metrics.calibration import expected_calibration_error
 from sightline.metrics.likelihood import likelihoods, mean_of
-from sightline.results import FITTED, Measured
+from sightline.results.rows import FITTED, Measured
 
 T = TypeVar("T")
 

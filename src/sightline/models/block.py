@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from sightline.attention import attend, rotate
 from sightline.attention.threads import LARGEST_BYTES
-from sightline.chance import uniform, uniform_channels
 from sightline.encodings.hooks import Hooks
-from sightline.kept import is_plain, watched
-from sightline.layout import TokenLayout
 from sightline.models.config import Gelu, ViTConfig
 from sightline.models.hooks import is_bare_inside
 from sightline.models.linear import affine, linear
 from sightline.models.norm import PLAIN_NORMS, make_norm, make_qk_norms
+from sightline.tokens.cache import is_plain, watched
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.rng import uniform, uniform_channels
 
 # Streams of chance, and how many places of a layer there are in each.
 _DROP_PATH, _DROPOUT = 1, 2

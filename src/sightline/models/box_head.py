@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention.wide import wide
-from sightline.layout import TokenLayout
 from sightline.models.head import TokenHead
-from sightline.segment import Segment
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment
 
 Found = dict[str, Tensor]
 """What is predicted of the images of one segment, by name:

@@ -8,12 +8,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
-from sightline.checks import configure, require, require_bool, require_number, require_whole
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.io.checks import configure, require, require_bool, require_number, require_whole
 from sightline.models.embedder import embedder_class
 from sightline.models.head import CLASSIFIERS, ScoreLink, head_class
-from sightline.patchify import Cutter, Fit, check_multiples
+from sightline.tokens.grid import Grid
+from sightline.tokens.patchify import Cutter, Fit, check_multiples
 
 Gelu = Literal["exact", "tanh", "quick"]
 Pool = Literal["cls", "mean", "attention", "query", "first"]

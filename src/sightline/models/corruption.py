@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sightline.chance import uniform
-from sightline.checks import require_number
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_number
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.rng import uniform
 
 # Of chance, beside those of blocks and queries; and its three draws.
 _STREAM = 4

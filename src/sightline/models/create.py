@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sightline import registry
-from sightline.checks import configure, require
 from sightline.errors import InputError
+from sightline.io.checks import configure, require
 from sightline.models.config import ViTConfig
 from sightline.models.model import Model
 

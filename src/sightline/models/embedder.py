@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from sightline import registry
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
-from sightline.patchify import Cutter, OblongCutter
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.patchify import Cutter, OblongCutter
 
 if TYPE_CHECKING:
     from sightline.models.config import ViTConfig

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from sightline import registry
-from sightline.checks import require
 from sightline.errors import InputError, choose
-from sightline.layout import TokenLayout
+from sightline.io.checks import require
+from sightline.tokens.layout import TokenLayout
 
 if TYPE_CHECKING:
     from sightline.models.config import ViTConfig

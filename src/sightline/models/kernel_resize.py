@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.checks import require
 from sightline.errors import InputError
-from sightline.kept import Kept
+from sightline.io.checks import require
+from sightline.tokens.cache import Kept
 
 KernelRule = Literal["bicubic_antialias", "bicubic", "bilinear_antialias", "bilinear"]
 KERNEL_RULES: tuple[KernelRule, ...] = ("bicubic_antialias", "bicubic", "bilinear_antialias", "bilinear")

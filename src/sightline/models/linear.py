@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from sightline.attention.costs import product_of, takes_onednn, takes_wide
 from sightline.attention.products import Product, plain
-from sightline.kept import is_plain, watched
 from sightline.models.hooks import is_bare
+from sightline.tokens.cache import is_plain, watched
 
 # Up to so many rows of a pack are rounded up to a multiple of 16.
 _FEW = 64

@@ -9,11 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sightline.checks import require_number
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_number
 from sightline.models.head import TokenHead, patches_of
-from sightline.segment import Segment
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment
 
 
 class MapHead(TokenHead):

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.norm import make_norm
-from sightline.segment import Segment
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment
 
 
 def merged_grid(grid: Grid, times: int = 1) -> Grid:

@@ -15,8 +15,6 @@ from sightline.attention import preferred_tile
 from sightline.encodings import Knob, create_encoding
 from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models.config import Pool, ViTConfig
 from sightline.models.embedder import embedder_class
 from sightline.models.head import TokenHead, make_head
@@ -26,7 +24,9 @@ from sightline.models.norm import PLAIN_NORMS, make_norm
 from sightline.models.pooling import Pooling, make_pooling
 from sightline.models.stage import Stage
 from sightline.models.trunk import Trunk
-from sightline.patchify import ImageRows
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.patchify import ImageRows
 
 Images = Tensor | Sequence[Tensor]
 

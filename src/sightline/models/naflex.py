@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 
 _KEYS = ("patches", "patch_coord", "patch_valid")
 

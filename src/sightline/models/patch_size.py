@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from sightline.checks import require_whole
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.io.checks import require_whole
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.embedder import embedder_class
 from sightline.models.head import TokenHead, make_head
 from sightline.models.kernel_resize import KernelRule, resize_kernel
+from sightline.tokens.grid import Grid
 
 if TYPE_CHECKING:
     from sightline.models.model import Model

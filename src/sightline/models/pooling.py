@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention import attend
-from sightline.layout import TokenLayout
 from sightline.models.block import Mlp
 from sightline.models.config import Pool, ViTConfig
 from sightline.models.norm import make_norm, make_qk_norms
+from sightline.tokens.layout import TokenLayout
 
 
 class Pooling(nn.Module):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sightline.grid import Grid
 from sightline.models.config import ViTConfig
 from sightline.models.merging import merged_grid
+from sightline.tokens.grid import Grid
 
 
 class Work(NamedTuple):

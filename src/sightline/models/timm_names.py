@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sightline.grid import Grid
 from sightline.models.config import Pool, ViTConfig
+from sightline.tokens.grid import Grid
 
 TIMM_POOLS: dict[str, Pool] = {"token": "cls", "avg": "mean", "map": "attention"}
 """timm's names of our poolings; timm's "" is no pooling."""

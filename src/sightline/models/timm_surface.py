@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.kept import transforming
-from sightline.layout import Segment, TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.head import CLASSIFIERS, TokenHead, patches_of
 from sightline.models.model import Images, Model
 from sightline.models.naflex import naflex_rows
 from sightline.models.patch_size import Sides, set_patch_size
 from sightline.models.timm_names import TIMM_POOLS, timm_cfg
+from sightline.tokens.cache import transforming
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import Segment, TokenLayout
 
 Features = Tensor | list[Tensor]
 

@@ -13,11 +13,11 @@ from torch.utils.checkpoint import checkpoint
 
 from sightline.attention import asked_backend, computed_again, is_recorded
 from sightline.encodings.hooks import Hooks
-from sightline.kept import watched
-from sightline.layout import TokenLayout
 from sightline.models.block import Attention, Block, Dropout, DropPath, LayerScale, Mlp, SwiGlu
 from sightline.models.hooks import is_bare_inside
 from sightline.models.norm import PLAIN_NORMS, HeadNorm
+from sightline.tokens.cache import watched
+from sightline.tokens.layout import TokenLayout
 
 # What a block is made of, each of which computes a token of itself alone, but for attention.
 _OF_A_TOKEN = {

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.grid import Grid
-from sightline.kept import Kept, born_free, may_keep
-from sightline.layout import TokenLayout
 from sightline.models.stage import Work
-from sightline.segment import Segment, Window
+from sightline.tokens.cache import Kept, born_free, may_keep
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment, Window
 
 
 class Cut(NamedTuple):

@@ -14,7 +14,7 @@ from importlib.resources import files
 from io import StringIO
 from typing import Any
 
-from sightline.checks import require
+from sightline.io.checks import require
 
 
 @dataclass(frozen=True, slots=True)

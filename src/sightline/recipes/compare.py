@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline.checks import require_whole
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig
 from sightline.evaluation.compared import ComparedRun
 from sightline.evaluation.measures.base import measure_class
+from sightline.io.checks import require_whole
 from sightline.recipes.embedded import scenes
 from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.jobs import Job

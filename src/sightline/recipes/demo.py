@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sightline.checks import require
 from sightline.evaluation import EvaluateConfig
+from sightline.io.checks import require
 from sightline.recipes.dense import segment_scenes
 from sightline.recipes.embedded import scenes
 from sightline.training.config import TrainConfig, ValidationConfig

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sightline.analysis_rows import AnalysisRow
 from sightline.reports.analysis_plots import sizes_of
 from sightline.reports.analysis_words import DIVERSITY, LENS_MIOU, Reached, is_lookhere, lookhere_sentence
+from sightline.results.analysis import AnalysisRow
 
 # What is compared, (measure, quantity), and in whose words.
 _DIVERSITY, _MIOU = ("head_diversity", "jsd"), ("lens_miou", "miou")

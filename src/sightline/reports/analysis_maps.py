@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sightline.analysis_rows import LAYERS, Found, Size, other_of, size_words
 from sightline.reports import style, words
+from sightline.results.analysis import LAYERS, Found, Size, other_of, size_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

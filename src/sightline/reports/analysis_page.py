@@ -8,11 +8,11 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from sightline.analysis_rows import LAYERS, AnalysisRow, Found, dump_analysis, other_of, rows_of
 from sightline.reports import analysis_maps, analysis_plots, page, style, words
 from sightline.reports.analysis_findings import findings
 from sightline.reports.analysis_tables import by_layer_table, groups_of, models_of
 from sightline.reports.grids import TextTable
+from sightline.results.analysis import LAYERS, AnalysisRow, Found, dump_analysis, other_of, rows_of
 
 # Characters of figures: up to which each is there for a wide and a narrow page, and up to which maps are drawn, so that
 # a page with its tables stays below 10 MB.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sightline.analysis_rows import AnalysisRow, Found, Size, by_layer, size_words
 from sightline.reports import style, words
+from sightline.results.analysis import AnalysisRow, Found, Size, by_layer, size_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sightline.analysis_rows import LAYERS, AnalysisRow
 from sightline.reports import style, words
 from sightline.reports.analysis_plots import sizes_of
 from sightline.reports.grids import Cell, GridLine, Heading, TextTable
 from sightline.reports.tables import print_table
+from sightline.results.analysis import LAYERS, AnalysisRow
 
 Group = tuple[str, str]
 """A measure and one of its quantities."""

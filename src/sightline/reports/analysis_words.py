@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sightline.reports import words
-from sightline.results import DEVIATIONS
+from sightline.results.rows import DEVIATIONS
 
 DIVERSITY = "head diversity", "figures 4 and 15"
 """What is compared, and where LookHere's paper shows that its own are higher: for `lookhere_sentence`."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sightline.predictions import Prediction
 from sightline.reports.content import Answers
-from sightline.results import FRACTION, Measured
+from sightline.results.predictions import Prediction
+from sightline.results.rows import FRACTION, Measured
 
 # Beyond so many classes a picture of all pairs cannot be read.
 MOST_IN_PICTURE = 40

@@ -9,7 +9,7 @@ from sightline.reports import series, style
 from sightline.reports.grids import ATTACK
 from sightline.reports.plots import draw_points, names_of, resolution_axis, value_axis
 from sightline.reports.series import Line, Study
-from sightline.results import Slices
+from sightline.results.rows import Slices
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from sightline.cascade_rows import CascadeRow
 from sightline.reports import page, style
 from sightline.reports.cascade_plot import accuracy_by_cost, calibration_by_tokens, of_kind
 from sightline.reports.content import SeenSizes
 from sightline.reports.findings import CLEARLY
 from sightline.reports.tables import print_table
 from sightline.reports.words import percent
-from sightline.results import wilson
+from sightline.results.cascade import CascadeRow
+from sightline.results.rows import wilson
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sightline.cascade_rows import CascadeRow
 from sightline.errors import InputError
 from sightline.reports import style
+from sightline.results.cascade import CascadeRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

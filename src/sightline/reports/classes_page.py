@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from sightline.class_rows import METRICS, ClassEffect, ClassStudy, largest
 from sightline.reports import classes_plot, page, style
 from sightline.reports.tables import print_table
-from sightline.results import ResultRow
+from sightline.results.classes import METRICS, ClassEffect, ClassStudy, largest
+from sightline.results.rows import ResultRow
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 # Of each kind in figures; tables may show more.

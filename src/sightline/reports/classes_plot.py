@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sightline.class_rows import ClassEffect, ClassStudy, Metric
 from sightline.reports import style, words
-from sightline.results import DEVIATIONS
+from sightline.results.classes import ClassEffect, ClassStudy, Metric
+from sightline.results.rows import DEVIATIONS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

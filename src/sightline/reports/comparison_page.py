@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from sightline.comparison_rows import ComparedRow, means, ranks
 from sightline.errors import InputError
 from sightline.published import paper
 from sightline.reports import page, style, words
@@ -25,6 +24,7 @@ from sightline.reports.comparison_tables import (
 from sightline.reports.comparison_words import findings
 from sightline.reports.explain import encoding_words
 from sightline.reports.grids import Cell, GridLine, Heading, TextTable
+from sightline.results.comparison import ComparedRow, means, ranks
 
 # What of the paper's columns has nothing here that could stand for it.
 _MISSING = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sightline.comparison_rows import ComparedRow, MeanRow
 from sightline.reports import style, words
 from sightline.reports.comparison_tables import CHANGE, TOP1, beyond, order, picked, trained_at
 from sightline.reports.grids import titled
+from sightline.results.comparison import ComparedRow, MeanRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

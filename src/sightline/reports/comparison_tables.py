@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from sightline.comparison_rows import ComparedRow, DifferenceRow, MeanRow, RankRow, differences, means, ranks
 from sightline.published import paper
 from sightline.reports import style, words
 from sightline.reports.grids import Cell, GridLine, Heading, TextTable, titled
 from sightline.reports.words import DASH, TIMES, number
+from sightline.results.comparison import ComparedRow, DifferenceRow, MeanRow, RankRow, differences, means, ranks
 
 TOP1, TOP5, ECE, CHANGE = "top1", "top5", "ece", "top1_change"
 TEST, FONTS = "test", "heldout_fonts"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sightline.comparison_rows import ComparedRow, MeanRow, differences, ranks
 from sightline.reports import words
 from sightline.reports.comparison_tables import (
     TOP1,
@@ -18,7 +17,8 @@ from sightline.reports.comparison_tables import (
     trained_at,
 )
 from sightline.reports.findings import CLEARLY
-from sightline.results import wilson
+from sightline.results.comparison import ComparedRow, MeanRow, differences, ranks
+from sightline.results.rows import wilson
 
 
 def findings(rows: Sequence[ComparedRow]) -> list[str]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from sightline.analysis_rows import AnalysisRow
-from sightline.predictions import Prediction
-from sightline.results import Measured, ResultRow
+from sightline.results.analysis import AnalysisRow
+from sightline.results.predictions import Prediction
+from sightline.results.rows import Measured, ResultRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
+from sightline.hub.model_card import describe_encoding
 from sightline.reports import series
 from sightline.reports.content import RunSummary, SeenSizes
 from sightline.reports.words import TIMES, capital, listed, span, title
-from sightline.results import ResultRow
+from sightline.results.rows import ResultRow
 
 _COUNTS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 
@@ -20,9 +21,7 @@ def encoding_words(name: str, runs: Sequence[RunSummary] = ()) -> str:
     for run in runs:
         if run.encoding == name and run.about:
             return run.about
-    known = _about()["encodings"]
-    parts = [[family for family in known if f"{part.strip()}_".startswith(family + "_")] for part in name.split("+")]
-    return " And: ".join(known[max(families, key=len)] for families in parts if families)
+    return describe_encoding(name)
 
 
 def data_words(row: ResultRow) -> str:

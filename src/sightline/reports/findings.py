@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from sightline.reports import words
 from sightline.reports.series import Line, Study, resolutions
-from sightline.results import DEVIATIONS, FRACTION, ResultRow
+from sightline.results.rows import DEVIATIONS, FRACTION, ResultRow
 
 # A run has learned something where its accuracy lies above guessing by so many deviations (Wilson).
 CLEARLY = 3.0

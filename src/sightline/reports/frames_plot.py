@@ -10,7 +10,7 @@ from sightline.errors import InputError
 from sightline.reports import style
 from sightline.reports.plots import GUESSING, draw_points, names_of, value_axis
 from sightline.reports.series import Line, Study
-from sightline.results import ResultRow
+from sightline.results.rows import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

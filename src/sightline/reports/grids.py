@@ -9,7 +9,7 @@ from sightline.reports import answers, series, style, words
 from sightline.reports.content import Answers, RunSummary
 from sightline.reports.series import HELD_OUT, Line, Study
 from sightline.reports.words import DASH, TIMES
-from sightline.results import Measured, ResultRow, Slices
+from sightline.results.rows import Measured, ResultRow, Slices
 
 _QUINTILES = ("smallest", "2nd", "3rd", "4th", "largest")
 _VIEWS = {

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from sightline.errors import InputError
+from sightline.io.atomic import write_file
 from sightline.published import paper
-from sightline.replacing import write_file
 from sightline.reports import (
     analysis_page,
     answers,
@@ -35,7 +35,7 @@ from sightline.reports import seen as sizes_of
 from sightline.reports.content import Answers, FieldsOfView, Report, RunSummary, Sample, SampleRow
 from sightline.reports.findings import headline, shrinking
 from sightline.reports.series import Line, Study
-from sightline.results import FRACTION
+from sightline.results.rows import FRACTION
 
 
 def write_report(path: str | Path, report: Report) -> None:

@@ -18,7 +18,7 @@ from sightline.reports.content import SeenSizes
 from sightline.reports.grids import titled
 from sightline.reports.seen import some_words
 from sightline.reports.series import Study
-from sightline.results import FRACTION, Measured
+from sightline.results.rows import FRACTION, Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

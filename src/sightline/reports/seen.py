@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sightline.reports.content import RunSummary, SeenSizes
-from sightline.results import ResultRow
+from sightline.results.rows import ResultRow
 
 
 def seen_sizes(config: Mapping[str, Any], patch_size: int) -> SeenSizes:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from sightline.errors import InputError
 from sightline.reports.content import SeenSizes
 from sightline.reports.words import printable
-from sightline.results import FITTED, INFERENCE, ResultRow, Slices
+from sightline.results.rows import FITTED, INFERENCE, ResultRow, Slices
 
 HELD_OUT = "heldout_fonts"
 _DEFAULTS = ("default knob", "default rule", "default knob and rule")

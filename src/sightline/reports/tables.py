@@ -10,7 +10,7 @@ from sightline.reports import grids, series
 from sightline.reports.content import SeenSizes
 from sightline.reports.grids import TextTable
 from sightline.reports.words import ASIDE, DASH, printable
-from sightline.results import ResultRow
+from sightline.results.rows import ResultRow
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sightline.checks import is_finite_number, require
 from sightline.errors import InputError, StorageError, choose
-from sightline.reading import read_json
-from sightline.results import INFERENCE, Measured, ResultRow, read_rows
-from sightline.run_files import CHECKPOINT, MODEL, RESULTS
+from sightline.io.checks import is_finite_number, require
+from sightline.io.read import read_json
+from sightline.io.run_files import CHECKPOINT, MODEL, RESULTS
+from sightline.results.rows import INFERENCE, Measured, ResultRow, read_rows
 from sightline.training.log import read_curve
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sightline.checks import STRICT, configure, is_finite_number, require, require_bool, require_whole
 from sightline.errors import InputError
+from sightline.io.checks import STRICT, configure, is_finite_number, require, require_bool, require_whole
 
 # More of them are a mistake in the file: nobody waits for so many runs.
 _MOST_CELLS = 10_000

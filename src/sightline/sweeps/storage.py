@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sightline.distributed.processes import locked
 from sightline.errors import InputError, StorageError
-from sightline.processes import locked
-from sightline.replacing import make_parent
+from sightline.io.atomic import make_parent
 
 if TYPE_CHECKING:
     from optuna import Study

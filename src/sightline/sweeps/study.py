@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sightline.distributed.processes import is_alive, machine, started_at
 from sightline.errors import StorageError
-from sightline.owner import BEAT, DEAD_AFTER
-from sightline.processes import is_alive, machine, started_at
+from sightline.io.run_lock import BEAT, DEAD_AFTER
 from sightline.sweeps.space import Cell, Span, SweepConfig, grid_cells, record_of, refuse_other
 from sightline.sweeps.storage import Store, without_password
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline import signals
+from sightline.distributed import signals
 from sightline.errors import SightlineError, StoppedError
 from sightline.sweeps.study import Claim, Queue, State
 

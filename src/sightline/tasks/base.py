@@ -15,14 +15,14 @@ from PIL.Image import Image
 from torch import Tensor
 
 from sightline import registry
-from sightline.checks import configure
 from sightline.data.batch import Batch, normalised
 from sightline.data.source import Example, Source
+from sightline.data.targets import Crop
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.io.checks import configure
 from sightline.models import Model, ViTConfig
-from sightline.targets import Crop
 from sightline.tasks.drawn import Legend
+from sightline.tokens.layout import TokenLayout
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.attention.wide import wide
-from sightline.checks import require, require_number
 from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
 from sightline.errors import InputError, choose
-from sightline.layout import TokenLayout
+from sightline.io.checks import require, require_number
 from sightline.models import ViTConfig
 from sightline.models.head import ScoreLink
 from sightline.tasks.base import Judged, Task
+from sightline.tokens.layout import TokenLayout
 
 Loss = Literal["bce", "ce"]
 LOSSES: tuple[Loss, ...] = ("bce", "ce")

@@ -11,20 +11,20 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from sightline.checks import require_group, require_number, require_whole
 from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
+from sightline.data.targets import Crop, Objects
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_group, require_number, require_whole
 from sightline.models import ViTConfig
 from sightline.models.box_head import BoxHead, Found
 from sightline.models.boxes import nms
 from sightline.models.head import head_class
-from sightline.targets import Crop, Objects
 from sightline.tasks.base import Task
 from sightline.tasks.box_losses import Wanted, loss_of_places, loss_of_sets, padded, together
 from sightline.tasks.drawn import Legend, class_colours, class_legend
 from sightline.tasks.fit import before_fit
+from sightline.tokens.layout import TokenLayout
 
 # Of an image, so many of the best are looked at before those that say the same are left out.
 _LOOKED_AT = 1000

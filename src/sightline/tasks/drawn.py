@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from sightline.targets import IGNORE
+from sightline.data.targets import IGNORE
 
 Legend = Sequence[tuple[str, tuple[int, int, int]]]
 """Words, and their colour."""

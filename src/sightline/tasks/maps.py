@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.attention.wide import wide
-from sightline.layout import TokenLayout
+from sightline.data.targets import IGNORE
 from sightline.models.map_head import is_there
-from sightline.targets import IGNORE
+from sightline.tokens.layout import TokenLayout
 
 
 class Maps:

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.attention.wide import wide
-from sightline.layout import TokenLayout
-from sightline.targets import IGNORE
+from sightline.data.targets import IGNORE
 from sightline.tasks.maps import Maps, enlarged
+from sightline.tokens.layout import TokenLayout
 
 # Mask2Former's weights of the class, of the cross entropy of masks and of their overlap, in the costs and in the loss.
 CLASS, PIXELS, DICE = 2.0, 5.0, 5.0

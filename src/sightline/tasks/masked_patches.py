@@ -14,21 +14,21 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.attention.wide import wide
-from sightline.checks import configure
 from sightline.data.source import Example, Source
+from sightline.data.targets import Crop
 from sightline.data.transforms import cut
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.io.checks import configure
 from sightline.models import ViTConfig
 from sightline.models.corruption import MASKED
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
 from sightline.models.heads.masked_patches import Guessed, MaskedPatchesHead, MaskIn, PatchTarget
-from sightline.patchify import ImageRows
-from sightline.targets import Crop
 from sightline.tasks.base import Task
 from sightline.tasks.patch_targets import class_colours, colour_classes, from_cells, in_cells
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.patchify import ImageRows
 
 _GREY = 128
 

@@ -12,20 +12,20 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.checks import configure, require_group, require_number
 from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
+from sightline.data.targets import IGNORE, Crop
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.io.checks import configure, require_group, require_number
 from sightline.models import Model, ViTConfig
 from sightline.models.box_head import BoxHead
 from sightline.models.head import TokenHead, head_class
-from sightline.targets import IGNORE, Crop
 from sightline.tasks.base import Task
 from sightline.tasks.drawn import Legend, class_colours, class_legend, overlay
 from sightline.tasks.fit import before_fit, extent
 from sightline.tasks.maps import fitted_labels, reading_of
 from sightline.tasks.windows import Inference, check_window, outputs_by
+from sightline.tokens.layout import TokenLayout
 
 BACKGROUND = "background"
 

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.checks import require, require_bool, require_list, require_number, require_whole
 from sightline.data.batch import Batch, normalised
 from sightline.errors import InputError
+from sightline.io.checks import require, require_bool, require_list, require_number, require_whole
 from sightline.models import Model, ViTConfig
-from sightline.patchify import check_multiples
 from sightline.tasks.fit import extent
 from sightline.tasks.maps import Maps, enlarged, reading_of
+from sightline.tokens.patchify import check_multiples
 
 MOST_TIMES = 16
 """An image is looked at no larger than so many times its size."""

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from sightline.distributed.ranks import Ranks, lost
 from sightline.models.batch_norm import kept_normed
-from sightline.ranks import Ranks, lost
 
 
 class JointNorms:

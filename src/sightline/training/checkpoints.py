@@ -13,11 +13,11 @@ import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from sightline.checkpoint import folder_exists, read_folder, refuse_foreign
 from sightline.errors import InputError
-from sightline.reading import read_json
-from sightline.replacing import previous_of, storage_errors
-from sightline.run_files import (
+from sightline.io.atomic import previous_of, storage_errors
+from sightline.io.checkpoint import folder_exists, read_folder, refuse_foreign
+from sightline.io.read import read_json
+from sightline.io.run_files import (
     BEST,
     CHECKPOINT,
     CHECKSUMS,

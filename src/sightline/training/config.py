@@ -6,7 +6,6 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sightline.checks import STRICT, require, require_bool, require_number, require_whole
 from sightline.data.allowance import SkipUnreadable, check_skip
 from sightline.data.augmenting import make_augmentations
 from sightline.data.frames import MOST_FRAMES
@@ -16,6 +15,7 @@ from sightline.data.packs import PackingConfig
 from sightline.data.patch_sizes import PatchSizes
 from sightline.data.transforms import INTERPOLATIONS, SIMPLE, Parts
 from sightline.errors import InputError
+from sightline.io.checks import STRICT, require, require_bool, require_number, require_whole
 from sightline.tasks.classification import ClassificationOptions, Loss
 from sightline.training.optimizer_config import OptimizerConfig
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import torch
 
-from sightline import runtime
 from sightline.analysis.flops import forward_flops
 from sightline.data.discovery import open_source
+from sightline.distributed import machine
 from sightline.evaluation.measure import planned_passes
 from sightline.models import make_model
 from sightline.training.jobs import Job, JobProgress
@@ -85,7 +85,7 @@ def _parts(job: Job) -> list[tuple[str, int, float]]:
     source = open_source(job.train.data)
     # The weights that it is to begin with may not be there yet; they change no operation.
     asked = job.train if job.after is None else replace(job.train, init_from=None)
-    config = resolve(asked, source, runtime.resolve_device(job.device))
+    config = resolve(asked, source, machine.resolve_device(job.device))
     model = vit_config(config, source)
     assert config.resolution is not None
     assert config.images is not None

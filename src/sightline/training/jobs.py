@@ -13,18 +13,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sightline import errors, runtime, signals
+from sightline import errors
+from sightline.distributed import machine, signals
+from sightline.distributed.processes import end_with_parent
 from sightline.errors import SightlineError, StoppedError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.drawn import write_pictures
 from sightline.evaluation.logits import write_logits
 from sightline.evaluation.measure import logits_name_of, planned_images
-from sightline.owner import claim
-from sightline.predictions import Prediction, dump_predictions
-from sightline.processes import end_with_parent
-from sightline.replacing import write_file
-from sightline.results import Measured, ResultRow, dump_rows, merge_rows, read_rows
-from sightline.run_files import LOGITS, PREDICTIONS, RESULTS
+from sightline.io.atomic import write_file
+from sightline.io.run_files import LOGITS, PREDICTIONS, RESULTS
+from sightline.io.run_lock import claim
+from sightline.results.predictions import Prediction, dump_predictions
+from sightline.results.rows import Measured, ResultRow, dump_rows, merge_rows, read_rows
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
 from sightline.training.loop import train
@@ -199,7 +200,7 @@ def run_job(
 ) -> None:
     """Train and measure one run in this process, as the owner of its folder."""
     rows = job.out / RESULTS
-    runtime.set_threads(job.threads)
+    machine.set_threads(job.threads)
     with claim(job.out, take_over=job.take_over, warn=warn) as owner, contextlib.ExitStack() as training:
         train(
             job.train,
@@ -217,7 +218,7 @@ def run_job(
         if job.is_measured:
             return
         # Measured as it was saved, so that what is reported is what a reader of the checkpoint gets.
-        run = open_run(job.out, device=runtime.resolve_device(job.device))
+        run = open_run(job.out, device=machine.resolve_device(job.device))
         runs = [replace(run, data=data, opened=None) for data in job.measured]
         for one in runs:
             for split in job.measured[one.data].splits:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sightline.checks import is_finite_number
 from sightline.errors import InputError
-from sightline.reading import ROWS, read_bytes, read_json_lines
-from sightline.replacing import write_file
-from sightline.results import FRACTION, Measured
-from sightline.run_files import VALIDATION
+from sightline.io.atomic import write_file
+from sightline.io.checks import is_finite_number
+from sightline.io.read import ROWS, read_bytes, read_json_lines
+from sightline.io.run_files import VALIDATION
+from sightline.results.rows import FRACTION, Measured
 
 # What every line of a log has, and what later versions added: all of them numbers.
 _NEEDED, _NUMBERS = ("step", "images", "loss"), ("step", "images", "loss", "tokens", "flops", "lr")

@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 
-from sightline import runtime, signals
 from sightline.attention.products import expected_shapes
 from sightline.data.source import Source
+from sightline.distributed import machine, signals
+from sightline.distributed.ranks import ALONE, Ranks
 from sightline.errors import InputError, NonFiniteError, StoppedError
-from sightline.load import load_model
+from sightline.hub.load import load_model
+from sightline.io.run_files import CHECKPOINT, LOG, VALIDATION
+from sightline.io.run_lock import Owner, claim
+from sightline.io.sharded import own
 from sightline.models import Model
-from sightline.owner import Owner, claim
-from sightline.ranks import ALONE, Ranks
-from sightline.results import Measured
-from sightline.run_files import CHECKPOINT, LOG, VALIDATION
-from sightline.sharded import own
+from sightline.results.rows import Measured
 from sightline.tasks.base import task_class
 from sightline.training.checkpoints import drop_previous, has_checkpoint, last_good, measured_files
 from sightline.training.compiling import compiled_blocks
@@ -115,7 +115,7 @@ def train(
         RanksError: another rank ended; the last checkpoint is whole.
         StorageError: a checkpoint cannot be written, or the folder was moved or taken over; the last one still loads.
     """
-    where, out = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device)), Path(out)
+    where, out = machine.resolve_device(device if ranks.size == 1 else str(ranks.device)), Path(out)
     say = (warn or unheard) if ranks.first else unheard
     with _deterministic(where), contextlib.ExitStack() as held:
         with ranks.agreeing():

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sightline.distributed.machine import import_timm
 from sightline.models import Model
-from sightline.runtime import import_timm
 from sightline.training.optimizer_config import OptimizerConfig
 
 # The parts of a model that learn where its trunk is frozen.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sightline.checks import STRICT, require, require_bool, require_number
 from sightline.errors import InputError
+from sightline.io.checks import STRICT, require, require_bool, require_number
 
 Optimizers = Literal["adamw", "adam", "sgd", "lamb"]
 Schedule = Literal["cosine", "linear", "rsqrt", "constant"]

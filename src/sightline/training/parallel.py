@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from sightline.analysis.flops import training_flops
 from sightline.data.batch import Batch
 from sightline.data.loader import Planned
-from sightline.layout import TokenLayout
+from sightline.distributed.ranks import Ranks, lost
 from sightline.models import Model, ViTConfig
-from sightline.ranks import Ranks, lost
 from sightline.tasks.base import outputs_of
+from sightline.tokens.layout import TokenLayout
 from sightline.training.batch_norm import JointNorms
 from sightline.training.config import Sharing
 

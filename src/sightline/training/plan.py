@@ -19,12 +19,12 @@ from sightline.data.packs import PackingConfig, PackPlan, PlanPosition, epoch_or
 from sightline.data.patch_sizes import PatchSizes
 from sightline.data.source import Source
 from sightline.data.transforms import SIMPLE, SimpleCrop
+from sightline.distributed.ranks import ALONE, Ranks
 from sightline.errors import InputError
 from sightline.models import ViTConfig
 from sightline.models.patch_size import resized_config
-from sightline.patchify import ImageRows
-from sightline.ranks import ALONE, Ranks
 from sightline.tasks.base import Task
+from sightline.tokens.patchify import ImageRows
 from sightline.training.config import DEFAULT_BATCH_SIZE, TrainConfig
 from sightline.training.parallel import dealt
 

@@ -12,19 +12,19 @@ from typing import Any
 
 import torch
 
-from sightline import runtime
 from sightline.attention.precision import chosen_precision
-from sightline.checks import configure
 from sightline.data.augmenting import make_augmentations
 from sightline.data.paired import ImagesWithMaps
 from sightline.data.source import Source
+from sightline.distributed import machine
 from sightline.errors import InputError
-from sightline.fine_tune import begin_with, begun_config
-from sightline.grid import Grid
-from sightline.load import load_model, seal
+from sightline.hub.fine_tune import begin_with, begun_config
+from sightline.hub.load import load_model, seal
+from sightline.io.checks import configure
 from sightline.models import Model, ViTConfig, make_model, model_config
-from sightline.patchify import check_channels
 from sightline.tasks.base import task_class
+from sightline.tokens.grid import Grid
+from sightline.tokens.patchify import check_channels
 from sightline.training.clips import decided_frames, showing_frames
 from sightline.training.config import DEFAULT_BATCH_SIZE, DEFAULT_LOSS, DEFAULT_MODEL, TrainConfig
 from sightline.training.log import unheard
@@ -114,7 +114,7 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
         last: the checkpoint that the run goes on from; its model begins with that, since what it first began with may
             be gone, or another by now.
     """
-    runtime.check_workers(config.workers)
+    machine.check_workers(config.workers)
     if config.mixing is not None and not task_class(config.task).mixes:
         raise InputError(f"mixing: task {config.task} has no targets that can be mixed (expected null)")
     _check_augment(config)

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from sightline import runtime
+from sightline.distributed import machine
 from sightline.errors import StorageError
-from sightline.replacing import drop_unfinished, storage_errors, write_file
-from sightline.run_files import PROFILE
+from sightline.io.atomic import drop_unfinished, storage_errors, write_file
+from sightline.io.run_files import PROFILE
 from sightline.training.log import unheard
 
 TRACE, ROW = "trace.json", "profile.json"
@@ -85,9 +85,9 @@ class Profile:
             "phases": {name: seconds / whole for name, seconds in self._seconds.items()},
             "operators": self._operators(),
             "threads": torch.get_num_threads(),
-            "hardware": runtime.hardware(self._device),
+            "hardware": machine.hardware(self._device),
             "torch": torch.__version__,
-            "commit": runtime.commit(),
+            "commit": machine.commit(),
         }
         try:
             self._write_trace(self._out / TRACE)

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from sightline.errors import StorageError
-from sightline.replacing import write_file
-from sightline.run_files import PROGRESS
+from sightline.io.atomic import write_file
+from sightline.io.run_files import PROGRESS
 from sightline.training.speed import Pace
 
 _EVERY = 5.0

@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from sightline.checks import require_whole
 from sightline.data.allowance import SkipUnreadable
 from sightline.data.discovery import open_source
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.evaluation.measure import RunIdentity
-from sightline.load import load_model, read_record, seal
+from sightline.hub.load import load_model, read_record, seal
+from sightline.io.checks import require_whole
+from sightline.io.run_files import CHECKPOINT
 from sightline.models import Model
-from sightline.run_files import CHECKPOINT
 from sightline.tasks.base import check_provided, task_class
 from sightline.training.clips import check_clips, clip_frames, showing_frames
 from sightline.training.config import TrainConfig

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sightline.checkpoint import read_folder
 from sightline.data.discovery import open_source
 from sightline.data.fingerprint import Fingerprint, counted, differences
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
-from sightline.run_files import LISTING
+from sightline.io.checkpoint import read_folder
+from sightline.io.run_files import LISTING
 from sightline.training.config import BUDGETS, TrainConfig
 from sightline.training.log import unheard
 from sightline.training.same_run import training_record

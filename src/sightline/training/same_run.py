@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sightline.checkpoint import read_folder
 from sightline.errors import InputError
-from sightline.load import read_record
-from sightline.run_files import LOG, TRAINING, VALIDATION
-from sightline.sharded import part_files
+from sightline.hub.load import read_record
+from sightline.io.checkpoint import read_folder
+from sightline.io.run_files import LOG, TRAINING, VALIDATION
+from sightline.io.sharded import part_files
 from sightline.training.config import TrainConfig
 
 # What may change between a run and its continuation without changing the weights.

@@ -13,14 +13,14 @@ from typing import Self
 
 from torch import Tensor
 
-from sightline.checkpoint import folder_exists, tensor_writer, tidied, write_folder
+from sightline.distributed.ranks import ALONE, Ranks
 from sightline.errors import InputError
-from sightline.load import read_record
-from sightline.owner import Owner
-from sightline.ranks import ALONE, Ranks
-from sightline.replacing import drop_unfinished, previous_of, storage_errors, write_file
-from sightline.run_files import BEST, CHECKPOINT, LOG, RUN_FILES, VALIDATION
-from sightline.sharded import write_together
+from sightline.hub.load import read_record
+from sightline.io.atomic import drop_unfinished, previous_of, storage_errors, write_file
+from sightline.io.checkpoint import folder_exists, tensor_writer, tidied, write_folder
+from sightline.io.run_files import BEST, CHECKPOINT, LOG, RUN_FILES, VALIDATION
+from sightline.io.run_lock import Owner
+from sightline.io.sharded import write_together
 from sightline.training.checkpoints import drop_measured, keep_older, place_of_best
 from sightline.training.log import text_of, unheard
 from sightline.training.snapshot import Folder, Memory, Snapshot

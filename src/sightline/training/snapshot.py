@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline.run_files import LOG, MODEL, TRAINING, VALIDATION, WEIGHTS
-from sightline.sharded import copied, own
+from sightline.io.run_files import LOG, MODEL, TRAINING, VALIDATION, WEIGHTS
+from sightline.io.sharded import copied, own
 from sightline.training.log import text_of
 
 

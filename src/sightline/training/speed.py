@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
-from sightline import runtime
 from sightline.attention.costs import takes_wide
-from sightline.ranks import Ranks
+from sightline.distributed import machine
+from sightline.distributed.ranks import Ranks
 
 _WINDOW = 60.0
 # A run that is over sooner is not kept waiting to know what the machine can do.
@@ -71,7 +71,7 @@ class Speed:
         ):
             self._peak = measured_peak(self._device, self._precision) * self._ranks.size
         share = rates.flops / self._peak if rates is not None and self._peak is not None else None
-        return Pace(rates, share, runtime.peak_memory(self._device))
+        return Pace(rates, share, machine.peak_memory(self._device))
 
 
 def measured_peak(device: torch.device, precision: str) -> float:

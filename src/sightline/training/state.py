@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline import runtime
-from sightline.checkpoint import check_state, load_tensors, read_folder
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.source import Source
-from sightline.load import load_model, model_record, model_tensors
+from sightline.distributed import machine
+from sightline.distributed.ranks import ALONE, Ranks
+from sightline.hub.load import load_model, model_record, model_tensors
+from sightline.io.checkpoint import check_state, load_tensors, read_folder
+from sightline.io.read import read_json_lines
+from sightline.io.run_files import LEFT_OUT, LOG, TRAINING, VALIDATION, WEIGHTS
+from sightline.io.sharded import declared_parts, load_parts, part_files
 from sightline.models import Model
-from sightline.ranks import ALONE, Ranks
-from sightline.reading import read_json_lines
-from sightline.run_files import LEFT_OUT, LOG, TRAINING, VALIDATION, WEIGHTS
-from sightline.sharded import declared_parts, load_parts, part_files
 from sightline.training.config import TrainConfig
 from sightline.training.log import text_of
 from sightline.training.optim import Ema, expected_tensors, load_optimizer_tensors, optimizer_tensors
@@ -120,8 +120,8 @@ def _record(state: RunState) -> dict[str, Any]:
         "validated": state.validated,
         "threads": torch.get_num_threads(),
         "ranks": state.ranks.size,
-        "hardware": runtime.hardware(state.model.anchor.device),
-        "commit": runtime.commit(),
+        "hardware": machine.hardware(state.model.anchor.device),
+        "commit": machine.commit(),
         "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
     }
 

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sightline.checks import is_finite_number
 from sightline.errors import InputError
-from sightline.owner import BEAT, SeenOwner, seen_owner
-from sightline.reading import read_json
-from sightline.results import Measured
-from sightline.run_files import CHECKPOINT, CHECKSUMS, CONFIG, LOG, MODEL, PROGRESS
+from sightline.io.checks import is_finite_number
+from sightline.io.read import read_json
+from sightline.io.run_files import CHECKPOINT, CHECKSUMS, CONFIG, LOG, MODEL, PROGRESS
+from sightline.io.run_lock import BEAT, SeenOwner, seen_owner
+from sightline.results.rows import Measured
 from sightline.training.log import read_curve, read_log
 
 # A heartbeat that is older than this is late: the owner hangs, or its disk does.

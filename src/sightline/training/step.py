@@ -11,10 +11,10 @@ import torch
 from sightline.data.allowance import Unreadable
 from sightline.data.batch import Batch
 from sightline.data.source import Source
+from sightline.distributed.ranks import Ranks, lost
 from sightline.errors import NonFiniteError, SightlineError
+from sightline.io.sharded import whole
 from sightline.models.head import TokenHead
-from sightline.ranks import Ranks, lost
-from sightline.sharded import whole
 from sightline.tasks.base import Task
 from sightline.training.parallel import Held, idle_batch
 from sightline.training.plan import Step

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sightline.checks import is_finite_number, require
 from sightline.data.preprocessing import preprocessing
 from sightline.data.source import Example, Source
 from sightline.data.views import View
@@ -16,6 +15,7 @@ from sightline.errors import UnreadableDataError
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.measure import some_images
 from sightline.evaluation.predict import predict_split
+from sightline.io.checks import is_finite_number, require
 from sightline.metrics.base import first_metric, metrics_of
 from sightline.models import Model
 from sightline.tasks.base import Task, task_class

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from sightline.analysis.images import Normalised
 from sightline.attention import Recorded, recording
-from sightline.layout import TokenLayout
 from sightline.models import create_model
 from sightline.models.model import Model
+from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
 

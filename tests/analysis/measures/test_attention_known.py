@@ -21,9 +21,9 @@ from sightline.analysis.measures.head_distance import HeadDistance, head_distanc
 from sightline.analysis.measures.head_diversity import HeadDiversity, head_diversity
 from sightline.attention import Pattern, Recorded
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
 from sightline.models import create_model
 from sightline.models.model import Model
+from sightline.tokens.layout import TokenLayout
 from tests.analysis.measures.explicit import tiny
 
 GRID, HEADS, DIM = (3, 5), 4, 12

@@ -22,9 +22,9 @@ from sightline.analysis.measures.entropy import Entropy
 from sightline.analysis.measures.head_distance import HeadDistance
 from sightline.analysis.measures.head_diversity import HeadDiversity
 from sightline.attention import Recorded, recording
-from sightline.grid import Grid
 from sightline.models import create_model
 from sightline.models.model import Model
+from sightline.tokens.grid import Grid
 from tests.analysis.measures import explicit
 from tests.analysis.measures.explicit import Seen, by_layer, recorded, tiny, written_out
 from tests.contract.randomise import randomise_parameters

@@ -10,8 +10,8 @@ from sightline.analysis.analyse import analysed_together
 from sightline.analysis.measures.attention_distance import AttentionDistance
 from sightline.analysis.measures.logit_lens import LogitLens, lens, logit_lens, pooled_logits
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.analysis.saying import CLASSES, POOLS, layers_of, outright, some_images, tiny
 
 

@@ -9,7 +9,7 @@ import torch
 from sightline.analysis.images import NATIVE
 from sightline.analysis.measures.patch_colours import colours_of, patch_colours
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.tokens.grid import Grid
 from tests.analysis.measures import token_cases as cases
 
 

@@ -9,9 +9,9 @@ import torch
 from sightline.analysis import position_similarity
 from sightline.analysis.measures.position_similarity import MOST_PAIRS, queries_of
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import create_model
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 
 def model(encoding, **options):

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from sightline.analysis.images import Normalised
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import create_model
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
 PATCH = 4

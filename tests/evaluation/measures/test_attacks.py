@@ -14,11 +14,11 @@ from torch import Tensor
 from sightline.attention import Rotation, use_backend
 from sightline.data.batch import Batch, normalised, packed, stacked
 from sightline.evaluation.attacks import Attack, attacked, ball, gradient_of, inputs_alone, movable, random_start
-from sightline.grid import Grid
 from sightline.models import Model, block, create_model
-from sightline.patchify import Cutter, patchify
 from sightline.tasks.base import task_of
 from sightline.tasks.classification import Loss
+from sightline.tokens.grid import Grid
+from sightline.tokens.patchify import Cutter, patchify
 from tests.batches import labelled
 from tests.contract.randomise import randomise_parameters
 

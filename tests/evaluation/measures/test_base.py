@@ -20,7 +20,7 @@ FILE = '''
 """How large the knob is, twice the images."""
 from sightline.errors import InputError
 from sightline.evaluation.measures.base import ModelMeasure
-from sightline.results import Measured
+from sightline.results.rows import Measured
 
 
 class KnobSeen(ModelMeasure):

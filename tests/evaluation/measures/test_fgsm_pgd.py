@@ -12,6 +12,7 @@ import torch
 
 from sightline.data.discovery import open_source
 from sightline.data.views import View
+from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig, attacks, evaluate, predict
 from sightline.evaluation.attacks import movable
@@ -21,8 +22,7 @@ from sightline.evaluation.measures.fgsm import FGSM
 from sightline.evaluation.measures.pgd import PGD
 from sightline.evaluation.parts import kept_beside
 from sightline.models import Model, create_model
-from sightline.ranks import Ranks
-from sightline.results import ResultRow, as_written
+from sightline.results.rows import ResultRow, as_written
 from sightline.tasks.classification import Classification
 from tests.contract.randomise import randomise_parameters
 from tests.ranks import together

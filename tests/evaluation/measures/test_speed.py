@@ -11,18 +11,18 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from sightline import runtime
 from sightline.analysis.flops import forward_flops
 from sightline.data.discovery import open_source
 from sightline.data.views import View
+from sightline.distributed import machine
+from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate, predict
 from sightline.evaluation.measure import RunIdentity, planned_images
 from sightline.evaluation.measures import speed
 from sightline.evaluation.parts import Parts, kept_beside
 from sightline.models import Model, create_model
-from sightline.ranks import Ranks
-from sightline.results import ResultRow
+from sightline.results.rows import ResultRow
 from tests.ranks import together
 from tests.tiny import pictures
 
@@ -145,7 +145,7 @@ class Ballast(torch.nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not runtime.forget_peak(), reason="this system does not say what a process took since")
+@pytest.mark.skipif(not machine.forget_peak(), reason="this system does not say what a process took since")
 def test_memory_is_what_a_pass_takes_beside_the_weights(monkeypatch):
     monkeypatch.setattr(predict, "_TOKENS_A_BATCH", 48)
     took = []
@@ -163,7 +163,7 @@ def test_memory_is_what_a_pass_takes_beside_the_weights(monkeypatch):
 
 
 def test_what_is_not_known_has_no_row(monkeypatch):
-    monkeypatch.setattr(runtime, "forget_peak", lambda *_: False)
+    monkeypatch.setattr(machine, "forget_peak", lambda *_: False)
     clock(monkeypatch, 1.0)
     found = {name for name, _ in whole(measured(tiny(), "digits", 16, images=3))}
     assert found == {"throughput", "latency", "flops"}
@@ -181,7 +181,7 @@ def test_what_another_machine_measured_is_measured_again(tmp_path, monkeypatch):
             return whole(measured(model, "digits", 16, images=2, parts=parts))["latency", "16 px"].value
 
     assert [latency(1.0), latency(2.0)] == [1000, 1000]
-    monkeypatch.setattr(runtime, "hardware", lambda *_: "another machine")
+    monkeypatch.setattr(machine, "hardware", lambda *_: "another machine")
     assert [latency(3.0), latency(4.0)] == [3000, 3000]
 
 

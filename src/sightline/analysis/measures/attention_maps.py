@@ -17,9 +17,9 @@ from sightline.analysis.measures.base import Measure, Quantity
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.data.batch import Batch
 from sightline.errors import InputError
-from sightline.grid import Grid
 from sightline.models import Model
-from sightline.segment import Segment, row_major_index
+from sightline.tokens.grid import Grid
+from sightline.tokens.segment import Segment, row_major_index
 
 _WORDS = (
     "averaged over images; rows: the query alone; columns: patches, as attention gives it: what prefix tokens get is "

@@ -15,12 +15,12 @@ from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, Quantity
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
-from sightline.checks import require_list
 from sightline.data.batch import Batch
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_list
 from sightline.models import Model
-from sightline.segment import Segment
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment
 
 PREFIX = "prefix"
 """The query that is the first prefix token: CLS where there is one."""

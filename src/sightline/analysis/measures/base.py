@@ -12,12 +12,12 @@ from torch import Tensor
 
 from sightline import registry
 from sightline.analysis.attention_blocks import AttentionBlock
-from sightline.checks import require
 from sightline.data.batch import Batch
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.io.checks import require
 from sightline.models import Model
-from sightline.segment import Segment
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment
 
 
 @dataclass(frozen=True)

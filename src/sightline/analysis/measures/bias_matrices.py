@@ -13,8 +13,8 @@ from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Quantity
 from sightline.analysis.of_weights import MOST_BYTES, OfWeights, read_from_weights, refuse_larger
 from sightline.analysis.views import bias_matrix, refuse_unbiased
-from sightline.grid import Grid
 from sightline.models import Model
+from sightline.tokens.grid import Grid
 
 
 class BiasMatrices(OfWeights):

@@ -15,12 +15,12 @@ from sightline.analysis.analyse import analysed, watch
 from sightline.analysis.found import Analysis, size_name
 from sightline.analysis.images import NATIVE, Images, Size, Sizes, looked_at
 from sightline.analysis.measures.base import Measure, Quantity
-from sightline.checks import require, require_whole
 from sightline.data.batch import Batch
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.io.checks import require, require_whole
 from sightline.models import Model
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 Of = Literal["images", "patches"]
 TOGETHER = 256

@@ -16,9 +16,9 @@ from sightline.analysis.labels import required
 from sightline.analysis.measures.base import Measure, PerImage, Quantity
 from sightline.analysis.measures.logit_lens import check_classifier, lens, of_images, pooled_logits
 from sightline.data.batch import Batch
-from sightline.layout import TokenLayout
 from sightline.models import Model
 from sightline.models.head import patches_of
+from sightline.tokens.layout import TokenLayout
 
 
 def identifiability(logits: Tensor, classes: Tensor) -> Tensor:

@@ -17,8 +17,8 @@ from sightline.analysis.measures.base import Measure, PerImage, Quantity
 from sightline.analysis.measures.class_identifiability import of_patches
 from sightline.analysis.measures.logit_lens import check_classifier
 from sightline.data.batch import Batch
-from sightline.layout import TokenLayout
 from sightline.models import Model
+from sightline.tokens.layout import TokenLayout
 
 _RULE = (
     "a patch is on the object where more than half of its pixels, of those of which something is said, have the "

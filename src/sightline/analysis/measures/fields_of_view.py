@@ -14,8 +14,8 @@ from sightline.analysis.measures.base import Quantity
 from sightline.analysis.of_weights import MOST_BYTES, OfWeights, read_from_weights, refuse_larger
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.analysis.views import refuse_unbiased, seen_from
-from sightline.grid import Grid
 from sightline.models import Model
+from sightline.tokens.grid import Grid
 
 _WORDS = "of one patch that asks; prefix tokens, which it always sees, are no columns"
 

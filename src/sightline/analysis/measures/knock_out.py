@@ -17,11 +17,11 @@ from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, Quantity
 from sightline.attention.pattern import Directed, View
-from sightline.checks import require_list
 from sightline.data.batch import Batch
 from sightline.errors import InputError, choose
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_list
 from sightline.models import Model
+from sightline.tokens.layout import TokenLayout
 
 Head = tuple[int, int]
 """(layer, head), both from 0."""

@@ -15,10 +15,10 @@ from sightline.analysis.labels import InPatches, in_patches, required
 from sightline.analysis.measures.base import Measure, Quantity
 from sightline.analysis.measures.logit_lens import check_classifier, lens, of_images
 from sightline.data.batch import Batch
-from sightline.layout import TokenLayout
 from sightline.metrics.iou import PixelPairs, class_ious, interval_of, resampled
 from sightline.models import Model
 from sightline.models.head import patches_of
+from sightline.tokens.layout import TokenLayout
 
 _RULE = (
     "a pixel is said to be what its patch says: the highest logit, of the classes that masks may show; pixels of no "

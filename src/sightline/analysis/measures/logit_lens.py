@@ -13,14 +13,14 @@ from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, Quantity
 from sightline.attention.dispatch import recording
-from sightline.checks import require_list, require_whole
 from sightline.data.batch import Batch
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_list, require_whole
 from sightline.models import Model
 from sightline.models.head import patches_of
 from sightline.models.pooling import ProbePooling
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 _WORDS = "patches in rows and columns, no prefix token; images of several grids have no maps (sides of 0)"
 

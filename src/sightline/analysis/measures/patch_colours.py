@@ -13,12 +13,12 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, Quantity
-from sightline.checks import require
 from sightline.data.batch import Batch
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.io.checks import require
 from sightline.models import Model
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 Fit = Literal["image", "size"]
 # Of the largest component's variance: what is below is rounding, and would be stretched to a colour.

@@ -14,11 +14,11 @@ from sightline.analysis.analyse import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Quantity
 from sightline.analysis.of_weights import OfWeights, read_from_weights
-from sightline.checks import require_whole
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.io.checks import require_whole
 from sightline.models import Model
 from sightline.models.embedders.flexible import FlexiblePatchEmbed
+from sightline.tokens.grid import Grid
 
 # How near to the largest weight another counts as large: weights that mirror each other differ by rounding.
 _AS_LARGE = 0.99

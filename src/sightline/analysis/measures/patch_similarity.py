@@ -14,9 +14,9 @@ from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, Quantity
 from sightline.data.batch import Batch
-from sightline.layout import TokenLayout
 from sightline.models import Model
 from sightline.models.head import patches_of
+from sightline.tokens.layout import TokenLayout
 
 
 class PatchSimilarity(Measure):

@@ -13,11 +13,11 @@ from sightline.analysis.analyse import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Quantity
 from sightline.analysis.of_weights import OfWeights, read_from_weights
-from sightline.checks import require_whole
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_whole
 from sightline.models import Model
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 MOST_PAIRS = 4 << 20
 """Pairs of patches: all of a grid of up to 2,048; of a larger one the queries are fewer."""

@@ -15,9 +15,9 @@ from sightline.analysis.measures.base import Quantity
 from sightline.analysis.of_weights import MOST_BYTES, OfWeights, read_from_weights, refuse_larger
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
 from sightline.models import Model
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 _WORDS = "prefix tokens, which are not turned, have no part in it, nor has a mask"
 

@@ -13,10 +13,10 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, Quantity
-from sightline.checks import require_number
 from sightline.data.batch import Batch
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_number
 from sightline.models import Model
+from sightline.tokens.layout import TokenLayout
 
 _PATCHES = "of patches, dropped ones and prefix tokens apart; the first is what enters the first layer (-1)"
 _STATISTICS = ("mean_norm", "median_norm", "greatest_norm", "outliers")

@@ -11,8 +11,8 @@ from torch import Tensor
 from sightline.attention.costs import sparse_choice
 from sightline.attention.kernel import may_take_steps
 from sightline.attention.pattern import Pattern
-from sightline.grid import Grid
-from sightline.layout import Segment, TokenLayout
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import Segment, TokenLayout
 
 
 class BackendFailed(RuntimeError):

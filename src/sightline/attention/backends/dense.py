@@ -20,9 +20,9 @@ from sightline.attention.forms import FORMS, OF_SDPA, Form, FormName, bias_dtype
 from sightline.attention.kernel import attend_with_remade, fused_kernel, may_take_steps
 from sightline.attention.pattern import Pattern
 from sightline.attention.threads import LARGEST_BYTES
-from sightline.grid import Grid
-from sightline.kept import Kept, may_keep, watched
-from sightline.layout import Segment, TokenLayout
+from sightline.tokens.cache import Kept, may_keep, watched
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import Segment, TokenLayout
 
 # The most bytes of bias at once: beyond, it is made for fewer heads, then for fewer queries.
 BIAS_BYTES = 96 * 2**20

@@ -15,8 +15,8 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from sightline.attention.backends.base import Backend, BackendFailed
 from sightline.attention.blocks import BLOCK, meetings
 from sightline.attention.pattern import BFLOAT16_MAX, Directed, Pattern, View, covering
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 # Fewest slots of a row at which blocks beat a dense bias: 1.4 to 1.9 times at 1,025 on an H100, .8 to 1.4 at 577.
 MIN_SLOTS = 1024

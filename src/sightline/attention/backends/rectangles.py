@@ -15,8 +15,8 @@ from sightline.attention.kernel import differentiated_once, fused_kernel, in_row
 from sightline.attention.pattern import Pattern
 from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import Segment, TokenLayout
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import Segment, TokenLayout
 
 # Of queries that see everything: the kernel takes its largest blocks from 768 on (docs/LOG.md).
 _OPEN_QUERIES = 1024

@@ -18,8 +18,8 @@ from sightline.attention.pattern import Pattern
 from sightline.attention.softmax import LN_2, LOG2_E, powers2
 from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import Segment
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import Segment
 
 
 class Tiles(OfTiles):

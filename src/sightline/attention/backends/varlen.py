@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sightline.attention.backends.base import Backend
 from sightline.attention.pattern import Pattern
-from sightline.layout import TokenLayout
+from sightline.tokens.layout import TokenLayout
 
 # What the kernel (FlashAttention) takes.
 DTYPES = (torch.float16, torch.bfloat16)

@@ -57,16 +57,16 @@ def analyse(
         num_classes: Of the head of timm:NAME.
         weights: A file with the state dict of timm:NAME.
     """
-    from sightline import runtime
-    from sightline.analysis_rows import dump_analysis
     from sightline.cli import next_step
     from sightline.cli.analyse_run import Analysing, carry_out, default_out
     from sightline.cli.resolutions import split_words
+    from sightline.distributed import machine
     from sightline.errors import InputError
+    from sightline.io.run_files import INSIDE, PAGE, RESULTS
     from sightline.reports.analysis_tables import print_layers
-    from sightline.run_files import INSIDE, PAGE, RESULTS
+    from sightline.results.analysis import dump_analysis
 
-    runtime.set_threads(threads)
+    machine.set_threads(threads)
     if patch_size is not None and out is None:
         raise InputError("--patch-size: what is found is not of the model's own patches; give --out DIR for it")
     out = default_out(models) if out is None else out

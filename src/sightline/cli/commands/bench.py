@@ -57,13 +57,13 @@ def memory(
     """
     import torch
 
-    from sightline import runtime
     from sightline.analysis.memory import estimate_memory, in_words, refuse_what_cannot_fit
     from sightline.cli.next_step import say_next
     from sightline.cli.output import claim_rows
     from sightline.cli.resolutions import parse_size
+    from sightline.distributed import machine
+    from sightline.io.atomic import write_out
     from sightline.models import model_config
-    from sightline.replacing import write_out
     from sightline.reports.tables import print_table
 
     if unexpected:
@@ -74,7 +74,7 @@ def memory(
     size = parse_size(resolution)
     if out is not None:
         claim_rows(out)
-    where = runtime.resolve_device(device)
+    where = machine.resolve_device(device)
     config = model_config(model, encoding=encoding)
     asked: dict[str, Any] = {"batch": batch, "dtype": dtype, "device": where}
     forward, step = (estimate_memory(config, size, training=training, **asked) for training in (False, True))
@@ -85,14 +85,14 @@ def memory(
         for part in (*_PARTS, "total")
     ]
     said = {"benchmark": "memory", "model": model, "encoding": encoding, "resolution": list(size)}
-    machine = {"hardware": runtime.hardware(where), "torch": str(torch.__version__), "commit": runtime.commit()}
+    about = {"hardware": machine.hardware(where), "torch": str(torch.__version__), "commit": machine.commit()}
     asked_of = {"tokens": forward.tokens, "batch": batch, "dtype": dtype}
     rows = ""
     for name, one in estimates.items():
         sizes = {f"{part}_bytes": getattr(one, part) for part in (*_PARTS, "total", "stored_bias")}
-        row = {**said, **asked_of, "pass": name, **sizes, "device": str(where), **machine}
+        row = {**said, **asked_of, "pass": name, **sizes, "device": str(where), **about}
         rows += json_module.dumps(row) + "\n"
-    available = runtime.available_memory(where)
+    available = machine.available_memory(where)
     if json:
         print(rows, end="", flush=True)
     else:

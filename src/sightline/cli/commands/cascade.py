@@ -56,24 +56,24 @@ def cascade(
         workers: Processes that read images ahead; with any, the times are of a busy machine.
         seed: Of the bootstrap.
     """
-    from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit
-    from sightline.cascade_rows import CASCADE
     from sightline.cli import guard, next_step, output, progress
     from sightline.cli.alone import hold
     from sightline.cli.resolutions import parse_numbers
+    from sightline.distributed import machine
     from sightline.evaluation import cascade as cascades
     from sightline.evaluation.measure import usual_images
     from sightline.evaluation.predict import TOKENS_A_PACK
-    from sightline.replacing import write_out
+    from sightline.io.atomic import write_out
     from sightline.reports import cascade_page, cascade_plot, style
     from sightline.reports.seen import seen_sizes
-    from sightline.results import dump_rows
+    from sightline.results.cascade import CASCADE
+    from sightline.results.rows import dump_rows
     from sightline.tasks.base import task_of
     from sightline.training.run import open_run
 
-    runtime.set_threads(threads)
-    where = runtime.resolve_device(device)
+    machine.set_threads(threads)
+    where = machine.resolve_device(device)
     run = open_run(model, data, device=where, skip_unreadable=skip_unreadable, max_pixels=max_pixels)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file, expected a folder")

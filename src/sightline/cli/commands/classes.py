@@ -36,23 +36,23 @@ def classes(
         out: A folder for the files.
         overwrite: Replace those that exist.
     """
-    from sightline import runtime
-    from sightline.checks import require_whole
-    from sightline.class_rows import CLASSES, CLASSES_PAGE, EFFECTS, ClassStudy, dump_effects
     from sightline.cli import guard, output, progress
     from sightline.cli.alone import hold
     from sightline.cli.next_step import command
     from sightline.cli.resolutions import parse_resolutions
     from sightline.data.views import View
+    from sightline.distributed import machine
     from sightline.errors import InputError
     from sightline.evaluation.class_effects import class_effects
     from sightline.evaluation.class_tables import stored_tables
     from sightline.evaluation.logits import find_logits
-    from sightline.replacing import write_out
+    from sightline.io.atomic import write_out
+    from sightline.io.checks import require_whole
     from sightline.reports import classes_page
-    from sightline.results import dump_rows
+    from sightline.results.classes import CLASSES, CLASSES_PAGE, EFFECTS, ClassStudy, dump_effects
+    from sightline.results.rows import dump_rows
 
-    runtime.set_threads(threads)
+    machine.set_threads(threads)
     if not logits:
         raise InputError("classes: expected a folder or a file of logits, which sightline evaluate --logits writes")
     require_whole("--most", most, 1)

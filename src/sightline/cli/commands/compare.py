@@ -45,11 +45,11 @@ def compare(
         take_over: Take the folder also from a comparison that seems to be at work in it; that one ends.
         device: cpu, auto, cuda, mps.
     """
-    from sightline import runtime
-    from sightline.checks import require_whole
     from sightline.cli import next_step
     from sightline.cli.compare_run import carry_out
     from sightline.cli.resolutions import parse_numbers, split_words
+    from sightline.distributed import machine
+    from sightline.io.checks import require_whole
     from sightline.recipes.compare import ENCODINGS, RESOLUTIONS, TRAINED, Compare
 
     for option, value, least in (("--seeds", seeds, 1), ("--seed", seed, 0), ("--fine-tune", fine_tune, 1)):
@@ -78,6 +78,6 @@ def compare(
     command = ("compare", *words, *switches, "--out", out)
     way_on = (*command, *(("--device", device) if device != "cpu" else ()), "--resume")
     carry_out(
-        asked, out, where=runtime.resolve_device(device), resume=resume, overwrite=overwrite, take_over=take_over,
+        asked, out, where=machine.resolve_device(device), resume=resume, overwrite=overwrite, take_over=take_over,
         command=next_step.again(*command), way_on=next_step.again(*way_on),
     )  # fmt: skip

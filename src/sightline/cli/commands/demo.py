@@ -34,23 +34,23 @@ def demo(
         take_over: Take the folder also from a demonstration that seems to be at work in it; that one ends.
         device: cpu, auto, cuda, mps.
     """
-    from sightline import runtime, signals
     from sightline.cli import guard, next_step, output, progress
     from sightline.cli.demo_watch import DemoWatch
     from sightline.cli.run_config import save_config
     from sightline.cli.run_folder import compose_report
     from sightline.data.discovery import open_source
+    from sightline.distributed import machine, signals
+    from sightline.io.atomic import write_out
+    from sightline.io.run_files import OTHER_PAGES, PAGE, RESULTS
     from sightline.recipes.demo import ENCODINGS, demo_jobs, demo_of
-    from sightline.replacing import write_out
     from sightline.reports.html import write_report
     from sightline.reports.tables import print_accuracy
-    from sightline.results import dump_rows
-    from sightline.run_files import OTHER_PAGES, PAGE, RESULTS
+    from sightline.results.rows import dump_rows
     from sightline.training.jobs import run_jobs
     from sightline.training.prepare import resolve
 
-    cores = runtime.cores()
-    where = runtime.resolve_device(device)
+    cores = machine.cores()
+    where = machine.resolve_device(device)
     other = () if task == "classification" else ("--task", task)
     demonstration = demo_of(task, quick=quick)
     title, notes = demonstration.title, [demonstration.said] if demonstration.said else []
@@ -72,7 +72,7 @@ def demo(
         for data, measured in jobs[0].measured.items():
             on = "" if data == jobs[0].train.data else f" on {data}"
             print(f"then tested{on} at {', '.join(map(str, measured.sides))} px.")
-        print(f"On {runtime.hardware(where)}.")
+        print(f"On {machine.hardware(where)}.")
         for note in notes:
             print(note)
         waiting = [job for job in jobs if not (job.out / RESULTS).exists()]

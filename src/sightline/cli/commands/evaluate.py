@@ -92,7 +92,7 @@ def evaluate(
     import shlex
     from dataclasses import replace
 
-    from sightline import __version__, evaluation, runtime, signals
+    from sightline import __version__, evaluation
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.attention.precision import chosen_precision
     from sightline.cli import guard, next_step, output, progress, suite_run
@@ -100,6 +100,8 @@ def evaluate(
     from sightline.cli.frames import for_frames, in_frames
     from sightline.cli.resolutions import parse_frames, parse_resolutions, split_words
     from sightline.cli.suite_model import Asked
+    from sightline.distributed import machine, signals
+    from sightline.distributed.ranks import joined
     from sightline.errors import InputError, StorageError
     from sightline.evaluation import measure
     from sightline.evaluation.as_trained import views_as_trained
@@ -109,16 +111,15 @@ def evaluate(
     from sightline.evaluation.parts import kept_beside
     from sightline.evaluation.result_files import planned_files, write_results
     from sightline.evaluation.temperature import check_task
-    from sightline.load import seal
-    from sightline.predictions import read_predictions
-    from sightline.ranks import joined
+    from sightline.hub.load import seal
+    from sightline.io.run_files import PICTURES, PREDICTIONS, RESULTS
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
-    from sightline.results import dump_rows, on_more, read_rows
-    from sightline.run_files import PICTURES, PREDICTIONS, RESULTS
+    from sightline.results.predictions import read_predictions
+    from sightline.results.rows import dump_rows, on_more, read_rows
     from sightline.tasks.base import Task, task_of
 
-    runtime.set_threads(threads)
+    machine.set_threads(threads)
     others = {
         "--data": data, "--split": split, "--images": images, "--no-shrink": no_shrink, "--tune": tune,
         "--frames": frames, "--predictions": predictions, "--logits": logits, "--measures": measures,
@@ -138,7 +139,7 @@ def evaluate(
         ranks = held.enter_context(joined(device))
         with progress.Bars() as bars:
             with ranks.agreeing():
-                where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
+                where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
                 if asked.is_timm and out is None:
                     raise InputError(f"{model}: is no folder here, where rows could be kept; give --out FILE for them")
                 if patch_size is not None and out is None:
@@ -233,12 +234,12 @@ def evaluate(
             def about() -> dict[str, Any]:
                 computed = replace(config, workers=0)
                 return {
-                    "command": f"evaluate {__version__} {runtime.commit()}",
+                    "command": f"evaluate {__version__} {machine.commit()}",
                     "config": repr(computed),
                     "identity": vars(run.identity),
                     "device": where.type,
                     # By which its attention is chosen: parts of another one would differ in their last bits.
-                    "processor": runtime.processor() if where.type == "cpu" else None,
+                    "processor": machine.processor() if where.type == "cpu" else None,
                     "max_pixels": run.max_pixels,
                     "logits": logits is not None,
                     "files": files,

@@ -42,8 +42,8 @@ def explore(
         max_mib: Of what is kept of views (queries, keys and tokens of all layers); the oldest are given up.
         no_pretrained: With random weights instead of those that timm:NAME has published.
     """
-    from sightline.checks import require_whole
     from sightline.errors import InputError
+    from sightline.io.checks import require_whole
 
     missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
@@ -60,14 +60,14 @@ def explore(
     if max_mib > _MOST_MIB:
         raise InputError(f"--max-mib {max_mib}: expected at most {_MOST_MIB}")
 
-    from sightline import runtime, signals
     from sightline.cli.next_step import warn
+    from sightline.distributed import machine, signals
     from sightline.explorer.app import Explorer
     from sightline.explorer.pictures import Pictures
     from sightline.explorer.serve import listen, open_browser, serve, url_of
     from sightline.explorer.subjects import Subject
 
-    where = runtime.resolve_device(device)
+    where = machine.resolve_device(device)
     # Before a model is read, which takes longer.
     pictures, listening = Pictures(images), listen(port)
     with listening:
@@ -94,7 +94,7 @@ def explore(
 def _loaded(model: str, *, pretrained: bool) -> Model:
     """The model; of timm's also without its published weights, and then the same each time."""
     from sightline.cli.suite_model import Asked
-    from sightline.load import load_model
+    from sightline.hub.load import load_model
 
     if model.startswith(_TIMM) and not pretrained:
         return Asked(model, pretrained=False).built()

@@ -46,16 +46,16 @@ def export(
         json: Print one JSON object instead.
     """
     from sightline import export as exports
-    from sightline import runtime
     from sightline.cli import guard, next_step, progress
     from sightline.cli.alone import hold
     from sightline.cli.output import claim_file
     from sightline.cli.resolutions import parse_sizes
+    from sightline.distributed import machine
     from sightline.errors import SightlineError
-    from sightline.load import load_model
+    from sightline.hub.load import load_model
 
     if threads is not None:
-        runtime.set_threads(threads)
+        machine.set_threads(threads)
     exports.check_target(to, int8=int8)
     asked = None if sizes is None else parse_sizes([sizes], "--sizes", "96,160x288")
     file = output or Path(model.resolve().name.rpartition(":")[2] + exports.SUFFIXES[to])

@@ -54,7 +54,6 @@ def stats(
     """
     import statistics
 
-    from sightline.checks import require_whole
     from sightline.cli import next_step, progress
     from sightline.cli.resolutions import parse_range
     from sightline.data.discovery import open_source
@@ -63,6 +62,7 @@ def stats(
     from sightline.data.packs import histogram, pack_statistics
     from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
     from sightline.data.stored import StoredImages
+    from sightline.io.checks import require_whole
     from sightline.recipes import is_for
     from sightline.reports.tables import print_bars, print_table
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sightline.cli.answers import Asked, Images
     from sightline.data.allowance import Unreadable
     from sightline.data.encoded import Encoded
-    from sightline.ranks import Ranks
+    from sightline.distributed.ranks import Ranks
 
 _QUIET_SECONDS = 2.0
 
@@ -66,20 +66,20 @@ def predict(
         overwrite: Replace what is in --out, or --predictions.
         json: Print a JSON object a line instead, also for an image without an answer.
     """
-    from sightline import runtime
     from sightline.cli import next_step, progress
     from sightline.cli.answers import complain, say_answers, write_answers
     from sightline.cli.drawings import Drawings
     from sightline.data.allowance import Unreadable
     from sightline.data.clip_list import list_clips
     from sightline.data.image_list import list_images
-    from sightline.ranks import joined
+    from sightline.distributed import machine
+    from sightline.distributed.ranks import joined
 
     _refuse_options(images)
     if not images:
         raise InputError("predict: expected at least one image")
     if threads is not None:
-        runtime.set_threads(threads)
+        machine.set_threads(threads)
     with joined(device) as ranks:
         with ranks.agreeing():
             if ranks.size > 1 and predictions is None:
@@ -143,25 +143,25 @@ def _prepared(
     frames: int | None,
 ) -> Asked:
     """The model, and what it is asked; raises InputError for what stands against it."""
-    from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.attention.precision import chosen_precision
-    from sightline.checks import require, require_whole
     from sightline.cli.answers import Asked
     from sightline.cli.resolutions import parse_view
     from sightline.data.frames import MOST_FRAMES
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.views import View
-    from sightline.load import load_model
-    from sightline.patchify import check_channels, check_multiples
+    from sightline.distributed import machine
+    from sightline.hub.load import load_model
+    from sightline.io.checks import require, require_whole
     from sightline.tasks.base import task_of
+    from sightline.tokens.patchify import check_channels, check_multiples
 
     require_whole("--topk", topk, 1)
     if frames is not None:
         require_whole("--frames", frames, 1, MOST_FRAMES)
     require("precision", precision, ("auto", "float32", "bfloat16"))
     view, max_tokens = parse_view(resolution)
-    where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
+    where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
     precision = chosen_precision(precision, where)
     loaded = load_model(model, patch_size=patch_size).to(where)
     config = loaded.config
@@ -186,7 +186,7 @@ def _prepared(
 def _takes_clips(model: str) -> bool:
     """Whether a folder's model takes clips; what is wrong with it is said where it is loaded."""
     from sightline.errors import SightlineError
-    from sightline.load import config_of, read_record
+    from sightline.hub.load import config_of, read_record
 
     try:
         return config_of(read_record(model)).takes_clips

@@ -28,13 +28,13 @@ def report(
         overwrite: Replace the page if it exists.
     """
     from sightline import published
-    from sightline.checks import require
     from sightline.cli import guard, next_step, output
     from sightline.cli.alone import hold
     from sightline.cli.resolutions import split_words
     from sightline.cli.run_folder import compose_report
     from sightline.errors import InputError
-    from sightline.replacing import make_parent
+    from sightline.io.atomic import make_parent
+    from sightline.io.checks import require
     from sightline.reports.html import write_report
     from sightline.reports.published_plot import check
     from sightline.reports.seen import by_run

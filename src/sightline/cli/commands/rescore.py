@@ -26,16 +26,16 @@ def rescore(
         out: A file for the rows.
         overwrite: Replace --out if it exists.
     """
-    from sightline import runtime
     from sightline.cli import guard, output, progress
     from sightline.cli.alone import hold
+    from sightline.distributed import machine
     from sightline.evaluation.logits import find_logits, header_of, measured_of, read_logits, refuse_twice, rescored
     from sightline.evaluation.temperature import fitted_on_stored
-    from sightline.replacing import write_out
+    from sightline.io.atomic import write_out
     from sightline.reports.tables import print_accuracy
-    from sightline.results import ResultRow, dump_rows
+    from sightline.results.rows import ResultRow, dump_rows
 
-    runtime.set_threads(threads)
+    machine.set_threads(threads)
     files = find_logits(logits)
     if out is not None:
         hold(out)

@@ -33,12 +33,12 @@ def scenes(
         seed: Of the train split.
         overwrite: Replace the picture if it exists.
     """
-    from sightline.checks import require_whole
     from sightline.cli import next_step, output
     from sightline.cli.resolutions import parse_sizes
     from sightline.data.contact_sheet import contact_sheet
     from sightline.data.discovery import open_source
     from sightline.errors import InputError
+    from sightline.io.checks import require_whole
 
     sizes = parse_sizes(resolutions) or _SIZES
     if columns < 1 or rows < 1:

@@ -20,14 +20,14 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
     import contextlib
     import sys
 
-    from sightline import runtime, signals
     from sightline.cli import next_step
     from sightline.cli.progress import Bars
     from sightline.cli.sweep_cells import Cells
     from sightline.cli.sweep_file import read_sweep
     from sightline.cli.sweep_table import dump_lines, print_best_and_average
+    from sightline.distributed import machine, signals
     from sightline.errors import SweepError
-    from sightline.run_files import CELLS
+    from sightline.io.run_files import CELLS
     from sightline.sweeps.scores import best_and_average, scored_from
     from sightline.sweeps.storage import require_optuna
     from sightline.sweeps.study import Claim, State
@@ -35,8 +35,8 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
 
     require_optuna()
     asked = read_sweep(file)
-    runtime.set_threads(threads)
-    cells = Cells(asked, device, runtime.resolve_device(device))
+    machine.set_threads(threads)
+    cells = Cells(asked, device, machine.resolve_device(device))
     cells.check()
     rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
     count = asked.config.count

@@ -42,8 +42,8 @@ def table(
     from sightline.cli.sweep_table import dump_lines, print_best_and_average
     from sightline.data.views import View
     from sightline.errors import InputError
-    from sightline.replacing import write_out
-    from sightline.run_files import CELLS
+    from sightline.io.atomic import write_out
+    from sightline.io.run_files import CELLS
     from sightline.sweeps.scores import Wanted, best_and_average, named_apart, score_of
     from sightline.training.status import run_status
 

@@ -77,18 +77,18 @@ def train(
         profile: Say where the time of ten steps goes, and leave profile/ with torch's trace of them.
         dry_run: Say what the run would be and what is missing, make two small steps of it, and leave nothing.
     """
-    from sightline import runtime
     from sightline.attention.precision import chosen_precision
     from sightline.cli import guard, next_step, output, progress, run_config
     from sightline.cli.dry_run import say_dry_run
     from sightline.cli.profile_table import print_profile, profiled_at
     from sightline.cli.train_run import Asked, carry_out
+    from sightline.distributed import machine
+    from sightline.distributed.ranks import joined
     from sightline.errors import InputError
-    from sightline.ranks import joined
+    from sightline.io.run_files import CONFIG
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
-    from sightline.results import dump_rows
-    from sightline.run_files import CONFIG
+    from sightline.results.rows import dump_rows
     from sightline.training.config import TrainConfig
 
     flags = {
@@ -110,9 +110,9 @@ def train(
 
     began = (lambda wanted: folder_of(wanted) / CONFIG) if resume else None
     asked = run_config.training_config(config, flags, settings, recipe, summarise=sources.summary, began=began)
-    runtime.set_threads(threads)
+    machine.set_threads(threads)
     with joined(device) as ranks, progress.Bars() as bars:
-        where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
+        where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
         folder = folder_of(asked)
         inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
         place = output.RunFolder(folder, inputs, resume, overwrite, take_over)

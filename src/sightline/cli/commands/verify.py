@@ -24,7 +24,7 @@ def verify(dest: Path, *, against: Path, project: str, json: Json = False) -> in
     from sightline.cli import next_step, progress
     from sightline.cli.foreign import read_source
     from sightline.errors import SightlineError
-    from sightline.load import load_model, read_record
+    from sightline.hub.load import load_model, read_record
     from sightline.reports.tables import print_table
 
     with progress.Bars() as bars:

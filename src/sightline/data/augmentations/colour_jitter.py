@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from PIL import Image, ImageEnhance
 
-from sightline.checks import require_number
 from sightline.data.augmenting import Augmentation
+from sightline.io.checks import require_number
 
 
 @dataclass(frozen=True)

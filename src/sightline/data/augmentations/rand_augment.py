@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
-from sightline.checks import require_whole
 from sightline.data.augmenting import Augmentation
+from sightline.io.checks import require_whole
 
 BINS = 31
 """How many magnitudes there are, 0 the weakest."""

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from sightline.checks import require, require_list, require_number
 from sightline.data.augmenting import Augmentation, require_range
 from sightline.errors import InputError
+from sightline.io.checks import require, require_list, require_number
 
 Fill = Literal["pixel", "mean"]
 _ATTEMPTS = 10

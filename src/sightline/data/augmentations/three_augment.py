@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from PIL import Image, ImageFilter, ImageOps
 
-from sightline.checks import require_whole
 from sightline.data.augmenting import Augmentation, require_range
+from sightline.io.checks import require_whole
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sightline.checks import require
 from sightline.data.randomness import generator
 from sightline.data.scenes.description import Background, Colour, Grating, Pair, Scene, SceneObject, Stroke
 from sightline.data.scenes.outlines import SHAPES, glyph_set, object_points
+from sightline.io.checks import require
 
 DRAW_ORDER = 1
 """The version of the draws below: whatever changes what is drawn, or the order, makes other scenes and raises it."""

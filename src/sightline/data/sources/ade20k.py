@@ -9,7 +9,7 @@ from sightline.data.allowance import Unreadable
 from sightline.data.label_map import Legend
 from sightline.data.paired import ImagesWithMaps, images_and_maps
 from sightline.errors import InputError
-from sightline.reading import CONFIGURATION, read_text
+from sightline.io.read import CONFIGURATION, read_text
 
 _CLASSES = 150
 _FOLDER_OF = {"train": "training", "test": "validation"}

@@ -8,8 +8,8 @@ from typing import ClassVar
 from sightline.data.allowance import Unreadable
 from sightline.data.label_map import Legend
 from sightline.data.paired import File, ImagesWithMaps, files_below
+from sightline.data.targets import IGNORE
 from sightline.errors import InputError
-from sightline.targets import IGNORE
 
 # The id of each class that is scored, in the order of the trainIds; the other ids up to 33 are ignored (the table of
 # labels that Cordts et al., "The Cityscapes Dataset", 2016, publish).

@@ -8,11 +8,11 @@ from typing import ClassVar, Self
 import numpy as np
 from PIL import Image
 
-from sightline.checks import require
 from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
+from sightline.data.targets import Label
 from sightline.errors import InputError
-from sightline.targets import Label
+from sightline.io.checks import require
 
 SIZES = {"train": 1297, "minival": 200, "test": 300}
 _PIXELS = 8

@@ -20,7 +20,7 @@ from sightline.data.labelled import LabelledImages, class_part, options_of, unde
 from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among, synonyms_beside
 from sightline.data.tables import InTables, image_lengths
 from sightline.errors import InputError, choose
-from sightline.reading import RECORD, read_text
+from sightline.io.read import RECORD, read_text
 
 _OPTIONS = ("image", "label", "config", "streaming")
 _STREAMING = (

@@ -12,8 +12,8 @@ from sightline.data.file_listing import FileListing
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
 from sightline.data.splits import split_folders
 from sightline.data.stored import StoredImages, roles
+from sightline.data.targets import Target
 from sightline.errors import InputError
-from sightline.targets import Target
 
 
 class Images(StoredImages):

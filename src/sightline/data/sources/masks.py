@@ -17,8 +17,8 @@ from sightline.data.labelled import options_of
 from sightline.data.paired import UNREAD, Doubt, ImagesWithMaps, images_and_maps, names_in
 from sightline.data.splits import folder_like, split_folders
 from sightline.data.stored import roles
+from sightline.data.targets import IGNORE
 from sightline.errors import InputError, UnreadableDataError
-from sightline.targets import IGNORE
 
 _NAMES = "classes.txt"
 _MOST_STORED = 0xFFFF

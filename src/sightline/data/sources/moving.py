@@ -8,14 +8,14 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from sightline.checks import require
 from sightline.data.frames import FrameSampling
 from sightline.data.randomness import generator
 from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render_moving
 from sightline.data.source import Example, Source
+from sightline.data.targets import Label
 from sightline.errors import InputError
-from sightline.targets import Label
+from sightline.io.checks import require
 
 DIRECTIONS = ("right", "down right", "down", "down left", "left", "up left", "up", "up right")
 SIZE = (0.3, 0.5)

@@ -8,7 +8,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from sightline.checks import require
 from sightline.data.scenes.draw import (
     GLYPH_CLASSES,
     GLYPH_GROUPS,
@@ -22,9 +21,10 @@ from sightline.data.scenes.draw import (
 from sightline.data.scenes.outlines import SHAPES
 from sightline.data.scenes.render import RenderedScene, render
 from sightline.data.source import Example, Source
+from sightline.data.targets import Crop, Label, Objects
 from sightline.data.transforms import CropMode, ImageTransform, Parts
 from sightline.errors import InputError
-from sightline.targets import Crop, Label, Objects
+from sightline.io.checks import require
 
 # Lengths of `search` scale with so many pixels: those of the training that it is meant for.
 _SEARCHED = 32

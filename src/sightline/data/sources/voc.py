@@ -8,9 +8,9 @@ from typing import ClassVar
 from sightline.data.image_list import stamp_of
 from sightline.data.label_map import Legend
 from sightline.data.paired import File, Files, ImagesWithMaps
+from sightline.data.targets import IGNORE
 from sightline.errors import InputError
-from sightline.reading import RECORD, read_text
-from sightline.targets import IGNORE
+from sightline.io.read import RECORD, read_text
 
 NAMES = (
     "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable",

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention.wide import wide
-from sightline.checks import require_declared, require_number, require_whole
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
 from sightline.encodings.knob import Rule
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.io.checks import require_declared, require_number, require_whole
+from sightline.tokens.grid import Grid
 
 
 @dataclass(frozen=True)

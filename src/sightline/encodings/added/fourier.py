@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.attention.wide import wide, wide_dtype, without_autocast
-from sightline.checks import require_declared, require_number, require_whole
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.segment import grid_coords
+from sightline.io.checks import require_declared, require_number, require_whole
+from sightline.tokens.grid import Grid
+from sightline.tokens.segment import grid_coords
 
 
 @dataclass(frozen=True)

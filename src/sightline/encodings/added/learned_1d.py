@@ -9,10 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sightline.checks import require_declared
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, resize_table
-from sightline.grid import Grid
+from sightline.io.checks import require_declared
+from sightline.tokens.grid import Grid
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sightline.checks import require_declared, require_whole
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
-from sightline.grid import Grid
-from sightline.segment import grid_coords
+from sightline.io.checks import require_declared, require_whole
+from sightline.tokens.grid import Grid
+from sightline.tokens.segment import grid_coords
 
 
 @dataclass(frozen=True)

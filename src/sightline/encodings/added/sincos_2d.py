@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.checks import require_declared, require_number
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, resize_table
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.kept import Kept
-from sightline.segment import grid_coords
+from sightline.io.checks import require_declared, require_number
+from sightline.tokens.cache import Kept
+from sightline.tokens.grid import Grid
+from sightline.tokens.segment import grid_coords
 
 _TABLES = Kept("sines and cosines", 4 << 20)
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sightline.attention.pattern import Directed, Pattern, View
-from sightline.checks import require_number
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.encodings.knob import Tunable
+from sightline.io.checks import require_number
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from sightline.attention.contextual import Buckets, Contextual
 from sightline.attention.pattern import MadeOf, Pattern, Table, Term
-from sightline.checks import require_declared, require_number
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.io.checks import require_declared, require_number
+from sightline.tokens.grid import Grid
 
 Method = Literal["product", "cross", "euclidean", "quantised"]
 On = Literal["q", "k", "v", "qk", "qv", "kv", "qkv"]

@@ -10,10 +10,10 @@ from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from sightline.attention.pattern import Directed, Distance, Outside, Pattern, Rounding, View
-from sightline.checks import require, require_declared, require_list, require_number
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.encodings.knob import Tunable
 from sightline.errors import InputError
+from sightline.io.checks import require, require_declared, require_list, require_number
 
 # Half-planes a * dy + b * dx >= 0 in (dy, dx) = key - query, y down: the names of the public code.
 _UP, _DOWN, _LEFT, _RIGHT = (-1, 0), (1, 0), (0, -1), (0, 1)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from sightline.attention.contextual import Buckets, Contextual, Pairs
 from sightline.attention.pattern import Pattern
-from sightline.checks import require_declared
 from sightline.encodings.base import PatternEncoding, TrunkShape
-from sightline.segment import Segment
+from sightline.io.checks import require_declared
+from sightline.tokens.segment import Segment
 
 MadeOf = Literal["queries", "keys", "attention"]
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern, Table
 from sightline.attention.wide import wide, without_autocast
-from sightline.checks import require_declared
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, beit_axis, resize_table
-from sightline.grid import Grid
+from sightline.io.checks import require_declared
+from sightline.tokens.grid import Grid
 
 
 @dataclass(frozen=True)

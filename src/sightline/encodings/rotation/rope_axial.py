@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from sightline.attention.rotation import Pairing
 from sightline.attention.wide import wide_dtype
-from sightline.checks import require_declared, require_number, require_whole
 from sightline.encodings.base import RotaryEncoding, TrunkShape
 from sightline.encodings.knob import Tunable
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.io.checks import require_declared, require_number, require_whole
+from sightline.tokens.grid import Grid
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention.wide import wide
-from sightline.checks import require_number
 from sightline.encodings.base import RotaryEncoding, TrunkShape
 from sightline.encodings.knob import Tunable
 from sightline.errors import InputError
-from sightline.grid import Grid
+from sightline.io.checks import require_number
+from sightline.tokens.grid import Grid
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.parts import Parts
 from sightline.models import Model
-from sightline.results import Measured
+from sightline.results.rows import Measured
 from sightline.tasks.base import Task
 
 

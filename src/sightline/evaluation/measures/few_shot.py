@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sightline.evaluation.features import Features, FrozenMeasure, accuracy
-from sightline.results import Measured
+from sightline.results.rows import Measured
 
 SHOTS = (1, 5, 10, 25)
 STRENGTHS = tuple(2.0**power for power in range(-20, 20))

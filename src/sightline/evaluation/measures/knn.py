@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from sightline.evaluation.features import Features, FrozenMeasure, accuracy
-from sightline.results import Measured
+from sightline.results.rows import Measured
 
 NEIGHBOURS = (10, 20, 100, 200)
 TEMPERATURE = 0.07

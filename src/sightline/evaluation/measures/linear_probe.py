@@ -13,7 +13,7 @@ import numpy as np
 
 from sightline.evaluation.features import Features, FrozenMeasure, accuracy
 from sightline.evaluation.measures.few_shot import whitening
-from sightline.results import Measured
+from sightline.results.rows import Measured
 
 STRENGTHS = tuple(10.0**power for power in range(-6, 2))
 # Far beyond what changes an answer; strengths that are weak where classes lie apart end at the first.

@@ -13,19 +13,19 @@ from typing import Any, ClassVar
 
 import torch
 
-from sightline import runtime
 from sightline.analysis.flops import forward_flops
 from sightline.attention.products import expected_shapes
 from sightline.data.batch import Batch
 from sightline.data.loader import Planned
 from sightline.data.source import Source
 from sightline.data.views import View
+from sightline.distributed import machine
 from sightline.evaluation.measures.base import ModelMeasure, Subject
 from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import brought, images_a_batch, plan_split, read_split
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
-from sightline.results import Measured
+from sightline.results.rows import Measured
 from sightline.tasks.base import Task
 
 # So many passes of a batch and of one image are enough after a second; of slow ones three, where they took so long.
@@ -65,7 +65,7 @@ class Speed(ModelMeasure):
         ranks = parts.ranks
         device = subject.model.anchor.device
         # What another machine, or another number of threads, finished before is not this one's.
-        where = json.dumps([work, runtime.hardware(device), torch.get_num_threads()])
+        where = json.dumps([work, machine.hardware(device), torch.get_num_threads()])
 
         def made() -> list[dict[str, Any]]:
             found: list[dict[str, Any]] = []
@@ -144,14 +144,14 @@ class _Pass:
     def grown(self) -> int | None:
         """Bytes that a pass takes for a moment; None where that is not known."""
         if self.device.type == "cuda":
-            runtime.forget_peak(self.device)
+            machine.forget_peak(self.device)
             held = torch.cuda.memory_allocated(self.device)
-        elif self.device.type != "cpu" or not _trim_heap() or not runtime.forget_peak():
+        elif self.device.type != "cpu" or not _trim_heap() or not machine.forget_peak():
             return None
         else:
-            held = runtime.peak_memory()
+            held = machine.peak_memory()
         self()
-        return runtime.peak_memory(self.device) - held
+        return machine.peak_memory(self.device) - held
 
 
 def _trim_heap() -> bool:

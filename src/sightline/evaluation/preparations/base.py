@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from sightline import registry
+from sightline.data.targets import Crop
 from sightline.data.transforms import ImageTransform, whole_crop
 from sightline.data.views import View
 from sightline.models import ViTConfig
-from sightline.targets import Crop
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sightline.data.targets import Crop
 from sightline.data.transforms import eval_crop, whole_crop
 from sightline.evaluation.preparations.base import Preparation
-from sightline.targets import Crop
 
 
 @dataclass(frozen=True)

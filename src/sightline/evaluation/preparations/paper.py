@@ -9,10 +9,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from sightline.data.targets import Crop
 from sightline.data.transforms import Frames, Picture, size_of, whole_crop
 from sightline.errors import InputError
 from sightline.evaluation.preparations.base import Preparation
-from sightline.targets import Crop
 
 # The size at which its models are trained and tested with a margin, and the shorter side there.
 _TRAINED, _MARGIN = 224, 256

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from sightline import registry
-from sightline.checks import require
 from sightline.data.discovery import list_sources, open_source, source_class, taken_apart
 from sightline.data.labelled import LabelledImages
 from sightline.data.source import Source
@@ -19,6 +18,7 @@ from sightline.errors import InputError, choose
 from sightline.evaluation.preparations.base import Preparation, Whole
 from sightline.evaluation.scoring import Scoring
 from sightline.evaluation.suite_images import spread
+from sightline.io.checks import require
 
 
 @dataclass(frozen=True)

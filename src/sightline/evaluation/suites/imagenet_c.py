@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
+from sightline.data.targets import Target
 from sightline.data.transforms import cut, eval_crop, size_of
 from sightline.errors import InputError
 from sightline.evaluation.corruptions import CORRUPTIONS, SEVERITIES, SIDE, corrupted
@@ -25,7 +26,6 @@ from sightline.evaluation.suites.base import (
     place_of,
     required_root,
 )
-from sightline.targets import Target
 
 _RESIZED = 256
 

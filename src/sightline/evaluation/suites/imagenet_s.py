@@ -13,13 +13,13 @@ import numpy as np
 
 from sightline.data.image_file import read_image
 from sightline.data.source import Example
+from sightline.data.targets import Crop, Label
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.scoring import Scoring
 from sightline.evaluation.suite_images import Found, SuiteImages, in_class_folders
 from sightline.evaluation.suites.base import Opened, Part, Suite, options_in, place_of, required_root
-from sightline.reading import CONFIGURATION, read_text
-from sightline.targets import Crop, Label
+from sightline.io.read import CONFIGURATION, read_text
 
 _SIZES = (919, 300, 50)
 _IGNORED = 1000

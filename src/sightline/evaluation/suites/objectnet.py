@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
+from sightline.data.targets import Target
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.scoring import Scoring
 from sightline.evaluation.suite_images import SuiteImages, in_class_folders
 from sightline.evaluation.suites.base import Opened, Part, Suite, options_in, place_of, required_root
-from sightline.reading import RECORD, read_json, read_text
-from sightline.targets import Target
+from sightline.io.read import RECORD, read_json, read_text
 
 # Its images have a red frame, so that nobody trains on them unseen; it is to be cut off.
 _FRAME = 2

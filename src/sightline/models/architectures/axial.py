@@ -9,17 +9,17 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.checks import configure, require_declared
 from sightline.encodings.hooks import Hooks
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.io.checks import configure, require_declared
 from sightline.models.block import Block
 from sightline.models.config import ViTConfig
 from sightline.models.stage import Stage, Work
 from sightline.models.timm_surface import TimmSurface
 from sightline.models.trunk import Trunk
-from sightline.segment import Segment, Window
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment, Window
 
 _ROWS, _COLUMNS = 0, 1
 

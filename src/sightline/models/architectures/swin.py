@@ -11,13 +11,11 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from sightline.checks import configure, require, require_bool, require_list, require_whole
 from sightline.encodings.base import PositionEncoding, TrunkShape
 from sightline.encodings.hooks import Hooks
 from sightline.encodings.stages import create_staged
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.io.checks import configure, require, require_bool, require_list, require_whole
 from sightline.models.block import Attention, Block
 from sightline.models.config import ViTConfig
 from sightline.models.merging import PatchMerging, merged, merged_grid
@@ -25,6 +23,8 @@ from sightline.models.stage import Stage, Work
 from sightline.models.timm_surface import TimmSurface
 from sightline.models.trunk import Trunk
 from sightline.models.windows import Cut, window_work, windows_of
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 
 
 @dataclass(frozen=True)

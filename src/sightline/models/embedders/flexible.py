@@ -13,13 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.checks import configure, require, require_list, require_whole
 from sightline.errors import InputError
-from sightline.kept import born_free, may_keep
-from sightline.layout import TokenLayout
+from sightline.io.checks import configure, require, require_list, require_whole
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.kernel_resize import KERNEL_RULES, KernelRule, resize_kernel
+from sightline.tokens.cache import born_free, may_keep
+from sightline.tokens.layout import TokenLayout
 
 # Patch sizes whose kernels are kept: as many as FlexiViT is trained with, and some.
 _MOST_KEPT = 16

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from sightline.checks import configure, require
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.io.checks import configure, require
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.kernel_resize import KERNEL_RULES, KernelRule, resize_kernel
 from sightline.models.linear import linear
 from sightline.models.norm import make_norm
+from sightline.tokens.layout import TokenLayout
 
 
 @dataclass(frozen=True)

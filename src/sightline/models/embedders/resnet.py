@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.checks import configure, require_declared, require_list, require_number, require_whole
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.io.checks import configure, require_declared, require_list, require_number, require_whole
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.resnet_stem import Convolution, ResNetStem, Standardisation, convolutions
-from sightline.patchify import Cutter, Fit, fitted_grid, patchify, unpatchify
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.patchify import Cutter, Fit, fitted_grid, patchify, unpatchify
 
 _MOST_STAGES, _MOST_UNITS, _MOST_WIDTH = 6, 100, 16_384
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.checks import configure, require_declared, require_whole
 from sightline.errors import InputError
+from sightline.io.checks import configure, require_declared, require_whole
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.embedders.patches import PatchEmbed
-from sightline.tubelets import TubeletCutter
+from sightline.tokens.tubelets import TubeletCutter
 
 
 @dataclass(frozen=True)

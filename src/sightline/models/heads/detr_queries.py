@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from sightline.attention import attend
 from sightline.attention.wide import wide
-from sightline.checks import require_whole
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_whole
 from sightline.models.block import Mlp
 from sightline.models.box_head import BoxHead, Found, centres, grid_sides, mlp, prior_bias, small_linear
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.head import patches_of
+from sightline.tokens.layout import TokenLayout
 
 # Of the sines of places: a turn is the whole image, and finer ones by powers down to a hundredth.
 _FINEST = 100.0

@@ -10,15 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.attention.pattern import OfImages, Pattern
-from sightline.chance import uniform
-from sightline.checks import require_bool, require_number, require_whole
 from sightline.encodings.base import PositionEncoding
 from sightline.encodings.hooks import Hooks
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_bool, require_number, require_whole
 from sightline.models.config import ViTConfig
 from sightline.models.head import TokenHead, patches_of
 from sightline.models.heads.simple_pyramid import ChannelNorm
 from sightline.models.map_head import check_whole, on_grids
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.rng import uniform
 
 # Of chance, beside those of the blocks.
 _STREAM = 3

@@ -7,11 +7,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sightline.checks import require_whole
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_whole
 from sightline.models.box_head import AtPlaces, BoxHead, Found, centres
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.head import patches_of
+from sightline.tokens.layout import TokenLayout
 
 
 class FcosHead(BoxHead):

@@ -7,11 +7,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sightline.checks import require_bool
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_bool
 from sightline.models.batch_norm import PatchBatchNorm
 from sightline.models.config import ViTConfig
 from sightline.models.map_head import MapHead, filled, linear, on_grids
+from sightline.tokens.layout import TokenLayout
 
 
 class LinearMapHead(MapHead):

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from sightline.checks import require, require_whole
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.io.checks import require, require_whole
 from sightline.models.config import ViTConfig
 from sightline.models.corruption import MASKED, Corruption, Drawn, corrupted
 from sightline.models.head import TokenHead, patches_of
+from sightline.tokens.layout import TokenLayout
 
 PatchTarget = Literal["mean", "cells", "pixels"]
 MaskIn = Literal["embedding", "pixels"]

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.attention.wide import wide
-from sightline.checks import require_whole
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_whole
 from sightline.models.box_head import BoxHead, Found, grid_sides
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.head import patches_of
-from sightline.segment import Segment
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import Segment
 
 
 class _Boxes(nn.Module):

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from sightline.layout import TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.map_head import MapHead, filled, linear
-from sightline.patchify import unpatchify
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.patchify import unpatchify
 
 
 class PixHead(MapHead):

@@ -7,15 +7,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sightline.checks import require_whole
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_whole
 from sightline.models.block import Block
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.initial import truncated_normal_
 from sightline.models.map_head import MapHead, check_bias, filled, on_grids
 from sightline.models.trunk import Trunk
+from sightline.tokens.layout import TokenLayout
 
 
 class SegmenterHead(MapHead):

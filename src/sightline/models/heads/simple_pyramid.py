@@ -9,15 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.checks import require_bool, require_list, require_whole
 from sightline.errors import InputError
-from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_bool, require_list, require_whole
 from sightline.models.box_head import AtPlaces, BoxHead, Found
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.head import patches_of
 from sightline.models.map_head import check_whole, on_grids
-from sightline.segment import grid_coords
+from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
+from sightline.tokens.segment import grid_coords
 
 SCALES = (4.0, 2.0, 1.0, 0.5)
 

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.checks import require_list, require_whole
 from sightline.errors import InputError, choose
-from sightline.layout import TokenLayout
+from sightline.io.checks import require_list, require_whole
 from sightline.models.batch_norm import JointBatchNorm
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.head import TokenHead, patches_of
 from sightline.models.map_head import check_bias, check_whole, on_grids
+from sightline.tokens.layout import TokenLayout
 
 RESCALES = (4.0, 2.0, 1.0, 0.5, 0.25)
 POOLS = (1, 2, 3, 6)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sightline.run_files import TENSORBOARD
+from sightline.io.run_files import TENSORBOARD
 from sightline.training.tracking import Tracker
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sightline.errors import InputError
-from sightline.reading import read_json
-from sightline.replacing import write_file
-from sightline.run_files import WANDB_RUN
+from sightline.io.atomic import write_file
+from sightline.io.read import read_json
+from sightline.io.run_files import WANDB_RUN
 from sightline.training.tracking import Tracker
 
 

@@ -1,0 +1,336 @@
+"""What machine this is and what it does best; torch is imported only by the functions that need it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+from sightline.errors import InputError, choose
+
+if TYPE_CHECKING:
+    import torch
+
+# The processor features that decide a speed, the fastest first; the best one that is there is named.
+_FEATURES = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+# What holds torch and its libraries to fewer instructions than a processor has.
+_HELD_BY = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+# Of 50 nanoseconds or so each; as many as GNU's OpenMP takes where it knows of more threads than cores.
+_TURNS = "1000"
+_CGROUPS, _OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
+def cores() -> int:
+    """How many cores this process may use (its affinity, not the number that the machine has)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def hardware(device: str | torch.device = "cpu") -> str:
+    """The machine in words, for a result row: "AMD EPYC, 2 cores, avx512_bf16"; a GPU's name comes first, and what of
+    the environment holds the processor to fewer instructions last."""
+    name, *feature = _processor()
+    words = [name, f"{cores()} {'core' if cores() == 1 else 'cores'}", *feature]
+    if str(device).startswith("cuda"):
+        import torch
+
+        words.insert(0, torch.cuda.get_device_name(device))
+    return ", ".join(words)
+
+
+@functools.cache
+def _processor() -> list[str]:
+    """Its name, the best of the features that it has, and what holds it to fewer."""
+    # Every core says the same.
+    told = _told(Path("/proc/cpuinfo"))
+    name = " ".join(told.get("model name", "").split()) or platform.processor() or platform.machine()
+    flags = told.get("flags", "").split()
+    return [name or "unknown processor", *[feature for feature in _FEATURES if feature in flags][:1], *_held()]
+
+
+def _held() -> list[str]:
+    """What of the environment holds it to fewer instructions, as words of NAME=VALUE."""
+    given = {one: os.environ[one] for one in _HELD_BY if os.environ.get(one)}
+    # oneDNN's words for all that there is.
+    return [
+        f"{one}={value}" for one, value in given.items() if "ISA" not in one or value.upper() not in ("ALL", "DEFAULT")
+    ]
+
+
+@functools.cache
+def processor() -> str:
+    """Which processor this is, for what is measured once for all of its kind: maker, family, model, the best feature
+    ("AuthenticAMD 26 2 avx512_bf16"), and what of the environment holds it to fewer instructions; elsewhere than on
+    Linux what the system calls it."""
+    told = _told(Path("/proc/cpuinfo"))
+    parts = [told.get(name, "") for name in ("vendor_id", "cpu family", "model")]
+    name, *feature = _processor()
+    return " ".join([*(parts if all(parts) else [name]), *feature])
+
+
+def cache_folder() -> Path | None:
+    """Where what was learned once is kept: $SIGHTLINE_CACHE (empty: nowhere, None), or sightline in $XDG_CACHE_HOME or
+    ~/.cache."""
+    asked, base = os.environ.get("SIGHTLINE_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    if asked == "":
+        return None
+    try:
+        return Path(asked) if asked else (Path(base) if base else Path.home() / ".cache") / "sightline"
+    except RuntimeError:
+        return None
+
+
+def _told(file: Path, mark: str = ":") -> dict[str, str]:
+    """What the system says in a file with a name, a mark and a value a line; nothing where it cannot be read."""
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition(mark) for line in lines)}
+
+
+@functools.cache
+def commit() -> str:
+    """The git commit of the source checkout, 12 digits, with "+dirty" if `src` or a benchmark differs from it.
+
+    Outside a checkout (an installed package, no git, no commit yet) it is the version, "sightline 0.1.0".
+    It is read once, so that all rows of a run agree.
+    """
+    from sightline import __version__
+
+    root = Path(__file__).resolve().parents[3]
+    # A package in site-packages may lie inside somebody else's checkout, whose commit says nothing about it.
+    ours = (root / ".git").exists() and (root / "src" / "sightline" / "distributed" / "machine.py").exists()
+    head = _git(root, "rev-parse", "--short=12", "HEAD") if ours else ""
+    if not head:
+        return f"sightline {__version__}"
+    return head + ("+dirty" if _git(root, "status", "--porcelain", "--", "src", "benchmarks/*.py") else "")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    # A hook's GIT_DIR would point to another repository; without optional locks, asking never writes.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.strip()
+
+
+def set_threads(count: int | None = None) -> int:
+    """Let torch compute with `count` threads (None: as many as there are cores); returns the number.
+
+    Raises:
+        InputError: `count` is not positive, or more than 8 a core (and than 64).
+    """
+    import torch
+
+    threads = cores() if count is None else count
+    if threads < 1:
+        raise InputError(f"threads = {threads}: expected a whole number of at least 1")
+    _refuse_many("threads", threads, 64)
+    torch.set_num_threads(threads)
+    return threads
+
+
+def wait_briefly() -> None:
+    """Let threads that wait for one another sleep soon, unless the environment says how long they wait; to be called
+    before torch is imported.
+
+    GNU's OpenMP turns for milliseconds at the end of each operator: beside other work, a thread so takes the core that
+    the one it waits for needs (docs/LOG.md).
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", _TURNS)
+
+
+def check_workers(count: int) -> int:
+    """`count`, the processes that read ahead.
+
+    Raises:
+        InputError: it is negative, or more than 8 a core (and than 16).
+    """
+    if count < 0:
+        raise InputError(f"workers {count}: must be at least 0")
+    _refuse_many("workers", count, 16)
+    return count
+
+
+def _refuse_many(name: str, count: int, always: int) -> None:
+    """Refuse so many that starting them would be the end of this machine."""
+    most = max(8 * cores(), always)
+    if count > most:
+        raise InputError(f"{name} {count}: expected at most {most} here (this process may use {cores()} cores)")
+
+
+def has(feature: Literal["amx_tile", "avx512_bf16"]) -> bool:
+    """Whether this processor multiplies in bfloat16 matrices by AMX tiles, or vectors by AVX-512; not where it is held
+    to fewer instructions."""
+    import torch
+
+    if _held():
+        return False
+    # Private names in torch: where a release has dropped one, the safe answer is no.
+    probe = getattr(torch.cpu, f"_is_{feature}_supported", None)
+    return probe is not None and bool(probe())
+
+
+def peak_memory(device: str | torch.device = "cpu") -> int:
+    """The most memory that was in use so far, in bytes: this process's, or that of torch on a GPU."""
+    if str(device).startswith("cuda"):
+        import torch
+
+        return torch.cuda.max_memory_allocated(device)
+    # Not the resource usage, which a process inherits from the one that started it, however large that was.
+    most = _told(Path("/proc/self/status")).get("VmHWM")
+    if most is not None:
+        return int(most.split()[0]) * 1024
+    import resource
+
+    # macOS counts bytes there.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def forget_peak(device: str | torch.device = "cpu") -> bool:
+    """From here on `peak_memory` is the most that was in use since now; whether it can be: of this process Linux alone
+    says it, and where it lets a process ask."""
+    if str(device).startswith("cuda"):
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+        return True
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    told = _told(Path("/proc/self/status"))
+    most, now = (int((told.get(name) or "0").split()[0]) for name in ("VmHWM", "VmRSS"))
+    # In kilobytes; some systems take what is written and do nothing.
+    return 0 < most <= now + 1024
+
+
+def available_memory(device: str | torch.device = "cpu") -> int | None:
+    """The memory that can still be taken here, in bytes, or None where it is not known.
+
+    On a CPU what the system says is available, bounded by the limits of the process's control groups (v2, v1); on a
+    GPU what is free there and what torch holds without using it.
+    """
+    if str(device).startswith("cuda"):
+        import torch
+
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    found = [_system_memory(), *_group_memory(_CGROUPS, _OWN_CGROUPS)]
+    return min((room for room in found if room is not None), default=None)
+
+
+def _system_memory() -> int | None:
+    available = _told(Path("/proc/meminfo")).get("MemAvailable")
+    if available is not None:
+        return int(available.split()[0]) * 1024
+    try:
+        # Elsewhere than on Linux: all that there is, which is the best that is known.
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _group_memory(root: Path, own: Path) -> list[int]:
+    """What each control group above this process leaves to it, in bytes; nothing where there is no limit."""
+    rooms = []
+    for line in _told(own).values():
+        kinds, _, group = line.partition(":")
+        if kinds == "":
+            # Beside v1 controllers the second hierarchy is mounted a level below.
+            places = [(base, "memory.max", "memory.current") for base in (root, root / "unified")]
+        elif "memory" in kinds.split(","):
+            places = [(root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes")]
+        else:
+            continue
+        for base, limit, used in places:
+            inside = (base / group.strip("/")).resolve()
+            # In a container the path may be the host's: then its own group is the root of what is mounted.
+            folders = [folder for folder in (inside, *inside.parents) if folder.is_relative_to(base.resolve())]
+            rooms += [_room(folder, limit, used) for folder in folders or [base]]
+    return [room for room in rooms if room is not None]
+
+
+def _room(folder: Path, limit: str, used: str) -> int | None:
+    try:
+        most, taken = (int((folder / one).read_text(encoding="ascii")) for one in (limit, used))
+    except (OSError, ValueError):
+        return None
+    # v1 writes "no limit" as nearly 2**63.
+    if most >= 1 << 60:
+        return None
+    pairs = _told(folder / "memory.stat", " ")
+    cached = pairs.get("total_inactive_file", pairs.get("inactive_file", "0"))
+    # Files that nobody looked at lately are counted as used, and given back when memory is wanted.
+    return max(most - taken + (int(cached) if cached.isdecimal() else 0), 0)
+
+
+def resolve_device(name: str | torch.device) -> torch.device:
+    """The device for "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1" or "mps", or for torch's own name of it.
+
+    Raises:
+        InputError: there is no such device here; the message lists those that there are.
+    """
+    import torch
+
+    there = ["mps", "cpu"] if torch.backends.mps.is_available() else ["cpu"]
+    if torch.cuda.is_available():
+        there = ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count())), *there]
+    if str(name) not in ("auto", *there):
+        raise choose("device", name, ["auto", *there])
+    return torch.device(there[0] if str(name) == "auto" else name)
+
+
+@contextlib.contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Inside, numbers may be drawn; afterwards torch's generators, of the processor and of GPUs, are as they were."""
+    import torch
+
+    # A GPU that nothing was asked of yet is not woken for this.
+    used = torch.cuda.is_initialized() or torch.get_default_device().type == "cuda"
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if used else ()):
+        yield
+
+
+# Definitions of operators end with the object that made them.
+_KEPT: list[object] = []
+
+
+@functools.cache
+def import_timm() -> ModuleType:
+    """timm, also where torchvision was built for another torch and its operators are missing."""
+    from torch.library import Library
+
+    try:
+        return importlib.import_module("timm")
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+    # torchvision asks for two operators that no vision transformer calls; what it left half imported must go.
+    for name in [name for name in sys.modules if name.split(".")[0] in ("timm", "torchvision")]:
+        del sys.modules[name]
+    operators = Library("torchvision", "FRAGMENT")
+    _KEPT.append(operators)
+    operators.define("nms(Tensor dets, Tensor scores, float threshold) -> Tensor")
+    operators.define("qnms(Tensor dets, Tensor scores, float threshold) -> Tensor")
+    return importlib.import_module("timm")

@@ -1,0 +1,1 @@
+"""Models as folders: loading, saving, fine-tuning and sharing them."""

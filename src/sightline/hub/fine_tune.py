@@ -1,0 +1,189 @@
+"""A model that begins with another's weights: all but what is asked to be another thing."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from sightline import models
+from sightline.encodings.create import encoding_options
+from sightline.encodings.knob import without_knobs
+from sightline.errors import InputError
+from sightline.hub.load import load_model
+from sightline.io.checkpoint import check_state
+from sightline.models import Model, ViTConfig
+from sightline.models.create import SIZES, with_architecture
+from sightline.models.patch_size import kernel_for, kernel_side, resized_config
+from sightline.tokens.grid import Grid
+
+_LOG = logging.getLogger("sightline")
+_KERNEL = "patch_embed.proj.weight"
+# What says how images and clips are cut.
+_CUTS = ("embedder", "embedder_options", "clip_frames", "image_size", "patch_size", "fit")
+
+
+def create_model(name: str | None = None, *, init_from: str | Path | Model | None = None, **options: Any) -> Model:
+    """Build a vision transformer, anew or from the weights of another.
+
+    With `init_from` the model is that of the checkpoint, but for the options that are given: another `encoding`
+    starts anew, as does the head for another `num_classes`, other `class_names` or another kind of head (with the
+    pooling, where one of all tokens stands in a classifier's place), and everything else keeps its weights. What is
+    new, and what of the checkpoint is not used, is logged as a warning and kept in the model's `started_anew`. Another
+    `patch_size`, or an embedder with another kernel, resizes the kernel of the patches by its pseudo-inverse.
+
+    Args:
+        name: a registered model (`list_models()`), as "vit_base_patch16"; with `init_from` it may be left out, and
+            is compared with the checkpoint where it is given.
+        init_from: what `load_model` takes, or a model.
+        **options: fields of `ViTConfig`, as `encoding="rope_axial"`, `num_classes=10`, `image_size=384`, `pool="mean"`,
+            `encoding_options={"theta": 100.0}`.
+
+    Raises:
+        InputError: an unknown name or field (names the nearest), a value out of range, or weights that do not fit
+            what was asked for; names them, and both shapes.
+    """
+    if init_from is None:
+        if name is None:
+            raise InputError("create_model: expected the name of a model, or init_from")
+        return models.create_model(name, **options)
+    trained = init_from if isinstance(init_from, Model) else load_model(init_from)
+    where = "init_from" if isinstance(init_from, Model) else str(init_from)
+    if name is not None:
+        _check_name(name, options, trained, where)
+    model = begin_with(trained, where, **options)
+    patches = trained.config.patch_size != model.config.patch_size
+    if (
+        patches
+        or model.started_anew
+        or trained.config.heads != model.config.heads
+        or not _same_encoding(trained, model)
+    ):
+        _LOG.warning("%s", describe_start(trained, model, where))
+    return model
+
+
+def begin_with(trained: Model, where: str = "init_from", **options: Any) -> Model:
+    """`create_model(init_from=trained, **options)` without a word; `where` names the checkpoint in errors."""
+    before, config = trained.config, begun_config(trained.config, **options)
+    model = models.make_model(config)
+    # As many classes, but others: the weights of those mean nothing to these.
+    renamed = None not in (before.class_names, config.class_names) and config.class_names != before.class_names
+    new_head = config.num_classes != trained.num_classes or renamed or config.head != before.head
+    changed = {"encoding.": config.encoding != before.encoding, "head.": new_head}
+    if config.has_classifier != before.has_classifier:
+        # What pools is a classifier's.
+        changed |= {"attn_pool.": True, "fc_norm.": True}
+    elsewhere = tuple(part for part, anew in changed.items() if anew)
+    ours, theirs = without_knobs(model.state_dict()), without_knobs(trained.state_dict())
+    if _KERNEL in theirs:
+        # Before it is inflated: a kernel over frames is not resized.
+        theirs = {**theirs, _KERNEL: kernel_for(theirs[_KERNEL], before, config)}
+    if from_images(before, config):
+        theirs = _inflated(model, theirs, changed["encoding."])
+    wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
+    found = {name: tensor for name, tensor in theirs.items() if not name.startswith(elsewhere)}
+    check_state(wanted, found, where)
+    model.load_state_dict({**ours, **found})
+    model.started_anew = tuple(name for name in ours if name not in wanted)
+    if trained.knob is not None and _same_encoding(trained, model):
+        model.set_knob(trained.knob.value)
+    return model
+
+
+def from_images(before: ViTConfig, config: ViTConfig) -> bool:
+    """Whether a model of clips begins with one of images."""
+    return len(before.train_grid) == 2 and len(config.train_grid) == 3
+
+
+def _inflated(model: Model, state: dict[str, Tensor], encoding_anew: bool) -> dict[str, Tensor]:
+    """The weights of a model of images as those of `model`, which is one of clips (ViViT section 3.4)."""
+    parts = {"patch_embed.": model.patch_embed.inflated}
+    if not encoding_anew:
+        parts["encoding."] = model.encoding.inflated
+    for start, inflated in parts.items():
+        own = {name.removeprefix(start): one for name, one in state.items() if name.startswith(start)}
+        state = {name: one for name, one in state.items() if not name.startswith(start)}
+        state |= {start + name: one for name, one in inflated(own).items()}
+    return state
+
+
+def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
+    """The configuration of `create_model(init_from=)` with these options: the same encoding keeps the grid that it was
+    made for, whatever the size of the images."""
+    changes: dict[str, Any] = {"table_grid": trained.train_grid}
+    options = with_architecture(vars(trained), options)
+    if options.get("embedder", trained.embedder) != trained.embedder:
+        changes = {"embedder_options": {}, "table_grid": None}
+        bare = trained.replace(**changes | {key: options[key] for key in _CUTS if key in options})
+        frames = bare.train_grid[:-2]
+        # An image's tables are kept, for each frame.
+        changes["table_grid"] = (*frames, *trained.train_grid[-2:])
+    if options.get("encoding", trained.encoding) != trained.encoding:
+        # The options were the old encoding's.
+        changes |= {"encoding_options": {}, "table_grid": None}
+    if options.get("num_classes", trained.num_classes) != trained.num_classes:
+        changes["class_names"] = None
+    if options.get("task", trained.task) != trained.task and not trained.has_classifier:
+        # The head was the other task's.
+        changes["head"] = "linear"
+    if {**changes, **options}.get("head", trained.head) != trained.head:
+        changes["head_options"] = {}
+    if options.get("embedder", trained.embedder) != trained.embedder:
+        # The kernel stays as it is, unless it is asked to be another one.
+        side = kernel_side(trained) if options["embedder"] == "flexible" else None
+        changes["embedder_options"] = {} if side is None else {"base": side}
+    patch_size = options.get("patch_size", trained.patch_size)
+    if isinstance(patch_size, int) and patch_size != trained.patch_size:
+        # Says which sizes divide the images.
+        fitted = trained.replace(fit=options.get("fit", trained.fit))
+        resized_config(fitted, patch_size, options.get("image_size"))
+    return trained.replace(**{**changes, **options}).plain()
+
+
+def _same_encoding(trained: Model, model: Model) -> bool:
+    same = trained.config.encoding == model.config.encoding
+    return same and encoding_options(trained.encoding) == encoding_options(model.encoding)
+
+
+def _check_name(name: str, options: dict[str, Any], trained: Model, where: str) -> None:
+    """Refuse a registered size, with the options changed, that is not the checkpoint's."""
+    models.model_config(name)  # Refuses a name that is not known.
+    fields = SIZES[name]
+    # Other patches are made of the weights' own.
+    same = {key: value for key, value in options.items() if key in fields and key != "patch_size"}
+    size = models.model_config(name, **same)
+    # Heads share the widths of the weights; the training image, the encoding and the pooling are the checkpoint's own.
+    free = ("image_size", "heads", "mlp_ratio", "encoding", "pool", "architecture_options")
+    own = trained.config
+    pairs = {key: (getattr(own, key), getattr(size, key)) for key in fields if key not in free}
+    # Of its options, windows are a choice at each size.
+    pairs["depths"] = (own.architecture_options.get("depths"), size.architecture_options.get("depths"))
+    wrong = [f"{key} {has} (expected {expected})" for key, (has, expected) in pairs.items() if has != expected]
+    if trained.config.mlp_hidden != size.mlp_hidden:
+        wrong.append(f"MLP width {trained.config.mlp_hidden} (expected {size.mlp_hidden})")
+    if wrong:
+        raise InputError(f"{where}: is no {name}: {', '.join(wrong)}")
+
+
+def describe_start(trained: Model, model: Model, where: str) -> str:
+    """What of `model` is new and what of `trained` is not used, in a line."""
+    own, new = without_knobs(model.state_dict()), set(model.started_anew)
+    unused = [name for name in without_knobs(trained.state_dict()) if name in new or name not in own]
+    before, after = trained.config.encoding, model.config.encoding
+    encoding = f"encoding {after}" + (f" instead of {before}" if after != before else "")
+    if model.config.heads != trained.config.heads:
+        encoding += f", {model.config.heads} heads instead of {trained.config.heads}"
+    if Grid.checked(model.config.image_size) != Grid.checked(trained.config.image_size):
+        encoding += f", images of {_pixels(model.config)} instead of {_pixels(trained.config)}"
+    if model.config.patch_size != trained.config.patch_size:
+        encoding += f", patches of {model.config.patch_size} px instead of {trained.config.patch_size}"
+    names = ", ".join(model.started_anew) or "nothing"
+    return f"{where}: {encoding}; new: {names}; not used: {', '.join(unused) or 'nothing'}; all else as it was"
+
+
+def _pixels(config: ViTConfig) -> str:
+    height, width = Grid.checked(config.image_size)
+    return f"{height} px" if height == width else f"height {height} and width {width} px"

@@ -1,0 +1,303 @@
+"""Models to and from our folder: `model.safetensors`, `config.json` and the checksums of both."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sightline import __version__
+from sightline.convert import import_weights
+from sightline.convert.timm import import_timm_model, published_link, read_timm_folder
+from sightline.convert.weights import unwrapped
+from sightline.distributed.machine import kept_random_state
+from sightline.encodings.create import encoding_options
+from sightline.encodings.knob import without_knobs
+from sightline.errors import InputError
+from sightline.io.checkpoint import (
+    CHECKSUMS,
+    check_state,
+    folder_exists,
+    load_tensors,
+    read_declared,
+    read_folder,
+    tensor_writer,
+    write_folder,
+)
+from sightline.io.checks import configure
+from sightline.io.declared import refuse_size
+from sightline.io.read import RECORD, read_bytes, read_json
+from sightline.io.run_files import TRAINING, WEIGHTS
+from sightline.io.sharded import declared_parts, load_parts, part_files
+from sightline.models import Model, ViTConfig, make_model
+from sightline.models.initial import unfilled
+from sightline.models.patch_size import set_patch_size
+
+FORMAT = 2
+# What stands in no part is the architecture's. In a part, the field of the part's own name is its `name`.
+_PARTS = {
+    "head": (
+        "head", "head_options", "num_classes", "head_hidden", "head_std", "head_bias", "pool", "pool_prefix",
+        "pool_heads", "pool_mlp_ratio",
+    ),
+    "preparation": ("image_size", "clip_frames", "mean", "std", "interpolation", "crop", "crop_mode"),
+    "labels": ("class_names",),
+}  # fmt: skip
+_ALONE = ("score_link", "origin")
+
+
+def parted(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields by name, those that are there, in their parts; a name that is no field goes to the architecture."""
+    rest = dict(flat)
+    parts = {
+        part: {"name" if name == part else name: rest.pop(name) for name in names if name in rest}
+        for part, names in _PARTS.items()
+    }
+    alone = {name: rest.pop(name) for name in _ALONE if name in rest}
+    return {"architecture": {"name": rest.pop("architecture", "vit"), **rest}, **parts, **alone}
+
+
+def config_of(record: Mapping[str, Any]) -> ViTConfig:
+    """The configuration whose parts these are.
+
+    Raises:
+        InputError: a field is not known (names the nearest), or a value out of range.
+    """
+    flat = {name: record[name] for name in _ALONE if name in record}
+    for part in ("architecture", *_PARTS):
+        flat |= {part if name == "name" else name: value for name, value in record[part].items()}
+    return configure(ViTConfig, flat, "model").plain()
+
+
+def model_files(
+    model: nn.Module, training: Mapping[str, Any] | None = None, **beside: Any
+) -> dict[str, bytes | Callable[[Path], None]]:
+    """The files of a model's folder, without their checksums.
+
+    Args:
+        model: a `Model`, compiled or wrapped or not.
+        training: what is known of the run, kept beside the model's configuration.
+        **beside: what else is kept there.
+    """
+    # Copies: the file is written later, when the weights may have moved on.
+    # In float32 whatever the model computes in: that is what `load_model` builds.
+    tensors = {
+        name: value.detach().cpu().to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
+        for name, value in model_tensors(model).items()
+    }
+    return {
+        WEIGHTS: tensor_writer(tensors),
+        "config.json": (json.dumps(model_record(model, training, **beside), indent=2) + "\n").encode(),
+    }
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The weights of a model that its folder holds, by name, as they are: no copies."""
+    return without_knobs(_unwrap(model).state_dict())
+
+
+def model_record(model: nn.Module, training: Mapping[str, Any] | None = None, **beside: Any) -> dict[str, Any]:
+    """What `config.json` of a model's folder says; as `model_files`."""
+    inner = _unwrap(model)
+    if len(inner.blocks) != inner.config.depth:
+        raise InputError(
+            f"model: {len(inner.blocks)} of its {inner.config.depth} blocks are left; a pruned model cannot be saved"
+        )
+    config = dataclasses.replace(inner.config, encoding_options=encoding_options(inner.encoding))
+    rows, cols = getattr(inner.patch_embed, "patch_size", (0, 0))
+    if rows != cols:
+        raise InputError(f"model: has patches of {rows}x{cols} pixels (expected set_patch_size of a square to save it)")
+    return {
+        "format": FORMAT,
+        "sightline": __version__,
+        # The grid that the encoding was made for is written out.
+        **parted({**dataclasses.asdict(config), "table_grid": tuple(config.train_grid)}),
+        "knob": None if inner.knob is None else inner.knob.value,
+        "training": dict(training or {}),
+        **beside,
+    }
+
+
+def _unwrap(model: nn.Module) -> Model:
+    """The model inside torch.compile's or a data-parallel wrapper."""
+    while not isinstance(model, Model):
+        inner = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
+        if not isinstance(inner, nn.Module):
+            raise InputError(f"model: expected a VisionTransformer, got {type(model).__name__}")
+        model = inner
+    return model
+
+
+def save_model(model: nn.Module, path: str | Path) -> None:
+    """Write a model's folder, atomically: a kill leaves the old folder or the new one.
+
+    Raises:
+        InputError: the folder is the checkpoint of a run, which could not go on from this model.
+        StorageError: it cannot be written; what was there is untouched.
+    """
+    if any(Path(path).glob(f"{Path(TRAINING).stem}*.safetensors")):
+        raise InputError(f"{path}: holds the state of a training, which would be lost; give another folder")
+    write_folder(Path(path), model_files(model))
+
+
+def _folder(path: str | Path) -> Path:
+    """The model's folder, which a run holds as `checkpoint`, whatever else lies beside that."""
+    path = Path(path)
+    if not (path / CHECKSUMS).exists() and folder_exists(path / "checkpoint"):
+        return path / "checkpoint"
+    return path
+
+
+def read_record(path: str | Path) -> dict[str, Any]:
+    """The verified `config.json` of a model's folder or of a run, here or on the Hub as `load_model` names it."""
+    path = local_folder(path)
+    files = read_folder(_folder(path))
+    if "config.json" not in files:
+        raise InputError(f"{path}: has no config.json")
+    file = files["config.json"]
+    record = read_json(file, "the configuration of a model")
+    whole = isinstance(record, dict) and all(isinstance(record.get(part), dict) for part in ("architecture", *_PARTS))
+    if not whole or record.get("format") != FORMAT or "score_link" not in record:
+        raise InputError(f"{file}: is not the configuration of a model (expected format {FORMAT}, with its score_link)")
+    if not isinstance(record.setdefault("training", {}), dict):
+        raise InputError(f"{file}: is not the configuration of a model (its training is no group of keys)")
+    if not isinstance(record["training"].get("config", {}), dict):
+        raise InputError(f"{file}: training.config is not a group of keys")
+    return record
+
+
+def seal(path: str | Path) -> str:
+    """What tells the weights of a model's folder or of a run from those that replace them; "" where there are none."""
+    file = _folder(local_folder(path)) / CHECKSUMS
+    return read_bytes(file, RECORD, "the checksums of a checkpoint").decode("utf-8", "replace") if file.exists() else ""
+
+
+def load_model(
+    source: str | Path,
+    *,
+    num_classes: int | None = None,
+    patch_size: int | tuple[int, int] | None = None,
+    allow_nonfinite: bool = False,
+    pretrained: bool = True,
+    **arguments: Any,
+) -> Model:
+    """A model in evaluation mode, every byte of its files checked.
+
+    torch's random generators are left as they were, whatever is new in the model, except by `pretrained=False`.
+
+    Args:
+        source: a folder that `save_model` wrote, or a run; `hf-hub:owner/name` (with `@revision`) or `local-dir:PATH`
+            for such a folder on the Hugging Face Hub or here, or for one of timm's; `timm:name` for what
+            `timm.create_model(name)` builds, as ours.
+        num_classes: where given and not the model's, the head is new; all other weights are read.
+        patch_size: where given, patches of so many pixels, as `set_patch_size` makes them of the weights' own.
+        allow_nonfinite: accept weights that are NaN or infinite.
+        pretrained: with `timm:`, its published weights; without, those that timm starts from.
+        **arguments: with `timm:`, what else `timm.create_model` takes.
+
+    Raises:
+        InputError: something is missing, damaged, or does not fit; names it, and both shapes. No partial load.
+    """
+    if not isinstance(source, str | Path):
+        raise InputError(f"model {source!r}: expected a folder, or hf-hub:owner/name, local-dir:path, timm:name")
+    kind, _, name = str(source).partition(":")
+    if kind == "timm" and name:
+        given = {"model": name, **arguments}
+        if num_classes is not None:
+            given["num_classes"] = num_classes
+        with kept_random_state() if pretrained else contextlib.nullcontext():
+            return _with_patches(import_timm_model(given, pretrained=pretrained), patch_size, source)
+    if arguments:
+        raise InputError(f"{source}: only timm: takes {', '.join(arguments)}")
+    with kept_random_state():
+        folder = local_folder(source)
+        foreign = read_timm_folder(_folder(folder))
+        if foreign is None:
+            model = _load_folder(folder, allow_nonfinite)
+        else:
+            state = load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite, unwrap=unwrapped)
+            model = import_weights("timm", state, foreign.given)
+            link = published_link(model.config, foreign.given["model"], foreign.tag)
+            model.config = model.config.replace(class_names=foreign.class_names, score_link=link)
+        if num_classes is not None and num_classes != model.num_classes:
+            model.reset_head(num_classes=num_classes)
+        return _with_patches(model, patch_size, source).eval()
+
+
+def _with_patches(model: Model, patch_size: int | tuple[int, int] | None, source: str | Path) -> Model:
+    if patch_size is not None:
+        try:
+            set_patch_size(model, patch_size)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from None
+    return model
+
+
+def local_folder(source: str | Path) -> Path:
+    """The folder on this machine that `source` means; a Hub's is fetched, or taken from its cache.
+
+    Raises:
+        InputError: the Hub has none, or cannot be reached; says which.
+    """
+    kind, _, name = str(source).partition(":")
+    if kind == "local-dir" and name:
+        return Path(name)
+    if kind != "hf-hub" or not name:
+        return Path(source)
+    repository, _, revision = name.partition("@")
+    try:
+        import huggingface_hub
+
+        fetch = partial(huggingface_hub.snapshot_download, repository, revision=revision or None)
+        # Nothing else of a repository is fetched, and none of these is code.
+        files = ["model.safetensors", "model-*.safetensors", "config.json", "checksums.json"]
+        found = Path(fetch(allow_patterns=files))
+        if not any(found.glob("model*.safetensors")):
+            # An older repository of timm's has its weights as a torch file alone, read without running anything.
+            found = Path(fetch(allow_patterns=[*files, "pytorch_model.bin"]))
+    # The errors of a hub have no common class; all are one line here.
+    except Exception as error:
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{source}: cannot be fetched ({said})") from None
+    return found
+
+
+def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
+    record = read_record(path)
+    parts = part_files(read_folder(_folder(path)), WEIGHTS)
+    if not parts:
+        raise InputError(f"{path}: has no {WEIGHTS}")
+    file = parts[0]
+    declared = read_declared(file) if len(parts) == 1 else declared_parts(parts)
+    try:
+        config = config_of(record)
+        # Before shapes are asked for, which takes a moment a block.
+        blocks = len({name.split(".")[1] for name in declared if name.startswith("blocks.")})
+        if blocks < config.depth:
+            raise InputError(f"depth {config.depth}: {file.name} holds {blocks} blocks")
+        # Without memory, so that weights that do not fit are refused whatever the configuration asks for.
+        with torch.device("meta"):
+            shapes = without_knobs(make_model(config).state_dict())
+    except InputError as error:
+        raise InputError(f"{path}: config.json: {error}") from None
+    check_state(shapes, declared, str(file))
+    refuse_size(file, sum(shape.nbytes for shape in shapes.values()))
+    with unfilled():
+        model = make_model(config)
+    try:
+        if record.get("knob") is not None:
+            model.set_knob(record["knob"])
+    except InputError as error:
+        raise InputError(f"{path}: config.json: {error}") from None
+    if len(parts) == 1:
+        model.load_state_dict(load_tensors(file, allow_nonfinite=allow_nonfinite))
+    else:
+        load_parts(parts, model_tensors(model), allow_nonfinite=allow_nonfinite)
+    return model

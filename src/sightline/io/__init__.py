@@ -1,0 +1,1 @@
+"""Files: checked configurations, atomic writes, checkpoints, run folders and their lock."""

@@ -1,0 +1,1 @@
+"""Rows of results: one module for each kind of row."""

@@ -1,0 +1,168 @@
+"""What a comparison of many runs found, as rows: means over seeds, differences of two encodings, orders beside a
+paper's. No torch here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sightline.errors import InputError
+from sightline.io.read import read_json_lines
+from sightline.results.rows import Slices
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRow:
+    """One object a line of `comparison.jsonl`, which says its `kind`.
+
+    `metric`, `unit`, `better`, `slices` are as in `Measured`. `count` test images of `split` were shown at `resolution`
+    pixels to runs that were trained on `train_images` images at `train_resolution`; of `fine_tuned` ones that is the
+    second training. `seeds` are those of the runs. `classes` says how many there are to choose from.
+    """
+
+    kind: ClassVar[str]
+    metric: str
+    unit: str
+    better: str
+    data: str
+    split: str
+    train_resolution: int
+    resolution: int
+    fine_tuned: bool
+    count: int
+    seeds: tuple[int, ...]
+    train_images: int
+    classes: int
+    commit: str
+    hardware: str
+    slices: Slices = field(default_factory=dict)
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What rows of one column share: of which metric, images and training."""
+        part = json.dumps(dict(self.slices), sort_keys=True)
+        return self.metric, self.data, self.split, self.resolution, self.fine_tuned, part
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanRow(ComparedRow):
+    """The trainings of one encoding: `values` of the seeds, their mean `value`, and the 95 % `interval` of that
+    (Student's t over seeds; None of one). `knobs` are the values of the encoding's own parameter, `tuned` says whether
+    they were searched on `minival`; None where it has none."""
+
+    kind: ClassVar[str] = "mean"
+    encoding: str
+    value: float
+    interval: Interval | None
+    values: tuple[float, ...]
+    knobs: tuple[float | None, ...]
+    tuned: bool
+
+    @property
+    def best(self) -> float:
+        """The best of the seeds."""
+        return min(self.values) if self.better == "lower" else max(self.values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DifferenceRow(ComparedRow):
+    """Two encodings on the same images, seed by seed: how much more often `first` is right than `second`.
+
+    `value` is the mean over seeds; `interval` that of other trainings (Student's t over the differences of seeds; None
+    of one), `over_images` that of other images for these trainings (paired bootstrap of the mean over seeds). `alone`
+    says of each seed how many images the first and the second alone named rightly, `ps` McNemar's exact p of that,
+    `adjusted` the same for all pairs and seeds of this place together (Holm). `odds_ratio` is that of all seeds' images
+    together, None where it has no finite value; `cohens_h` of the two means. `apart` says whether the intervals over
+    seeds of the two means leave each other out; None of one seed.
+    """
+
+    kind: ClassVar[str] = "difference"
+    first: str
+    second: str
+    value: float
+    interval: Interval | None
+    over_images: Interval
+    alone: tuple[tuple[int, int], ...]
+    ps: tuple[float, ...]
+    adjusted: tuple[float, ...]
+    odds_ratio: float | None
+    cohens_h: float
+    apart: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRow(ComparedRow):
+    """How alike the order of encodings is to the one that a paper printed.
+
+    `encodings` have the means `measured` here and the numbers `printed` in its `table`, at `shown` pixels. `value` is
+    the `coefficient` (`spearman` or `kendall`, tau-b), None where nothing varies; `interval` its 95 % over encodings
+    drawn again, `over_seeds` over the seeds of each drawn again (None of one seed), `p` of a permutation test,
+    two-sided.
+    """
+
+    kind: ClassVar[str] = "rank"
+    paper: str
+    table: str
+    shown: int
+    coefficient: str
+    encodings: tuple[str, ...]
+    measured: tuple[float, ...]
+    printed: tuple[float, ...]
+    value: float | None
+    interval: Interval | None
+    over_seeds: Interval | None
+    p: float | None
+
+
+KINDS: dict[str, type[MeanRow] | type[DifferenceRow] | type[RankRow]] = {
+    one.kind: one for one in (MeanRow, DifferenceRow, RankRow)
+}
+
+
+def dump_compared(rows: Iterable[ComparedRow]) -> str:
+    """The text of a file of rows: one JSON object a line."""
+    return "".join(json.dumps({"kind": row.kind, **asdict(row)}, allow_nan=False) + "\n" for row in rows)
+
+
+def read_compared(path: Path) -> list[ComparedRow]:
+    """The inverse of `dump_compared`.
+
+    Raises:
+        InputError: a line is no such row; names it.
+    """
+    rows: list[ComparedRow] = []
+    for number, record in read_json_lines(path, "a row of a comparison"):
+        kind = KINDS.get(record.pop("kind", None)) if isinstance(record, dict) else None
+        try:
+            if kind is None:
+                raise TypeError("of no known kind")
+            rows.append(kind(**{key: _tupled(value) for key, value in record.items()}))
+        except TypeError as error:
+            raise InputError(f"{path}:{number}: not a row of a comparison ({error})") from None
+    return rows
+
+
+def _tupled(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return tuple(_tupled(one) for one in value) if isinstance(value, list) else value
+
+
+def means(rows: Iterable[ComparedRow]) -> list[MeanRow]:
+    """Those of the kind."""
+    return [row for row in rows if isinstance(row, MeanRow)]
+
+
+def differences(rows: Iterable[ComparedRow]) -> list[DifferenceRow]:
+    """Those of the kind."""
+    return [row for row in rows if isinstance(row, DifferenceRow)]
+
+
+def ranks(rows: Iterable[ComparedRow]) -> list[RankRow]:
+    """Those of the kind."""
+    return [row for row in rows if isinstance(row, RankRow)]

@@ -1,0 +1,314 @@
+"""One measured number is one row: what was run, on what, and what came out. No torch here."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
+
+from sightline.errors import InputError
+from sightline.io.checks import require
+from sightline.io.read import read_json_lines
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+# Of the normal distribution: 95 % lie within so many standard deviations.
+DEVIATIONS = 1.959964
+FRACTION = "fraction"
+IMAGES = "images"
+SQUARE = "square"
+INFERENCE = "inference"
+"""The slice that says how images were looked at, where that was not once and whole: a measurement of its own."""
+FITTED = "fitted_on"
+"""The slice that names the split on which something that a measure needs was fitted: all images, none of that split."""
+_VIEW = re.compile(r"square|native|(max|tokens):[1-9][0-9]*")
+# What a file does not say where it is so.
+_UNSAID = {
+    "shrunk": None,
+    "picture": "",
+    "ranks": 1,
+    "tuning": (),
+    "preparation": "",
+    "classes": None,
+    "patch_size": None,
+    "frames": None,
+}
+
+Slices = Mapping[str, str | int | float]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number that a metric gives.
+
+    `metric` is any name on one line; `value` is in `unit` ("px", "nats", ..., "" for a plain number). The unit
+    `fraction` is kept for a share in [0, 1] of `count` things, with a binomial error; a mean of fractions has another.
+    `count` is how many of `counted` ("images", "patches") it is of, `slices` of which part of them, as in
+    {"group": "round letters"} or {"size_quintile": 1} (empty: all). `stderr`, or an `interval` of 95 % where it is not
+    symmetric, is in the same unit; None where it is not known. `better` says which values are, where that is so.
+    """
+
+    metric: str
+    value: float
+    unit: str
+    count: int
+    stderr: float | None = None
+    slices: Slices = field(default_factory=dict)
+    interval: tuple[float, float] | None = None
+    better: Literal["higher", "lower", ""] = ""
+    counted: str = IMAGES
+
+    def limits(self, deviations: float = DEVIATIONS) -> tuple[float, float] | None:
+        """Where the value lies with 95 %, or with another certainty (of a fraction by Wilson); None if not known."""
+        if self.interval is not None:
+            low, high = ((limit - self.value) * deviations / DEVIATIONS for limit in self.interval)
+        elif self.unit == FRACTION:
+            return wilson(self.value, self.count, deviations)
+        elif self.stderr is None:
+            return None
+        else:
+            low, high = -deviations * self.stderr, deviations * self.stderr
+        return self.value + low, self.value + high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What every measured row says of where it came from."""
+
+    run: str
+    encoding: str
+    task: str
+    data: str
+    split: str
+    train_resolution: int
+    seed: int
+    commit: str
+    hardware: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultRow(Origin, Measured):
+    """One object a line of `results.jsonl`: what was measured, and of what.
+
+    `view` says how images were shown: `square`, with `resolution` the side in pixels and `grid` [rows, cols], or at
+    their own aspect (`native`, `max:N`, `tokens:N`; see `data.views.View`), where both are None; `patches` is the mean
+    of patches an image (nan, for a square, takes those of the grid); `knob` is the encoding's extrapolation parameter
+    (None where it has none) and `tuned` says whether it was searched on `minival`; `seconds` is how long it took, on
+    `ranks` processes.
+    `shrunk` is the side in pixels of a square to which the images of that resolution were shrunk before the model saw
+    them, while what is said of them stayed at their own size (None: it saw them as they are). `tuning` says of each
+    search that a tuned row rests on what was searched, by which criterion, on how many images of which split, among
+    which candidates, and the value found. `picture` is the name of
+    a PNG beside the rows' file that shows some of the answers, "" where there is none.
+    `frames` is how many frames of each clip were shown (None: images, to a model of images).
+    `preparation` names how a suite's images were prepared, "" as the model does; `classes` is among how many classes
+    the answers were, where a suite says it. `patch_size` is the side of the patches in pixels where the model was
+    measured with others than its own (`--patch-size`).
+    A fraction without `stderr` takes the binomial one. The file has `images` for a `count` of images.
+    """
+
+    resolution: int | None
+    grid: tuple[int, ...] | None
+    knob: float | None
+    tuned: bool
+    seconds: float
+    view: str = SQUARE
+    patches: float = math.nan
+    shrunk: int | None = None
+    picture: str = ""
+    tuning: tuple[Mapping[str, Any], ...] = ()
+    ranks: int = 1
+    preparation: str = ""
+    classes: int | None = None
+    patch_size: int | None = None
+    frames: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
+            object.__setattr__(self, "patches", float(math.prod(self.grid)))
+        require("better", self.better, ("", "higher", "lower"))
+        for one in fields(self):
+            value = getattr(self, one.name)
+            try:
+                _kinds()[one.name].validate_python(value)
+                # A tensor passes for a number, and cannot be written.
+                json.dumps(value)
+            except (TypeError, ValueError):
+                named = f"count of {self.counted}" if one.name == "count" else one.name
+                raise InputError(f"{named} {value!r}: expected {one.type}") from None
+        if self.grid is not None and len(self.grid) < 2:
+            raise InputError(f"grid {self.grid!r}: expected two sides or more")
+        for name in ("metric", "counted"):
+            if not getattr(self, name).isprintable() or not getattr(self, name).strip():
+                raise InputError(f"{name} {getattr(self, name)!r}: expected a name")
+        if not _VIEW.fullmatch(self.view):
+            raise InputError(f"view {self.view!r} is not known (allowed: square, native, max:N, tokens:N)")
+        for name in ("resolution", "grid"):
+            value = getattr(self, name)
+            if (value is None) == (self.view == SQUARE):
+                raise InputError(f"{name} {value!r} of view {self.view}: expected None unless the view is square")
+        if self.stderr is not None and self.stderr < 0:
+            raise InputError(f"stderr {self.stderr}: expected 0 or more")
+        if self.unit == FRACTION:
+            if not 0 <= self.value <= 1:
+                raise InputError(f"metric {self.metric}: value {self.value} is not a fraction in [0, 1]")
+            if self.stderr is None:
+                object.__setattr__(self, "stderr", binomial_stderr(self.value, self.count))
+
+    @property
+    def images(self) -> int:
+        """`count`, by the name that it has in the file where it is of images."""
+        return self.count
+
+    @property
+    def shown(self) -> str:
+        """How images were shown, in words: "64 px", or the view where that is no square; of clips how many frames."""
+        size = self.view if self.resolution is None else f"{self.resolution} px"
+        if self.frames is not None:
+            size = f"{self.frames} frames of {size}"
+        size = size if self.shrunk is None else f"{size} shrunk to {self.shrunk} px"
+        return size if self.patch_size is None else f"{size} in patches of {self.patch_size} px"
+
+    @property
+    def chosen(self) -> str:
+        """What a tuned row was measured with, in words; "" of every other."""
+        if not self.tuned:
+            return ""
+        values = [one["value"] for one in self.tuning] or [self.knob]
+        return ", ".join(one if isinstance(one, str) else f"{one:g}" for one in values if one is not None)
+
+    @property
+    def measured(self) -> tuple[object, ...]:
+        """What tells its measurement from others: rows of one pass over the same images share it."""
+        looked = self.slices.get(INFERENCE), self.preparation, self.frames
+        return self.data, self.split, self.view, self.resolution, self.tuned, self.shrunk, self.patch_size, *looked
+
+
+@functools.cache
+def _kinds() -> dict[str, TypeAdapter[Any]]:
+    """What each field of `ResultRow` may hold; a whole number does for a fraction."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    strict = ConfigDict(strict=True, allow_inf_nan=False)
+    return {name: TypeAdapter(kind, config=strict) for name, kind in get_type_hints(ResultRow).items()}
+
+
+def binomial_stderr(fraction: float, count: int) -> float:
+    """Standard error of a proportion, sqrt(p (1 - p) / n); 0 for no images."""
+    return math.sqrt(max(fraction * (1 - fraction), 0.0) / count) if count else 0.0
+
+
+def wilson(fraction: float, count: int, deviations: float = DEVIATIONS) -> tuple[float, float]:
+    """Where a proportion that was `fraction` of `count` images lies with 95 % (Wilson's interval).
+
+    Args:
+        deviations: of the normal distribution, for another certainty than 95 %.
+
+    Raises:
+        InputError: there is no image.
+    """
+    if count < 1:
+        raise InputError(f"interval of {count} images: expected at least one")
+    square = deviations**2 / count
+    middle = (fraction + square / 2) / (1 + square)
+    reach = math.sqrt(square * (fraction * (1 - fraction) + square / 4)) / (1 + square)
+    # Rounded, either may pass the fraction itself by a last digit.
+    return max(min(middle - reach, fraction), 0.0), min(max(middle + reach, fraction), 1.0)
+
+
+def dump_rows(rows: Iterable[Origin]) -> str:
+    """The text of a file of rows, `ResultRow` or others: one JSON object a line."""
+    return "".join(json.dumps(as_written(row), allow_nan=False) + "\n" for row in rows)
+
+
+def as_written(row: Origin) -> dict[str, Any]:
+    """A row under the names that it has in a file."""
+    record = asdict(row)
+    for name, nothing in _UNSAID.items():
+        if record.get(name, 0) == nothing:
+            del record[name]
+    if record.get("counted") == IMAGES:
+        del record["counted"]
+        record[IMAGES] = record.pop("count")
+    return record
+
+
+def read_rows(path: str | Path) -> list[ResultRow]:
+    """The rows of a `results.jsonl`.
+
+    Raises:
+        InputError: the file is missing, a line is not JSON, or a row has not the fields of `ResultRow`.
+    """
+    names = {one.name for one in fields(ResultRow)}
+    needed = {one.name for one in fields(ResultRow) if one.default is MISSING} - {"slices"}
+    rows = []
+    for number, record in read_json_lines(path, "a result row"):
+        record = record if isinstance(record, dict) else {}
+        if IMAGES in record:
+            record |= {"count": record.pop(IMAGES), "counted": IMAGES}
+        odd = sorted((record.keys() - names) | (needed - record.keys()))
+        if odd:
+            raise InputError(f"{path}:{number}: not a result row (missing or unknown: {', '.join(odd)})")
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in record.items()
+        }
+        try:
+            rows.append(ResultRow(**values))
+        except InputError as error:
+            raise InputError(f"{path}:{number}: {error}") from None
+    return rows
+
+
+def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer: bool = True) -> list[ResultRow]:
+    """All rows, without those of `before` that were measured again. What was measured of a model beside its answers,
+    and now was not asked for, stays where the answers alone, measured again, gave the same to the last bit: so it is of
+    the same weights, images and setting.
+
+    Args:
+        fewer: also where that was on fewer images; else those of `fresh` go.
+    """
+    before, fresh = list(before), list(fresh)
+    rows = merged(before, fresh, lambda row: row.measured, () if fewer else on_more(before, fresh))
+    metrics = {(row.measured, row.metric) for row in fresh}
+    there, here = _values(before), _values(fresh)
+    alike = {what for what, values in here.items() if values.items() <= there.get(what, {}).items()}
+    left = (row for row in before if row.measured in alike and (row.measured, row.metric) not in metrics)
+    return [*rows, *(row for row in left if row not in rows)]
+
+
+def _values(rows: Iterable[ResultRow]) -> dict[tuple[object, ...], dict[str, object]]:
+    """Of each measurement what every metric came to on all of its images, and with which setting."""
+    found: dict[tuple[object, ...], dict[str, object]] = {}
+    for row in rows:
+        if not row.slices:
+            said = row.value, row.count, row.knob, json.dumps(row.tuning), row.encoding, row.seed, row.train_resolution
+            found.setdefault(row.measured, {})[row.metric] = said
+    return found
+
+
+def merged(before: Iterable[T], fresh: Sequence[T], what: Callable[[T], object], kept: Container[object]) -> list[T]:
+    """`before` without what is in `fresh` too, and `fresh`; of what is in `kept`, only that of `before`."""
+    again = {what(row) for row in fresh if what(row) not in kept}
+    return [*(row for row in before if what(row) not in again), *(row for row in fresh if what(row) in again)]
+
+
+def on_more(before: Iterable[ResultRow], fresh: Iterable[ResultRow]) -> dict[tuple[object, ...], str]:
+    """In words, what of `fresh` was measured on more images in `before`."""
+    there, here = _whole(before), _whole(fresh)
+    return {
+        what: f"{row.split} at {row.shown} ({there[what].count:,} {row.counted}, {row.count:,} now)"
+        for what, row in here.items()
+        if what in there and there[what].count > row.count
+    }
+
+
+def _whole(rows: Iterable[ResultRow]) -> dict[tuple[object, ...], ResultRow]:
+    """The first row of all images of each measurement."""
+    return {row.measured: row for row in reversed(list(rows)) if not row.slices}

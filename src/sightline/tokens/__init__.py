@@ -1,0 +1,1 @@
+"""Token layout: grids, patches, where each token stands, and caches of what follows from that."""

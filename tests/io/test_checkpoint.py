@@ -1,0 +1,356 @@
+"""The checkpoint folder: whole or not at all, and nothing damaged is ever parsed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from sightline.errors import InputError, StorageError
+from sightline.io import checkpoint
+from sightline.io.checkpoint import load_tensors, read_folder, tensor_writer, write_folder
+
+INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
+
+
+def write(folder: Path, value: int = 1) -> None:
+    """A checkpoint that holds a number, and weights."""
+    tensors = {"head.weight": torch.full((3, 4), float(value)), "head.bias": torch.arange(3.0)}
+    write_folder(folder, {"config.json": f"{value:08}".encode(), "model.safetensors": tensor_writer(tensors)})
+
+
+def value_in(folder: Path) -> int:
+    """The number in a checkpoint, after every file in it was verified."""
+    return int(read_folder(folder)["config.json"].read_bytes())
+
+
+def one_line(error: pytest.ExceptionInfo[BaseException], *words: str) -> None:
+    message = str(error.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+
+
+HEAD = """
+import os, sys
+from sightline.io.checkpoint import write_folder
+def write(value, size=10):
+    write_folder(sys.argv[1], {"config.json": str(value).encode(), "weights": bytes(size)})
+"""
+
+
+def start(script: str, *arguments: object) -> subprocess.Popen[str]:
+    """A process of its own that runs a script, which has `write` for the folder that is its first argument."""
+    code = HEAD + textwrap.dedent(script)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def run(script: str, *arguments: object) -> tuple[int, str, str]:
+    """The exit code and the output of such a process."""
+    process = start(script, *arguments)
+    out, err = process.communicate()
+    return process.returncode, out, err
+
+
+def test_round_trip_and_replacement(tmp_path):
+    folder = tmp_path / "deep" / "checkpoint"
+    write(folder, 1)
+    assert set(read_folder(folder)) == {"config.json", "model.safetensors"}
+    assert load_tensors(read_folder(folder)["model.safetensors"])["head.weight"].shape == (3, 4)
+    write(folder, 2)
+    assert value_in(folder) == 2
+    assert [entry.name for entry in folder.parent.iterdir()] == ["checkpoint"]
+
+
+def test_same_tensors_make_the_same_bytes(tmp_path):
+    write(tmp_path / "a")
+    write(tmp_path / "b")
+    assert (tmp_path / "a/checksums.json").read_bytes() == (tmp_path / "b/checksums.json").read_bytes()
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_modes_are_those_of_umask(mask, tmp_path):
+    before = os.umask(mask)
+    try:
+        write(tmp_path / "checkpoint")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "checkpoint").stat().st_mode) == 0o777 & ~mask
+    for file in (tmp_path / "checkpoint").iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o666 & ~mask
+
+
+def test_symbolic_link_at_the_target_stays_one(tmp_path):
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "checkpoint"
+    link.symlink_to(tmp_path / "disk" / "real")
+    write(link, 1)
+    write(link, 2)
+    assert link.is_symlink()
+    assert value_in(link) == value_in(tmp_path / "disk" / "real") == 2
+
+
+def test_a_file_or_a_folder_of_other_things_is_not_replaced(tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"x")
+    (tmp_path / "file").write_bytes(b"x")
+    for name in ("photos", "file"):
+        with pytest.raises(InputError) as error:
+            write(tmp_path / name)
+        one_line(error, name)
+    assert (tmp_path / "photos" / "cat.jpg").read_bytes() == (tmp_path / "file").read_bytes() == b"x"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_an_empty_folder_is_filled(tmp_path):
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "empty", 3)
+    assert value_in(tmp_path / "empty") == 3
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "checksums.json", ""])
+def test_names_that_leave_the_folder_are_a_mistake(name, tmp_path):
+    with pytest.raises(ValueError, match="cannot be the name"):
+        write_folder(tmp_path / "checkpoint", {name: b""})
+
+
+# -- killed at a moment -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("old", "renames"), [(True, 0), (True, 1), (True, 2), (False, 0), (False, 1)])
+def test_killed_around_the_renames(old, renames, tmp_path):
+    """Ended without clean-up after so many renames: the old folder or the new one is read; the next write works."""
+    folder = tmp_path / "checkpoint"
+    if old:
+        write(folder, 1)
+    script = """
+        real, left = os.replace, int(sys.argv[2])
+        def replace(*arguments):
+            global left
+            if left == 0:
+                os._exit(9)
+            left -= 1
+            real(*arguments)
+            if left == 0:
+                os._exit(9)
+        os.replace = replace
+        write(2)
+        """
+    assert run(script, folder, renames)[0] == 9
+    new_is_in = renames == 2 or (renames == 1 and not old)
+    if old or new_is_in:
+        assert value_in(folder) == (2 if new_is_in else 1)
+    else:
+        with pytest.raises(InputError):
+            read_folder(folder)
+    write(folder, 3)
+    assert value_in(folder) == 3
+    assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]
+
+
+@pytest.mark.slow
+def test_killed_at_many_moments(tmp_path):
+    folder = tmp_path / "checkpoint"
+    write(folder, 0)
+    script = """
+        print("ready", flush=True)
+        for value in range(1, 10**6):
+            write(value, 10**6)
+            print(value, flush=True)
+        """
+    seen = set()
+    for attempt in range(20):
+        with start(script, folder) as child:
+            assert child.stdout is not None
+            # So many are whole, and then a moment of the next.
+            for _ in range(1 + attempt // 5):
+                child.stdout.readline()
+            time.sleep(0.02 + 0.013 * attempt)
+            child.kill()
+        seen.add(value_in(folder))
+    assert len(seen) > 1
+    write(folder, -1)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_rename_that_fails_puts_the_old_folder_back(tmp_path, monkeypatch):
+    folder = tmp_path / "checkpoint"
+    write(folder, 1)
+    real = os.replace
+
+    def replace(source, target):
+        if ".writing-" in str(source):
+            raise OSError(5, "Input/output error")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(StorageError) as error:
+        write(folder, 2)
+    one_line(error, "checkpoint", "Input/output error")
+    assert value_in(folder) == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]
+
+
+# -- storage that fails -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_the_old_checkpoint(tmp_path):
+    """A limit on the size of a file stands for a full disk: the system refuses the write in the same way."""
+    folder = tmp_path / "checkpoint"
+    write(folder, 1)
+    script = """
+        import resource, torch
+        from sightline.io.checkpoint import tensor_writer
+        from sightline.errors import StorageError
+        tensors = {"head.weight": torch.zeros(10**5)}
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+        try:
+            write_folder(sys.argv[1], {"config.json": b"2", "model.safetensors": tensor_writer(tensors)})
+        except StorageError as error:
+            print(error, flush=True)
+            sys.exit(error.exit_code)
+        """
+    code, out, err = run(script, folder)
+    assert code == 5, err
+    assert out.startswith(f"{folder}: cannot be written (File too large")
+    assert out.count("\n") == 1
+    assert value_in(folder) == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_folder_without_permission_to_write(tmp_path):
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    write(shelf / "checkpoint", 1)
+    shelf.chmod(0o555)
+    # The superuser may write anywhere; as anyone else it is refused, in this folder or on the way to it.
+    superuser = os.geteuid() == 0
+    if superuser:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(StorageError) as error:
+            write(shelf / "checkpoint", 2)
+    finally:
+        if superuser:
+            os.seteuid(0)
+        shelf.chmod(0o755)
+    one_line(error, str(shelf / "checkpoint"), "Permission denied")
+    assert value_in(shelf / "checkpoint") == 1
+    assert [entry.name for entry in shelf.iterdir()] == ["checkpoint"]
+
+
+def test_a_writer_that_fails_leaves_nothing(tmp_path):
+    def broken(file: Path) -> None:
+        file.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(tmp_path / "checkpoint", {"a": broken})
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- damage -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checksums.json"])
+@pytest.mark.parametrize("position", [0.0, 0.02, 0.3, 0.6, 0.999])
+@pytest.mark.parametrize("bit", [0, 5, 7])
+def test_one_flipped_bit_anywhere_is_refused(name, position, bit, tmp_path):
+    write(tmp_path / "checkpoint")
+    file = tmp_path / "checkpoint" / name
+    content = bytearray(file.read_bytes())
+    content[int(position * len(content))] ^= 1 << bit
+    file.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        read_folder(tmp_path / "checkpoint")
+    one_line(error, "checkpoint/")
+    if name != "checksums.json":
+        one_line(error, f"checkpoint/{name}", "checksum")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checksums.json"])
+@pytest.mark.parametrize(("keep", "word"), [(0, "truncated"), (3, "truncated"), (None, "")])
+def test_a_truncated_or_missing_file_is_refused(name, keep, word, tmp_path):
+    write(tmp_path / "checkpoint")
+    file = tmp_path / "checkpoint" / name
+    if keep is None:
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(InputError) as error:
+        read_folder(tmp_path / "checkpoint")
+    one_line(error, name, word)
+
+
+def test_a_longer_file_is_refused(tmp_path):
+    write(tmp_path / "checkpoint")
+    with (tmp_path / "checkpoint" / "model.safetensors").open("ab") as stream:
+        stream.write(b"\0")
+    with pytest.raises(InputError, match="checksum"):
+        read_folder(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize("name", ["bitflip", "truncated", "huge_header", "shape_mismatch"])
+def test_damaged_weights_in_a_folder_are_refused_before_they_are_parsed(name, tmp_path):
+    save_file({"a": torch.zeros(1000)}, tmp_path / "good.safetensors")
+    write_folder(tmp_path / "checkpoint", {"model.safetensors": (tmp_path / "good.safetensors").read_bytes()})
+    damaged = (INPUTS / f"{name}.safetensors").read_bytes()
+    (tmp_path / "checkpoint" / "model.safetensors").write_bytes(damaged)
+    with pytest.raises(InputError) as error:
+        read_folder(tmp_path / "checkpoint")
+    one_line(error, "model.safetensors")
+
+
+def test_checksums_cannot_point_outside(tmp_path):
+    write(tmp_path / "checkpoint")
+    table = {"../secret": {"bytes": 1, "sha256": "0" * 64}}
+    (tmp_path / "checkpoint" / "checksums.json").write_bytes(checkpoint._dump_table(table))
+    with pytest.raises(InputError, match="damaged"):
+        read_folder(tmp_path / "checkpoint")
+
+
+def test_what_is_no_checkpoint(tmp_path):
+    write(tmp_path / "checkpoint")
+    (tmp_path / "weights.safetensors").write_bytes(b"x")
+    (tmp_path / "folder").mkdir()
+    for name, words in {
+        "chekpoint": ("no such checkpoint folder", "did you mean 'checkpoint'?"),
+        "nowhere/at/all": ("no such checkpoint folder",),
+        "weights.safetensors": ("weights alone", "config.json"),
+        "folder": ("checksums.json",),
+    }.items():
+        with pytest.raises(InputError) as error:
+            read_folder(tmp_path / name)
+        one_line(error, name, *words)
+
+
+def test_what_stands_is_hashed_once(tmp_path, monkeypatch):
+    """A command reads a model's record and then its weights, which may be gigabytes."""
+    hashed, real = [], hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda stream, how: hashed.append(stream.name) or real(stream, how))
+    write_folder(tmp_path / "c", {"weights": b"1234"})
+    hashed.clear()
+    for _ in range(2):
+        # Just written: it may be written again before the clock of the file system moves on.
+        read_folder(tmp_path / "c")
+    assert len(hashed) == 2
+    monkeypatch.setattr(checkpoint, "_SETTLED", -1)
+    for _ in range(3):
+        read_folder(tmp_path / "c")
+    assert len(hashed) == 3
+    os.utime(tmp_path / "c" / "weights", ns=(1, 1))
+    (tmp_path / "c" / "weights").write_bytes(b"1334")
+    with pytest.raises(InputError, match="differs from its checksum"):
+        read_folder(tmp_path / "c")

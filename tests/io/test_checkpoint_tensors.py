@@ -1,0 +1,150 @@
+"""Weights files: damage, code and numbers that are not finite are refused; differences from a model are named."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from sightline.errors import InputError
+from sightline.io.checkpoint import check_state, load_tensors, plain_names, tensor_writer
+
+INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
+PICKLES = [".pt", ".pth", ".bin", ".pkl", ".ckpt"]
+
+
+def refused(file: Path, *words: str) -> None:
+    """Loading is refused in one line that names the file and has the words."""
+    with pytest.raises(InputError) as error:
+        load_tensors(file)
+    message = str(error.value)
+    assert "\n" not in message
+    for word in (file.name, *words):
+        assert word in message, message
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("truncated.safetensors", "truncated"),
+        ("huge_header.safetensors", "header too large"),
+        ("shape_mismatch.safetensors", "invalid shape"),
+        ("nan_weights.safetensors", "not finite (NaN or infinity) in head.weight"),
+        ("empty.pt", "is empty"),
+        ("truncated.pt", "truncated"),
+        ("bitflip.pt", "checksum"),
+        ("good.jpg", "no weights file"),
+        ("missing.safetensors", "no such file"),
+    ],
+)
+def test_bad_files(name, word):
+    refused(INPUTS / name, word)
+
+
+def test_nearest_name_of_a_missing_file():
+    refused(INPUTS / "truncatd.safetensors", "did you mean 'truncated.safetensors'?")
+
+
+def test_nan_weights_on_request():
+    tensors = load_tensors(INPUTS / "nan_weights.safetensors", allow_nonfinite=True)
+    assert not tensors["head.weight"].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.float8_e4m3fn])
+def test_nan_in_other_dtypes(dtype, tmp_path):
+    save_file({"a": torch.tensor([1.0, float("nan")]).to(dtype), "n": torch.arange(3)}, tmp_path / "a.safetensors")
+    refused(tmp_path / "a.safetensors", "not finite")
+
+
+class Payload:
+    """What an attacker pickles: loading it would make a file."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self):
+        return (Path.touch, (self.marker,))
+
+
+@pytest.mark.parametrize("suffix", PICKLES)
+@pytest.mark.parametrize("writer", ["torch", "pickle", "old torch"])
+def test_code_in_a_pickle_never_runs(suffix, writer, tmp_path):
+    file, marker = tmp_path / f"weights{suffix}", tmp_path / "marker"
+    content = {"a": torch.zeros(2), "b": Payload(marker)}
+    if writer == "pickle":
+        file.write_bytes(pickle.dumps(content))
+    else:
+        torch.save(content, file, _use_new_zipfile_serialization=writer == "torch")
+    refused(file, "safetensors.torch.save_file")
+    assert not marker.exists()
+    # A name does not help either.
+    shutil.copy(file, tmp_path / "weights.safetensors")
+    refused(tmp_path / "weights.safetensors", "damaged")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("content", [b"\x80\x04", b"not a pickle", b"PK\x03\x04", bytes(100), b"\x80\x02}q\x00"])
+def test_garbage_is_refused(content, tmp_path):
+    (tmp_path / "weights.pt").write_bytes(content)
+    refused(tmp_path / "weights.pt")
+
+
+def test_torch_files_of_tensors_are_read(tmp_path):
+    torch.save({"a": torch.arange(3.0)}, tmp_path / "weights.pth")
+    assert torch.equal(load_tensors(tmp_path / "weights.pth")["a"], torch.arange(3.0))
+
+
+@pytest.mark.parametrize("content", [{"state_dict": {"a": torch.zeros(2)}}, [torch.zeros(2)], {1: torch.zeros(2)}])
+def test_torch_files_of_other_things_are_refused(content, tmp_path):
+    torch.save(content, tmp_path / "weights.pt")
+    refused(tmp_path / "weights.pt", "expected tensors by name")
+
+
+def test_wrappers_names_are_stripped():
+    names = ["module._orig_mod.blocks.0.w", "_orig_mod.module.a", "blocks._orig_mod.b", "submodule.c"]
+    assert list(plain_names({name: torch.zeros(1) for name in names})) == ["blocks.0.w", "a", "blocks.b", "submodule.c"]
+
+
+def test_written_tensors_are_read_back_whole(tmp_path):
+    base = torch.arange(12.0).reshape(3, 4)
+    state = {"whole": base, "again": base, "column": base[:, 1], "turned": base.t(), "none": torch.zeros(0, 3)}
+    state["_orig_mod.small"] = torch.tensor(2.0, requires_grad=True)
+    tensor_writer(state)(tmp_path / "a.safetensors")
+    loaded = load_tensors(tmp_path / "a.safetensors")
+    assert set(loaded) == {"whole", "again", "column", "turned", "none", "small"}
+    for name, tensor in plain_names(state).items():
+        assert torch.equal(loaded[name], tensor), name
+
+
+EXPECTED = {"a": torch.zeros(3, 4), "b": torch.zeros(5), "c": torch.zeros(2, 2), "d": torch.zeros(1)}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"a": None}, ["1 missing: a [3, 4]"]),
+        ({"x": torch.zeros(7)}, ["1 not expected: x [7]"]),
+        ({"a": torch.zeros(4, 3)}, ["a is [4, 3], expected [3, 4], transposed"]),
+        ({"b": torch.zeros(6)}, ["1 of another shape: b is [6], expected [5]"]),
+        ({"b": torch.zeros(5, dtype=torch.float16)}, ["b [5] is float16, expected float32"]),
+        ({"a": None, "x": torch.zeros(7), "b": torch.zeros(6)}, ["missing: a", "not expected: x", "b is [6]"]),
+        ({"a": None, "b": None, "c": None, "d": None}, ["4 missing: a [3, 4], b [5], c [2, 2], ... (4 in all)"]),
+    ],
+)
+def test_every_difference_is_named(change, words):
+    found = {name: tensor for name, tensor in {**EXPECTED, **change}.items() if tensor is not None}
+    with pytest.raises(InputError) as error:
+        check_state(EXPECTED, found, "runs/a/model.safetensors")
+    message = str(error.value)
+    assert message.startswith("runs/a/model.safetensors: ")
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+
+
+def test_the_same_state_is_accepted():
+    check_state(EXPECTED, {name: torch.ones_like(tensor) for name, tensor in EXPECTED.items()}, "here")

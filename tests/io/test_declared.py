@@ -1,0 +1,199 @@
+"""Small files that ask for much: what they declare is summed and bounded before anything is built or unfolded."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.convert import import_weights
+from sightline.convert.weights import read_weights, unwrapped
+from sightline.distributed import machine
+from sightline.errors import InputError
+from sightline.hub.load import load_model, save_model
+from sightline.io import declared
+from sightline.io.checkpoint import load_tensors
+from sightline.models import VisionTransformer, ViTConfig, create_model
+from tests.tiny import put, reseal
+
+SMALL = {"image_size": 16, "depth": 2, "dim": 48, "heads": 4, "num_classes": 5}
+
+
+def one_line(error: pytest.ExceptionInfo[InputError], *words: str) -> None:
+    assert "\n" not in str(error.value)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A model's folder, and a function that rewrites its configuration as somebody would on purpose."""
+    save_model(create_model("vit_micro_patch4", **SMALL), tmp_path / "m")
+    file = tmp_path / "m" / "config.json"
+
+    def rewrite(**changes) -> Path:
+        record = json.loads(file.read_text())
+        put(record, **changes)
+        file.write_text(json.dumps(record))
+        reseal(tmp_path / "m")
+        return tmp_path / "m"
+
+    return rewrite
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"depth": 10**9}, ["depth 1000000000: expected at most 512"]),
+        ({"depth": 500}, ["depth 500: model.safetensors holds 2 blocks"]),
+        ({"dim": 60_000, "heads": 12}, ["model.safetensors: weights do not fit", "[1, 1, 48], expected [1, 1, 60000]"]),
+        ({"dim": 10**30}, ["dim 10000", "expected at most 65,536"]),
+        ({"mlp_ratio": 1e30}, ["mlp_ratio", "expected at most 1,000"]),
+        ({"num_registers": 10**8}, ["num_registers 100000000: expected at most"]),
+        ({"image_size": 16 * 10**9}, ["image_size 16000000000: expected at most"]),
+        ({"table_grid": [100_000] * 2}, ["weights do not fit", "expected [10000000000, 48]"]),
+        ({"num_classes": 10**9, "class_names": None}, ["num_classes 1000000000: expected at most"]),
+    ],
+)
+def test_found_19_a_configuration_that_asks_for_more_than_its_file_has(changes, words, folder, monkeypatch):
+    built = []
+    init = VisionTransformer.__init__
+
+    def watched(self, config):
+        built.append(torch.empty(0).device.type)
+        init(self, config)
+
+    path = folder(**changes)
+    monkeypatch.setattr(VisionTransformer, "__init__", watched)
+    with pytest.raises(InputError) as error:
+        load_model(path)
+    one_line(error, str(path), *words)
+    # Nothing was built that has memory.
+    assert set(built) <= {"meta"}
+
+
+def test_found_19_weights_beyond_the_memory_are_refused_before_a_model_is_built(folder, monkeypatch):
+    path = folder()
+    monkeypatch.setattr(machine, "available_memory", lambda device="cpu": 1000)
+    with pytest.raises(InputError) as error:
+        load_model(path)
+    one_line(error, "model.safetensors: needs", "KiB of memory; 1.0 KiB are available here")
+
+
+@pytest.mark.parametrize("name", ["dim", "depth", "heads", "patch_size", "channels", "head_dim", "head_hidden"])
+def test_found_19_every_size_has_a_bound(name):
+    with pytest.raises(InputError, match=f"{name} 1000000000: expected at most "):
+        ViTConfig(**{name: 10**9})
+
+
+def test_found_19_a_training_of_a_hundred_million_layers_is_refused(refused, tmp_path):
+    option = "model_options.depth=100000000"
+    refused("train", "--data", "digits", "--out", tmp_path / "run", "--set", option, says=["depth 100000000", "512"])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("depth", 30_000), ("img_size", [10**9, 32]), ("embed_dim", 10**9), ("mlp_ratio", 1e300)]
+)
+def test_found_19_a_folder_of_timm_is_bounded_before_timm_builds_it(key, value, tmp_path):
+    record = {"architecture": "vit_tiny_patch16_224", "model_args": {key: value}, "num_classes": 3}
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    torch.save({"head.weight": torch.zeros(3, 192)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(InputError) as error:
+        load_model(tmp_path)
+    one_line(error, f"timm: {key}", "expected at most")
+
+
+def unfolds(file: Path, *words: str, unwrap=None) -> None:
+    with pytest.raises(InputError) as error:
+        load_tensors(file, unwrap=unwrap)
+    one_line(error, file.name, *words)
+
+
+def test_found_20_repeated_numbers_are_refused(tmp_path):
+    file = tmp_path / "a.pt"
+    torch.save({"head.weight": torch.zeros(1).expand(50_000, 40_000)}, file)
+    unfolds(file, "head.weight [50000, 40000] repeats its numbers (strides [0, 0])")
+    torch.save({"model": {"a": torch.zeros(60, 1).expand(60, 3)}}, file)
+    unfolds(file, "a [60, 3] repeats", unwrap=unwrapped)
+    # No stride is 0, and 3,600 numbers are shown of 119.
+    torch.save({"a": torch.zeros(119).as_strided((60, 60), (1, 1))}, file)
+    unfolds(file, "a [60, 60] repeats its numbers (strides [1, 1])")
+
+
+def test_found_20_many_names_of_the_same_numbers_are_summed(tmp_path, monkeypatch):
+    monkeypatch.setattr(declared, "_SMALL_BYTES", 1 << 10)
+    one = torch.randn(5000)
+    torch.save({str(number): one for number in range(100)}, tmp_path / "a.pt")
+    unfolds(tmp_path / "a.pt", "declares 1.9 MiB of numbers", "at most 16 times their file")
+    torch.save({"tied": one, "too": one}, tmp_path / "b.pt")
+    assert set(load_tensors(tmp_path / "b.pt")) == {"tied", "too"}
+
+
+def deflated(source: Path, file: Path) -> Path:
+    with zipfile.ZipFile(source) as plain, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        for record in plain.infolist():
+            packed.writestr(record.filename, plain.read(record))
+    return file
+
+
+def test_found_20_what_a_deflated_torch_file_declares_is_summed_before_it_is_read(tmp_path, monkeypatch):
+    torch.save({"a": torch.zeros(20 << 20)}, tmp_path / "plain.pt")
+    file = deflated(tmp_path / "plain.pt", tmp_path / "a.pt")
+    assert file.stat().st_size < 1 << 20
+    monkeypatch.setattr(zipfile.ZipFile, "testzip", lambda self: pytest.fail("it was read"))
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
+    unfolds(file, "declares 80 MiB of numbers")
+
+
+@pytest.mark.parametrize("project", ["big_vision", "vision_transformer"])
+def test_found_20_what_a_numpy_archive_declares_is_summed_before_it_is_read(project, refused, tmp_path, monkeypatch):
+    file = tmp_path / "a.npz"
+    np.savez_compressed(file, cls=np.zeros(20 << 20, np.float32))
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was read"))
+    says = [str(file), "declares 80 MiB of numbers"]
+    refused("convert", project, file, tmp_path / "m", "--set", "num_classes=3", says=says)
+    assert not (tmp_path / "m").exists()
+
+
+def test_found_20_beyond_the_memory(tmp_path, monkeypatch):
+    np.savez(tmp_path / "a.npz", cls=np.ones(3000, np.float32))
+    torch.save({"cls": torch.ones(3000)}, tmp_path / "a.pt")
+    monkeypatch.setattr(machine, "available_memory", lambda device="cpu": 1000)
+    for name in ("a.npz", "a.pt"):
+        with pytest.raises(InputError, match="available here"):
+            read_weights(tmp_path / name)
+
+
+ODD = {
+    "sparse": lambda: torch.eye(4).to_sparse(),
+    "sparse rows": lambda: torch.eye(4).to_sparse_csr(),
+    "meta": lambda: torch.empty(4, device="meta"),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "quantised": lambda: torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ODD)
+def test_found_27_tensors_of_other_kinds_in_a_torch_file(kind, tmp_path):
+    torch.save({"head.weight": ODD[kind]()}, tmp_path / "a.pt")
+    unfolds(tmp_path / "a.pt", "head.weight is", kind.split()[0])
+
+
+def test_found_33_a_fault_of_our_own_is_not_called_the_users(monkeypatch):
+    from sightline.convert import _projects, export_weights
+
+    state, given = export_weights(create_model("vit_micro_patch4", depth=1, gelu="tanh", pool="mean",
+        encoding_options={"interpolation": "corner_aligned", "prefix": False}), "big_vision")  # fmt: skip
+
+    def broken(*_):
+        raise TypeError("ours")
+
+    monkeypatch.setattr(type(_projects()["big_vision"]), "entries", broken)
+    with pytest.raises(TypeError, match="ours"):
+        import_weights("big_vision", state, given)

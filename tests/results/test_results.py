@@ -1,0 +1,99 @@
+"""Rows of any metric: what they hold and where their value lies."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.errors import InputError
+from sightline.results.rows import Measured, ResultRow, as_written, dump_rows, merge_rows, on_more, read_rows, wilson
+
+ORIGIN = {
+    "run": "r", "encoding": "none", "task": "depth", "data": "d", "split": "test", "train_resolution": 16, "seed": 0,
+    "commit": "c", "hardware": "h", "resolution": 16, "grid": (4, 4), "knob": None, "tuned": False, "seconds": 1.0,
+}  # fmt: skip
+ERROR = Measured("error", -3.5, "px", 4096, 0.5, {"part": "edge", "level": 2}, better="lower", counted="patches")
+SHARE = Measured("top1", 0.75, "fraction", 40)
+
+
+def row(measured=ERROR, **changes) -> ResultRow:
+    return ResultRow(**{**vars(measured), **ORIGIN, **changes})
+
+
+def test_a_row_of_any_metric_is_read_as_it_was_written(tmp_path):
+    rows = [row(), row(SHARE), row(interval=(-4.0, -3.25), stderr=None, slices={}), row(grid=(2, 3, 5))]
+    (tmp_path / "rows").write_text(dump_rows(rows))
+    assert read_rows(tmp_path / "rows") == rows
+    assert [set(as_written(one)) & {"count", "counted", "images"} for one in rows[:2]] == [
+        {"count", "counted"}, {"images"},
+    ]  # fmt: skip
+    # The error of a share is the binomial one, of others what the metric says.
+    assert rows[1].stderr == pytest.approx((0.75 * 0.25 / 40) ** 0.5)
+    assert (rows[0].stderr, rows[2].stderr) == (0.5, None)
+
+
+def test_where_a_value_lies():
+    assert SHARE.limits() == wilson(0.75, 40)
+    assert SHARE.limits(3.0) == wilson(0.75, 40, 3.0)
+    assert ERROR.limits() == pytest.approx((-3.5 - 1.959964 * 0.5, -3.5 + 1.959964 * 0.5))
+    assert ERROR.limits(1.0) == (-4.0, -3.0)
+    assert Measured("x", 1.0, "", 3).limits() is None
+    # Given, it is not made up, and not symmetric at another certainty either.
+    given = Measured("share of pixels", 0.5, "fraction", 10, interval=(0.4, 0.7))
+    assert given.limits() == pytest.approx((0.4, 0.7))
+    assert given.limits(2 * 1.959964) == pytest.approx((0.3, 0.9))
+
+
+@pytest.mark.parametrize("key", ["unit", "value", "images", "run"])
+def test_a_row_that_lacks_what_has_no_default_is_refused(tmp_path, key):
+    record = as_written(row(SHARE))
+    del record[key]
+    (tmp_path / "rows").write_text(json.dumps(record) + "\n")
+    with pytest.raises(InputError, match="rows:1: not a result row"):
+        read_rows(tmp_path / "rows")
+
+
+def test_what_is_measured_again_replaces_every_metric_of_it():
+    before = [row(), row(slices={}), row(SHARE, resolution=32)]
+    fresh = [row(count=9, slices={}), row(count=5)]
+    assert merge_rows(before, fresh) == [before[2], *fresh]
+    assert merge_rows(before, fresh, fewer=False) == before
+    assert list(on_more(before, fresh).values()) == ["test at 16 px (4,096 patches, 9 now)"]
+
+
+def test_what_was_measured_beside_answers_stays_where_they_are_the_same_again():
+    few = row(SHARE, metric="few_shot_top1", slices={"shots": 5})
+    before = [row(SHARE), row(SHARE, metric="top5", value=0.9, stderr=None), few, row(SHARE, resolution=32)]
+    fresh = [replace(one, seconds=2.0) for one in before[:2]]
+    assert merge_rows(before, fresh) == [before[3], *fresh, few]
+    # Other weights, images or settings: nothing of it may stand beside them.
+    others = ({"value": 0.5}, {"count": 39}, {"knob": 0.5}, {"tuning": ({"value": "bicubic"},)})
+    for changes in others:
+        other = [fresh[0], replace(fresh[1], stderr=None, **changes)]
+        assert merge_rows(before, other) == [before[3], *other]
+    again = [*fresh, row(SHARE, metric="few_shot_top1", slices={"shots": 1})]
+    assert merge_rows(before, again) == [before[3], *again]
+
+
+def test_better_names_the_nearest_word():
+    with pytest.raises(InputError, match="better 'higer' is not known; did you mean 'higher'"):
+        row(better="higer")
+
+
+@pytest.mark.parametrize("value", [torch.tensor(0.5), np.float32(0.5), Fraction(1, 2)])
+@pytest.mark.parametrize("name", ["value", "stderr", "seconds", "patches"])
+def test_a_number_that_cannot_be_written_is_refused_when_its_row_is_made(name, value):
+    with pytest.raises(InputError, match=f"^{name} .*: expected float"):
+        row(**{name: value})
+
+
+@pytest.mark.parametrize("count", range(1, 60))
+def test_a_fraction_lies_in_its_own_interval(count):
+    for right in (0, 1, count - 1, count):
+        low, high = wilson(right / count, count)
+        assert low <= right / count <= high

@@ -1,0 +1,208 @@
+"""What is kept of ever new sizes stays within its bytes, and what is used again stays kept."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pkgutil
+import signal
+import threading
+
+import pytest
+import torch
+
+import sightline.attention
+import sightline.models
+from sightline.attention import costs, products, use_backend
+from sightline.models import create_model
+from sightline.tokens.cache import STORES, Kept, kept
+
+MODEL = {"depth": 1, "dim": 48, "heads": 12, "num_classes": 3}
+
+
+@pytest.fixture
+def store():
+    yield Kept("a test's", 10_000)
+    del STORES["a test's"]
+
+
+def test_the_least_recently_used_goes_first(store):
+    for key in range(4):
+        store.put(key, str(key), 2000)
+    assert len(store) == 3  # 512 bytes of each are its own
+    assert store.get(0) is None
+    assert store.get(1) == "1"
+    store.put(4, "4", 2000)
+    assert (store.get(1), store.get(2)) == ("1", None)
+    store.put(1, "again", 5000)
+    assert store.get(1) == "again"
+    assert store.held_bytes <= store.most_bytes
+    store.put(9, "too large", 20_000)
+    assert store.get(9) is None
+    assert store.get(1) == "again"
+    store.clear()
+    assert (len(store), store.held_bytes) == (0, 0)
+
+
+def test_threads_leave_the_count_right(store):
+    def work(first: int) -> None:
+        for key in range(first, first + 2000):
+            store.put(key % 50, key, key % 700)
+            store.get((key + 1) % 50)
+
+    threads = [threading.Thread(target=work, args=(number * 7,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.held_bytes == sum(size for _, size in store._values.values()) <= store.most_bytes
+
+
+def test_a_function_is_called_once_for_what_is_kept():
+    called = []
+
+    @kept(10_000, lambda value, number: 100 * number)
+    def double(number: int) -> int:
+        called.append(number)
+        return 2 * number
+
+    assert [double(3), double(3), double(200), double(200)] == [6, 6, 400, 400]
+    assert called == [3, 200, 200]
+    STORES.pop(f"{__name__}.double")
+
+
+@pytest.mark.parametrize("encoding", ["lookhere_90", "alibi_2d", "rope_axial", "irpe"])
+def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
+    """With bounds that a few sizes fill; the real ones are a few megabytes each, but for the windows of Swin's images,
+    whose angles are of every slot, and the biases of short images, of each layer."""
+    for room in (sightline.attention, sightline.models):
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            importlib.import_module(module.name)
+    assert {"coordinates", "tables of displacements", "sightline.attention.coverage._cover_head"} < set(STORES)
+    large = {"windows", "biases of short images"}
+    assert all(STORES[name].most_bytes <= 32 << 20 for name in large)
+    assert sum(store.most_bytes for name, store in STORES.items() if name not in large) <= 32 << 20
+    for store in STORES.values():
+        store.clear()
+        monkeypatch.setattr(store, "most_bytes", 100_000)
+    # Of the last layer class tokens alone ask.
+    model = create_model("vit_micro_patch4", encoding=encoding, **{**MODEL, "depth": 2}).eval()
+    filled = set()
+    with use_backend("tiles"), torch.no_grad():
+        for rows, cols in [(3, 4), (9, 11), (12, 7), (17, 18), (3, 4), (20, 5)]:
+            model(torch.randn(1, 3, 4 * rows, 4 * cols))
+            for name, store in STORES.items():
+                assert store.held_bytes <= 100_000, name
+                assert store.held_bytes == sum(size for _, size in store._values.values())
+                filled |= {name} if len(store) else set()
+    assert "coordinates" in filled
+    elsewhere = {"places in tables of displacements", "sines and cosines", "axes of BEiT's interpolation"}
+    elsewhere |= {"inverses of patch resizes", "windows", "biases of short images"}
+    of_buckets = {"buckets of displacements", "buckets of pairs"}
+    assert encoding != "lookhere_90" or filled == set(STORES) - elsewhere - of_buckets
+    assert encoding != "irpe" or of_buckets <= filled
+    for store in STORES.values():
+        store.clear()
+
+
+@pytest.fixture
+def nothing_prepared(monkeypatch):
+    monkeypatch.setattr(products, "_PREPARED", set())
+    monkeypatch.setattr(products, "_SHAPES", products._Shapes())
+    monkeypatch.setattr(products, "_MOST_PREPARED", 10)
+
+
+@pytest.mark.usefixtures("nothing_prepared")
+def test_found_23_kernels_are_prepared_for_the_first_sizes_alone():
+    first, second = ({(side, number, 4) for number in range(6)} for side in (1, 2))
+    ours = products.times_transposed
+    assert products.product_of(first) is ours
+    assert products.product_of(second) is not ours
+    # What is full stays full, and each size keeps what it has.
+    assert products.product_of({(3, 0, 4)}) is not ours
+    assert products.product_of(first) is ours
+    assert first == products._PREPARED
+    a, b = torch.randn(3, 4), torch.randn(5, 4)
+    assert torch.equal(products.product_of(second)(a, b), a @ b.t())
+
+
+@pytest.mark.usefixtures("nothing_prepared")
+def test_found_23_what_is_measured_does_not_hang_on_the_sizes_before_it():
+    first, second = ({(side, number, 4) for number in range(8)} for side in (1, 2))
+    for before in ((), (first, second)):
+        for shapes in before:
+            products.product_of(shapes)
+        with products.expected_shapes(ever_new=False):
+            assert products.product_of(second) is products.times_transposed
+        with products.expected_shapes(ever_new=True):
+            assert products.product_of(first) is not products.times_transposed
+
+
+@pytest.mark.usefixtures("nothing_prepared")
+def test_found_23_a_size_beyond_the_bound_alone_is_prepared_where_it_is_the_first():
+    large = {(1, number, 4) for number in range(20)}
+    assert products.product_of(large) is products.times_transposed
+
+
+@pytest.mark.usefixtures("nothing_prepared")
+@pytest.mark.parametrize("grad", [True, False])
+def test_found_23_attention_gives_the_same_by_either_product(grad, monkeypatch):
+    model = create_model("vit_micro_patch4", encoding="lookhere_90", **{**MODEL, "depth": 2}).eval()
+    images = torch.randn(1, 3, 68, 76)
+    # By the rule of a processor without numbers, whichever this is.
+    unknown = costs.using(costs.Costs("unknown", "any", 1))
+    with unknown, use_backend("tiles"), torch.set_grad_enabled(grad):
+        prepared = model(images)
+        monkeypatch.setattr(products, "_PREPARED", {(1, 1, 1)})
+        monkeypatch.setattr(products, "_MOST_PREPARED", 1)
+        asked = []
+        monkeypatch.setattr(products, "plain", lambda a, b: asked.append(a.shape) or a @ b.t())
+        plain = model(images)
+    # With gradients too: who calls a model plainly keeps no more than who does not ask for them.
+    assert asked
+    torch.testing.assert_close(plain, prepared, rtol=0, atol=1e-6)
+
+
+class Slow:
+    """A key, and sizes, of which a thread asks while it holds a lock, until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.held, self.goes_on = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        self.held.set()
+        assert self.goes_on.wait(60)
+
+    def __hash__(self) -> int:
+        self.wait()
+        return 0
+
+    def __sub__(self, _: object) -> set:
+        self.wait()
+        return set()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.usefixtures("nothing_prepared")
+@pytest.mark.parametrize("what", ["values", "products"])
+def test_a_lock_that_a_thread_held_at_a_fork_is_free_in_the_child(what, store):
+    ask = {"values": store.get, "products": products.product_of}[what]
+    slow = Slow()
+    thread = threading.Thread(target=ask, args=(slow,))
+    thread.start()
+    assert slow.held.wait(60)
+    child = os.fork()
+    if child == 0:
+        # A child that hangs is ended by it.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)
+        code = 1
+        with contextlib.suppress(Exception):
+            ask(frozenset({(1, 2, 3)}))
+            code = 0
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    slow.goes_on.set()
+    thread.join()
+    assert code == 0
