@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from sightline.errors import InputError, choose
 
+Depends = Mapping[str, tuple[str, Collection[Any]]]
+"""Option -> another one, and with which values of that it has an effect."""
 STRICT = {"extra": "forbid"}
 """The `__pydantic_config__` of a configuration: a plain dataclass would drop a key that it does not know in silence."""
 
@@ -57,6 +59,29 @@ def require_declared(where: str, config: Any) -> None:
             require(f"{where} {name}", getattr(config, name), get_args(kind))
         elif kind is bool:
             require_bool(f"{where} {name}", getattr(config, name))
+
+
+def require_effect(where: str, config: Any, depends: Depends, others: Mapping[str, Any] | None = None) -> list[str]:
+    """Refuse an option that is neither null nor its default where another one leaves it without effect.
+
+    Args:
+        others: values of options that go before those of the configuration.
+
+    Returns:
+        The options in `depends` that have an effect.
+    """
+    effective = []
+    for field in dataclasses.fields(config):
+        other, values = depends.get(field.name, ("", ()))
+        if not other:
+            continue
+        value, there = getattr(config, field.name), {**vars(config), **(others or {})}[other]
+        if there in values:
+            effective.append(field.name)
+        elif value is not None and value != field.default:
+            said = f"{where}.{field.name} {value!r}: has no effect with {other} {there}"
+            raise InputError(f"{said} (expected {other} {' or '.join(map(str, values))})")
+    return effective
 
 
 def require_whole(name: str, value: object, low: int, high: int | None = None) -> None:

@@ -135,7 +135,7 @@ def train(
         held.callback(holder.close)
         with ranks.agreeing():
             decay, warmup = config.optimizer.ema, config.optimizer.ema_warmup
-            ema = None if decay is None else Ema(model, decay, warmup)
+            ema = None if decay is None else Ema(model, decay, bool(warmup))
             optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
             state = RunState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks)
             task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)

@@ -137,6 +137,8 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
     Plan.of(config, source.length("train"))
     settings = {**training_view(config, source), **_loss_settings(config)}
     settings["batch_size"] = None if config.packing else config.batch_size or DEFAULT_BATCH_SIZE
+    if config.optimizer.ema is None:
+        settings["optimizer"] = dataclasses.replace(config.optimizer, ema_warmup=None)
     return dataclasses.replace(made, precision=precision, frames=frames, **settings)
 
 
