@@ -62,24 +62,15 @@ def require_declared(where: str, config: Any) -> None:
 
 
 def require_effect(where: str, config: Any, depends: Depends, others: Mapping[str, Any] | None = None) -> list[str]:
-    """Refuse an option that is neither null nor its default where another one leaves it without effect.
-
-    Args:
-        others: values of options that go before those of the configuration.
-
-    Returns:
-        The options in `depends` that have an effect.
-    """
-    effective = []
-    for field in dataclasses.fields(config):
-        other, values = depends.get(field.name, ("", ()))
-        if not other:
-            continue
-        value, there = getattr(config, field.name), {**vars(config), **(others or {})}[other]
-        if there in values:
-            effective.append(field.name)
-        elif value is not None and value != field.default:
-            said = f"{where}.{field.name} {value!r}: has no effect with {other} {there}"
+    """Refuse options that are neither null nor as usual where another one leaves them without effect; return the others
+    of `depends`. `others`: values that go before those of the configuration."""
+    effective, there = [], {**vars(config), **(others or {})}
+    for name, (other, values) in depends.items():
+        value = getattr(config, name)
+        if there[other] in values:
+            effective.append(name)
+        elif value is not None and value != getattr(type(config), name):
+            said = f"{where}.{name} {value!r}: has no effect with {other} {there[other]}"
             raise InputError(f"{said} (expected {other} {' or '.join(map(str, values))})")
     return effective
 

@@ -69,13 +69,23 @@ OF_TASKS = {
     "classification": {"loss": "ce", "label_smoothing": 0.3},
     "segmentation": {"head": "linear_map", "head_options": {}, "background_bias": 0.5},
     "detection": {
-        "head": "owlvit", "head_options": {}, "radius": 0.5, "class_weight": 3.0, "box_weight": 3.0,
+        "head": "owlvit",
+        "head_options": {},
+        "radius": 0.5,
+        "class_weight": 3.0,
+        "box_weight": 3.0,
         "side_weight": 3.0,
     },
     "masked_patches": {
-        "target": "cells", "bits": 2, "cells": 2, "share": 0.3, "masked": 0.1, "random": 0.05, "mask_in": "pixels",
+        "target": "cells",
+        "bits": 2,
+        "cells": 2,
+        "share": 0.3,
+        "masked": 0.1,
+        "random": 0.05,
+        "mask_in": "pixels",
     },
-}  # fmt: skip
+}
 UNDER = {
     "classification": [{}],
     "segmentation": [{"head": head} for head in ("pix", "linear_map", "segmenter", "eomt")],
@@ -83,17 +93,27 @@ UNDER = {
     "masked_patches": [{"target": target} for target in ("mean", "cells", "pixels")],
 }
 HEADS = {
-    "pix": {"background_bias": 1.0}, "linear_map": {"norm": False}, "segmenter": {"layers": 1}, "eomt": {"queries": 8},
-    "fcos": {"hidden": 8}, "owlvit": {"query_dim": 8}, "detr_queries": {"queries": 4}, "simple_pyramid": {"hidden": 8},
-}  # fmt: skip
+    "pix": {"background_bias": 1.0},
+    "linear_map": {"norm": False},
+    "segmenter": {"layers": 1},
+    "eomt": {"queries": 8},
+    "fcos": {"hidden": 8},
+    "owlvit": {"query_dim": 8},
+    "detr_queries": {"queries": 4},
+    "simple_pyramid": {"hidden": 8},
+}
 # Options that change what is said of an image, and no weight.
 OF_ANSWERS = {
     "segmentation": {
-        "inference": {"flip": True}, "inference.kind": "mmseg", "inference.window": 8, "inference.stride": 4,
-        "inference.scales": [1.0, 2.0], "inference.flip": True,
+        "inference": {"flip": True},
+        "inference.kind": "mmseg",
+        "inference.window": 8,
+        "inference.stride": 4,
+        "inference.scales": [1.0, 2.0],
+        "inference.flip": True,
     },
     "detection": {"threshold": 0.9, "shown": 0.9, "nms": 0.0, "most": 1},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -194,15 +214,18 @@ def test_an_option_of_a_task(task, under, name, runs):
     assert has_effect(runs, base, name, {"task_options": {**under, name: value}})
 
 
-@pytest.mark.parametrize(("task", "option", "other", "values"), [
-    ("detection", {"side_weight": 3.0}, "head", {"fcos": False, "simple_pyramid": False, "owlvit": True}),
-    ("detection", {"radius": 3.0}, "head", {"fcos": True, "detr_queries": False, "owlvit": False}),
-    ("detection", {"nms": 0.3}, "head", {"simple_pyramid": True, "detr_queries": False, "owlvit": False}),
-    ("masked_patches", {"cells": 2}, "target", {"mean": False, "cells": True, "pixels": False}),
-    ("masked_patches", {"bits": 2}, "target", {"mean": True, "cells": True, "pixels": False}),
-    ("segmentation", {"background_bias": 1.0}, "head", {"pix": True, "linear_map": True, "eomt": False}),
-    ("segmentation", {"inference": {"window": 8, "stride": 8}}, "kind", {"whole": False}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("task", "option", "other", "values"),
+    [
+        ("detection", {"side_weight": 3.0}, "head", {"fcos": False, "simple_pyramid": False, "owlvit": True}),
+        ("detection", {"radius": 3.0}, "head", {"fcos": True, "detr_queries": False, "owlvit": False}),
+        ("detection", {"nms": 0.3}, "head", {"simple_pyramid": True, "detr_queries": False, "owlvit": False}),
+        ("masked_patches", {"cells": 2}, "target", {"mean": False, "cells": True, "pixels": False}),
+        ("masked_patches", {"bits": 2}, "target", {"mean": True, "cells": True, "pixels": False}),
+        ("segmentation", {"background_bias": 1.0}, "head", {"pix": True, "linear_map": True, "eomt": False}),
+        ("segmentation", {"inference": {"window": 8, "stride": 8}}, "kind", {"whole": False}),
+    ],
+)
 def test_an_option_without_effect_is_refused_by_what_it_depends_on(task, option, other, values, runs):
     [name] = option
     for value, taken in values.items():
@@ -285,10 +308,9 @@ def test_the_warm_up_of_a_mean_goes_with_it(runs):
     other = dataclasses.replace(mean.optimizer, ema_warmup=False)
     assert has_effect(runs, mean, "ema_warmup", {"optimizer": other})
     # None is as usual where there is a mean.
-    assert OptimizerConfig(ema=0.9, ema_warmup=None).ema_warmup is True
-    for said in (None, False, True):
-        config = base_config(runs, optimizer=OptimizerConfig(lr=3e-3, ema_warmup=said))
-        assert resolve(config, open_source(config.data), torch.device("cpu")).optimizer.ema_warmup is None
+    for decay, said, done in ((None, None, None), (None, False, None), (None, True, None), (0.9, None, True)):
+        config = base_config(runs, optimizer=OptimizerConfig(lr=3e-3, ema=decay, ema_warmup=said))
+        assert resolve(config, open_source(config.data), torch.device("cpu")).optimizer.ema_warmup is done
 
 
 def test_a_loss_is_said_once(runs):

@@ -98,10 +98,8 @@ class Segmentation(Task):
 
     @classmethod
     def depends(cls) -> Depends:
-        heads = head_classes().items()
-        return {
-            "background_bias": ("head", [name for name, one in heads if "background_bias" in signature(one).parameters])
-        }
+        heads = [name for name, one in head_classes().items() if "background_bias" in signature(one).parameters]
+        return {"background_bias": ("head", heads)}
 
     @classmethod
     def model_options(cls, source: Source, options: SegmentationOptions) -> dict[str, Any]:

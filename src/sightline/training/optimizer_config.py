@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sightline.checks import STRICT, Depends, require, require_bool, require_effect, require_number
+from sightline.checks import STRICT, require, require_bool, require_effect, require_number
 from sightline.errors import InputError
 
 Optimizers = Literal["adamw", "adam", "sgd", "lamb"]
 Schedule = Literal["cosine", "linear", "rsqrt", "constant"]
-_MOMENTS = ("adamw", "adam", "lamb")
-_DEPENDS: Depends = {
-    "betas": ("name", _MOMENTS), "eps": ("name", _MOMENTS), "momentum": ("name", ("sgd",)),
-    "timescale": ("schedule", ("rsqrt",)),
-}  # fmt: skip
+_MOMENTS = ("name", ("adamw", "adam", "lamb"))
+_DEPENDS = {"betas": _MOMENTS, "eps": _MOMENTS, "momentum": ("name", ("sgd",)), "timescale": ("schedule", ("rsqrt",))}
 _DEFAULTS = {"betas": (0.9, 0.99), "eps": 1e-8, "momentum": 0.9, "timescale": 10_000.0}
 
 
@@ -69,8 +66,6 @@ class OptimizerConfig:
         for name in require_effect("optimizer", self, _DEPENDS):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, _DEFAULTS[name])
-        if self.ema is not None and self.ema_warmup is None:
-            object.__setattr__(self, "ema_warmup", True)
         for name in ("lr", "eps", "timescale"):
             if getattr(self, name) is not None:
                 require_number(f"optimizer.{name}", getattr(self, name), above=True)
