@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.checks import require, require_bool, require_list, require_number, require_whole
+from sightline.checks import require, require_bool, require_effect, require_list, require_number, require_whole
 from sightline.data.batch import Batch, normalised
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
@@ -43,6 +43,8 @@ class Inference:
 
     def __post_init__(self) -> None:
         require("inference.kind", self.kind, ("whole", "segmenter", "mmseg"))
+        in_windows = ("kind", ("segmenter", "mmseg"))
+        require_effect("inference", self, {"window": in_windows, "stride": in_windows})
         require_whole("inference.window", self.window, 1)
         require_whole("inference.stride", self.stride, 1, self.window)
         require_bool("inference.flip", self.flip)
