@@ -68,12 +68,37 @@ class StoppedError(SightlineError):
             self.exit_code = exit_code
 
 
+# Our names, the first that a command has before others -> what other programs call them.
+_SYNONYMS = {
+    "lr": "learning_rate",
+    "weight_decay": "wd",
+    "ema": "ema_decay model_ema model_ema_decay",
+    "batch_size": "bs",
+    "workers": "num_workers",
+    "resolution": "img_size image_size input_size",
+    "resolutions": "img_size image_size input_size",
+    "init_from": "pretrained checkpoint ckpt",
+    "model": "pretrained checkpoint ckpt",
+}
+
+
+def known_as(name: object, allowed: Iterable[str]) -> list[str]:
+    """The one of `allowed` that has this name, or that other programs call so; empty where none is."""
+    names, said = list(allowed), str(name).lower().replace("-", "_")
+    called = (one for one, words in _SYNONYMS.items() if said in words.split())
+    return [one for one in (said, *called) if one in names][:1]
+
+
+def near(name: object, allowed: Iterable[str]) -> list[str]:
+    """What was probably meant; of a family, as `rope`, some of its members."""
+    names, family = list(allowed), f"{str(name).lower().replace('-', '_')}_"
+    begun = [one for one in names if one.startswith(family)][:4]
+    return known_as(name, names) or begun or difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+
+
 def nearest(name: object, allowed: Iterable[str]) -> str:
-    """The end of a message that names what was probably meant, "; did you mean 'lr'?", or nothing; of a family, as
-    `rope`, some of its members."""
-    names = list(allowed)
-    begun = [one for one in names if one.startswith(f"{str(name).lower().replace('-', '_')}_")]
-    close = begun[:4] or difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    """The end of a message that says what is near, "; did you mean 'lr'?", or nothing."""
+    close = near(name, allowed)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 

@@ -55,6 +55,18 @@ def test_a_loss_goes_with_its_task(task):
     assert (config.loss, config.label_smoothing) == (None, None)
 
 
+def test_options_go_with_their_task():
+    assert asked(recipe="detect_scenes", task="segmentation").task_options == {}
+    assert asked(recipe="detect_scenes").task_options == {"class_weight": 4.0}
+
+
+def test_a_warm_up_without_a_mean_is_refused():
+    assert asked("optimizer.ema_warmup=true", recipe="scenes").optimizer.ema is None
+    with pytest.raises(InputError, match=r"optimizer\.ema_warmup .*ema "):
+        asked("optimizer.ema_warmup=false", recipe="scenes")
+    assert asked("optimizer.ema=0.9", "optimizer.ema_warmup=false", recipe="scenes").optimizer.ema_warmup is False
+
+
 def test_moments_go_with_their_optimizer():
     other = asked("optimizer.name=sgd", recipe="vit_imagenet").optimizer
     assert (other.betas, other.eps, other.momentum) == (None, None, 0.9)
@@ -71,3 +83,6 @@ def test_what_hangs_on_the_recipe_is_checked_with_it(tmp_path):
     save_model(create_model("vit_micro_patch4", num_classes=2, image_size=16, depth=1, dim=48, heads=4), tmp_path / "m")
     tuned = asked("optimizer.momentum=0.8", recipe="vit_finetune", init_from=str(tmp_path / "m"))
     assert (tuned.optimizer.name, tuned.optimizer.momentum) == ("sgd", 0.8)
+    # The recipe says how a mean that is asked for is made.
+    mean = asked("optimizer.ema=0.9", recipe="vit_finetune", init_from=str(tmp_path / "m"))
+    assert mean.optimizer.ema_warmup is False

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
+from inspect import signature
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from sightline.cli.commands.evaluate import evaluate
+from sightline.cli.commands.predict import predict
+from sightline.cli.commands.train import train
+from sightline.cli.options import meant
 from sightline.data.discovery import open_source
 from sightline.data.stored import StoredImages
-from sightline.errors import nearest
+from sightline.errors import _SYNONYMS, near, nearest
+from sightline.training.config import OptimizerConfig, TrainConfig
 from tests.data.dense_folders import coco, masks
 from tests.data.three_kinds import images, saved, shards
 from tests.tiny import pictures
@@ -32,6 +40,65 @@ def test_a_family_of_encodings_is_named_by_its_members(asked, refused):
 def test_options_that_are_settings(option, says, refused):
     for words in ((option, "1"), (f"{option}=1",)):
         refused("train", "--data", "digits", *words, says=[f"Did you mean {says}"])
+
+
+MEANT = {
+    "workers": ("--set workers", None, "train --set workers"),
+    "img-size": ("--resolution", "--resolutions", "--resolution"),
+    "pretrained": ("--init-from", "--model", "--model"),
+    "checkpoint": ("--init-from", "--model", "--model"),
+    "ema_decay": ("--set optimizer.ema", "train --set optimizer.ema", "train --set optimizer.ema"),
+    "optimizer.ema_decay": ("--set optimizer.ema", "train --set optimizer.ema", "train --set optimizer.ema"),
+    "batch_size": ("--set batch_size", "train --set batch_size", "train --set batch_size"),
+    "bs": ("--set batch_size", "train --set batch_size", "train --set batch_size"),
+    "learning-rate": ("--set optimizer.lr", "train --set optimizer.lr", "train --set optimizer.lr"),
+    "weight-decay": ("--set optimizer.weight_decay",) + ("train --set optimizer.weight_decay",) * 2,
+    "wd": ("--set optimizer.weight_decay",) + ("train --set optimizer.weight_decay",) * 2,
+}
+
+
+@pytest.mark.parametrize("option", MEANT)
+def test_names_of_other_programs(option, refused):
+    for command, wanted in zip((train, evaluate, predict), MEANT[option], strict=True):
+        if wanted is None:
+            continue
+        said = refused(command.__name__, "x", f"--{option}", "1", says=[wanted])
+        [hint] = re.findall(r"[Dd]id you mean '?(?:sightline )?([^?'=]+?)(?:=\.\.\.)?'?\?", said)
+        assert hint == wanted
+        *by, name = hint.split()
+        owner = OptimizerConfig if name.startswith("optimizer.") else TrainConfig
+        taken = {one.name for one in fields(owner)} if "--set" in by else signature(command).parameters
+        assert name.removeprefix("optimizer.").removeprefix("--").replace("-", "_") in taken
+
+
+def test_synonyms_are_of_names_that_there_are():
+    settings = {one.name for kind in (TrainConfig, OptimizerConfig) for one in fields(kind)}
+    options = {name for one in (train, evaluate, predict) for name in signature(one).parameters}
+    assert _SYNONYMS.keys() <= settings | options
+
+
+@pytest.mark.parametrize(
+    ("key", "asked"),
+    [
+        ("ema_decay", "optimizer.ema"),
+        ("optimizer.ema_decay", "ema"),
+        ("wd", "optimizer.weight_decay"),
+        ("bs", "batch_size"),
+        ("learning-rate", "optimizer.lr"),
+        ("img_size", "resolution"),
+        ("pretrained", "init_from"),
+        ("lr", "optimizer.lr"),
+        ("encodng", "encoding"),
+    ],
+)
+def test_settings_of_other_programs(key, asked, refused):
+    refused("train", "--data", "digits", "--set", f"{key}=1", says=[f"did you mean '{asked}'?"])
+
+
+def test_all_members_of_a_family_are_said():
+    [first, *_] = names = near("ema", ["ema_a", "ema_b"])
+    assert (first, names) == ("ema_a", ["ema_a", "ema_b"])
+    assert meant("--no", ["--no-shrink", "--no-pretrained"]) == "--no-shrink or --no-pretrained"
 
 
 def test_a_folder_alone_is_what_it_looks_like(cli, refused, tmp_path, monkeypatch):
@@ -90,3 +157,14 @@ def test_a_size_that_is_another_by_exif_alone_says_so(kind, tmp_path):
     Image.fromarray(pixels.transpose(1, 0, 2)).save(path)
     [found] = open_source(f"{kind}:{made}").check_readable("train", skip_unreadable=1)[1]
     assert "EXIF" not in found.reason
+
+
+def test_mirrored_images_are_warned_of_once_the_run_begins(cli, tmp_path):
+    data = pictures(tmp_path / "data", ("arrow_left", "arrow_right"), 2)
+    words = ["train", "--data", data, "--resolution", "8", "--threads", "1", "--model", "vit_micro_patch4"]
+    words += ["--images", "4", "--out", tmp_path / "run"]
+    for more in (["--dry-run"], []):
+        code, _, err = cli(*words, *more)
+        assert (code, err.count("flip=0")) == (0, 1), err
+    code, _, err = cli(*words, "--seed", "1", "--resume")
+    assert (code, err.count("flip=0")) == (2, 0), err

@@ -117,6 +117,14 @@ def test_numbers_that_nearly_count_from_0_are_left_as_they_are(made, stored):
     assert warned == []
 
 
+def test_a_table_has_a_row_of_ignored_numbers_where_there_are_any(cli, made):
+    data = made(0, 255)
+    for spec, ignored in ((data, ["255"]), (f"{data},values=0+255", [])):
+        code, said, _ = cli("data", "check", spec)
+        assert code == 0
+        assert re.findall(r"ignored: *(\d*)", said) == ignored
+
+
 def test_values_are_classes_in_their_order(made):
     source = opened(made(3, 255, 1000) + ",values=1000+3")
     assert source.pixel_classes == ("1000", "3")

@@ -182,8 +182,8 @@ def test_windows_must_be_whole_patches() -> None:
     ("given", "message"),
     [
         ({"kind": "slide"}, "inference.kind 'slide'"),
-        ({"window": 0}, "inference.window 0: must be at least 1"),
-        ({"window": 16, "stride": 17}, "inference.stride 17: expected at most 16"),
+        ({"kind": "mmseg", "window": 0}, "inference.window 0: must be at least 1"),
+        ({"kind": "mmseg", "window": 16, "stride": 17}, "inference.stride 17: expected at most 16"),
         ({"scales": ()}, "inference.scales: expected at least one"),
         ({"scales": (0.0,)}, "inference.scales 0.0"),
         ({"flips": True}, "inference: option 'flips'"),

@@ -4,19 +4,34 @@ kept change no weight."""
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.utils._pytree import tree_leaves
 
+from sightline import registry
+from sightline.cli.config import apply_settings
+from sightline.data.discovery import open_source
 from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
+from sightline.data.targets import Crop
 from sightline.errors import InputError, UnreadableDataError
+from sightline.evaluation.predict import predict_split
+from sightline.hub.load import load_model
+from sightline.models import model_config
 from sightline.recipes import list_recipes, recipe
-from sightline.tasks.base import task_class
+from sightline.tasks.base import Task, make_task, task_class
+from sightline.tasks.segmentation import Segmentation, SegmentationOptions
+from sightline.tasks.windows import Inference
 from sightline.training.config import OptimizerConfig, TrainConfig, ValidationConfig
 from sightline.training.loop import train
-from sightline.training.prepare import resolve
+from sightline.training.prepare import build_model, decide, resolve
 from tests.tiny import MODEL, pictures, weights
 
 TASKS = ("classification", "segmentation", "detection", "masked_patches")
@@ -49,10 +64,55 @@ PACKINGS = {
     "tokens": 40, "algorithm": "best_fit", "most_images": 2, "resolutions": (12, 16), "measure": "area",
     "distribution": "low", "aspect": "square", "most_tokens": 8, "drop": None, "drop_options": {"drop": 0.5},
 }  # fmt: skip
+# Options that change weights, under each of what they may depend on.
 OF_TASKS = {
-    "segmentation": {"head": "linear_map", "background_bias": 0.0},
-    "detection": {"radius": 0.5, "class_weight": 3.0, "box_weight": 3.0},
-    "masked_patches": {"target": "cells", "bits": 2, "share": 0.3, "masked": 0.1, "random": 0.05, "mask_in": "pixels"},
+    "classification": {"loss": "ce", "label_smoothing": 0.3},
+    "segmentation": {"head": "linear_map", "head_options": {}, "background_bias": 0.5},
+    "detection": {
+        "head": "owlvit",
+        "head_options": {},
+        "radius": 0.5,
+        "class_weight": 3.0,
+        "box_weight": 3.0,
+        "side_weight": 3.0,
+    },
+    "masked_patches": {
+        "target": "cells",
+        "bits": 2,
+        "cells": 2,
+        "share": 0.3,
+        "masked": 0.1,
+        "random": 0.05,
+        "mask_in": "pixels",
+    },
+}
+UNDER = {
+    "classification": [{}],
+    "segmentation": [{"head": head} for head in ("pix", "linear_map", "segmenter", "eomt")],
+    "detection": [{"head": head} for head in ("fcos", "owlvit", "detr_queries", "simple_pyramid")],
+    "masked_patches": [{"target": target} for target in ("mean", "cells", "pixels")],
+}
+HEADS = {
+    "pix": {"background_bias": 1.0},
+    "linear_map": {"norm": False},
+    "segmenter": {"layers": 1},
+    "eomt": {"queries": 8},
+    "fcos": {"hidden": 8},
+    "owlvit": {"query_dim": 8},
+    "detr_queries": {"queries": 4},
+    "simple_pyramid": {"hidden": 8},
+}
+# Options that change what is said of an image, and no weight.
+OF_ANSWERS = {
+    "segmentation": {
+        "inference": {"flip": True},
+        "inference.kind": "mmseg",
+        "inference.window": 8,
+        "inference.stride": 4,
+        "inference.scales": [1.0, 2.0],
+        "inference.flip": True,
+    },
+    "detection": {"threshold": 0.9, "shown": 0.9, "nms": 0.0, "most": 1},
 }
 
 
@@ -72,6 +132,11 @@ def runs(tmp_path_factory):
         weights_of(config)
         return load_file(made[repr(config)] / "checkpoint" / "model.safetensors")
 
+    def folder_of(config: TrainConfig) -> Path:
+        weights_of(config)
+        return made[repr(config)]
+
+    weights_of.folder = folder_of
     weights_of.tensors = tensors_of
     weights_of.data = pictures(folder / "data", ("a", "b"), 4)
     return weights_of
@@ -86,15 +151,30 @@ def base_config(runs, task="classification", **changes):
     return dataclasses.replace(first, **changes)
 
 
-def has_effect(runs, base, **changes):
-    """Whether the run that is changed so is refused, or has other weights."""
-    if "epochs" in changes or "tokens" in changes or "flops" in changes:
+def names(error, *settings):
+    """Whether a refusal names settings."""
+    return all(re.search(rf"\b{one}\b", str(error.value if hasattr(error, "value") else error)) for one in settings)
+
+
+def taken(name, make):
+    """What `make` makes, None where it is refused by the setting's name."""
+    try:
+        return make()
+    except InputError as error:
+        if not names(error, name):
+            raise
+        return None
+
+
+def has_effect(runs, base, name, changes):
+    """Whether the run that is changed so is refused by the setting's name, or has other weights."""
+    if changes.keys() & {"epochs", "tokens", "flops"}:
         changes["images"] = None
     try:
-        changed = runs(dataclasses.replace(base, **changes))
-    except (InputError, UnreadableDataError):
-        return True
-    return changed != runs(base)
+        changed = taken(name, lambda: runs(dataclasses.replace(base, **changes)))
+    except UnreadableDataError:
+        return name == "max_pixels"
+    return changed is None or changed != runs(base)
 
 
 def test_every_setting_is_looked_at():
@@ -106,24 +186,144 @@ def test_every_setting_is_looked_at():
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_setting_of_a_classifier(name, runs):
-    assert has_effect(runs, base_config(runs), **{name: CHANGES[name]})
+    assert has_effect(runs, base_config(runs), name, {name: CHANGES[name]})
 
 
 @pytest.mark.parametrize("task", TASKS[1:])
 @pytest.mark.parametrize("name", ["loss", "label_smoothing", "mixing", "batch_size", "flip", "parts", "interpolation"])
 def test_a_setting_of_another_task(name, task, runs):
-    assert has_effect(runs, base_config(runs, task), **{name: CHANGES[name]})
+    assert has_effect(runs, base_config(runs, task), name, {name: CHANGES[name]})
 
 
-@pytest.mark.parametrize(("task", "name"), [(task, name) for task, options in OF_TASKS.items() for name in options])
-def test_an_option_of_a_task(task, name, runs):
-    assert has_effect(runs, base_config(runs, task), task_options={name: OF_TASKS[task][name]})
+def test_every_option_of_every_task_is_looked_at():
+    for task, kind in registry.classes(Task, "sightline.tasks").items():
+        looked = OF_TASKS[task].keys() | OF_ANSWERS.get(task, {}).keys()
+        fields = {one.name for one in dataclasses.fields(kind.Options)}
+        if "inference" in fields:
+            fields |= {f"inference.{one.name}" for one in dataclasses.fields(Inference)}
+        assert fields == looked, task
+
+
+@pytest.mark.parametrize(
+    ("task", "under", "name"),
+    [(task, under, name) for task, options in OF_TASKS.items() for under in UNDER[task] for name in options],
+)
+def test_an_option_of_a_task(task, under, name, runs):
+    value = OF_TASKS[task][name] if name != "head_options" else HEADS[under["head"]]
+    base = base_config(runs, task, task_options={} if under.get(name) == value else under)
+    assert has_effect(runs, base, name, {"task_options": {**under, name: value}})
+
+
+@pytest.mark.parametrize(
+    ("task", "option", "other", "values"),
+    [
+        ("detection", {"side_weight": 3.0}, "head", {"fcos": False, "simple_pyramid": False, "owlvit": True}),
+        ("detection", {"radius": 3.0}, "head", {"fcos": True, "detr_queries": False, "owlvit": False}),
+        ("detection", {"nms": 0.3}, "head", {"simple_pyramid": True, "detr_queries": False, "owlvit": False}),
+        ("masked_patches", {"cells": 2}, "target", {"mean": False, "cells": True, "pixels": False}),
+        ("masked_patches", {"bits": 2}, "target", {"mean": True, "cells": True, "pixels": False}),
+        ("segmentation", {"background_bias": 1.0}, "head", {"pix": True, "linear_map": True, "eomt": False}),
+        ("segmentation", {"inference": {"window": 8, "stride": 8}}, "kind", {"whole": False}),
+    ],
+)
+def test_an_option_without_effect_is_refused_by_what_it_depends_on(task, option, other, values, runs):
+    [name] = option
+    for value, taken in values.items():
+        beside = {} if other == "kind" else {other: value}
+        config = base_config(runs, task, task_options={**beside, **option})
+        source = open_source(config.data)
+        if taken:
+            build_model(decide(config, source, torch.device("cpu")), source)
+            continue
+        with pytest.raises(InputError) as refused:
+            build_model(decide(config, source, torch.device("cpu")), source)
+        assert names(refused, name, other)
+        # As it is by default, it may be said.
+        usual = getattr(task_class(task).Options(), name)
+        said = base_config(runs, task, task_options={**beside, name: usual})
+        build_model(decide(said, source, torch.device("cpu")), source)
+
+
+def test_docs_say_what_options_depend_on():
+    rows = "".join((Path(__file__).parents[2] / "docs" / name).read_text() for name in ("DENSE.md", "FAMILIES.md"))
+    for task in UNDER:
+        for name, (other, values) in task_class(task).depends().items():
+            [row] = [row for row in rows.splitlines() if row.startswith(f"| `{name}` |")]
+            assert all(f"`{one}`" in row for one in (other, *values)), name
+
+
+def test_a_bias_of_a_class_that_is_not_there_is_refused():
+    source = SimpleNamespace(name="folder", pixel_classes=("disc", "square"))
+    own = Segmentation.model_options(source, SegmentationOptions(background_bias=1.0))
+    config = model_config("vit_micro_patch4", task="segmentation", **own)
+    with pytest.raises(InputError) as refused:
+        make_task("segmentation", config, {"background_bias": 1.0})
+    assert names(refused, "background_bias")
+    for usual in ({}, {"background_bias": None}):
+        make_task("segmentation", config, usual)
+
+
+@pytest.mark.parametrize(("task", "name"), [(task, name) for task, options in OF_ANSWERS.items() for name in options])
+def test_an_option_of_answers(task, name, runs):
+    """On trained weights, by what the task says of images where it is asked so."""
+    for under in UNDER[task]:
+        model = load_model(runs.folder(base_config(runs, task, task_options=under)))
+        said = functools.partial(answers, model, task)
+        given = {"threshold": 0.0, "shown": 0.0} if task == "detection" else {}
+        setting = f"{name}={json.dumps(OF_ANSWERS[task][name])}"
+        changed = taken(name, functools.partial(said, apply_settings(given, [setting])))
+        assert changed is None or changed != said(given), under
+
+
+def answers(model, task, options):
+    """What a task says of two scenes, and by which outputs."""
+    source = open_source("scenes:pairs")
+    made = make_task(task, model.config, options).on(source, "scenes:pairs")
+    [given] = predict_split(model, made, source, "test", range(2), 16)
+    each, crop = made.each(given.outputs, given.batch.layout), Crop((0, 0, 16, 16), (16, 16))
+    sums = [one.double().sum().item() for one in tree_leaves(each)]
+    return sums, [made.answer(made.decode(one, crop), (16, 16), 5) for one in each]
+
+
+@pytest.mark.parametrize("head", ["fcos", "pix"])
+def test_a_head_that_is_not_the_models_is_refused(head, runs):
+    """`evaluate --set head=...` measures the model that there is."""
+    task, other = ("detection", "owlvit") if head == "fcos" else ("segmentation", "linear_map")
+    model = load_model(runs.folder(base_config(runs, task, task_options={"head": head})))
+    make_task(task, model.config, {"head": head})
+    with pytest.raises(InputError) as refused:
+        make_task(task, model.config, {"head": other})
+    assert names(refused, "head", other)
+
+
+@pytest.mark.parametrize("options", [{}, {"mixup": 1.0, "chance": 0.0}, {"mixup": 0.0, "cutmix": 0.0}])
+def test_a_mixing_that_mixes_nothing_is_refused(options):
+    with pytest.raises(InputError) as refused:
+        MixingConfig(**options)
+    assert names(refused, "mixing", *list(options)[-1:])
+
+
+def test_the_warm_up_of_a_mean_goes_with_it(runs):
+    mean = base_config(runs, optimizer=OptimizerConfig(lr=3e-3, ema=0.9))
+    other = dataclasses.replace(mean.optimizer, ema_warmup=False)
+    assert has_effect(runs, mean, "ema_warmup", {"optimizer": other})
+    # None is as usual where there is a mean.
+    for decay, said, done in ((None, None, None), (None, False, None), (None, True, None), (0.9, None, True)):
+        config = base_config(runs, optimizer=OptimizerConfig(lr=3e-3, ema=decay, ema_warmup=said))
+        assert resolve(config, open_source(config.data), torch.device("cpu")).optimizer.ema_warmup is done
+
+
+def test_a_loss_is_said_once(runs):
+    for name, value in OF_TASKS["classification"].items():
+        with pytest.raises(InputError) as refused:
+            base_config(runs, task_options={name: value})
+        assert names(refused, f"task_options.{name}")
 
 
 @pytest.mark.parametrize("name", ["repeats", "progressive", "images", "flip", "parts", "interpolation"])
 def test_a_setting_of_a_packed_run(name, runs):
     packed = base_config(runs, packing=PACKING)
-    assert has_effect(runs, packed, **{name: CHANGES[name]})
+    assert has_effect(runs, packed, name, {name: CHANGES[name]})
 
 
 @pytest.mark.parametrize("name", PACKINGS)
@@ -131,7 +331,7 @@ def test_a_setting_of_packing(name, runs):
     packed = base_config(runs, packing=PACKING)
     beside = {"drop_options": {}} if name == "drop" else {}
     other = dataclasses.replace(PACKING, **beside, **{name: PACKINGS[name]})
-    assert has_effect(runs, packed, packing=other)
+    assert has_effect(runs, packed, name, {"packing": other})
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -139,11 +339,8 @@ def test_a_setting_of_packing(name, runs):
 def test_a_setting_of_an_optimizer(name, first, runs):
     start = OptimizerConfig(lr=3e-3, **first)
     given = {"lr": 3e-3, **first, name: OPTIMIZERS[name]}
-    try:
-        other = OptimizerConfig(**given)
-    except InputError:
-        return
-    assert has_effect(runs, base_config(runs, optimizer=start), optimizer=other)
+    other = taken(name, lambda: OptimizerConfig(**given))
+    assert other is None or has_effect(runs, base_config(runs, optimizer=start), name, {"optimizer": other})
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
@@ -162,7 +359,6 @@ def test_what_changes_no_weight(name, runs):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_what_a_run_records_is_what_it_does(task, runs):
-    from sightline.data.discovery import open_source
     from sightline.distributed.machine import resolve_device
 
     base = base_config(runs, task)

@@ -177,12 +177,15 @@ def _call(app: App, arguments: list[str]) -> Any:
         if isinstance(error.__cause__, InputError):
             raise error.__cause__ from None
         chain = " ".join(("sightline", *(error.command_chain or ())))
-        hint = ""
-        if isinstance(error, UnknownOptionError) and error.command_chain == ("train",):
-            from sightline.cli.options import said_as_setting
+        said = str(error)
+        if isinstance(error, UnknownOptionError):
+            from sightline.cli.options import meant
 
-            hint = "" if "Did you mean" in str(error) else said_as_setting(error.token.keyword or error.token.value)
-        raise InputError(f"{error}{hint} See: {chain} --help") from None
+            taken = [name for one in error.argument_collection for name in one.names if name.startswith("--")]
+            word = error.token.keyword or error.token.value
+            hint = meant(word, taken, trains=error.command_chain == ("train",))
+            said = said.partition(" Did you mean")[0] + (f" Did you mean {hint}?" if hint else "")
+        raise InputError(f"{said} See: {chain} --help") from None
 
 
 def _listing_bar(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:

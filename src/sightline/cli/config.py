@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from sightline.cli.yaml_text import parse_yaml
-from sightline.errors import InputError, nearest
+from sightline.errors import InputError, known_as, near, nearest
 
 T = TypeVar("T")
 
@@ -99,13 +99,11 @@ def _say(fault: Any, schema: Any, value: Any) -> str:
 
 def _nearest_key(key: str, group: Any, defs: Any) -> str:
     """The nearest of a group's keys, or of the keys inside its groups: `lr` may mean `optimizer.lr`."""
-    if hint := nearest(key, group["properties"]):
-        return hint
     inside = {name: _group(one, defs) for name, one in group["properties"].items()}
-    found = (
-        f"{name}.{one}" for name, under in inside.items() if under for one in under["properties"] if nearest(key, [one])
-    )
-    return next((f"; did you mean '{name}'?" for name in found), "")
+    paths = {one: f"{name}.{one}" for name, under in inside.items() if under for one in under["properties"]}
+    paths |= {name: name for name in inside}
+    close = known_as(key, paths) or near(key, inside) or near(key, paths)
+    return f"; did you mean {' or '.join(repr(paths[one]) for one in close)}?" if close else ""
 
 
 def _variants(schema: Any, defs: Any) -> Iterator[Any]:

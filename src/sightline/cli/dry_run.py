@@ -13,6 +13,7 @@ from typing import Any
 
 from sightline.analysis.memory import estimate_memory
 from sightline.cli.config import dump_config
+from sightline.cli.next_step import warn
 from sightline.cli.progress import Bars
 from sightline.cli.run_config import largest_pass
 from sightline.cli.train_run import Asked, ready
@@ -122,7 +123,7 @@ def dry_run(asked: Asked, bars: Bars) -> DryRun:
     with tempfile.TemporaryDirectory() as folder:
         loop.train(
             small, Path(folder) / "run", prepared=Prepared(small, source, None, model), device=asked.device,
-            observe=seen.append, ranks=ALONE,
+            observe=seen.append, warn=warn, ranks=ALONE,
         )  # fmt: skip
     ends = [0.0, *(one.seconds for one in seen)]
     return DryRun(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, convert
 
-from sightline.errors import nearest
+from sightline.errors import known_as, near
 from sightline.io.checks import require_whole
 
 if TYPE_CHECKING:
@@ -43,16 +44,21 @@ def _spelled(_: object, tokens: Sequence[Token]) -> str:
     return spelled(tokens[0].value)
 
 
-def said_as_setting(option: str) -> str:
-    """The end of a message for an option that `--set` has, " Did you mean --set optimizer.lr=...?", or nothing."""
+def meant(option: str, taken: Iterable[str], *, trains: bool = False) -> str:
+    """What was probably meant by an option that a command does not have, as `--resolution` or `--set optimizer.lr=...`,
+    or ""; `taken`: the options that it has; `trains`: it has the settings of a run too."""
+    from sightline.cli.commands.train import train
     from sightline.training.config import OptimizerConfig, TrainConfig
 
     name = option.partition("=")[0].lstrip("-").replace("-", "_").removeprefix("optimizer.")
-    name = {"learning_rate": "lr", "num_workers": "workers"}.get(name, name)
-    keys = {one.name: f"optimizer.{one.name}" for one in fields(OptimizerConfig)}
-    keys |= {one.name: one.name for one in fields(TrainConfig)}
-    close = name if name in keys else nearest(name, keys).rpartition("'")[0].rpartition("'")[2]
-    return f" Did you mean --set {keys[close]}=...?" if close else ""
+    settings = {one.name: f"--set optimizer.{one.name}=..." for one in fields(OptimizerConfig)}
+    settings |= {one.name: f"--set {one.name}=..." for one in fields(TrainConfig)}
+    options = {one.lstrip("-").replace("-", "_"): one for one in taken}
+    here = {**settings, **options} if trains else options
+    elsewhere = settings.keys() - inspect.signature(train).parameters.keys()
+    if not known_as(name, here) and (there := known_as(name, elsewhere)):
+        return f"sightline train {settings[there[0]]}"
+    return " or ".join(here[one] for one in near(name, here))
 
 
 _SKIP = Parameter(

@@ -180,13 +180,16 @@ def config_of(
     mine = _overlay(base, asked)
     if recipe in recipes.FINE_TUNING and mine["init_from"] is None:
         raise InputError(f"recipe {recipe}: goes on from a trained model (expected --init-from RUN)")
-    return check_config(TrainConfig, mine, where)
+    made = check_config(TrainConfig, mine, where)
+    if made.optimizer.ema is None and (asked.get("optimizer") or {}).get("ema_warmup") is False:
+        raise InputError("optimizer.ema_warmup False: has no effect with ema None (expected optimizer.ema too)")
+    return made
 
 
 def _drop_leftovers(base: dict[str, Any], asked: Mapping[str, Any]) -> None:
     """Leave out of a recipe what goes with its own task, packing, optimizer or schedule, where another is asked for."""
     if asked.get("task", base["task"]) != base["task"]:
-        base |= dict.fromkeys(("loss", "label_smoothing"))
+        base |= {"loss": None, "label_smoothing": None, "task_options": {}}
     optimizer, other = base["optimizer"], asked.get("optimizer")
     if isinstance(other, Mapping):
         for choice, fields in (("name", ("betas", "eps", "momentum")), ("schedule", ("timescale",))):

@@ -41,8 +41,10 @@ class MixingConfig:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise InputError(f"mixing.{name} {value}: expected 0 or more")
-        if not 0 <= self.chance <= 1:
-            raise InputError(f"mixing.chance {self.chance}: expected 0 to 1")
+        if not 0 < self.chance <= 1:
+            raise InputError(f"mixing.chance {self.chance}: expected more than 0, at most 1")
+        if self.mixup == self.cutmix == 0:
+            raise InputError("mixing.mixup 0 and mixing.cutmix 0: mix nothing (expected one above 0, or mixing null)")
 
 
 def read_example(
@@ -80,7 +82,7 @@ def read_example(
         example = one(index)
     except UnreadableDataError as error:
         return None, _left_out(source, split, index, error)
-    if mixing is None or mixing.mixup == mixing.cutmix == 0:
+    if mixing is None:
         return example, None
     draws = generator("mixing/1", seed, index, epoch=epoch)
     happens, kind, centre = draws.random() < mixing.chance, draws.random(), draws.random(2)

@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from sightline.errors import InputError, choose
 
+Depends = Mapping[str, tuple[str, Collection[Any]]]
+"""Option -> another one, and with which values of that it has an effect."""
 STRICT = {"extra": "forbid"}
 """The `__pydantic_config__` of a configuration: a plain dataclass would drop a key that it does not know in silence."""
 
@@ -57,6 +59,20 @@ def require_declared(where: str, config: Any) -> None:
             require(f"{where} {name}", getattr(config, name), get_args(kind))
         elif kind is bool:
             require_bool(f"{where} {name}", getattr(config, name))
+
+
+def require_effect(where: str, config: Any, depends: Depends, others: Mapping[str, Any] | None = None) -> list[str]:
+    """Refuse options that are neither null nor as usual where another one leaves them without effect; return the others
+    of `depends`. `others`: values that go before those of the configuration."""
+    effective, there = [], {**vars(config), **(others or {})}
+    for name, (other, values) in depends.items():
+        value = getattr(config, name)
+        if there[other] in values:
+            effective.append(name)
+        elif value is not None and value != getattr(type(config), name):
+            said = f"{where}.{name} {value!r}: has no effect with {other} {there[other]}"
+            raise InputError(f"{said} (expected {other} {' or '.join(map(str, values))})")
+    return effective
 
 
 def require_whole(name: str, value: object, low: int, high: int | None = None) -> None:

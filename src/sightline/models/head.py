@@ -93,11 +93,24 @@ def head_class(name: str) -> type[TokenHead]:
     Raises:
         InputError: there is none, and no classifier is called so; names those that there are.
     """
-    found = registry.classes(TokenHead, "sightline.models.heads")
+    found = head_classes()
     require("head", name, (*CLASSIFIERS, *found))
     if name not in found:
         raise InputError(f"head {name}: is of the pooled vector (expected a head of all tokens: {', '.join(found)})")
     return found[name]
+
+
+def head_classes(kind: type[TokenHead] = TokenHead) -> dict[str, Any]:
+    """The heads of all tokens, or those of a kind, by their names."""
+    return registry.classes(kind, "sightline.models.heads")
+
+
+def head_settings(config: ViTConfig) -> dict[str, Any]:
+    """What a model's head is called and made with, defaults too."""
+    kind = head_classes().get(config.head)
+    parameters = {} if kind is None else inspect.signature(kind).parameters
+    usual = {name: one.default for name, one in parameters.items() if one.default is not one.empty}
+    return {**usual, **config.head_options, "head": config.head}
 
 
 def check_head_options(kind: type[TokenHead], options: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -19,8 +20,9 @@ from sightline.data.batch import Batch, normalised
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop
 from sightline.errors import InputError
-from sightline.io.checks import configure
+from sightline.io.checks import Depends, configure, require_effect
 from sightline.models import Model, ViTConfig
+from sightline.models.head import head_settings
 from sightline.tasks.drawn import Legend
 from sightline.tokens.layout import TokenLayout
 
@@ -59,7 +61,19 @@ class Task(ABC):
     Options: ClassVar[type]
 
     def __init__(self, config: ViTConfig, options: Any) -> None:
+        """Raises InputError: an option has no effect with another one, or is not what the model's head is made with."""
         self.config, self.options = config, options
+        made = head_settings(config)
+        require_effect("task_options", options, self.depends(), made)
+        for field in dataclasses.fields(options):
+            name, asked = field.name, getattr(options, field.name)
+            if asked is not None and name in made and asked not in (field.default, made[name]):
+                raise InputError(f"task_options.{name} {asked!r}: the model's head has {made[name]!r} (expected that)")
+
+    @classmethod
+    def depends(cls) -> Depends:
+        """The options that have an effect with some values of another one alone."""
+        return {}
 
     @classmethod
     def model_options(cls, source: Source, options: Any) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop, Objects
 from sightline.errors import InputError
-from sightline.io.checks import require_group, require_number, require_whole
+from sightline.io.checks import Depends, require_group, require_number, require_whole
 from sightline.models import ViTConfig
 from sightline.models.box_head import BoxHead, Found
 from sightline.models.boxes import nms
-from sightline.models.head import head_class
+from sightline.models.head import head_class, head_classes
 from sightline.tasks.base import Task
 from sightline.tasks.box_losses import Wanted, loss_of_places, loss_of_sets, padded, together
 from sightline.tasks.drawn import Legend, class_colours, class_legend
@@ -125,6 +125,12 @@ class Detection(Task):
             InputError: it gives no boxes.
         """
         return _head(self.config.head).matching
+
+    @classmethod
+    def depends(cls) -> Depends:
+        heads = head_classes(BoxHead).items()
+        places, sets = ([name for name, one in heads if one.matching == kind] for kind in ("places", "sets"))
+        return {"radius": ("head", places), "nms": ("head", places), "side_weight": ("head", sets)}
 
     @classmethod
     def model_options(cls, source: Source, options: DetectionOptions) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from sightline.data.source import Example, Source
 from sightline.data.targets import Crop
 from sightline.data.transforms import cut
 from sightline.errors import InputError
-from sightline.io.checks import configure
+from sightline.io.checks import Depends, configure
 from sightline.models import ViTConfig
 from sightline.models.corruption import MASKED
 from sightline.models.create import architecture_class
@@ -92,18 +92,17 @@ class MaskedPatches(Task):
         if any(one.merged for one in architecture_class(config.architecture).stages(config)):
             said = f"architecture {config.architecture} merges patches (expected one that does not)"
             raise InputError(f"task masked_patches: {said}")
-        # What the model was trained on stands beside it; to ask another one for something else would mean nothing.
-        said = configure(MaskedPatchesOptions, config.head_options, "head_options")
-        for field in dataclasses.fields(MaskedPatchesOptions):
-            asked, there = getattr(options, field.name), getattr(said, field.name)
-            if asked not in (field.default, there):
-                raise InputError(f"task_options.{field.name} {asked!r}: the model's head has {there!r} (expected that)")
-        self.options = said
+        # What the model was trained on stands beside it.
+        self.options = configure(MaskedPatchesOptions, config.head_options, "head_options")
         cutter = embedder_class(config.embedder).cutter_of(config)
         self._side, self._channels = cutter.patch_size, config.channels
         if cutter.values != self._channels * self._side**2:
             raise InputError(f"task masked_patches: embedder {config.embedder}: its rows are no patches of pixels")
         self._rows = ImageRows(cutter, config.mean)
+
+    @classmethod
+    def depends(cls) -> Depends:
+        return {"cells": ("target", ("cells",)), "bits": ("target", ("mean", "cells"))}
 
     @classmethod
     def model_options(cls, source: Source, options: MaskedPatchesOptions) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,10 +16,10 @@ from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
 from sightline.data.targets import IGNORE, Crop
 from sightline.errors import InputError
-from sightline.io.checks import configure, require_group, require_number
+from sightline.io.checks import Depends, configure, require_group, require_number
 from sightline.models import Model, ViTConfig
 from sightline.models.box_head import BoxHead
-from sightline.models.head import TokenHead, head_class
+from sightline.models.head import TokenHead, head_class, head_classes
 from sightline.tasks.base import Task
 from sightline.tasks.drawn import Legend, class_colours, class_legend, overlay
 from sightline.tasks.fit import before_fit, extent
@@ -97,11 +97,17 @@ class Segmentation(Task):
         return self.options.inference.words
 
     @classmethod
+    def depends(cls) -> Depends:
+        heads = [name for name, one in head_classes().items() if "background_bias" in signature(one).parameters]
+        return {"background_bias": ("head", heads)}
+
+    @classmethod
     def model_options(cls, source: Source, options: SegmentationOptions) -> dict[str, Any]:
         names, own = tuple(source.pixel_classes), dict(options.head_options)
         if len(names) > IGNORE:
             raise InputError(f"data {source.name}: {len(names)} classes of pixels (expected at most {IGNORE})")
-        takes_bias = "background_bias" in inspect.signature(_head(options.head)).parameters
+        _head(options.head)
+        takes_bias = options.head in cls.depends()["background_bias"][1]
         if takes_bias and names[:1] == (BACKGROUND,) and options.background_bias is not None:
             own = {"background_bias": options.background_bias, **own}
         return {"head": options.head, "head_options": own, "num_classes": len(names), "class_names": names}

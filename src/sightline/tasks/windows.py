@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.data.batch import Batch, normalised
 from sightline.errors import InputError
-from sightline.io.checks import require, require_bool, require_list, require_number, require_whole
+from sightline.io.checks import require, require_bool, require_effect, require_list, require_number, require_whole
 from sightline.models import Model, ViTConfig
 from sightline.tasks.fit import extent
 from sightline.tasks.maps import Maps, enlarged, reading_of
@@ -43,6 +43,8 @@ class Inference:
 
     def __post_init__(self) -> None:
         require("inference.kind", self.kind, ("whole", "segmenter", "mmseg"))
+        in_windows = ("kind", ("segmenter", "mmseg"))
+        require_effect("inference", self, {"window": in_windows, "stride": in_windows})
         require_whole("inference.window", self.window, 1)
         require_whole("inference.stride", self.stride, 1, self.window)
         require_bool("inference.flip", self.flip)

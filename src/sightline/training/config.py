@@ -223,6 +223,9 @@ class TrainConfig:
                 require_number(name, getattr(self, name), above=True)
         make_augmentations(self.augment)
         ClassificationOptions(self.loss or DEFAULT_LOSS, self.label_smoothing or 0.0)
+        for name in ("loss", "label_smoothing"):
+            if name in self.task_options:
+                raise InputError(f"task_options.{name}: is decided by {name!r} of the run")
         if self.flip is not None:
             require_number("flip", self.flip, high=1)
         if self.interpolation is not None:

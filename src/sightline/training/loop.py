@@ -31,7 +31,7 @@ from sightline.training.log import measured_in, restore_file, unheard
 from sightline.training.optim import Ema, freeze_trunk, make_optimizer
 from sightline.training.parallel import held as held_by
 from sightline.training.plan import Step, parts_done, shown, training_plan
-from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options
+from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options, warn_of_mirrors
 from sightline.training.profiling import Profile, phase, waited_for
 from sightline.training.progress_file import ProgressFile
 from sightline.training.run import open_training_data
@@ -135,12 +135,13 @@ def train(
         held.callback(holder.close)
         with ranks.agreeing():
             decay, warmup = config.optimizer.ema, config.optimizer.ema_warmup
-            ema = None if decay is None else Ema(model, decay, warmup)
+            ema = None if decay is None else Ema(model, decay, bool(warmup))
             optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
             state = RunState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks)
             task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
             if last is not None:
                 restore_state(state, last, say)
+            warn_of_mirrors(config, source, say)
         if ranks.first and last is not None:
             restore_file(out / LOG, state.log, say)
             restore_file(out / VALIDATION, state.validation, say)

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sightline.errors import InputError
-from sightline.io.checks import STRICT, require, require_bool, require_number
+from sightline.io.checks import STRICT, require, require_bool, require_effect, require_number
 
 Optimizers = Literal["adamw", "adam", "sgd", "lamb"]
 Schedule = Literal["cosine", "linear", "rsqrt", "constant"]
+_MOMENTS = ("name", ("adamw", "adam", "lamb"))
+_DEPENDS = {"betas": _MOMENTS, "eps": _MOMENTS, "momentum": ("name", ("sgd",)), "timescale": ("schedule", ("rsqrt",))}
+_DEFAULTS = {"betas": (0.9, 0.99), "eps": 1e-8, "momentum": 0.9, "timescale": 10_000.0}
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class OptimizerConfig:
         clip: highest norm of the gradient; None does not clip.
         ema: decay of the running mean of the weights, which is then what is saved and tested; None keeps none.
         ema_warmup: the decay is at most (1 + step) / (10 + step), as TensorFlow's `ExponentialMovingAverage`, so that
-            the mean of a short run is not one of its first weights.
+            the mean of a short run is not one of its first weights. None in runs without `ema`.
     """
 
     __pydantic_config__ = STRICT
@@ -53,26 +56,16 @@ class OptimizerConfig:
     final_lr: float = 0.0
     clip: float | None = 1.0
     ema: float | None = None
-    ema_warmup: bool = True
+    ema_warmup: bool | None = True
 
     def __post_init__(self) -> None:
         if isinstance(self.betas, list):
             object.__setattr__(self, "betas", tuple(self.betas))
         require("optimizer.name", self.name, ("adamw", "adam", "sgd", "lamb"))
         require("optimizer.schedule", self.schedule, ("cosine", "linear", "rsqrt", "constant"))
-        of_sgd = self.name == "sgd"
-        for name, applies, default in (
-            ("betas", not of_sgd, (0.9, 0.99)),
-            ("eps", not of_sgd, 1e-8),
-            ("momentum", of_sgd, 0.9),
-            ("timescale", self.schedule == "rsqrt", 10_000.0),
-        ):
-            value = getattr(self, name)
-            if applies and value is None:
-                object.__setattr__(self, name, default)
-            elif not applies and value is not None:
-                choice = self.schedule if name == "timescale" else self.name
-                raise InputError(f"optimizer.{name} {value}: has no effect with {choice} (expected null)")
+        for name in require_effect("optimizer", self, _DEPENDS):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, _DEFAULTS[name])
         for name in ("lr", "eps", "timescale"):
             if getattr(self, name) is not None:
                 require_number(f"optimizer.{name}", getattr(self, name), above=True)
@@ -96,7 +89,8 @@ class OptimizerConfig:
             )
         if self.clip is not None:
             require_number("optimizer.clip", self.clip, above=True)
-        require_bool("optimizer.ema_warmup", self.ema_warmup)
+        if self.ema_warmup is not None:
+            require_bool("optimizer.ema_warmup", self.ema_warmup)
         if self.head_decay is not None:
             require_number("optimizer.head_decay", self.head_decay)
         for name in ("ema", "layer_decay"):

@@ -83,13 +83,12 @@ def prepare(
             last, source, decided, accept_changed=accept_changed_data, warn=warn, progress=progress
         )
     own = _with_length(decided, source)
-    _warn_of_mirrors(own, source, warn)
     _loaded.cache_clear()
     source = showing_frames(source, own.frames, own.frame_stride, packed=own.packing is not None)
     return Prepared(dataclasses.replace(own, init_from=init_from), source, last, model)
 
 
-def _warn_of_mirrors(config: TrainConfig, source: Source, warn: Callable[[str], None]) -> None:
+def warn_of_mirrors(config: TrainConfig, source: Source, warn: Callable[[str], None]) -> None:
     """Say that images are mirrored where classes are told apart by left and right."""
     names = [name.lower() for name in (*source.classes, *source.pixel_classes, *source.things)]
     pairs = [name for name in names if "left" in name and name.replace("left", "right") in names]
@@ -137,6 +136,8 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
     Plan.of(config, source.length("train"))
     settings = {**training_view(config, source), **_loss_settings(config)}
     settings["batch_size"] = None if config.packing else config.batch_size or DEFAULT_BATCH_SIZE
+    warms = None if config.optimizer.ema is None else config.optimizer.ema_warmup is not False
+    settings["optimizer"] = dataclasses.replace(config.optimizer, ema_warmup=warms)
     return dataclasses.replace(made, precision=precision, frames=frames, **settings)
 
 

@@ -105,7 +105,7 @@ def _show(found: FolderCheck, source: StoredImages) -> None:
     if len(rows) > _SHOWN:
         by_count = sorted(rows, key=lambda row: row[1])
         rows = [*by_count[: _SHOWN // 2], ("...", *("..." for _ in found.counts)), *by_count[-_SHOWN // 2 :]]
-    if isinstance(source, ImagesWithMaps):
+    if isinstance(source, ImagesWithMaps) and source.legend.ignored:
         rows.append((f"ignored: {', '.join(map(str, source.legend.ignored))}", *found.ignored.values()))
     rows.append(("images" if found.said else "all", *(sum(one.values()) for one in found.counts.values())))
     print_table((f"{source.provides[0]} of class" if found.said else "class", *found.counts), rows)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sightline.cli.options import Device, MaxPixels, PatchSize, SkipUnreadable, Threads
-from sightline.errors import InputError, NonFiniteError, UnreadableDataError, nearest
+from sightline.cli.options import Device, MaxPixels, PatchSize, SkipUnreadable, Threads, meant
+from sightline.errors import InputError, NonFiniteError, UnreadableDataError
 
 if TYPE_CHECKING:
     from sightline.cli.answers import Asked, Images
@@ -244,5 +244,5 @@ def _refuse_options(images: tuple[str, ...]) -> None:
     ]
     for word in images:
         if word.startswith("-") and word != STDIN and not os.path.lexists(word):
-            hint = nearest(word.partition("=")[0], options)
+            hint = f"; did you mean {near!r}?" if (near := meant(word, (*options, "--model"))) else ""
             raise InputError(f"predict: {word}: no such option and no such file{hint} (options: {', '.join(options)})")
