@@ -221,7 +221,8 @@ class TokenLayout:
             raise InputError(f"windows: shift {shift}: expected {self.axes} whole numbers")
         for first, side in zip(shift, whole, strict=True):
             if isinstance(first, bool) or not isinstance(first, int) or not 0 <= first < side:
-                raise InputError(f"windows of {whole!r}: shift {first!r}: expected a whole number from 0 to {side - 1}")
+                expected = f"expected a whole number, at least 0 and at most {side - 1}"
+                raise InputError(f"windows of {whole!r}: shift {first!r}: {expected}")
         if self.num_prefix_tokens or any(not one.row_major or one.window is not None for one in self.segments):
             raise InputError("windows: expected whole images in row-major order, without prefix tokens")
         # Windows are other images, of which none has a seed.
