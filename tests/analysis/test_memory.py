@@ -284,7 +284,8 @@ def test_what_cannot_be_estimated_is_not_refused(monkeypatch):
 
 _MEASURE = """
 import json, sys, torch
-from sightline import create_model, runtime
+from sightline import create_model
+from sightline.distributed import machine
 from sightline.training.config import OptimizerConfig
 from sightline.training.optim import make_optimizer
 
@@ -304,9 +305,9 @@ def run(name, side, training, **options):
 name, side, training = sys.argv[1], int(sys.argv[3]), sys.argv[4] == "True"
 # What is loaded on first use counts before, not after.
 run("vit_micro_patch4", 32, training, depth=1, dim=96, heads=4)
-before = runtime.peak_memory()
+before = machine.peak_memory()
 run(name, side, training, **json.loads(sys.argv[5]))
-print(runtime.peak_memory() - before)
+print(machine.peak_memory() - before)
 """
 
 

@@ -11,7 +11,7 @@ import pytest
 # A worker hands a file to its parent in a thread (`multiprocessing.resource_sharer`), and finds the parent gone.
 WORKER = """
 import multiprocessing, os, signal, sys, time
-from sightline import processes
+from sightline.distributed import processes
 processes.PATIENCE = {patience}
 
 def worker(parent):

@@ -79,7 +79,7 @@ def test_an_interrupt_as_the_line_is_written_is_no_traceback(cli, monkeypatch):
 
 WORKER = """
 import multiprocessing, os, signal, time
-from sightline import signals
+from sightline.distributed import signals
 
 def told(*_):
     raise RuntimeError("a worker is killed")

@@ -113,14 +113,14 @@ def test_things_that_are_no_files(cli, tiny_run, tmp_path, monkeypatch):
 
 ANSWERING = """
 import sys
-from sightline import runtime
+from sightline.distributed import machine
 if sys.argv[1:]:
     from sightline.cli.app import main
     code = main(["predict", *sys.argv[1:], "--json"])
 else:
     import torch, sightline.hub.load, sightline.models
     code = 0
-print(runtime.peak_memory(), file=sys.stderr)
+print(machine.peak_memory(), file=sys.stderr)
 sys.exit(code)
 """
 
