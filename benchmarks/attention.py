@@ -101,7 +101,7 @@ class Case:
 
     def exact(self, layout: TokenLayout) -> list[Tensor]:
         """In float64, of one image and `_ERROR_HEADS`, with the tokens in the order of `layout`."""
-        cells = layout.row_major(torch.arange(layout.slots, device=self.device)[None])[0].argsort()
+        cells = layout.to_row_major(torch.arange(layout.slots, device=self.device)[None])[0].argsort()
         inputs = self.inputs[:1, :, :, _ERROR_HEADS].detach().double().requires_grad_(self.backward)
         segment, parts = self.layout.segments[0], []
         # A head at a time: a bias and scores of all are many gigabytes.

@@ -38,7 +38,9 @@ def _batch(model: Model, images: int) -> Batch:
     """Images of noise with labels of noise, in one row."""
     torch.manual_seed(1)
     grids = _grids(images)
-    cut = [torch.randint(0, 256, (grid.cells, model.image_rows.cutter.values), dtype=torch.uint8) for grid in grids]
+    cut = [
+        torch.randint(0, 256, (grid.cells, model.image_rows.patchifier.patch_dim), dtype=torch.uint8) for grid in grids
+    ]
     labels = [torch.randint(_CLASSES, (g.rows * _PATCH, g.cols * _PATCH), dtype=torch.uint8) for g in grids]
     rows, layout = packed_rows(cut, grids, [None] * images, model.num_prefix_tokens)
     return Batch(rows, layout, {"pixels": labels}, torch.arange(images), ["noise"] * images, [{}] * images)

@@ -37,7 +37,7 @@ def _case(encoding: str, quick: bool) -> tuple[Model, Batch]:
         task="segmentation", **small,
     ).eval()  # fmt: skip
     image = torch.randint(0, 256, (1, 3, *_SIZE), dtype=torch.uint8)
-    inputs, grid = model.image_rows.cutter(image)
+    inputs, grid = model.image_rows.patchifier(image)
     layout = TokenLayout.uniform(grid, 1, num_prefix_tokens=model.num_prefix_tokens)
     return model, Batch(inputs, layout, {}, torch.zeros(1, dtype=torch.int64), ["noise"], [{}])
 

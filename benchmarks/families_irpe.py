@@ -45,7 +45,7 @@ def works(work: str, device: str) -> dict[str, Work]:
 def reading(form: Callable[..., Tensor], work: str, device: str) -> Work:
     """One layer's products at all pairs, of the same size; with their way back in a training step."""
     buckets, grid = IrpeBuckets("product", 1.9), Grid(14, 14)
-    segment = Segment.whole(grid, torch.device(device))
+    segment = Segment.from_grid(grid, torch.device(device))
     pairs = Pairs(segment, segment, 1, 1)
     weights = torch.randn(1, 64, buckets.count + 1, device=device)
     term = Contextual(weights, buckets, prefix_bucket=True, heads=6)

@@ -22,7 +22,7 @@ from sightline.models import ViTConfig
 from sightline.tasks.base import task_of
 from sightline.tasks.classification import Classification, ClassificationOptions
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.patchify import Cutter, ImageRows, unpatchify
+from sightline.tokens.patchify import ImagePatchifier, Patchifier, unpatchify
 
 
 def labelling(classes: int, **options: Any) -> Classification:
@@ -60,7 +60,7 @@ def packed_batches(
 ) -> Iterator[Batch]:
     """The batches of a plan, one row each; `options` are other fields of `Maker`, as `seed` and `num_prefix_tokens`."""
     options = {"arrange": functools.partial(packed, padded=padded), **options}
-    rows = ImageRows(Cutter(patch_size), mean=(0.5, 0.5, 0.5))
+    rows = ImagePatchifier(Patchifier(patch_size), mean=(0.5, 0.5, 0.5))
     make = Maker(source, split, rows, labelling(len(source.classes)).targets, **options)
     return load(make, planned, workers=workers, pin=pin)
 

@@ -55,7 +55,7 @@ def test_a_block_is_as_large_as_was_said_and_all_queries_are_in_one(block_bytes:
             torch.testing.assert_close(block.attention.sum(-1), torch.ones(rows, 4, queries))
             assert block.distance.shape[1:] == (queries - block.prefix_queries, keys - 1)
             seen += [(int(image), block.first + one) for image in block.images for one in range(queries)]
-        slots = enumerate(call.keys.lengths * call.keys.rows)
+        slots = enumerate(call.keys.seqlens * call.keys.rows)
         assert sorted(seen) == [(image, slot) for image, count in slots for slot in range(count)]
 
 

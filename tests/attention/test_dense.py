@@ -107,7 +107,7 @@ def test_queries_of_their_own() -> None:
     layout = TokenLayout.packed([(3, 5), (2, 2)], num_prefix_tokens=0)
     _, k, v = qkv(layout)
     probes = torch.randn(1, HEADS, 2, HEAD_DIM)
-    out = attend(probes, k, v, None, layout, queries=layout.queries(1))
+    out = attend(probes, k, v, None, layout, queries=layout.query_layout(1))
     assert out.shape == (1, HEADS, 2, HEAD_DIM)
     expected = sdpa(probes[:, :, 1:], k[:, :, 15:], v[:, :, 15:], None)
     assert (out[:, :, 1:] - expected).abs().max() < 1e-6

@@ -36,7 +36,7 @@ def layouts(prefix: int) -> dict[str, TokenLayout]:
 def test_the_same_within_any_bound(which: str, bound: str, prefix: int, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = layouts(prefix)[which]
     images = layout.segments[0].coords.shape[0]
-    one_head = 4 * images * max(layout.lengths) ** 2
+    one_head = 4 * images * max(layout.seqlens) ** 2
     limit = int(BOUNDS[bound] * one_head)
     made: list[Tensor] = []
     render = Pattern.bias
@@ -56,7 +56,7 @@ def test_the_same_within_any_bound(which: str, bound: str, prefix: int, monkeypa
         assert_close(found, expected, 1e-6, 1e-6)
     largest = max(one.numel() * one.element_size() for one in made)
     # Never less than one query of one head, with the prefix slots beside it.
-    assert largest <= max(limit, 4 * images * (1 + prefix) * max(layout.lengths))
+    assert largest <= max(limit, 4 * images * (1 + prefix) * max(layout.seqlens))
     assert len(made) > 2 * len(layout.segments), "in parts, forward and backward"
 
 
@@ -83,7 +83,7 @@ def test_gradients_of_a_table_within_the_bound(monkeypatch: pytest.MonkeyPatch) 
 def test_queries_of_their_own_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = TokenLayout.uniform((7, 9), 2)
     q, k, v = random_qkv(layout)
-    probes = layout.queries(3)
+    probes = layout.query_layout(3)
     what = pattern("lookhere_90")
     with use_backend("dense"), torch.no_grad():
         expected = attend(q[:, :, :3], k, v, what, layout, queries=probes)

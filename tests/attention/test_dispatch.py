@@ -100,7 +100,7 @@ def test_what_tiles_do_not_support(by_numbers) -> None:
         (None, layout, layout, q),
         (pattern("rpe_learned"), layout, layout, q),
         (pattern("rpe_learned") + pattern(), layout, layout, q),
-        (pattern(), layout.queries(2), layout, q[:, :, :2]),
+        (pattern(), layout.query_layout(2), layout, q[:, :, :2]),
         (pattern(), layout, layout, q.to("meta")),
     ]
     kept = layout.keep(torch.arange(400).unsqueeze(0))

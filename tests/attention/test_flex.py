@@ -71,7 +71,7 @@ def dense_bias(pattern: Pattern, layout: TokenLayout) -> Tensor:
     rows = layout.coords.shape[0]
     bias = torch.full((rows, HEADS, layout.slots, layout.slots), -torch.inf)
     start = 0
-    for segment, length in zip(layout.segments, layout.lengths, strict=True):
+    for segment, length in zip(layout.segments, layout.seqlens, strict=True):
         here = slice(start, start + length)
         bias[:, :, here, here] = pattern.bias(segment, segment, layout.num_prefix_tokens, layout.num_prefix_tokens)
         start += length

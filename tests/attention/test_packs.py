@@ -95,7 +95,7 @@ def test_whoever_counts_operators_sees_torchs() -> None:
     q = torch.randn(1, HEADS, layout.slots, HEAD_DIM)
     for call in (
         lambda: attend(q, q, q, pattern, layout),
-        lambda: [F.scaled_dot_product_attention(one, one, one) for one in q.split(layout.lengths, 2)],
+        lambda: [F.scaled_dot_product_attention(one, one, one) for one in q.split(layout.seqlens, 2)],
     ):
         with using(of_one_form("explicit")), FlopCounterMode(display=False) as counter:
             call()

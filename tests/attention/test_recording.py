@@ -30,7 +30,7 @@ def test_each_layer_is_shown_once_with_what_gives_its_outputs(encoding: str, poo
         assert one.q.shape[2] == one.queries.slots == one.keys.slots
         given = attend(one.q, one.k, one.v, one.pattern, one.keys, one.queries)
         start = 0
-        for segment, slots in zip(one.keys.segments, one.keys.lengths, strict=True):
+        for segment, slots in zip(one.keys.segments, one.keys.seqlens, strict=True):
             q, k, v = (part[:, :, start : start + slots] for part in (one.q, one.k, one.v))
             scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
             if one.pattern is not None:

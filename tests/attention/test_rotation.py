@@ -79,7 +79,7 @@ def test_as_numbers_or_by_cosines(
     x, angles = x.to(dtype), torch.randn(1, 5, 7, 4, generator=generator).requires_grad_(learned)
     weights, results = torch.randn(x.shape, generator=generator).to(dtype), []
     for looked_for in (False, True):
-        monkeypatch.setattr(module, "watched", lambda looked_for=looked_for: looked_for)
+        monkeypatch.setattr(module, "is_traced", lambda looked_for=looked_for: looked_for)
         leaf = x.detach().requires_grad_()
         out = rotate(leaf, Rotation(angles))
         assert out.dtype == dtype

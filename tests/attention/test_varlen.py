@@ -25,7 +25,7 @@ def test_where_images_start() -> None:
     assert ends.dtype == torch.int32
     assert ends.tolist() == [0, 17, 20, 30]
     assert cumulative_lengths(layout) is ends
-    assert cumulative_lengths(layout.queries(1)).tolist() == [0, 1, 2, 3]
+    assert cumulative_lengths(layout.query_layout(1)).tolist() == [0, 1, 2, 3]
     assert cumulative_lengths(layout.keep([torch.arange(4), torch.arange(1), torch.arange(3)])).tolist() == [
         0,
         6,
@@ -93,7 +93,7 @@ def test_what_is_supported() -> None:
 def test_the_kernel_equals_dense(dtype: torch.dtype) -> None:
     """Forward and backward; with queries of their own too, as attention pooling has."""
     keys = TokenLayout.packed([(9, 17), (14, 14), (1, 1), (3, 5)], device="cuda")
-    for queries in (keys, keys.queries(1)):
+    for queries in (keys, keys.query_layout(1)):
         results = []
         for backend in ("dense", "varlen"):
             torch.manual_seed(0)

@@ -205,7 +205,7 @@ def check_against_dense(case: Case, name: str) -> Computed:
     """What `name` supports equals `dense`; the rest is computed by another back end, or by `dense` bit for bit."""
     expected, found = by_dense(case), compute(case, name)
     assert found.values.keys() == expected.keys()
-    lone = max(WHERE[case.where].layout(case.prefix).lengths) == 1
+    lone = max(WHERE[case.where].layout(case.prefix).seqlens) == 1
     for key, theirs in expected.items():
         ours = found.values[key]
         who = found.backend_without if key == "output without gradients" else found.backend

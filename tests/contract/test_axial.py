@@ -140,9 +140,9 @@ def test_dropping_a_path_hangs_on_the_image() -> None:
     model = axial(drop_path=0.5, depth=6).train()
     rows, layout = model.cut(images(GRIDS[:4]))
     seeds = [3, 5, 7, 11]
-    packed = model(rows, layout.seeded(seeds))
+    packed = model(rows, layout.with_seeds(seeds))
     alone = [
-        model(part, TokenLayout.uniform(grid, 1, num_prefix_tokens=0).seeded([seed]))
+        model(part, TokenLayout.uniform(grid, 1, num_prefix_tokens=0).with_seeds([seed]))
         for part, grid, seed in zip(rows.split([r * c for r, c in GRIDS[:4]], 1), GRIDS, seeds, strict=False)
     ]
     assert (packed - torch.cat(alone)).abs().max() < 1e-5

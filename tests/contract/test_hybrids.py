@@ -109,7 +109,12 @@ def test_what_lies_beyond_an_image_does_not_matter() -> None:
 def test_layouts_of_a_layout_keep_the_size() -> None:
     layout = TokenLayout.packed([(3, 2), (2, 2)], num_prefix_tokens=1, pixels=[(23, 16), None])
     made = [layout.to("meta"), layout.tiled(Grid(2, 2)), layout.pad_to(20), layout.pad_to(20).unpadded]
-    made += [layout.patches_only(), layout.with_prefix(1), layout.seeded([1, 2]), pickle.loads(pickle.dumps(layout))]
+    made += [
+        layout.patches_only(),
+        layout.with_prefix(1),
+        layout.with_seeds([1, 2]),
+        pickle.loads(pickle.dumps(layout)),
+    ]
     made += [layout.keep([[0, 2], [1]]), pickle.loads(pickle.dumps(layout.keep([[0, 2], [1]])))]
     for one in made:
         assert [segment.pixels for segment in one.segments] == [(23, 16), None], one
@@ -125,8 +130,8 @@ def test_what_workers_make_of_an_image(fit: str) -> None:
         pictures = [draws.integers(0, 256, (*size, 3), dtype=np.uint8) for size in SIZES]
         config, make = model.config, model.image_rows
         rows, grids = zip(*(make(one) for one in pictures), strict=True)
-        pixels = [make.cutter.pixels_of(*one.shape[:2]) for one in pictures]
-        assert [make.cutter.grid_of(*one.shape[:2]) for one in pictures] == list(grids)
+        pixels = [make.patchifier.valid_size(*one.shape[:2]) for one in pictures]
+        assert [make.patchifier.grid_of(*one.shape[:2]) for one in pictures] == list(grids)
         inputs, layout = packed(rows, grids, [None] * len(rows), model.num_prefix_tokens, pixels)
         found = model(normalised(inputs, config.mean, config.std), layout=layout)
         tensors = [(torch.tensor(one).permute(2, 0, 1) / 255 - 0.5) / 0.5 for one in pictures]

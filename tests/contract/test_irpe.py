@@ -67,7 +67,7 @@ def by_hand(encoding: Irpe, q: Tensor, k: Tensor, v: Tensor, layout: TokenLayout
     prefix, rows = layout.num_prefix_tokens, []
     for row in range(layout.rows):
         outs, start = [], 0
-        for segment, length in zip(layout.segments, layout.lengths, strict=True):
+        for segment, length in zip(layout.segments, layout.seqlens, strict=True):
             where = segment.coords[row if len(segment.coords) > 1 else 0]
             at = [tuple(one) for one in where.tolist()]
             parts = (x[row, :, start : start + length].double() for x in (q, k, v))
@@ -136,7 +136,7 @@ def test_some_heads_and_some_queries_at_a_time(shared: bool, heads_at_once: int,
 def test_the_form_without_look_ups(grid, method: str, part: str, has_bucket: bool, prefix: int) -> None:
     """Products by axis give what look-ups give, backward too: pairs to buckets is the transpose of buckets to pairs."""
     buckets = IrpeBuckets(method, 1.9, part)
-    segment = Segment.whole(Grid(*grid), torch.device("cpu"))
+    segment = Segment.from_grid(Grid(*grid), torch.device("cpu"))
     pairs, slots = Pairs(segment, segment, prefix, prefix), prefix + segment.patches
     count = buckets.count + has_bucket
     term = Contextual(torch.zeros(1, HEAD_DIM, count), buckets, has_bucket, HEADS)

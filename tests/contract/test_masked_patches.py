@@ -87,14 +87,14 @@ def is_its_images(model: Model) -> None:
     true = [torch.randint(0, 8, (grid.cells,)) for grid in GRIDS]
     losses = []
     for number, grid in enumerate(GRIDS):
-        layout = TokenLayout.uniform(grid, 1, num_prefix_tokens=count).seeded([SEEDS[number]])
+        layout = TokenLayout.uniform(grid, 1, num_prefix_tokens=count).with_seeds([SEEDS[number]])
         losses.append(loss_of(model, layout, rows[number], [true[number]]))
     torch.stack(losses).sum().backward()
     expected = gradients(model)
     assert expected["head.mask_token"].abs().max() > 1e-4
     for order in ORDERS:
         layout = TokenLayout.packed([GRIDS[number] for number in order], num_prefix_tokens=count)
-        layout = layout.seeded([SEEDS[number] for number in order])
+        layout = layout.with_seeds([SEEDS[number] for number in order])
         loss = loss_of(model, layout, torch.cat([rows[one] for one in order], dim=1), [true[one] for one in order])
         assert loss.item() == pytest.approx(torch.stack(losses).sum().item(), rel=1e-4)
         loss.backward()
@@ -108,7 +108,7 @@ def is_its_images(model: Model) -> None:
 @pytest.mark.parametrize("encoding", ["lookhere_90", "rope_axial+learned_1d", "rpe_learned"])
 def test_every_part_learns(encoding: str) -> None:
     model = built(encoding, target="cells", bits=1, cells=2).train()
-    layout = TokenLayout.packed(GRIDS, num_prefix_tokens=model.num_prefix_tokens).seeded(SEEDS)
+    layout = TokenLayout.packed(GRIDS, num_prefix_tokens=model.num_prefix_tokens).with_seeds(SEEDS)
     cells = sum(grid.cells for grid in GRIDS)
     true = [torch.randint(0, 8, (cells, 4))]
     loss_of(model, layout, torch.randn(1, cells, 3 * PATCH**2), true).backward()

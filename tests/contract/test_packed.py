@@ -184,7 +184,7 @@ def test_padding_in_every_back_end(backend: str, name: str) -> None:
         expected = torch.cat([model(image) for image in singles])
         for tile in (None, Grid(8, 16)):
             layout = TokenLayout.packed(grids, num_prefix_tokens=model.num_prefix_tokens, tile=tile)
-            patches = layout.lay(torch.cat([patchify(image, PATCH) for image in singles], dim=1))
+            patches = layout.to_layout_order(torch.cat([patchify(image, PATCH) for image in singles], dim=1))
             found = model(patches, layout=layout)
             of_zeros = model(*padded(patches, layout, 0.0))
             assert (found - expected).abs().max() < LOGITS
@@ -207,7 +207,7 @@ def test_attention_never_reads_padding(backend: str) -> None:
     def attended(where: TokenLayout) -> tuple[Tensor, Tensor]:
         queries, keys, values = (x[:, :, : where.slots] for x in (q, k, v))
         own = dispatching.attend(queries, keys, values, pattern, where)
-        return own, dispatching.attend(probes, keys, values, None, where, where.queries(1))
+        return own, dispatching.attend(probes, keys, values, None, where, where.query_layout(1))
 
     with use_backend(backend), torch.no_grad():
         (expected, expected_pooled), (found, pooled) = attended(layout), attended(layout.pad_to(layout.slots + 5))

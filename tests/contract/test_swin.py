@@ -128,8 +128,10 @@ def test_laid_and_put_back(grids, shift, padded) -> None:
     if not padded:
         other = layout.windows((4, 3), shift)
         # As the layout says it, whatever the order of the windows.
-        assert torch.equal(windows.layout.row_major(laid), other.row_major(other.lay(tokens))[:, : laid.shape[1]])
-    kinds = [one.kind for one in windows.layout.segments]
+        assert torch.equal(
+            windows.layout.to_row_major(laid), other.to_row_major(other.to_layout_order(tokens))[:, : laid.shape[1]]
+        )
+    kinds = [one.cache_key for one in windows.layout.segments]
     assert sorted(map(kinds.index, kinds)) == [kinds.index(kind) for kind in kinds]
 
 
@@ -246,7 +248,7 @@ def test_attention_is_seen_in_windows_alone() -> None:
     model, seen = model_of(), []
     with recording(lambda one: seen.append(one)), torch.no_grad():
         model(torch.randn(1, 3, 36, 28))
-    assert all(isinstance(one, Recorded) and max(one.keys.lengths) <= 16 for one in seen)
+    assert all(isinstance(one, Recorded) and max(one.keys.seqlens) <= 16 for one in seen)
     assert [one.layer for one in seen] == [0, 1, 2, 3]
 
 

@@ -27,12 +27,12 @@ from sightline.data.views import View
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation.shrunk import shrunk
 from sightline.tokens.grid import Grid
-from sightline.tokens.patchify import ImageRows
-from sightline.tokens.tubelets import TubeletCutter
+from sightline.tokens.patchify import ImagePatchifier
+from sightline.tokens.tubelets import TubeletPatchifier
 from tests.batches import labelling, same
 from tests.clips import SIZE, frames_of, make, save_folder, save_gif, save_still
 
-ROWS = ImageRows(TubeletCutter(4, tubelet=2), mean=(0.5, 0.5, 0.5))
+ROWS = ImagePatchifier(TubeletPatchifier(4, tubelet=2), mean=(0.5, 0.5, 0.5))
 
 
 @pytest.fixture

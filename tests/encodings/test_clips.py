@@ -111,7 +111,7 @@ def test_a_directed_term_over_three_axes_is_its_definition(outside) -> None:
     views = (View(((0, 1, -2), (0, -1, 0)), "any", ((-1, 0, 0),)), View(((1, 1, 1),)), View())
     term = Directed(views, (1.0, 0.5, 0.25), (False, False, True), 2.0, "square", outside, steps=(3.0, 1.0, 1.0))
     grid = OTHER
-    kept = Segment.some(grid, torch.tensor([[29, 3, 11, 0, 17]]))
+    kept = Segment.from_indices(grid, torch.tensor([[29, 3, 11, 0, 17]]))
     bias = Pattern((term,)).bias(kept, kept, 0, 0)[0]
     farthest = (3.0 * 4) ** 2 + 1 + 2**2
     for i, query in enumerate(kept.coords[0].tolist()):

@@ -29,7 +29,7 @@ from sightline.export import (
 )
 from sightline.export.program import quiet
 from sightline.tokens import segment
-from sightline.tokens.cache import Kept
+from sightline.tokens.cache import ByteLRUCache
 from tests.contract.contract import PATCH, TRAIN, build, images
 from tests.export.models import UNSEEN, assert_the_same, session, small
 
@@ -78,7 +78,7 @@ def test_an_onnx_file_names_no_path_of_this_machine(onnx_file):
 
 @pytest.mark.slow
 def test_the_model_and_this_process_stay_as_they_were(monkeypatch, tmp_path):
-    cache = Kept("a test's", 1 << 14)
+    cache = ByteLRUCache("a test's", 1 << 14)
     monkeypatch.setattr(segment, "_COORDS", cache)
     model = small("lookhere_90", "cls", drop_path=0.5).train()
     handlers, disabled = list(logging.getLogger().handlers), logging.root.manager.disable

@@ -58,7 +58,7 @@ def test_an_image_is_the_same_in_a_pack(name: str, tile: Grid | None) -> None:
     if tile is None:
         row = torch.cat(images, dim=1)
     else:
-        row = packed.join(packed.lay(torch.cat([one[:, 3:] for one in images], dim=1)))
+        row = packed.join(packed.to_layout_order(torch.cat([one[:, 3:] for one in images], dim=1)))
         for (start, stop), one in zip(bounds(packed), images, strict=True):
             row[:, start : start + 3] = one[:, :3]
             assert stop - start == one.shape[1]
@@ -76,7 +76,7 @@ def test_an_image_is_the_same_in_a_pack(name: str, tile: Grid | None) -> None:
 
 
 def bounds(layout: TokenLayout) -> list[tuple[int, int]]:
-    ends = torch.tensor([0, *layout.lengths]).cumsum(0).tolist()
+    ends = torch.tensor([0, *layout.seqlens]).cumsum(0).tolist()
     return list(itertools.pairwise(ends))
 
 

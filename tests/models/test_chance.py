@@ -14,7 +14,7 @@ from sightline.errors import InputError
 from sightline.models import create_model
 from sightline.models.block import Dropout, DropPath
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.rng import image_seed, uniform, uniform_channels
+from sightline.tokens.rng import image_seed, uniform, uniform_per_channel
 from sightline.training import train
 from tests.tiny import MODEL, Stopped, log_lines, stop_at, tiny_config, weights
 
@@ -47,7 +47,7 @@ def test_numbers_are_even_and_do_not_hang_together():
 
 
 def test_channels_are_even_and_do_not_hang_together():
-    draws = uniform_channels(seeds(400), 64, 2, torch.arange(400) % 7)
+    draws = uniform_per_channel(seeds(400), 64, 2, torch.arange(400) % 7)
     assert draws.shape == (400, 64)
     counts = torch.histc(draws, 20, 0, 1)
     expected = 400 * 64 / 20
@@ -61,12 +61,12 @@ def test_channels_are_even_and_do_not_hang_together():
 def test_an_image_is_drawn_alike_in_a_pack_a_batch_and_alone(kind):
     drop = kind(0.5).train()
     numbers = [image_seed(0, 0, index) for index in range(4)]
-    pack = TokenLayout.packed(GRIDS, num_prefix_tokens=1).seeded(numbers)
+    pack = TokenLayout.packed(GRIDS, num_prefix_tokens=1).with_seeds(numbers)
     together = pack.split(drop(torch.ones(1, pack.slots, 24), pack, 3))
-    turned = TokenLayout.packed(GRIDS[::-1], num_prefix_tokens=1).seeded(numbers[::-1]).pad_to(60)
+    turned = TokenLayout.packed(GRIDS[::-1], num_prefix_tokens=1).with_seeds(numbers[::-1]).pad_to(60)
     apart = turned.split(drop(torch.ones(1, turned.slots, 24), turned, 3))[::-1]
     for grid, number, one, other in zip(GRIDS, numbers, together, apart, strict=True):
-        alone = TokenLayout.uniform(grid, 2).seeded([number, 5])
+        alone = TokenLayout.uniform(grid, 2).with_seeds([number, 5])
         assert torch.equal(drop(torch.ones(2, alone.slots, 24), alone, 3)[:1], one)
         assert torch.equal(one, other)
     assert len({float(value) for one in together for value in one.unique()}) == 2
@@ -74,28 +74,28 @@ def test_an_image_is_drawn_alike_in_a_pack_a_batch_and_alone(kind):
 
 def test_dropout_knows_patches_that_were_dropped_and_reordered():
     drop, grid = Dropout(0.5).train(), (4, 6)
-    whole = TokenLayout.uniform(grid, 1).seeded([11])
+    whole = TokenLayout.uniform(grid, 1).with_seeds([11])
     full = drop(torch.ones(1, whole.slots, 16), whole, 0)
     kept = torch.tensor([[2, 3, 11, 20]])
     some = whole.keep(kept)
     assert torch.equal(drop(torch.ones(1, some.slots, 16), some, 0)[:, 1:], full[:, 1:][:, kept[0]])
     tiled = whole.tiled(type(whole.segments[0].grid)(2, 2))
-    assert torch.equal(tiled.row_major(drop(torch.ones(1, tiled.slots, 16), tiled, 0)), full)
+    assert torch.equal(tiled.to_row_major(drop(torch.ones(1, tiled.slots, 16), tiled, 0)), full)
 
 
 def test_dropout_keeps_the_mean_and_evaluates_nothing():
-    drop, layout = Dropout(0.25).train(), TokenLayout.uniform((8, 9), 16).seeded(list(range(16)))
+    drop, layout = Dropout(0.25).train(), TokenLayout.uniform((8, 9), 16).with_seeds(list(range(16)))
     ones = torch.ones(16, layout.slots, 32)
     out = drop(ones, layout, 0)
     assert sorted(out.unique().tolist()) == pytest.approx([0, 1 / 0.75])
     assert float(out.mean()) == pytest.approx(1, abs=0.02)
     assert drop.eval().at(layout, 0)(ones) is ones
     with pytest.raises(InputError, match="seeds: 3 for 16 images"):
-        layout.seeded([1, 2, 3])
+        layout.with_seeds([1, 2, 3])
 
 
 def test_seeds_stay_with_their_images():
-    layout = TokenLayout.packed(GRIDS).seeded([5, 6, 7, 8]).pad_to(80)
+    layout = TokenLayout.packed(GRIDS).with_seeds([5, 6, 7, 8]).pad_to(80)
     for other in (pickle.loads(pickle.dumps(layout)), layout.unpadded, layout.with_prefix(2), layout.to("cpu")):
         assert other.seeds.tolist() == [5, 6, 7, 8]
     assert layout.to("meta").seeds.is_meta
@@ -123,7 +123,7 @@ def test_a_model_trains_alike_packed_and_alone():
     def gradient(some, given):
         rows, layout = model.prepare(some)
         model.zero_grad()
-        model(rows, layout.seeded(given)).square().sum().backward()
+        model(rows, layout.with_seeds(given)).square().sum().backward()
         return torch.cat([one.grad.flatten() for one in model.parameters()])
 
     together = gradient(images, numbers)

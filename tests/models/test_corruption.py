@@ -19,13 +19,13 @@ SEEDS = [image_seed(3, 1, index) for index in range(len(GRIDS))]
 
 
 def alone(number: int, **corruption: float) -> Drawn:
-    layout = TokenLayout.uniform(GRIDS[number], 1, num_prefix_tokens=2).seeded([SEEDS[number]])
+    layout = TokenLayout.uniform(GRIDS[number], 1, num_prefix_tokens=2).with_seeds([SEEDS[number]])
     return Corruption(**corruption).draw(layout, training=True)[0]
 
 
 def test_the_shares_of_the_paper():
     grid, images = Grid(7, 9), 600
-    layout = TokenLayout.uniform(grid, images).seeded([image_seed(0, 0, index) for index in range(images)])
+    layout = TokenLayout.uniform(grid, images).with_seeds([image_seed(0, 0, index) for index in range(images)])
     ((chosen, sources),) = Corruption().draw(layout, training=True)
     assert chosen.shape == (images, math.ceil(0.5 * 63))
     assert (chosen.diff(dim=1) > 0).all()
@@ -44,13 +44,13 @@ def test_the_shares_of_the_paper():
 
 def test_of_each_image_by_itself_one_kind_or_another():
     """Not as a share of each image: the kind of each patch is drawn by itself, as for BERT's words."""
-    layout = TokenLayout.uniform(Grid(4, 5), 50).seeded([image_seed(0, 0, index) for index in range(50)])
+    layout = TokenLayout.uniform(Grid(4, 5), 50).with_seeds([image_seed(0, 0, index) for index in range(50)])
     ((_, sources),) = Corruption().draw(layout, training=True)
     assert (sources == MASKED).sum(dim=1).unique().numel() > 3
 
 
 def test_vit_pytorchs_shares_leave_nothing_as_it_is():
-    layout = TokenLayout.uniform(Grid(5, 8), 100).seeded([image_seed(0, 0, index) for index in range(100)])
+    layout = TokenLayout.uniform(Grid(5, 8), 100).with_seeds([image_seed(0, 0, index) for index in range(100)])
     ((chosen, sources),) = Corruption(share=0.15, masked=0.5, random=0.5).draw(layout, training=True)
     assert chosen.shape[1] == math.ceil(0.15 * 40)
     assert not (sources == chosen).any()
@@ -61,7 +61,7 @@ def test_vit_pytorchs_shares_leave_nothing_as_it_is():
 @pytest.mark.parametrize("padding", [0, 5])
 def test_one_draw_for_every_layout(order, padding):
     layout = TokenLayout.packed([GRIDS[number] for number in order], num_prefix_tokens=1)
-    layout = layout.seeded([SEEDS[number] for number in order])
+    layout = layout.with_seeds([SEEDS[number] for number in order])
     layout = layout.pad_to(layout.slots + padding) if padding else layout
     for number, found in zip(order, Corruption().draw(layout, training=True), strict=True):
         for one, other in zip(found, alone(number), strict=True):
@@ -69,7 +69,7 @@ def test_one_draw_for_every_layout(order, padding):
 
 
 def test_one_draw_for_every_order_of_tokens():
-    plain = TokenLayout.uniform(Grid(6, 7), 2).seeded(SEEDS[:2])
+    plain = TokenLayout.uniform(Grid(6, 7), 2).with_seeds(SEEDS[:2])
     for one, other in zip(
         Corruption().draw(plain, True)[0], Corruption().draw(plain.tiled(Grid(2, 3)), True)[0], strict=True
     ):
@@ -77,7 +77,7 @@ def test_one_draw_for_every_order_of_tokens():
 
 
 def test_in_a_batch_each_image_by_its_own_seed():
-    layout = TokenLayout.uniform(GRIDS[0], 2).seeded([SEEDS[2], SEEDS[0]])
+    layout = TokenLayout.uniform(GRIDS[0], 2).with_seeds([SEEDS[2], SEEDS[0]])
     found = Corruption().draw(layout, training=True)[0]
     assert torch.equal(found.chosen[1], alone(0).chosen[0])
     assert torch.equal(found.sources[1], alone(0).sources[0])
@@ -87,7 +87,7 @@ def test_in_a_batch_each_image_by_its_own_seed():
 def test_another_epoch_or_seed_draws_anew():
     layout = TokenLayout.uniform(Grid(6, 7), 3)
     draws = [
-        Corruption().draw(layout.seeded([image_seed(*one, 5)] * 3), True)[0].chosen[0].tolist()
+        Corruption().draw(layout.with_seeds([image_seed(*one, 5)] * 3), True)[0].chosen[0].tolist()
         for one in ((0, 0), (0, 1), (1, 0))
     ]
     assert len({tuple(one) for one in draws}) == 3
@@ -111,8 +111,8 @@ def by_hand(values: Tensor, mask: Tensor, image: list[tuple[int, int]], first: i
 
 
 def layouts() -> dict[str, TokenLayout]:
-    uniform = TokenLayout.uniform(Grid(3, 5), 2, num_prefix_tokens=3).seeded(SEEDS[:2])
-    packed = TokenLayout.packed(GRIDS, num_prefix_tokens=3).seeded(SEEDS)
+    uniform = TokenLayout.uniform(Grid(3, 5), 2, num_prefix_tokens=3).with_seeds(SEEDS[:2])
+    packed = TokenLayout.packed(GRIDS, num_prefix_tokens=3).with_seeds(SEEDS)
     kept = [torch.randperm(grid.cells)[: grid.cells // 2 + 1] for grid in GRIDS]
     return {
         "uniform": uniform, "packed": packed, "padded": packed.pad_to(packed.slots + 4), "dropped": packed.keep(kept),
@@ -127,7 +127,7 @@ def test_what_is_drawn_is_replaced_and_nothing_else(name):
     found = corrupted(values, mask, drawn, layout)
     assert not torch.equal(found, values)
     expected, start = values.clone(), 0
-    for one, length in zip(drawn, layout.lengths, strict=True):
+    for one, length in zip(drawn, layout.seqlens, strict=True):
         for row in range(layout.rows):
             pairs = list(zip(one.chosen[row].tolist(), one.sources[row].tolist(), strict=True))
             part = values[row, start : start + length]
@@ -137,18 +137,18 @@ def test_what_is_drawn_is_replaced_and_nothing_else(name):
 
 
 def test_in_tiles_the_same_patches_are_replaced():
-    plain = TokenLayout.uniform(Grid(6, 7), 2, num_prefix_tokens=1).seeded(SEEDS[:2])
+    plain = TokenLayout.uniform(Grid(6, 7), 2, num_prefix_tokens=1).with_seeds(SEEDS[:2])
     tiled, mask = plain.tiled(Grid(2, 3)), torch.randn(4)
     values, draws = torch.randn(2, 43, 4), Corruption().draw(plain, True)
     laid = values.clone()
-    laid[:, 1:] = tiled.patches_only().lay(values[:, 1:])
+    laid[:, 1:] = tiled.patches_only().to_layout_order(values[:, 1:])
     assert not torch.equal(laid, values)
-    found = tiled.row_major(corrupted(laid, mask, draws, tiled))
+    found = tiled.to_row_major(corrupted(laid, mask, draws, tiled))
     assert torch.equal(found, corrupted(values, mask, draws, plain))
 
 
 def test_one_patch_has_no_other():
-    layout = TokenLayout.uniform(Grid(1, 1), 3).seeded(SEEDS[:3])
+    layout = TokenLayout.uniform(Grid(1, 1), 3).with_seeds(SEEDS[:3])
     ((chosen, sources),) = Corruption(masked=0.0, random=1.0).draw(layout, training=True)
     assert chosen.tolist() == sources.tolist() == [[0]] * 3
 

@@ -9,7 +9,7 @@ from torch.export import Dim, export
 
 from sightline.encodings import list_encodings
 from sightline.tokens import segment
-from sightline.tokens.cache import Kept
+from sightline.tokens.cache import ByteLRUCache
 from tests.contract.contract import PATCH, TRAIN, build, images
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ def test_each_pooling_exports(pool: str) -> None:
 
 @torch.no_grad()
 def test_an_export_leaves_no_fake_tensor_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = Kept("a test's", 1 << 14)
+    cache = ByteLRUCache("a test's", 1 << 14)
     monkeypatch.setattr(segment, "_COORDS", cache)
     model = build("rope_mixed", depth=1, dim=48)
     exported(model, images((6, 9)))

@@ -54,7 +54,7 @@ def laid_out(model: VisionTransformer, how: str) -> tuple[Tensor, TokenLayout]:
     if how == "padded":
         layout = layout.pad_to(layout.slots + 3)
     patches = layout.slots - prefix * len(layout.segments)
-    layout = layout.seeded(range(layout.images))
+    layout = layout.with_seeds(range(layout.images))
     return torch.randn(layout.rows, patches, 48, generator=torch.Generator().manual_seed(0)).double(), layout
 
 

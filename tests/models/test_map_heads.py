@@ -91,7 +91,7 @@ def test_the_order_of_the_patches_does_not_matter(kind: str) -> None:
         rows, layout = model.prepare(image)
         (plain,) = model(rows, layout=layout)
         tiled = layout.tiled(Grid(2, 4))
-        (moved,) = model(tiled.patches_only().lay(rows), layout=tiled)
+        (moved,) = model(tiled.patches_only().to_layout_order(rows), layout=tiled)
     assert_same(plain, moved)
 
 

@@ -13,7 +13,7 @@ from sightline import load_model, plugins, save_model
 from sightline.errors import InputError
 from sightline.models import create_model, make_model, model_config
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.patchify import Cutter
+from sightline.tokens.patchify import Patchifier
 
 STEM = '''
 import torch
@@ -157,11 +157,11 @@ def test_a_stem_learns_in_a_pack_what_it_learns_alone() -> None:
 
 def test_the_half_of_workers_needs_no_weights() -> None:
     model = create_model("vit_tiny_patch8", **{**TINY, "embedder": "outside_stem"})
-    cutter = Cutter(8)
+    cutter = Patchifier(8)
     pixels = (images()[1].unsqueeze(0) * 60).to(torch.uint8)
     rows, grid = cutter(pixels)
-    assert (rows.dtype, tuple(grid), rows.shape[-1]) == (torch.uint8, (4, 1), cutter.values)
-    assert torch.equal(cutter.uncut(rows, grid), pixels)
+    assert (rows.dtype, tuple(grid), rows.shape[-1]) == (torch.uint8, (4, 1), cutter.patch_dim)
+    assert torch.equal(cutter.unpatchify(rows, grid), pixels)
     assert model.patch_embed.cutter == cutter
 
 

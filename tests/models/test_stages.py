@@ -29,8 +29,8 @@ class Staged(Trunk):
     def layout_after(self, layer, layout):
         if layer < 1:
             return layout
-        segments = [Segment.whole(Grid(one.grid.rows, 1), layout.device) for one in layout.segments]
-        return layout.once("merged", lambda: TokenLayout(segments, rows=layout.rows, num_prefix_tokens=0))
+        segments = [Segment.from_grid(Grid(one.grid.rows, 1), layout.device) for one in layout.segments]
+        return layout.cached("merged", lambda: TokenLayout(segments, rows=layout.rows, num_prefix_tokens=0))
 
 
 def staged():

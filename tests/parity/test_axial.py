@@ -109,12 +109,12 @@ def attention(x: Tensor, state: dict[str, Tensor], heads: int, layout: TokenLayo
     """lucidrains' `SelfAttention` along one axis of [batch, tokens, dim], by our layouts: 0 is the height."""
     # Along the height means inside columns.
     along = lines(layout, 1 - axis)
-    x = along.lay(x)
+    x = along.to_layout_order(x)
     q = F.linear(x, state["to_q.weight"])
     k, v = F.linear(x, state["to_kv.weight"]).chunk(2, dim=-1)
     q, k, v = (one.unflatten(-1, (heads, -1)).transpose(1, 2) for one in (q, k, v))
     out = attend(q, k, v, None, along).transpose(1, 2).flatten(2)
-    return along.row_major(F.linear(out, state["to_out.weight"], state["to_out.bias"]))
+    return along.to_row_major(F.linear(out, state["to_out.weight"], state["to_out.bias"]))
 
 
 @pytest.mark.parametrize("file", files("axial_lucidrains"))

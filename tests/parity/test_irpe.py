@@ -42,7 +42,7 @@ def test_buckets(file: str) -> None:
             continue
         method, part = kinds[found[1]]
         buckets = IrpeBuckets(method, float(found[2]), part)
-        whole = Segment.whole(Grid(int(found[3]), int(found[4])), torch.device("cpu"))
+        whole = Segment.from_grid(Grid(int(found[3]), int(found[4])), torch.device("cpu"))
         prefix = int(found[5])
         ours = bucket_of_pairs(buckets, Pairs(whole, whole, prefix, prefix))[0]
         assert torch.equal(ours, expected.long()), key

@@ -88,7 +88,7 @@ def test_scenics_tables_of_offsets(file: str) -> None:
         if not (sides := re.fullmatch(r"index\.relative_distance\.(\d+)x(\d+)", name)):
             continue
         asks, asked = map(int, sides.groups())
-        grid = Segment.whole(TokenLayout.uniform((1, max(asks, asked)), 1).segments[0].grid, torch.device("cpu"))
+        grid = Segment.from_grid(TokenLayout.uniform((1, max(asks, asked)), 1).segments[0].grid, torch.device("cpu"))
         reach = max(asks, asked) - 1
         ours = bucket_of_pairs(Offsets(max(asks, asked), reach), Pairs(grid, grid, 0, 0))[0, :asks, :asked]
         # Theirs is key - query, from the least of the two lengths on.

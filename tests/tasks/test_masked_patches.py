@@ -79,7 +79,7 @@ def test_the_loss_by_hand(target, way):
     rows, grids = zip(*(model.image_rows(one.image) for one in some), strict=True)
     kept = [None, np.array([1, 2, 5, 6, 11])] if way == "dropped" else [None, None]
     inputs, layout = (stacked if way == "uniform" else packed)(rows, grids, kept, model.num_prefix_tokens)
-    layout = layout.seeded([11, 22])
+    layout = layout.with_seeds([11, 22])
     outputs = model(inputs.float() / 255, layout=layout)
     targets = task.targets(some)
     total, units = task.loss(outputs, targets, layout)
@@ -193,7 +193,7 @@ def test_measured_by_hand():
     task = task_of(model)
     some = examples([(12, 20)] * 6)
     inputs, layout = stacked([model.image_rows(one.image)[0] for one in some], [Grid(3, 5)] * 6, [None] * 6, 2)
-    layout = layout.seeded(list(range(6)))
+    layout = layout.with_seeds(list(range(6)))
     outputs = [{name: one.detach() for name, one in model(inputs.float() / 255, layout=layout)[0].items()}]
     targets = task.targets(some)
     batch = make_batch(inputs, layout, targets)

@@ -16,15 +16,15 @@ import sightline.attention
 import sightline.models
 from sightline.attention import costs, products, use_backend
 from sightline.models import create_model
-from sightline.tokens.cache import STORES, Kept, kept
+from sightline.tokens.cache import CACHES, ByteLRUCache, cached_by_bytes
 
 MODEL = {"depth": 1, "dim": 48, "heads": 12, "num_classes": 3}
 
 
 @pytest.fixture
 def store():
-    yield Kept("a test's", 10_000)
-    del STORES["a test's"]
+    yield ByteLRUCache("a test's", 10_000)
+    del CACHES["a test's"]
 
 
 def test_the_least_recently_used_goes_first(store):
@@ -62,14 +62,14 @@ def test_threads_leave_the_count_right(store):
 def test_a_function_is_called_once_for_what_is_kept():
     called = []
 
-    @kept(10_000, lambda value, number: 100 * number)
+    @cached_by_bytes(10_000, lambda value, number: 100 * number)
     def double(number: int) -> int:
         called.append(number)
         return 2 * number
 
     assert [double(3), double(3), double(200), double(200)] == [6, 6, 400, 400]
     assert called == [3, 200, 200]
-    STORES.pop(f"{__name__}.double")
+    CACHES.pop(f"{__name__}.double")
 
 
 @pytest.mark.parametrize("encoding", ["lookhere_90", "alibi_2d", "rope_axial", "irpe"])
@@ -79,11 +79,11 @@ def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
     for room in (sightline.attention, sightline.models):
         for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
             importlib.import_module(module.name)
-    assert {"coordinates", "tables of displacements", "sightline.attention.coverage._cover_head"} < set(STORES)
+    assert {"coordinates", "tables of displacements", "sightline.attention.coverage._cover_head"} < set(CACHES)
     large = {"windows", "biases of short images"}
-    assert all(STORES[name].most_bytes <= 32 << 20 for name in large)
-    assert sum(store.most_bytes for name, store in STORES.items() if name not in large) <= 32 << 20
-    for store in STORES.values():
+    assert all(CACHES[name].most_bytes <= 32 << 20 for name in large)
+    assert sum(store.most_bytes for name, store in CACHES.items() if name not in large) <= 32 << 20
+    for store in CACHES.values():
         store.clear()
         monkeypatch.setattr(store, "most_bytes", 100_000)
     # Of the last layer class tokens alone ask.
@@ -92,7 +92,7 @@ def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
     with use_backend("tiles"), torch.no_grad():
         for rows, cols in [(3, 4), (9, 11), (12, 7), (17, 18), (3, 4), (20, 5)]:
             model(torch.randn(1, 3, 4 * rows, 4 * cols))
-            for name, store in STORES.items():
+            for name, store in CACHES.items():
                 assert store.held_bytes <= 100_000, name
                 assert store.held_bytes == sum(size for _, size in store._values.values())
                 filled |= {name} if len(store) else set()
@@ -100,9 +100,9 @@ def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
     elsewhere = {"places in tables of displacements", "sines and cosines", "axes of BEiT's interpolation"}
     elsewhere |= {"inverses of patch resizes", "windows", "biases of short images"}
     of_buckets = {"buckets of displacements", "buckets of pairs"}
-    assert encoding != "lookhere_90" or filled == set(STORES) - elsewhere - of_buckets
+    assert encoding != "lookhere_90" or filled == set(CACHES) - elsewhere - of_buckets
     assert encoding != "irpe" or of_buckets <= filled
-    for store in STORES.values():
+    for store in CACHES.values():
         store.clear()
 
 

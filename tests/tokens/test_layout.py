@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sightline.errors import InputError
 from sightline.tokens import segment
-from sightline.tokens.cache import Kept
+from sightline.tokens.cache import ByteLRUCache
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout, grid_coords
 
@@ -22,8 +22,8 @@ grids = st.tuples(st.integers(1, 6), st.integers(1, 6))
 
 
 @pytest.fixture
-def empty_cache(monkeypatch: pytest.MonkeyPatch) -> Kept:
-    cache = Kept("a test's", 1 << 14)
+def empty_cache(monkeypatch: pytest.MonkeyPatch) -> ByteLRUCache:
+    cache = ByteLRUCache("a test's", 1 << 14)
     monkeypatch.setattr(segment, "_COORDS", cache)
     return cache
 
@@ -49,7 +49,7 @@ def test_coordinates_are_row_major_y_before_x(rows: int, cols: int) -> None:
 
 def test_uniform() -> None:
     layout = TokenLayout.uniform((2, 3), 4, num_prefix_tokens=2)
-    assert (layout.rows, layout.slots, layout.images, layout.lengths) == (4, 8, 4, [8])
+    assert (layout.rows, layout.slots, layout.images, layout.seqlens) == (4, 8, 4, [8])
     assert layout.coords.dtype == torch.int64
     assert layout.coords.tolist() == [[[0, 0]] * 2 + cells(2, 3)]
     assert layout.grids.tolist() == [[[2, 3]] * 8]
@@ -59,7 +59,7 @@ def test_uniform() -> None:
 
 def test_packed() -> None:
     layout = TokenLayout.packed([(1, 2), (2, 1)], num_prefix_tokens=1)
-    assert (layout.rows, layout.slots, layout.images, layout.lengths) == (1, 6, 2, [3, 3])
+    assert (layout.rows, layout.slots, layout.images, layout.seqlens) == (1, 6, 2, [3, 3])
     assert layout.coords.tolist() == [[[0, 0], [0, 0], [0, 1], [0, 0], [0, 0], [1, 0]]]
     assert layout.grids.tolist() == [[[1, 2]] * 3 + [[2, 1]] * 3]
     assert layout.image_ids.tolist() == [[0, 0, 0, 1, 1, 1]]
@@ -82,7 +82,7 @@ def test_join_and_split_are_inverse(shapes: list[tuple[int, int]], prefix: int) 
     joined = layout.join(patches, tokens)
     assert joined.shape == (1, layout.slots, 2)
     pieces = layout.split(joined)
-    assert [piece.shape[1] for piece in pieces] == layout.lengths
+    assert [piece.shape[1] for piece in pieces] == layout.seqlens
     assert torch.equal(torch.cat([piece[:, prefix:] for piece in pieces], dim=1), patches)
     for piece in pieces:
         assert torch.equal(piece[0, :prefix], tokens)
@@ -93,7 +93,7 @@ def test_join_and_split_are_inverse(shapes: list[tuple[int, int]], prefix: int) 
 def test_keep_keeps_the_original_grid() -> None:
     layout = TokenLayout.uniform((3, 4), 2)
     kept = layout.keep(torch.tensor([[11, 0, 5], [1, 2, 3]]))
-    assert kept.lengths == [4]
+    assert kept.seqlens == [4]
     assert kept.segments[0].grid == Grid(3, 4)
     assert not kept.segments[0].complete
     assert kept.coords.tolist() == [[[0, 0], [2, 3], [0, 0], [1, 1]], [[0, 0], [0, 1], [0, 2], [0, 3]]]
@@ -108,9 +108,9 @@ def test_keep_keeps_the_original_grid() -> None:
 
 def test_queries_and_patches_only() -> None:
     layout = TokenLayout.packed([(1, 2), (2, 2)], num_prefix_tokens=3)
-    assert layout.queries(1).lengths == [1, 1]
-    assert layout.patches_only().lengths == [2, 4]
-    assert layout.patches_only().images == layout.queries(2).images == 2
+    assert layout.query_layout(1).seqlens == [1, 1]
+    assert layout.patches_only().seqlens == [2, 4]
+    assert layout.patches_only().images == layout.query_layout(2).images == 2
 
 
 def dropped() -> TokenLayout:
@@ -151,14 +151,14 @@ def test_pickled_as_grids() -> None:
     assert len(pickle.dumps(TokenLayout.uniform((64, 64), 32))) < 400
 
 
-def test_cache_is_keyed_by_shape_and_not_by_count(empty_cache: Kept) -> None:
+def test_cache_is_keyed_by_shape_and_not_by_count(empty_cache: ByteLRUCache) -> None:
     for rows, cols in [(4, 4), (2, 8), (8, 2), (1, 16), (4, 4)]:
         assert grid_coords(Grid(rows, cols), CPU).tolist() == cells(rows, cols)
     assert len(empty_cache) == 4
     assert grid_coords(Grid(4, 4), CPU) is grid_coords(Grid(4, 4), CPU)
 
 
-def test_cache_is_bounded(empty_cache: Kept) -> None:
+def test_cache_is_bounded(empty_cache: ByteLRUCache) -> None:
     for side in range(1, 200):
         grid_coords(Grid(1, side), CPU)
         assert empty_cache.held_bytes <= empty_cache.most_bytes
@@ -181,7 +181,7 @@ def test_cache_filled_under_inference_mode_can_train() -> None:
     assert frequency.grad.tolist() == [15.0, 30.0]
 
 
-def test_cache_holds_no_fake_tensor_and_gives_none_away(empty_cache: Kept) -> None:
+def test_cache_holds_no_fake_tensor_and_gives_none_away(empty_cache: ByteLRUCache) -> None:
     grid_coords(Grid(2, 2), CPU)
     with FakeTensorMode():
         fake = grid_coords(Grid(3, 5), CPU)

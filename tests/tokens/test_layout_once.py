@@ -13,7 +13,7 @@ from sightline.encodings.added import sincos_2d
 from sightline.encodings.rotation.rope_axial import RopeAxial
 from sightline.encodings.rotation.rope_mixed import RopeMixed
 from sightline.models import VisionTransformer, create_model
-from sightline.tokens.cache import STORES
+from sightline.tokens.cache import CACHES
 from sightline.tokens.layout import TokenLayout
 
 GRIDS = [(3, 5), (2, 2), (3, 5), (4, 3)]
@@ -37,9 +37,9 @@ def patches(layout: TokenLayout) -> torch.Tensor:
 def test_once_by_key_and_layout():
     layout, called = TokenLayout.packed(GRIDS), []
     make = lambda: called.append(1) or torch.ones(2)  # noqa: E731
-    assert layout.once("a", make) is layout.once("a", make)
-    layout.once("b", make)
-    TokenLayout.packed(GRIDS).once("a", make)
+    assert layout.cached("a", make) is layout.cached("a", make)
+    layout.cached("b", make)
+    TokenLayout.packed(GRIDS).cached("a", make)
     assert len(called) == 3
     assert layout.coords is layout.coords
     assert layout.image_ids is layout.image_ids
@@ -52,16 +52,16 @@ def test_what_is_made_under_inference_mode_can_train_and_has_no_history():
     layout = TokenLayout.packed(GRIDS)
     weight = torch.ones(2, requires_grad=True)
     with torch.inference_mode():
-        made = layout.once("a", lambda: torch.ones(2))
+        made = layout.cached("a", lambda: torch.ones(2))
     assert not made.is_inference()
-    assert not layout.once("b", lambda: 2 * weight).requires_grad
+    assert not layout.cached("b", lambda: 2 * weight).requires_grad
 
 
 def test_nothing_fake_or_transformed_is_kept():
     layout = TokenLayout.packed(GRIDS)
     with FakeTensorMode():
-        layout.once("a", lambda: torch.ones(2))
-    torch.func.grad(lambda x: (layout.once("b", lambda: torch.ones(2)) * x).sum())(torch.ones(2))
+        layout.cached("a", lambda: torch.ones(2))
+    torch.func.grad(lambda x: (layout.cached("b", lambda: torch.ones(2)) * x).sum())(torch.ones(2))
     assert not layout._made
 
 
@@ -131,7 +131,7 @@ def test_a_bias_of_a_pack_is_one_look_up_a_layer(monkeypatch):
     loss.backward()
     assert not rendered
     # What stands outside a view may hang on the grid: each grid has a bias of its own, which is kept.
-    STORES["biases of short images"].clear()
+    CACHES["biases of short images"].clear()
     for _ in range(2):
         model("lookhere_90", fill="max")(patches(layout), layout=layout)
     # Three of four layers: the class tokens of the last one, which alone are pooled, see everything.

@@ -18,7 +18,7 @@ sides = st.tuples(st.integers(1, 6), st.integers(1, 6))
 
 def test_what_each_slot_says() -> None:
     layout = TokenLayout.packed([(1, 2), (2, 1)], num_prefix_tokens=1).pad_to(9)
-    assert (layout.rows, layout.slots, layout.images, layout.lengths, layout.padding) == (1, 9, 2, [3, 3], 3)
+    assert (layout.rows, layout.slots, layout.images, layout.seqlens, layout.padding) == (1, 9, 2, [3, 3], 3)
     assert layout.coords.dtype == layout.grids.dtype == layout.image_ids.dtype == torch.int64
     assert layout.coords.tolist() == [[[0, 0], [0, 0], [0, 1], [0, 0], [0, 0], [1, 0], *[[0, 0]] * 3]]
     assert layout.grids.tolist() == [[[1, 2]] * 3 + [[2, 1]] * 3 + [[1, 1]] * 3]
@@ -68,11 +68,11 @@ def test_joined_with_zeros_and_split_without(shapes: list[tuple[int, int]], pref
 def test_padding_of_derived_layouts() -> None:
     padded = TokenLayout.packed([(3, 5), (2, 4)], num_prefix_tokens=2).pad_to(40)
     kept = padded.keep([torch.tensor([14, 0]), torch.tensor([3])])
-    assert (kept.lengths, kept.padding, kept.slots) == ([4, 3], 13, 20)
+    assert (kept.seqlens, kept.padding, kept.slots) == ([4, 3], 13, 20)
     tiled = padded.tiled(Grid(2, 2))
     assert (tiled.padding, tiled.segments[0].tile) == (13, Grid(2, 2))
     # Probes and what they read: images alone.
-    assert (padded.queries(1).slots, padded.queries(1).padding) == (2, 0)
+    assert (padded.query_layout(1).slots, padded.query_layout(1).padding) == (2, 0)
     assert (padded.patches_only().slots, padded.patches_only().padding) == (23, 0)
 
 
@@ -81,11 +81,11 @@ def test_tiled_and_back() -> None:
     plain = TokenLayout.packed(shapes, num_prefix_tokens=1)
     tiled = TokenLayout.packed(shapes, num_prefix_tokens=1, tile=tile).pad_to(plain.slots + 4)
     patches = torch.randn(1, 27 + 4, 2)
-    laid = tiled.lay(patches)
-    assert torch.equal(laid[:, :27], tiled.unpadded.lay(patches[:, :27]))
+    laid = tiled.to_layout_order(patches)
+    assert torch.equal(laid[:, :27], tiled.unpadded.to_layout_order(patches[:, :27]))
     assert torch.equal(laid[:, 27:], patches[:, 27:])
     tokens = tiled.join(laid[:, :27])
-    assert torch.equal(tiled.row_major(tokens), plain.pad_to(tiled.slots).join(patches[:, :27]))
+    assert torch.equal(tiled.to_row_major(tokens), plain.pad_to(tiled.slots).join(patches[:, :27]))
 
 
 @pytest.mark.parametrize("drop", [False, True])
@@ -98,6 +98,6 @@ def test_pickled(drop: bool) -> None:
     copy = pickle.loads(data)
     assert repr(copy) == repr(layout)
     assert f"padding={layout.padding}" in repr(layout)
-    assert (copy.padding, copy.slots, copy.lengths) == (layout.padding, layout.slots, layout.lengths)
+    assert (copy.padding, copy.slots, copy.lengths) == (layout.padding, layout.slots, layout.seqlens)
     assert torch.equal(copy.coords, layout.coords)
     assert torch.equal(copy.image_ids, layout.image_ids)

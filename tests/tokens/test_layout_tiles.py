@@ -57,33 +57,33 @@ def test_orders_do_not_share_a_cache_entry() -> None:
 def test_laid_and_back(shapes: list[tuple[int, int]], tile: Grid, prefix: int) -> None:
     tiled = TokenLayout.packed(shapes, num_prefix_tokens=prefix, tile=tile)
     plain = TokenLayout.packed(shapes, num_prefix_tokens=prefix)
-    assert (tiled.slots, tiled.lengths, tiled.grids.tolist()) == (plain.slots, plain.lengths, plain.grids.tolist())
+    assert (tiled.slots, tiled.seqlens, tiled.grids.tolist()) == (plain.slots, plain.seqlens, plain.grids.tolist())
     assert not any(segment.row_major for segment in tiled.segments)
     count = sum(rows * cols for rows, cols in shapes)
     patches = torch.arange(count).view(1, count, 1)
-    laid = tiled.lay(patches)
+    laid = tiled.to_layout_order(patches)
     # Where a patch stands is where its coordinates say.
     start = 0
     for segment, piece in zip(tiled.segments, laid.split([one.patches for one in tiled.segments], dim=1), strict=True):
         assert torch.equal(piece[0, :, 0], segment.indices[0] + start)
         start += segment.patches
     tokens = tiled.join(laid, torch.full((prefix, 1), -1))
-    assert torch.equal(tiled.row_major(tokens), plain.join(patches, torch.full((prefix, 1), -1)))
+    assert torch.equal(tiled.to_row_major(tokens), plain.join(patches, torch.full((prefix, 1), -1)))
 
 
 def test_uniform_rows_are_reordered_alike() -> None:
     tiled = TokenLayout.uniform((3, 5), 2, num_prefix_tokens=1, tile=Grid(2, 2))
     patches = torch.randn(2, 15, 4)
-    laid = tiled.lay(patches)
+    laid = tiled.to_layout_order(patches)
     assert torch.equal(laid[1], patches[1][tiled.segments[0].indices[0]])
-    assert torch.equal(tiled.row_major(tiled.join(laid))[:, 1:], patches)
+    assert torch.equal(tiled.to_row_major(tiled.join(laid))[:, 1:], patches)
 
 
 def test_row_major_layouts_are_left_alone() -> None:
     layout = TokenLayout.uniform((3, 5), 2)
     patches, tokens = torch.randn(2, 15, 4), torch.randn(2, 16, 4)
-    assert layout.lay(patches) is patches
-    assert layout.row_major(tokens) is tokens
+    assert layout.to_layout_order(patches) is patches
+    assert layout.to_row_major(tokens) is tokens
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -106,11 +106,11 @@ def test_kept_patches_do_not_depend_on_the_order() -> None:
     assert torch.equal(tiled.segments[0].indices, indices)
     assert torch.equal(pickle.loads(pickle.dumps(tiled)).coords, tiled.coords)
     tokens = torch.randn(2, 5, 4)
-    assert tiled.row_major(tokens) is tokens
+    assert tiled.to_row_major(tokens) is tokens
 
 
 def test_a_pack_keeps_as_a_row_major_one() -> None:
     shapes, kept = [(3, 5), (4, 4)], [torch.tensor([14, 2, 8]), torch.tensor([0, 5])]
     tiled = TokenLayout.packed(shapes, tile=Grid(2, 2)).keep(kept)
     assert torch.equal(tiled.coords, TokenLayout.packed(shapes).keep(kept).coords)
-    assert tiled.lengths == [4, 3]
+    assert tiled.seqlens == [4, 3]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
-from sightline.tokens.patchify import fit_to_patches, fitted_grid, patchify, unpatchify
+from sightline.tokens.patchify import fit_to_patches, grid_after_fit, patchify, unpatchify
 
 
 @settings(deadline=None, max_examples=40)
@@ -147,7 +147,7 @@ def test_other_precisions(fit: str, dtype: torch.dtype) -> None:
 def test_the_grid_without_an_image(size: tuple[int, int], fit: str) -> None:
     """As `fit_to_patches` says, refusals included."""
     said = []
-    for ask in (lambda: fit_to_patches(torch.zeros(1, 1, *size), 4, fit)[1], lambda: fitted_grid(*size, 4, fit)):
+    for ask in (lambda: fit_to_patches(torch.zeros(1, 1, *size), 4, fit)[1], lambda: grid_after_fit(*size, 4, fit)):
         try:
             said.append(ask())
         except InputError as error:

@@ -16,8 +16,8 @@ from sightline.hub.load import config_of, load_model, parted, save_model
 from sightline.models import ViTConfig, make_model
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.patchify import Cutter, ImageRows
-from sightline.tokens.tubelets import TubeletCutter
+from sightline.tokens.patchify import ImagePatchifier, Patchifier
+from sightline.tokens.tubelets import TubeletPatchifier
 
 SMALL = {
     "dim": 24,
@@ -34,59 +34,61 @@ SMALL = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 def test_a_linear_layer_over_tubelets_is_the_3d_convolution(frames: int, tubelet: int, dtype: torch.dtype) -> None:
     clips = torch.randint(0, 256, (2, 3, frames, 8, 12)).to(dtype)
-    cutter = TubeletCutter(4, tubelet=tubelet)
+    cutter = TubeletPatchifier(4, tubelet=tubelet)
     rows, grid = cutter(clips)
     assert grid == cutter.grid_of(8, 12, frames) == Grid(frames // tubelet, 2, 3)
     assert rows.dtype == dtype
-    assert rows.shape == (2, grid.cells, cutter.values)
+    assert rows.shape == (2, grid.cells, cutter.patch_dim)
     weight = torch.randn(7, 3, tubelet, 4, 4)
     by_convolution = F.conv3d(clips.float() / 255, weight, stride=(tubelet, 4, 4)).flatten(2).transpose(1, 2)
     by_rows = F.linear(rows.float() / 255, weight.flatten(1))
     assert (by_convolution - by_rows).abs().max() < 1e-4
-    assert torch.equal(cutter.uncut(rows, grid), clips)
+    assert torch.equal(cutter.unpatchify(rows, grid), clips)
 
 
 def test_the_last_frame_is_repeated_and_an_image_stands_still() -> None:
-    cutter = TubeletCutter(4, tubelet=3)
+    cutter = TubeletPatchifier(4, tubelet=3)
     clips = torch.randn(2, 3, 4, 8, 12)
     rows, grid = cutter(clips)
     assert grid == cutter.grid_of(8, 12, 4) == Grid(2, 2, 3)
-    back = cutter.uncut(rows, grid)
+    back = cutter.unpatchify(rows, grid)
     assert torch.equal(back[:, :, :4], clips)
     assert torch.equal(back[:, :, 4:], clips[:, :, 3:].expand(-1, -1, 2, -1, -1))
     image = clips[:, :, 0]
     rows, grid = cutter(image)
     assert grid == cutter.grid_of(8, 12) == Grid(1, 2, 3)
-    assert torch.equal(cutter.uncut(rows, grid), image.unsqueeze(2).expand(-1, -1, 3, -1, -1))
+    assert torch.equal(cutter.unpatchify(rows, grid), image.unsqueeze(2).expand(-1, -1, 3, -1, -1))
     # A row is (channel, frame, y, x).
-    assert torch.equal(rows.unflatten(-1, (3, 3, 16))[:, :, 1, 2], Cutter(4)(image)[0].unflatten(-1, (3, 16))[:, :, 1])
+    assert torch.equal(
+        rows.unflatten(-1, (3, 3, 16))[:, :, 1, 2], Patchifier(4)(image)[0].unflatten(-1, (3, 16))[:, :, 1]
+    )
 
 
 def test_one_frame_a_tubelet_is_the_patches_of_each_frame() -> None:
     clips = torch.randn(2, 3, 4, 8, 12)
-    rows, grid = TubeletCutter(4, tubelet=1)(clips)
+    rows, grid = TubeletPatchifier(4, tubelet=1)(clips)
     assert grid == Grid(4, 2, 3)
-    assert torch.equal(rows, torch.cat([Cutter(4)(frame)[0] for frame in clips.unbind(2)], dim=1))
+    assert torch.equal(rows, torch.cat([Patchifier(4)(frame)[0] for frame in clips.unbind(2)], dim=1))
 
 
 @pytest.mark.parametrize("fit", ["pad", "resize", "crop"])
 def test_frames_are_fitted_as_images_are(fit) -> None:
     clips = torch.rand(2, 3, 3, 9, 14)
-    rows, grid = TubeletCutter(4, fit=fit, tubelet=1)(clips)
-    stills = [Cutter(4, fit=fit)(frame) for frame in clips.unbind(2)]
+    rows, grid = TubeletPatchifier(4, fit=fit, tubelet=1)(clips)
+    stills = [Patchifier(4, fit=fit)(frame) for frame in clips.unbind(2)]
     assert grid == Grid(3, *stills[0][1])
     assert torch.equal(rows, torch.cat([rows for rows, _ in stills], dim=1))
     with pytest.raises(InputError, match="image of 9x14 pixels"):
-        TubeletCutter(4)(clips)
+        TubeletPatchifier(4)(clips)
 
 
 def test_what_is_no_clip_is_refused_in_a_line() -> None:
     with pytest.raises(InputError, match=r"^clip of 0 frames: expected at least 1$"):
-        TubeletCutter(4)(torch.zeros(1, 3, 0, 8, 8))
+        TubeletPatchifier(4)(torch.zeros(1, 3, 0, 8, 8))
     with pytest.raises(
         InputError, match=r"^clip of 5 frames: this model's embedder cuts images \(expected tubelets\)$"
     ):
-        ImageRows(Cutter(4), (0.5,) * 3)(np.zeros((5, 8, 8, 3), np.uint8))
+        ImagePatchifier(Patchifier(4), (0.5,) * 3)(np.zeros((5, 8, 8, 3), np.uint8))
 
 
 @pytest.mark.parametrize("fit", ["exact", "pad", "resize"])
@@ -94,7 +96,9 @@ def test_rows_of_bytes_are_those_of_pixels(fit) -> None:
     """As workers make them of a clip and of an image: values from 0 to 255, 0 where something is added after them."""
     height, width = (8, 12) if fit == "exact" else (9, 14)
     mean = torch.tensor((0.1, 0.5, 0.9))
-    rows_of = pickle.loads(pickle.dumps(ImageRows(TubeletCutter(4, fit=fit, tubelet=2), tuple(mean.tolist()))))
+    rows_of = pickle.loads(
+        pickle.dumps(ImagePatchifier(TubeletPatchifier(4, fit=fit, tubelet=2), tuple(mean.tolist())))
+    )
     for shape in ((3, height, width, 3), (height, width, 3)):
         stored = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
         rows, grid = rows_of(stored)
@@ -117,7 +121,7 @@ def test_the_grid_that_a_model_of_clips_was_trained_on() -> None:
     assert config.replace(clip_frames=3, table_grid=(4, 2, 3)).train_grid == Grid(4, 2, 3)
     assert config.replace(table_grid=(4, 2, 3)).plain() == config
     assert ViTConfig(**SMALL).train_grid == Grid(2, 3)
-    assert (Cutter.axes, TubeletCutter.axes) == (2, 3)
+    assert (Patchifier.axes, TubeletPatchifier.axes) == (2, 3)
 
 
 @pytest.mark.parametrize(

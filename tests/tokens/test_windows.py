@@ -56,8 +56,8 @@ def qkv(layout: TokenLayout) -> list[Tensor]:
 
 def windowed(given: list[Tensor], pattern: Pattern | None, windows: TokenLayout) -> Tensor:
     """q, k, v [rows, slots, heads, width] of the images, attended in windows and put back."""
-    q, k, v = (windows.lay(one).transpose(1, 2) for one in given)
-    return windows.row_major(attend(q, k, v, pattern, windows).transpose(1, 2))
+    q, k, v = (windows.to_layout_order(one).transpose(1, 2) for one in given)
+    return windows.to_row_major(attend(q, k, v, pattern, windows).transpose(1, 2))
 
 
 def assert_same(found: Tensor, expected: Tensor, given: list[Tensor]) -> None:
@@ -93,8 +93,8 @@ def test_a_pattern_of_displacements_is_the_same_in_windows(grids, rows, size, sh
         found = windowed(given, pattern, windows)
     if name == "rpe_learned":
         bias = torch.zeros(1, HEADS, layout.slots, layout.slots)
-        back = windows.row_major(torch.arange(layout.slots).unsqueeze(0))[0].argsort()
-        for window, at in zip(windows.segments, back.split(windows.lengths), strict=True):
+        back = windows.to_row_major(torch.arange(layout.slots).unsqueeze(0))[0].argsort()
+        for window, at in zip(windows.segments, back.split(windows.seqlens), strict=True):
             bias[:, :, at.unsqueeze(1), at.unsqueeze(0)] = pattern.bias(window, window, 0, 0).detach()
     else:
         segment = layout.segments[0]
@@ -127,8 +127,8 @@ def test_reordered_there_and_back(grids, rows, size, shift) -> None:
     windows = layout.windows(size, shift)
     assert windows.slots == layout.slots
     places = layout.coords.expand(rows, -1, -1)
-    laid = windows.lay(places)
-    assert torch.equal(windows.row_major(laid), places)
+    laid = windows.to_layout_order(places)
+    assert torch.equal(windows.to_row_major(laid), places)
     found = torch.cat([one.image_coords for one in windows.segments], dim=1)
     assert torch.equal(laid[:1], found)
     for window in windows.segments:
@@ -139,7 +139,7 @@ def test_reordered_there_and_back(grids, rows, size, shift) -> None:
     assert torch.equal(again.lay(places), laid)
     assert torch.equal(again.coords, windows.coords)
     padded = layout.pad_to(layout.slots + 3).windows(size, shift)
-    assert torch.equal(padded.lay(F.pad(places, (0, 0, 0, 3)))[:, : layout.slots], laid)
+    assert torch.equal(padded.to_layout_order(F.pad(places, (0, 0, 0, 3)))[:, : layout.slots], laid)
 
 
 def test_an_encoding_may_stand_in_the_window_or_in_the_image() -> None:
@@ -149,10 +149,10 @@ def test_an_encoding_may_stand_in_the_window_or_in_the_image() -> None:
     x = torch.randn(1, HEADS, layout.slots, WIDTH)
     inside, whole = encoding.rotation(0, windows), encoding.rotation(0, layout)
     # The product of two tokens hangs on their displacement alone, which is the same in both.
-    turned = rotate(windows.lay(x.transpose(1, 2)).transpose(1, 2), inside)
+    turned = rotate(windows.to_layout_order(x.transpose(1, 2)).transpose(1, 2), inside)
     scores = turned @ turned.transpose(2, 3)
-    other = windows.lay(rotate(x, whole).transpose(1, 2)).transpose(1, 2)
-    together = torch.block_diag(*(torch.ones(one, one) for one in windows.lengths)) > 0
+    other = windows.to_layout_order(rotate(x, whole).transpose(1, 2)).transpose(1, 2)
+    together = torch.block_diag(*(torch.ones(one, one) for one in windows.seqlens)) > 0
     assert ((scores - other @ other.transpose(2, 3)) * together).abs().max() < 1e-4
     assert not torch.allclose(scores, other @ other.transpose(2, 3), atol=1e-2)
 

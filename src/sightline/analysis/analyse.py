@@ -199,11 +199,11 @@ def _through(model: Model, rows: Tensor, layout: TokenLayout, measures: Iterable
         if layer >= 0:
             tokens = model.blocks.layer(layer, tokens, layout, model.encoding.hooks)
         if seeing:
-            shown = model.blocks.layout_after(layer, layout).row_major(tokens)
+            shown = model.blocks.layout_after(layer, layout).to_row_major(tokens)
             for measure in seeing:
                 measure.tokens(layer, shown, model.blocks.layout_after(layer, back))
     tokens = model.norm(tokens)
     if model.attn_pool is not None:
         # Its attention is shown too, and told apart by having no layer.
         model.pool(tokens, model.encoded_layout(layout))
-    return model.encoded_layout(layout).row_major(tokens)
+    return model.encoded_layout(layout).to_row_major(tokens)

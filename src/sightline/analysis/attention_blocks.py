@@ -116,7 +116,7 @@ def attention_blocks(
     # Windows of one image have its first slot in common.
     firsts = sorted({one.window.start for one in call.keys.segments if one.window is not None})
     places, images = {first: number for number, first in enumerate(firsts)}, len(firsts) or len(call.keys.segments)
-    lengths = zip(call.queries.lengths, call.keys.lengths, strict=True)
+    lengths = zip(call.queries.seqlens, call.keys.seqlens, strict=True)
     for number, (queries, keys) in enumerate(lengths):
         part = slice(starts_q, starts_q + queries), slice(starts_k, starts_k + keys)
         window = call.keys.segments[number].window
@@ -220,7 +220,7 @@ def _in_rows(x: Tensor, segment: Segment, prefix: int) -> tuple[Tensor, Segment]
         return x, segment
     order = segment.indices[0].argsort() + prefix
     order = torch.cat((torch.arange(prefix, device=x.device), order))
-    return x.index_select(2, order), Segment.whole(segment.grid, x.device)
+    return x.index_select(2, order), Segment.from_grid(segment.grid, x.device)
 
 
 class _Bias:
@@ -237,7 +237,7 @@ class _Bias:
         whole = len(key.grid) == 2 and key.row_major and query.row_major
         if pattern is None or not whole or pattern.of_images:
             return
-        table, self.by_key = pattern.tables(key.grid, key.coords.device, key.frame)
+        table, self.by_key = pattern.tables(key.grid, key.coords.device, key.window_grid)
         self.table = table.detach().clamp(min=_MASKED)
         if self.by_key is not None:
             self.by_key = self.by_key.detach().clamp(min=_MASKED)

@@ -73,7 +73,7 @@ def _of_patch(pattern: Pattern, patch: int, before: int, image: Segment) -> Tens
     """One slice of the table of displacements, and one number a head for prefix keys."""
     (rows, cols), device = image.grid, image.coords.device
     row, col = divmod(patch, cols)
-    table, by_key = pattern.tables(image.grid, device, image.frame)
+    table, by_key = pattern.tables(image.grid, device, image.window_grid)
     bias = table[:, rows - 1 - row : 2 * rows - 1 - row, cols - 1 - col : 2 * cols - 1 - col]
     if by_key is not None:
         bias = bias + by_key

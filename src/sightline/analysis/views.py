@@ -133,7 +133,7 @@ def bias_matrix(model: Model, layer: int, grid: Grid) -> np.ndarray:
     if pattern is None:
         return np.zeros((model.config.heads, grid.cells, grid.cells), dtype=np.float32)
     with torch.inference_mode():
-        whole = Segment.whole(grid, model.anchor.device)
+        whole = Segment.from_grid(grid, model.anchor.device)
         bias = _unfilled(pattern.bias(whole, whole, 0, 0)[0])
         return bias.expand(model.config.heads, -1, -1).cpu().numpy()
 

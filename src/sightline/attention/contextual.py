@@ -19,12 +19,12 @@ from torch import Tensor
 
 from sightline.attention.pattern import MadeOf, Pattern, Term
 from sightline.attention.wide import wide
-from sightline.tokens.cache import Kept
+from sightline.tokens.cache import ByteLRUCache
 from sightline.tokens.grid import Grid
 from sightline.tokens.segment import Segment, row_major_index
 
-_TABLES = Kept("buckets of displacements", 1 << 19)
-_PAIRS = Kept("buckets of pairs", 3 << 19)
+_TABLES = ByteLRUCache("buckets of displacements", 1 << 19)
+_PAIRS = ByteLRUCache("buckets of pairs", 3 << 19)
 
 
 class Buckets(ABC):
@@ -56,7 +56,7 @@ class Buckets(ABC):
             dy, dx = (torch.arange(1 - side, side, device=device) for side in (rows, cols))
             return self.of(dy.unsqueeze(1), dx.unsqueeze(0)).flatten()
 
-        return _TABLES.tensor((self, grid, device), device, make) if type(grid.cells) is int else make()
+        return _TABLES.get_tensor((self, grid, device), device, make) if type(grid.cells) is int else make()
 
     def of_pairs(self, pairs: Pairs) -> Tensor:
         """Of each pair, `count` where one is a prefix token: int64 [1 or rows, queries, keys]."""
@@ -201,8 +201,8 @@ def bucket_of_pairs(buckets: Buckets, pairs: Pairs) -> Tensor:
     if not (queries.complete and keys.complete and type(keys.grid.cells) is int):
         return buckets.of_pairs(pairs)
     device = keys.coords.device
-    key = (buckets, queries.kind, keys.kind, pairs.before_q, pairs.before_k, device)
-    return _PAIRS.tensor(key, device, lambda: buckets.of_pairs(pairs))
+    key = (buckets, queries.cache_key, keys.cache_key, pairs.before_q, pairs.before_k, device)
+    return _PAIRS.get_tensor(key, device, lambda: buckets.of_pairs(pairs))
 
 
 def _furthest(grid: Grid, like: Tensor) -> Tensor:

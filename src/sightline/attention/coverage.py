@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.tokens.cache import kept
+from sightline.tokens.cache import cached_by_bytes
 from sightline.tokens.grid import Grid
 
 # Key rows that share one range of columns; finer steps hide more and cost more calls (docs/LOG.md).
@@ -119,7 +119,7 @@ def cover(visible: Tensor, grid: Grid, open_queries: int = _TILE**2) -> list[tup
 
 
 # A tile's rectangles are small objects of Python, about 100 bytes each (measured).
-@kept(4 << 20, lambda tiles, packed, *_: len(packed) + sum(200 + 100 * len(tile.keys) for tile in tiles))
+@cached_by_bytes(4 << 20, lambda tiles, packed, *_: len(packed) + sum(200 + 100 * len(tile.keys) for tile in tiles))
 def _cover_head(packed: bytes, grid: Grid, open_queries: int) -> tuple[QueryTile, ...]:
     visible = np.frombuffer(packed, dtype=bool).reshape(2 * grid.rows - 1, 2 * grid.cols - 1)
     if visible.all():
@@ -157,7 +157,7 @@ def _even(side: int, step: int) -> int:
     return -(-side // max(1, round(side / step)))
 
 
-@kept(2 << 20, lambda order, *_: order.nbytes)
+@cached_by_bytes(2 << 20, lambda order, *_: order.nbytes)
 def query_order(tiles: tuple[QueryTile, ...], grid: Grid, prefix: int) -> Tensor:
     """The slot of each query in the order of the tiles, reversed inside each: int64 [prefix + cells]."""
     with torch.inference_mode(False):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.errors import InputError
-from sightline.tokens.cache import is_plain, watched
+from sightline.tokens.cache import is_plain_cpu_tensor, is_traced
 
 
 class Kernel(NamedTuple):
@@ -37,7 +37,7 @@ def may_take_steps(*tensors: Tensor) -> bool:
     """Whether attention of these may be a step of our own, which is differentiated once: they are plain tensors on a
     CPU, nothing looks for torch's operators, and its fused attention is not switched off, as it is by whoever wants
     second derivatives (`torch.nn.attention.sdpa_kernel`)."""
-    if torch.compiler.is_compiling() or not all(map(is_plain, tensors)) or watched():
+    if torch.compiler.is_compiling() or not all(map(is_plain_cpu_tensor, tensors)) or is_traced():
         return False
     return torch.backends.cuda.flash_sdp_enabled()
 

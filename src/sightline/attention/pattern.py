@@ -17,7 +17,7 @@ from sightline.attention.spreading import cut_to, in_rows, may_be_traced, spread
 from sightline.attention.view import View as View
 from sightline.attention.wide import wide, wide_dtype
 from sightline.errors import InputError
-from sightline.tokens.cache import Kept, may_keep
+from sightline.tokens.cache import ByteLRUCache, is_cacheable
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment, row_major_index
@@ -100,11 +100,11 @@ class Directed(Term):
                     raise InputError(
                         f"a directed pattern: views of {len(normal)} axes for a grid of {len(grid)}, {grid!r}"
                     )
-        keeps = type(grid.cells) is int and may_keep(device)
+        keeps = type(grid.cells) is int and is_cacheable(device)
         cover = covering([grid]) if keeps and self.outside != "max" else grid
         if not keeps or len(self.views) * math.prod(2 * side - 1 for side in cover) > _KEPT_ELEMENTS:
             return self._relative(grid, device)
-        table = _TABLES.tensor((self, cover, device), device, lambda: self._relative(cover, device))
+        table = _TABLES.get_tensor((self, cover, device), device, lambda: self._relative(cover, device))
         inner = (slice(most - side, most + side - 1) for most, side in zip(cover, grid, strict=True))
         return table[(slice(None), *inner)]
 
@@ -160,9 +160,9 @@ def _along_axes(values: Sequence[Tensor]) -> list[Tensor]:
 
 # Tables of displacements by (term, grid, device), of no more than 1 MiB each, of grids of a multiple of so many cells,
 # or frames.
-_TABLES = Kept("tables of displacements", 10 << 20)
+_TABLES = ByteLRUCache("tables of displacements", 10 << 20)
 _KEPT_ELEMENTS, _COVER_STEP, _COVER_FRAMES = 2**18, 16, 4
-_PLACES = Kept("places in tables of displacements", 4 << 20)
+_PLACES = ByteLRUCache("places in tables of displacements", 4 << 20)
 
 
 def covering(grids: Iterable[Grid]) -> Grid:
@@ -291,7 +291,7 @@ class Pattern:
         of_grid = len(terms) < len(self.terms) or self.has_centre
         if of_grid or any(len(one.coords) > 1 for one in images):
             return None
-        return layout.once("spread", lambda: Spread.of(images, layout))
+        return layout.cached("spread", lambda: Spread.of(images, layout))
 
     def bias(
         self,
@@ -317,7 +317,7 @@ class Pattern:
         """
         # A single term is rounded before it is spread over pairs: the same numbers, less memory.
         early = dtype if len(self.terms) == 1 else wide_dtype(dtype)
-        grid, frame, device = keys.grid, keys.frame, keys.coords.device
+        grid, frame, device = keys.grid, keys.window_grid, keys.coords.device
 
         def rendered(term: Term) -> Tensor:
             if isinstance(term, OfImages):
@@ -357,14 +357,14 @@ class Spread(NamedTuple):
         by_kind: dict[object, tuple[int, int]] = {}
         places, start = [], 0
         for one in images:
-            if one.kind not in by_kind:
-                by_kind[one.kind] = start, prefix + one.patches
-                key = (one.kind, prefix, cover, layout.device)
+            if one.cache_key not in by_kind:
+                by_kind[one.cache_key] = start, prefix + one.patches
+                key = (one.cache_key, prefix, cover, layout.device)
                 make = functools.partial(_places, one, prefix, cover)
-                places.append(_PLACES.tensor(key, layout.device, make) if one.complete else make())
+                places.append(_PLACES.get_tensor(key, layout.device, make) if one.complete else make())
                 # Not in place: a trace has tensors for numbers.
                 start = start + places[-1].shape[0]
-        return cls(cover, torch.cat(places), [by_kind[one.kind] for one in images])
+        return cls(cover, torch.cat(places), [by_kind[one.cache_key] for one in images])
 
     def biases(self, pattern: Pattern) -> list[Tensor]:
         """As `Pattern.bias` of each image: float32 [1, heads, slots, slots]."""

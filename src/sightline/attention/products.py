@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sightline.tokens.cache import Guard
+from sightline.tokens.cache import ForkSafeLock
 
 Shape = tuple[int, int, int]
 Product = Callable[..., Tensor]
@@ -47,7 +47,7 @@ def expected_shapes(*, ever_new: bool) -> Iterator[None]:
 # about a hundred shapes, whose products then take half of what torch's own take on an AMD processor (docs/LOG.md).
 _MOST_PREPARED = 192
 _PREPARED: set[Shape] = set()
-_PREPARING = Guard()
+_PREPARING = ForkSafeLock()
 
 
 def are_plain() -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.attention.wide import wide
 from sightline.errors import InputError
-from sightline.tokens.cache import born_free, is_plain, may_keep, watched
+from sightline.tokens.cache import is_cacheable, is_plain_cpu_tensor, is_traced, make_detached
 from sightline.tokens.layout import TokenLayout
 
 Pairing = Literal["adjacent", "halves"]
@@ -32,21 +32,21 @@ class Rotation:
 
     def turns(self) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the angles, for all layers that share them where they have no gradients."""
-        free = not self.angles.requires_grad and type(self.angles) is Tensor and may_keep(self.angles.device)
+        free = not self.angles.requires_grad and type(self.angles) is Tensor and is_cacheable(self.angles.device)
         return self._kept_turns if free else (self.angles.cos(), self.angles.sin())
 
     def as_numbers(self) -> Tensor:
         """The same as complex numbers of length 1, [1 or rows, 1 or heads, slots, head_dim / 2]."""
-        free = not self.angles.requires_grad and type(self.angles) is Tensor and may_keep(self.angles.device)
+        free = not self.angles.requires_grad and type(self.angles) is Tensor and is_cacheable(self.angles.device)
         return self._kept_numbers if free else torch.complex(*self.turns())
 
     @cached_property
     def _kept_numbers(self) -> Tensor:
-        return born_free(lambda: torch.complex(self.angles.cos(), self.angles.sin()))
+        return make_detached(lambda: torch.complex(self.angles.cos(), self.angles.sin()))
 
     @cached_property
     def _kept_turns(self) -> tuple[Tensor, Tensor]:
-        return born_free(lambda: (self.angles.cos(), self.angles.sin()))
+        return make_detached(lambda: (self.angles.cos(), self.angles.sin()))
 
     def of_first(self, layout: TokenLayout) -> Rotation:
         """Of the first slot of each image."""
@@ -68,7 +68,12 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     Returns:
         The same shape and dtype; norms and q . k of equal positions are unchanged.
     """
-    if rotation.pairing == "adjacent" and is_plain(x) and not torch.compiler.is_compiling() and not watched():
+    if (
+        rotation.pairing == "adjacent"
+        and is_plain_cpu_tensor(x)
+        and not torch.compiler.is_compiling()
+        and not is_traced()
+    ):
         return _multiplied(x, rotation.as_numbers())
     cos, sin = rotation.turns()
     x, dtype = wide(x), x.dtype

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.tokens.cache import watched
+from sightline.tokens.cache import is_traced
 from sightline.tokens.grid import Grid
 from sightline.tokens.segment import Segment
 
@@ -71,7 +71,7 @@ def _array(x: Tensor) -> np.ndarray:
 
 def may_be_traced(table: Tensor) -> bool:
     """Whether anything follows what is done with a table: its gradient, a compiler, a tracer, a mode."""
-    return torch.compiler.is_compiling() or watched() or (table.requires_grad and torch.is_grad_enabled())
+    return torch.compiler.is_compiling() or is_traced() or (table.requires_grad and torch.is_grad_enabled())
 
 
 def _by_column(table: Tensor, grid: Grid) -> Tensor:

@@ -114,7 +114,7 @@ def packed(
 
     Args:
         kept: for each image the row-major numbers of its patches, int64 and rising; None for all.
-        pixels: for each image what `Cutter.pixels_of` says of it; None for all.
+        pixels: for each image what `Patchifier.valid_size` says of it; None for all.
         padded: rising lengths of slots, to the least of which that holds it the row is padded.
     """
     layout = TokenLayout.packed(grids, num_prefix_tokens=num_prefix_tokens, pixels=pixels)

@@ -19,7 +19,7 @@ from sightline.distributed.signals import leave_to_parent
 from sightline.errors import SightlineError
 from sightline.io.checks import require_whole
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.patchify import ImageRows
+from sightline.tokens.patchify import ImagePatchifier
 from sightline.tokens.rng import image_seed
 
 
@@ -57,7 +57,7 @@ class Maker:
 
     source: Source
     split: str
-    rows: ImageRows
+    rows: ImagePatchifier
     targets: Callable[[Sequence[Example]], Mapping[str, Any]]
     arrange: Callable[..., Arranged] = packed
     num_prefix_tokens: int = 0
@@ -90,11 +90,14 @@ class Maker:
         if examples:
             cut = self.rows.of_patches(here[0].patch_size)
             rows, grids = zip(*(cut(example.image) for example in examples), strict=True)
-            pixels = [cut.cutter.pixels_of(*example.image.shape[-3:-1]) for example in examples]
+            pixels = [cut.patchifier.valid_size(*example.image.shape[-3:-1]) for example in examples]
             inputs, layout = self.arrange(rows, grids, [one.kept for one in here], self.num_prefix_tokens, pixels)
-            layout = layout.seeded([image_seed(self.seed, one.epoch, one.index) for one in here])
+            layout = layout.with_seeds([image_seed(self.seed, one.epoch, one.index) for one in here])
         else:
-            inputs, layout = torch.empty((1, 0, self.rows.cutter.values), dtype=torch.uint8), TokenLayout.packed([])
+            inputs, layout = (
+                torch.empty((1, 0, self.rows.patchifier.patch_dim), dtype=torch.uint8),
+                TokenLayout.packed([]),
+            )
         return Batch(
             inputs,
             layout,

@@ -214,7 +214,7 @@ class PositionEncoding(nn.Module):
         """All patches of a grid, for a layer that there is."""
         if not 0 <= layer < self.shape.depth:
             raise InputError(f"layer {layer}: expected 0 to {self.shape.depth - 1}")
-        return Segment.whole(Grid.checked(grid, axes=self.made_for), self.device)
+        return Segment.from_grid(Grid.checked(grid, axes=self.made_for), self.device)
 
     @property
     def device(self) -> torch.device:
@@ -360,7 +360,7 @@ class RotaryEncoding(PositionEncoding):
 
         def make() -> Rotation:
             # A window's piece is turned as it would be in the whole window.
-            places = [(segment.coords, segment.frame) for segment in layout.segments]
+            places = [(segment.coords, segment.window_grid) for segment in layout.segments]
             if not self.reads_grid and not torch.compiler.is_compiling():
                 places = [(torch.cat([coords for coords, _ in places], dim=1), places[0][1])]
             pieces = [self.angles(coords, grid, layer) for coords, grid in places]
@@ -368,7 +368,7 @@ class RotaryEncoding(PositionEncoding):
             patches = torch.cat(pieces, dim=2).transpose(1, 2)
             return Rotation(layout.join(patches).transpose(1, 2), self.pairing)
 
-        return make() if shared is None else layout.once(("rotation", type(self), shared), make)
+        return make() if shared is None else layout.cached(("rotation", type(self), shared), make)
 
     def rotation_angles(self, grid: Sequence[int], layer: int = 0) -> Tensor:
         """Angles on a whole grid: float32 [1 or heads, cells, head_dim / 2]."""

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.attention.wide import wide, wide_dtype
-from sightline.tokens.cache import Kept
+from sightline.tokens.cache import ByteLRUCache
 from sightline.tokens.grid import Grid
 
-_AXES = Kept("axes of BEiT's interpolation", 1 << 20)
+_AXES = ByteLRUCache("axes of BEiT's interpolation", 1 << 20)
 
 Interpolation = Literal["bilinear", "bilinear_antialias", "bicubic", "bicubic_antialias", "corner_aligned"]
 
@@ -74,7 +74,7 @@ def beit_axis(old: int, new: int, device: torch.device) -> Tensor:
         float32 [new, old]; each row sums to 1.
     """
     key = (old, new, device)
-    return _AXES.tensor(key, device, lambda: _beit_axis(*key)) if type(new) is int else _beit_axis(*key)
+    return _AXES.get_tensor(key, device, lambda: _beit_axis(*key)) if type(new) is int else _beit_axis(*key)
 
 
 def _beit_axis(old: int, new: int, device: torch.device) -> Tensor:

@@ -31,7 +31,7 @@ from sightline.models.model import evaluation_mode
 from sightline.results.rows import Measured
 from sightline.tasks.base import Task
 from sightline.tasks.classification import LINK_OF, LOSSES, Loss, classification_loss
-from sightline.tokens.patchify import Cutter
+from sightline.tokens.patchify import Patchifier
 
 EPSILONS = (1, 3)
 """In 255ths (LookHere section 4.1)."""
@@ -138,7 +138,7 @@ def random_start(batch: Batch) -> Tensor:
     return F.pad(start, (0, 0, 0, rows * slots - len(start))).reshape(batch.inputs.shape)
 
 
-def movable(cutter: Cutter, image_size: tuple[int, int]) -> Tensor:
+def movable(cutter: Patchifier, image_size: tuple[int, int]) -> Tensor:
     """bool [1, cells, values]: what of the rows of such an image, (height, width) in pixels, is its own, no padding."""
     return cutter(torch.ones(1, cutter.channels, *image_size))[0] > 0.5
 

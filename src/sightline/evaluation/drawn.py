@@ -17,7 +17,7 @@ from sightline.models import Model
 from sightline.results.rows import INFERENCE, ResultRow
 from sightline.tasks.base import Task
 from sightline.tasks.drawn import as_png, sheet
-from sightline.tokens.patchify import Cutter
+from sightline.tokens.patchify import Patchifier
 
 IMAGES = 4
 """Of a split at a size, so many are drawn."""
@@ -29,7 +29,7 @@ _KINDS = ("image", "true", "said")
 class Drawing:
     """The first images of one measurement: each as it is, with what is true of it, and with what the model says."""
 
-    def __init__(self, task: Task, cutter: Cutter) -> None:
+    def __init__(self, task: Task, cutter: Patchifier) -> None:
         self._task, self._cutter = task, cutter
         self._pictures: list[tuple[str, Image.Image]] = []
 
@@ -43,7 +43,7 @@ class Drawing:
         layout, each = one.batch.layout, self._task.each(one.outputs, one.batch.layout)
         fresh: list[tuple[str, Image.Image]] = []
         for number in range(min(len(one.batch), IMAGES - len(self._pictures) // len(_KINDS))):
-            pixels = self._cutter.uncut(one.batch.inputs[number : number + 1].float(), layout.segments[0].grid)[0]
+            pixels = self._cutter.unpatchify(one.batch.inputs[number : number + 1].float(), layout.segments[0].grid)[0]
             image = pixels.round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
             shown = self._task.compared(each[number], one.batch.targets, number, np.ascontiguousarray(image))
             fresh += list(zip(_KINDS, map(_at_a_size, shown), strict=True))

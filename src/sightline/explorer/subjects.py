@@ -182,7 +182,7 @@ class Subject:
             crop = prepare.crop_of(size, wanted.size)
         picture = cut(pixels, crop, prepare.interpolation)
         rows, grid = self.model.image_rows(picture)
-        shown = self.model.image_rows.cutter.pixels_of(*picture.shape[:2])
+        shown = self.model.image_rows.patchifier.valid_size(*picture.shape[:2])
         arranged = stacked([rows], [grid], [None], self.model.num_prefix_tokens, [shown])
         batch = Batch(*arranged, {}, torch.zeros(1, dtype=torch.int64), ["image"], [{}])
         with self.lock, self._knob(wanted.knob):
@@ -270,7 +270,7 @@ class _Kept(_Checked):
         whole = TokenLayout.uniform(
             layout.segments[0].grid, 1, num_prefix_tokens=layout.num_prefix_tokens, device=layout.device
         )
-        q, k = (_own(layout.row_major(one.transpose(1, 2)).transpose(1, 2)) for one in (call.q, call.k))
+        q, k = (_own(layout.to_row_major(one.transpose(1, 2)).transpose(1, 2)) for one in (call.q, call.k))
         self.calls.append(replace(call, q=q, k=k, v=k[..., :0], keys=whole, queries=whole))
 
     def tokens(self, layer: int, tokens: Tensor, layout: TokenLayout) -> None:

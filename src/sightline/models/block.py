@@ -17,9 +17,9 @@ from sightline.models.config import Gelu, ViTConfig
 from sightline.models.hooks import is_bare_inside
 from sightline.models.linear import affine, linear
 from sightline.models.norm import PLAIN_NORMS, make_norm, make_qk_norms
-from sightline.tokens.cache import is_plain, watched
+from sightline.tokens.cache import is_plain_cpu_tensor, is_traced
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.rng import uniform, uniform_channels
+from sightline.tokens.rng import uniform, uniform_per_channel
 
 # Streams of chance, and how many places of a layer there are in each.
 _DROP_PATH, _DROPOUT = 1, 2
@@ -143,7 +143,12 @@ class Mlp(nn.Module):
     def _tokens_of_a_part(self, x: Tensor) -> int | None:
         """How many tokens to take at a time, on a CPU where their hidden channels would be beyond the heap and nobody
         asks for them later; None for all of them."""
-        if torch.compiler.is_compiling() or not is_plain(x) or watched() or type(self) not in (Mlp, SwiGlu):
+        if (
+            torch.compiler.is_compiling()
+            or not is_plain_cpu_tensor(x)
+            or is_traced()
+            or type(self) not in (Mlp, SwiGlu)
+        ):
             return None
         # Known to take each token by itself.
         if (type(self.fc1), type(self.fc2)) != (nn.Linear, nn.Linear) or type(self.norm) not in PLAIN_NORMS:
@@ -187,7 +192,7 @@ class LayerScale(nn.Module):
 
 class DropPath(nn.Module):
     """Skips a residual branch for some images in training; each image is drawn apart, packed or not, by its seed where
-    the layout has them (`TokenLayout.seeded`), else by torch's generator."""
+    the layout has them (`TokenLayout.with_seeds`), else by torch's generator."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -224,7 +229,7 @@ class Dropout(nn.Module):
         if layout.seeds is None:
             return F.dropout(x, self.rate)
         seeds = layout.seeds[layout.image_ids]
-        kept = uniform_channels(seeds, x.shape[-1], _DROPOUT, place, layout.places) >= self.rate
+        kept = uniform_per_channel(seeds, x.shape[-1], _DROPOUT, place, layout.slot_positions) >= self.rate
         return x * kept.to(x.dtype) / (1 - self.rate)
 
     def extra_repr(self) -> str:

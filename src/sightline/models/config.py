@@ -13,7 +13,7 @@ from sightline.io.checks import configure, require, require_bool, require_number
 from sightline.models.embedder import embedder_class
 from sightline.models.head import CLASSIFIERS, ScoreLink, head_class
 from sightline.tokens.grid import Grid
-from sightline.tokens.patchify import Cutter, Fit, check_multiples
+from sightline.tokens.patchify import Fit, Patchifier, check_multiples
 
 Gelu = Literal["exact", "tanh", "quick"]
 Pool = Literal["cls", "mean", "attention", "query", "first"]
@@ -279,7 +279,7 @@ class ViTConfig:
         return self.cutter.axes == 3
 
     @property
-    def cutter(self) -> Cutter:
+    def cutter(self) -> Patchifier:
         """The half of the embedder that has no weights."""
         return embedder_class(self.embedder).cutter_of(self)
 

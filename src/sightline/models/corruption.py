@@ -113,9 +113,9 @@ def corrupted(values: Tensor, mask: Tensor, drawn: Sequence[Drawn], layout: Toke
     rows, slots, device = layout.rows, layout.slots, layout.device
     every = torch.arange(slots, device=device)
     # The slot of each patch in row-major order.
-    slot_of = layout.row_major(every.unsqueeze(0))[0]
+    slot_of = layout.to_row_major(every.unsqueeze(0))[0]
     start, at, taken, hidden = 0, [], [], []
-    for one, length in zip(drawn, layout.lengths, strict=True):
+    for one, length in zip(drawn, layout.seqlens, strict=True):
         first = start + layout.num_prefix_tokens
         at.append(one.chosen + first)
         hidden.append(one.sources == MASKED)

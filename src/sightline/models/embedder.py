@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sightline import registry
 from sightline.errors import InputError
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.patchify import Cutter, OblongCutter
+from sightline.tokens.patchify import Patchifier, RectPatchifier
 
 if TYPE_CHECKING:
     from sightline.models.config import ViTConfig
@@ -42,9 +42,9 @@ class Embedder(nn.Module):
         self.num_patches = config.train_grid.cells
 
     @classmethod
-    def cutter_of(cls, config: ViTConfig) -> Cutter:
+    def cutter_of(cls, config: ViTConfig) -> Patchifier:
         """Images to rows: pure, pickled to workers, and known without a model."""
-        return Cutter(config.patch_size, config.channels, config.fit)
+        return Patchifier(config.patch_size, config.channels, config.fit)
 
     @classmethod
     def kernel_of(cls, config: ViTConfig) -> tuple[int, int, int, int]:
@@ -59,7 +59,7 @@ class Embedder(nn.Module):
     @classmethod
     def multiplications(cls, config: ViTConfig) -> int:
         """Of a patch, each with its addition."""
-        return config.dim * cls.cutter_of(config).values
+        return config.dim * cls.cutter_of(config).patch_dim
 
     @classmethod
     def held(cls, config: ViTConfig, training: bool) -> tuple[int, int]:
@@ -69,7 +69,7 @@ class Embedder(nn.Module):
 
     def values_of(self, rows: Tensor) -> int:
         """How many values a row must have, of these rows."""
-        return self.cutter.values
+        return self.cutter.patch_dim
 
     def check_other_patches(self, config: ViTConfig) -> None:
         """Refuse, by an InputError, where no patches of another size can be cut, whatever that size."""
@@ -90,7 +90,7 @@ class Embedder(nn.Module):
         """
         square = size[0] == size[1]
         self.cutter = (
-            self.cutter_of(config) if square else OblongCutter(0, config.channels, config.fit, (size[0], size[1]))
+            self.cutter_of(config) if square else RectPatchifier(0, config.channels, config.fit, (size[0], size[1]))
         )
         self.patch_size = (size[0], size[1])
 
@@ -114,18 +114,18 @@ class Embedder(nn.Module):
             InputError: patches of an image were dropped.
         """
         both = zip(self.pieces(rows, layout), layout.segments, strict=True)
-        return [self.cutter.uncut(piece, segment.grid) for piece, segment in both]
+        return [self.cutter.unpatchify(piece, segment.grid) for piece, segment in both]
 
     def pieces(self, rows: Tensor, layout: TokenLayout) -> list[Tensor]:
         """The rows of each segment, row-major; raises InputError where patches of an image were dropped."""
         if not all(segment.complete for segment in layout.segments):
             raise InputError(f"embedder {self.name}: needs whole images (expected no dropped patches)")
         bare = layout.patches_only()
-        return bare.split(bare.row_major(rows))
+        return bare.split(bare.to_row_major(rows))
 
     def tokens(self, maps: Sequence[Tensor], layout: TokenLayout) -> Tensor:
         """Maps [rows, dim, *grid] of each segment, as `images` gave them, to tokens in the order of the layout."""
-        return layout.patches_only().lay(torch.cat([one.flatten(2).transpose(1, 2) for one in maps], dim=1))
+        return layout.patches_only().to_layout_order(torch.cat([one.flatten(2).transpose(1, 2) for one in maps], dim=1))
 
 
 def embedder_class(name: str) -> type[Embedder]:

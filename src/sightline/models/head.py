@@ -70,7 +70,7 @@ class TokenHead(nn.Module):
 def patches_of(tokens: Tensor, layout: TokenLayout) -> list[Tensor]:
     """The patches [rows, patches, dim] of each segment in row-major order, without prefix tokens and padding."""
     first = layout.num_prefix_tokens
-    return [image[:, first:] for image in layout.split(layout.row_major(tokens))]
+    return [image[:, first:] for image in layout.split(layout.to_row_major(tokens))]
 
 
 class TanhMlpHead(nn.Module):

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from sightline.errors import InputError
 from sightline.io.checks import require
-from sightline.tokens.cache import Kept
+from sightline.tokens.cache import ByteLRUCache
 
 KernelRule = Literal["bicubic_antialias", "bicubic", "bilinear_antialias", "bilinear"]
 KERNEL_RULES: tuple[KernelRule, ...] = ("bicubic_antialias", "bicubic", "bilinear_antialias", "bilinear")
 # Singular values below this share of the largest count as 0.
 _CUT_OFF = 1e-6
-_INVERSES = Kept("inverses of patch resizes", 1 << 20)
+_INVERSES = ByteLRUCache("inverses of patch resizes", 1 << 20)
 
 
 def axis_matrix(old: int, new: int, rule: KernelRule) -> Tensor:
@@ -51,7 +51,7 @@ def axis_inverse(old: int, new: int, rule: KernelRule) -> Tensor:
     def make() -> Tensor:
         return torch.linalg.pinv(axis_matrix(old, new, rule), rtol=_CUT_OFF)
 
-    return _INVERSES.tensor((old, new, rule), torch.device("cpu"), make)
+    return _INVERSES.get_tensor((old, new, rule), torch.device("cpu"), make)
 
 
 def _flat_inverses(old: Sequence[int], new: Sequence[int], rule: KernelRule) -> Tensor:

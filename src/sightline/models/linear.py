@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sightline.attention.costs import product_of, takes_onednn, takes_wide
 from sightline.attention.products import Product, plain
 from sightline.models.hooks import is_bare
-from sightline.tokens.cache import is_plain, watched
+from sightline.tokens.cache import is_plain_cpu_tensor, is_traced
 
 # Up to so many rows of a pack are rounded up to a multiple of 16.
 _FEW = 64
@@ -46,7 +46,7 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.linear(x, weight, bias)
     precision = _precision(x, weight, bias)
     low = precision == torch.bfloat16
-    if watched() or not (takes_wide() if low else precision == torch.float32 and takes_onednn()):
+    if is_traced() or not (takes_wide() if low else precision == torch.float32 and takes_onednn()):
         return F.linear(x, weight, bias)
     if low:
         # With a history, as autocast's own.
@@ -74,7 +74,7 @@ _without_autocast = functools.partial(torch.autocast, "cpu", enabled=False)
 
 def _multiplies(x: Tensor) -> bool:
     """Whether it is plain rows of float32 or bfloat16 on a CPU."""
-    return is_plain(x) and x.dtype in (torch.float32, torch.bfloat16) and x.dim() > 1 and x.numel() > 0
+    return is_plain_cpu_tensor(x) and x.dtype in (torch.float32, torch.bfloat16) and x.dim() > 1 and x.numel() > 0
 
 
 def _precision(x: Tensor, weight: Tensor, bias: Tensor | None) -> torch.dtype | None:

@@ -31,7 +31,7 @@ def merged(layout: TokenLayout) -> TokenLayout:
         found.seeds = layout.seeds
         return found
 
-    return layout.once("merged", make)
+    return layout.cached("merged", make)
 
 
 class PatchMerging(nn.Module):

@@ -26,7 +26,7 @@ from sightline.models.stage import Stage
 from sightline.models.trunk import Trunk
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.patchify import ImageRows
+from sightline.tokens.patchify import ImagePatchifier
 
 Images = Tensor | Sequence[Tensor]
 
@@ -145,9 +145,9 @@ class Model(nn.Module):
         return self.head(self.pooled(rows, layout))
 
     @property
-    def image_rows(self) -> ImageRows:
+    def image_rows(self) -> ImagePatchifier:
         """What workers make of an image of this model's."""
-        return ImageRows(self.patch_embed.cutter, self.config.mean)
+        return ImagePatchifier(self.patch_embed.cutter, self.config.mean)
 
     def prepare(self, images: Images) -> tuple[Tensor, TokenLayout]:
         """Images to flat rows [rows, patches, values] and where they stand.
@@ -170,7 +170,7 @@ class Model(nn.Module):
         if isinstance(images, Tensor):
             rows, grid = cutter(self._checked(images, "images", "batch, channels, height, width"))
             count, *size = images.shape[0], *images.shape[-2:]
-            pixels = cutter.pixels_of(*size)
+            pixels = cutter.valid_size(*size)
             layout = TokenLayout.uniform(grid, count, num_prefix_tokens=prefix, device=images.device, pixels=pixels)
             return rows, layout
         if not isinstance(images, Sequence):
@@ -181,10 +181,10 @@ class Model(nn.Module):
         ]
         # Weights that are brought when they are needed do not say where images are.
         grids, device = [grid for _, grid in cut], cut[0][0].device if cut else self.anchor.device
-        pixels = [cutter.pixels_of(*image.shape[-2:]) for image in images]
+        pixels = [cutter.valid_size(*image.shape[-2:]) for image in images]
         layout = TokenLayout.packed(grids, num_prefix_tokens=prefix, device=device, pixels=pixels)
         if not cut:
-            return torch.zeros(1, 0, cutter.values, device=device), layout
+            return torch.zeros(1, 0, cutter.patch_dim, device=device), layout
         return torch.cat([rows for rows, _ in cut], dim=1), layout
 
     def _checked(self, image: object, what: str, axes: str) -> Tensor:
@@ -214,13 +214,13 @@ class Model(nn.Module):
         if tile is None or any(segment.tile is not None for segment in layout.segments):
             return rows, layout
         layout = layout.tiled(tile)
-        return layout.lay(rows), layout
+        return layout.to_layout_order(rows), layout
 
     def _laid_out(self, rows: Images, layout: TokenLayout) -> Tensor:
         """Flat rows that someone else laid out, checked."""
         there = sum(segment.patches for segment in layout.segments)
         # An embedder may take patches of more than one size.
-        asks = self.patch_embed.values_of(rows) if isinstance(rows, Tensor) else self.patch_embed.cutter.values
+        asks = self.patch_embed.values_of(rows) if isinstance(rows, Tensor) else self.patch_embed.cutter.patch_dim
         expected = (layout.rows, there + layout.padding, asks)
         if not isinstance(rows, Tensor) or rows.shape != expected:
             got = list(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__

@@ -85,7 +85,7 @@ class ProbePooling(Pooling):
         probe = self.q(probe).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
         q, k = self.q_norm(probe).to(v.dtype), self.k_norm(k).to(v.dtype)
         q = q.expand(tokens.shape[0], -1, images_a_row, -1)
-        pooled = attend(q, k, v, None, keys, queries=layout.queries(1))
+        pooled = attend(q, k, v, None, keys, queries=layout.query_layout(1))
         return self.proj(pooled.transpose(1, 2).flatten(2)).flatten(0, 1)
 
 

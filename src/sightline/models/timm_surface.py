@@ -17,7 +17,7 @@ from sightline.models.model import Images, Model
 from sightline.models.naflex import naflex_rows
 from sightline.models.patch_size import Sides, set_patch_size
 from sightline.models.timm_names import TIMM_POOLS, timm_cfg
-from sightline.tokens.cache import transforming
+from sightline.tokens.cache import in_functorch
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import Segment, TokenLayout
 
@@ -358,7 +358,7 @@ class TimmSurface(Model):
 
 def _marked(tokens: Tensor, layout: TokenLayout) -> Tensor:
     """Tokens that cannot be taken for those of one image a row, where they are not."""
-    if (len(layout.segments) == 1 and not layout.padding) or torch.compiler.is_compiling() or transforming():
+    if (len(layout.segments) == 1 and not layout.padding) or torch.compiler.is_compiling() or in_functorch():
         return tokens
     packed = tokens.as_subclass(PackedTokens)
     packed.token_layout = layout
@@ -372,5 +372,5 @@ def _plain(tokens: Tensor) -> Tensor:
 
 def _images_of(tokens: Tensor, layout: TokenLayout, images: Images) -> Features:
     """Tokens in image order: a tensor for a tensor, a list for a list."""
-    tokens = layout.row_major(tokens)
+    tokens = layout.to_row_major(tokens)
     return tokens if isinstance(images, Tensor) else [image[0] for image in layout.split(tokens)]

@@ -16,7 +16,7 @@ from sightline.encodings.hooks import Hooks
 from sightline.models.block import Attention, Block, Dropout, DropPath, LayerScale, Mlp, SwiGlu
 from sightline.models.hooks import is_bare_inside
 from sightline.models.norm import PLAIN_NORMS, HeadNorm
-from sightline.tokens.cache import watched
+from sightline.tokens.cache import is_traced
 from sightline.tokens.layout import TokenLayout
 
 # What a block is made of, each of which computes a token of itself alone, but for attention.
@@ -57,7 +57,9 @@ class Trunk(nn.ModuleList):
             return False
         # A layer that computes what others have not given would not find all tokens.
         known = all(type(one) in _OF_A_TOKEN for one in self[-1].modules())
-        return known and type(self) is Trunk and not watched() and not is_recorded() and is_bare_inside(self[-1], self)
+        return (
+            known and type(self) is Trunk and not is_traced() and not is_recorded() and is_bare_inside(self[-1], self)
+        )
 
     def of_first(self, tokens: Tensor, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """What `forward` gives the first token of each image, of which the last layer computes no other: [rows, slots,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.models.stage import Work
-from sightline.tokens.cache import Kept, born_free, may_keep
+from sightline.tokens.cache import ByteLRUCache, is_cacheable, make_detached
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment, Window
@@ -106,7 +106,7 @@ class _Image(NamedTuple):
                 ]
                 found.append(
                     [
-                        Segment.whole(grid, device, window=Window(self.filled, first, start, self.cut.size))
+                        Segment.from_grid(grid, device, window=Window(self.filled, first, start, self.cut.size))
                         for first in firsts
                     ]
                 )
@@ -147,7 +147,7 @@ class Windows:
 
     def __init__(self, images: TokenLayout, cuts: Sequence[Cut]) -> None:
         """`cuts` has one for each image of a row."""
-        self._padding, self._lengths = images.padding, images.lengths
+        self._padding, self._lengths = images.padding, images.seqlens
         self._images = [_Image.of(one.grid, cut) for one, cut in zip(images.segments, cuts, strict=True)]
         starts = [sum(self._lengths[:number]) for number in range(len(self._lengths))]
         parts = [
@@ -157,7 +157,7 @@ class Windows:
         ]
         by_kind: dict[object, list[int]] = {}
         for number, part in enumerate(parts):
-            by_kind.setdefault(part[0].kind, []).append(number)
+            by_kind.setdefault(part[0].cache_key, []).append(number)
         # The parts of all images in the order of `layout`, and the way back.
         self._order = [number for alike in by_kind.values() for number in alike]
         self._back = sorted(range(len(parts)), key=self._order.__getitem__)
@@ -186,7 +186,7 @@ class Windows:
 
 # Of batches of one size alone, which come again. What is made once a layout is counted by its slots, about: angles of
 # rotations are the most of it.
-_KEPT = Kept("windows", 32 << 20)
+_KEPT = ByteLRUCache("windows", 32 << 20)
 _SEGMENT_BYTES, _SLOT_BYTES = 1024, 256
 
 
@@ -198,12 +198,12 @@ def windows_of(images: TokenLayout, cuts: Sequence[Cut]) -> Windows:
     def make() -> Windows:
         return Windows(images, cuts)
 
-    if len(images.segments) != 1 or images.padding or not may_keep(images.device):
-        return images.once(("windows", cuts), make)
+    if len(images.segments) != 1 or images.padding or not is_cacheable(images.device):
+        return images.cached(("windows", cuts), make)
     key = images.segments[0].grid, images.rows, images.device, cuts
     found = _KEPT.get(key)
     if found is None:
-        found = born_free(make)
+        found = make_detached(make)
         layout = found.layout
         _KEPT.put(key, found, _SEGMENT_BYTES * len(layout.segments) + _SLOT_BYTES * layout.slots)
     return found

@@ -28,7 +28,7 @@ from sightline.tasks.base import Task
 from sightline.tasks.patch_targets import class_colours, colour_classes, from_cells, in_cells
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.patchify import ImageRows
+from sightline.tokens.patchify import ImagePatchifier
 
 _GREY = 128
 
@@ -96,9 +96,9 @@ class MaskedPatches(Task):
         self.options = configure(MaskedPatchesOptions, config.head_options, "head_options")
         cutter = embedder_class(config.embedder).cutter_of(config)
         self._side, self._channels = cutter.patch_size, config.channels
-        if cutter.values != self._channels * self._side**2:
+        if cutter.patch_dim != self._channels * self._side**2:
             raise InputError(f"task masked_patches: embedder {config.embedder}: its rows are no patches of pixels")
-        self._rows = ImageRows(cutter, config.mean)
+        self._rows = ImagePatchifier(cutter, config.mean)
 
     @classmethod
     def depends(cls) -> Depends:
@@ -198,7 +198,7 @@ class MaskedPatches(Task):
         there, hidden = torch.from_numpy(patches), torch.from_numpy(sources == MASKED)
         seen[there] = torch.where(hidden[:, None], float(_GREY), rows[torch.from_numpy(sources).clamp(min=0)])
         guessed[there] = said
-        each = self._rows.cutter.uncut(torch.stack([seen, guessed, rows]), grid).round().clamp(0, 255).byte()
+        each = self._rows.patchifier.unpatchify(torch.stack([seen, guessed, rows]), grid).round().clamp(0, 255).byte()
         return [Image.fromarray(one.permute(1, 2, 0).contiguous().numpy()) for one in each]
 
     def answer(self, output: Reconstructed, image_size: tuple[int, int], topk: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What is made once and kept for the next time: by bytes and not by number, the least recently used given up first.
 
-Every store here is in `STORES`, so that one test holds all of them to their bounds.
+Every store here is in `CACHES`, so that one test holds all of them to their bounds.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from torch.autograd import forward_ad
 
 T = TypeVar("T")
 
-STORES: dict[str, Kept] = {}
+CACHES: dict[str, ByteLRUCache] = {}
 
 # What an entry takes beside what it was counted for: its key, its place, the objects around its numbers.
 _ENTRY_BYTES = 512
 
 
-_GUARDS: weakref.WeakSet[Guard] = weakref.WeakSet()
+_GUARDS: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
 
 
-class Guard:
+class ForkSafeLock:
     """A lock among threads, which is free in the child of a fork that was made while another thread held it.
 
     Attributes:
@@ -50,7 +50,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_free_locks)
 
 
-class Kept:
+class ByteLRUCache:
     """Values by key, at most `most_bytes` of them together; safe among threads.
 
     Attributes:
@@ -62,8 +62,8 @@ class Kept:
         self.most_bytes = most_bytes
         self.held_bytes = 0
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-        self._guard = Guard()
-        STORES[name] = self
+        self._guard = ForkSafeLock()
+        CACHES[name] = self
 
     def get(self, key: Hashable) -> Any:
         """The value, which becomes the most recently used one, or None."""
@@ -86,14 +86,14 @@ class Kept:
                 _, (_, freed) = self._values.popitem(last=False)
                 self.held_bytes -= freed
 
-    def tensor(self, key: Hashable, device: torch.device, make: Callable[[], Tensor]) -> Tensor:
+    def get_tensor(self, key: Hashable, device: torch.device, make: Callable[[], Tensor]) -> Tensor:
         """The tensor of a key (`device` is part of it), to be read and not written: made without gradients, and kept
         where it may be."""
-        if not may_keep(device):
+        if not is_cacheable(device):
             return make()
         found = self.get(key)
         if found is None:
-            found = born_free(make)
+            found = make_detached(make)
             self.put(key, found, found.nbytes)
         return found
 
@@ -107,42 +107,42 @@ class Kept:
         return len(self._values)
 
 
-def may_keep(device: torch.device) -> bool:
+def is_cacheable(device: torch.device) -> bool:
     """Whether what is made now may be used again: no compiler, no trace, no transform of torch.func and no fake tensor
     is at work, whose sizes are symbols and whose tensors are gone afterwards."""
     # A trace that is taken twice, to compare, would have a constant where it computed something before.
-    if torch.compiler.is_compiling() or transforming() or torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+    if torch.compiler.is_compiling() or in_functorch() or torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
         return False
     return type(torch.empty(0, device=device)) is Tensor
 
 
-def transforming() -> bool:
+def in_functorch() -> bool:
     """Whether grad, vmap or another of torch.func's transforms is under way; a private question, whose safe answer is
     no."""
     asked = getattr(torch._C, "_are_functorch_transforms_active", None)
     return asked is not None and not torch.compiler.is_compiling() and asked()
 
 
-def watched() -> bool:
+def is_traced() -> bool:
     """Whether something looks for torch's own operators or knows no others: a transform, a tracer, a mode that counts
     or replaces operators, derivatives of the forward mode."""
-    if transforming() or torch._C._get_tracing_state() is not None:
+    if in_functorch() or torch._C._get_tracing_state() is not None:
         return True
     return torch._C._len_torch_dispatch_stack() > 0 or forward_ad._current_level >= 0
 
 
-def is_plain(x: object) -> bool:
+def is_plain_cpu_tensor(x: object) -> bool:
     """Whether it is a tensor as others are, on a CPU, and no subclass with operators of its own."""
     return type(x) in (Tensor, nn.Parameter) and x.device.type == "cpu"  # type: ignore[union-attr]
 
 
-def born_free(make: Callable[[], T]) -> T:
+def make_detached(make: Callable[[], T]) -> T:
     """What `make` gives, without a history; a tensor born under inference mode could never be used in training."""
     with torch.inference_mode(False), torch.no_grad():
         return make()
 
 
-def kept(most_bytes: int, size: Callable[..., int]) -> Callable[[Callable[..., T]], Callable[..., T]]:
+def cached_by_bytes(most_bytes: int, size: Callable[..., int]) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """A function of hashable arguments whose results are kept, as `functools.lru_cache` does, within so many bytes.
 
     Args:
@@ -150,7 +150,7 @@ def kept(most_bytes: int, size: Callable[..., int]) -> Callable[[Callable[..., T
     """
 
     def decorate(make: Callable[..., T]) -> Callable[..., T]:
-        store = Kept(f"{make.__module__}.{make.__name__}", most_bytes)
+        store = ByteLRUCache(f"{make.__module__}.{make.__name__}", most_bytes)
 
         @functools.wraps(make)
         def found(*key: Any) -> T:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.errors import InputError
-from sightline.tokens.cache import born_free, may_keep
+from sightline.tokens.cache import is_cacheable, make_detached
 from sightline.tokens.grid import Grid
 from sightline.tokens.segment import Segment, grid_coords, row_major_index, windows_of
 
@@ -49,15 +49,15 @@ class TokenLayout:
         self.num_prefix_tokens = num_prefix_tokens
         self.padding = padding
         self.seeds = seeds
-        self.lengths = [num_prefix_tokens + segment.patches for segment in self.segments]
+        self.seqlens = [num_prefix_tokens + segment.patches for segment in self.segments]
         """Slots of each image of one row, its prefix tokens included."""
-        self.slots = sum(self.lengths) + padding
+        self.slots = sum(self.seqlens) + padding
         """Slots of one row, its padding included."""
         self._made: dict[Hashable, object] = {}
         # One object for all layers, so that what is made once a layout is made once here too.
         self._unpadded = self._like(padding=0) if padding else None
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
         """What is made of this layout alone: once, for all layers and as long as the layout lives.
 
         Args:
@@ -65,10 +65,10 @@ class TokenLayout:
                 no place here: it is made without gradients.
             make: called for the first who asks, and for each where nothing may be kept (`kept.may_keep`).
         """
-        if not may_keep(self.device) or type(self.segments[0].coords if self.segments else None) is not Tensor:
+        if not is_cacheable(self.device) or type(self.segments[0].coords if self.segments else None) is not Tensor:
             return make()
         if key not in self._made:
-            self._made[key] = born_free(make)
+            self._made[key] = make_detached(make)
         return self._made[key]  # type: ignore[return-value]
 
     @classmethod
@@ -83,7 +83,7 @@ class TokenLayout:
         pixels: tuple[int, int] | None = None,
     ) -> TokenLayout:
         """A batch of `rows` images that all have one grid; `tile` and `pixels` as `Segment` has them."""
-        segment = Segment.whole(Grid(*grid), torch.device(device), tile, pixels=pixels)
+        segment = Segment.from_grid(Grid(*grid), torch.device(device), tile, pixels=pixels)
         return cls((segment,), rows=rows, num_prefix_tokens=num_prefix_tokens)
 
     @classmethod
@@ -100,7 +100,7 @@ class TokenLayout:
         `pixels` as `Segment` has them."""
         grids = list(grids)
         both = zip(grids, [None] * len(grids) if pixels is None else pixels, strict=True)
-        segments = [Segment.whole(Grid(*grid), torch.device(device), tile, pixels=size) for grid, size in both]
+        segments = [Segment.from_grid(Grid(*grid), torch.device(device), tile, pixels=size) for grid, size in both]
         return cls(segments, rows=1, num_prefix_tokens=num_prefix_tokens)
 
     def keep(self, indices: Tensor | Sequence[Tensor | Sequence[int]]) -> TokenLayout:
@@ -124,7 +124,7 @@ class TokenLayout:
             if not isinstance(index, Tensor):
                 _check_indices(index, number, segment.grid.cells)
                 index = torch.tensor(index, dtype=torch.int64, device=self.device)
-            segments.append(Segment.some(segment.grid, torch.atleast_2d(index), segment.pixels))
+            segments.append(Segment.from_indices(segment.grid, torch.atleast_2d(index), segment.pixels))
         return self._like(segments)
 
     def to(self, device: torch.device | str) -> TokenLayout:
@@ -140,7 +140,7 @@ class TokenLayout:
         moved = [replace(one, coords=coords) for one, coords in zip(self.segments, new, strict=True)]
         return self._like(moved, seeds=seeds)
 
-    def seeded(self, seeds: Sequence[int]) -> TokenLayout:
+    def with_seeds(self, seeds: Sequence[int]) -> TokenLayout:
         """The same images with the seeds of what is left to chance, one an image (`chance.image_seed`).
 
         Raises:
@@ -159,7 +159,7 @@ class TokenLayout:
         Raises:
             InputError: the images alone take more slots.
         """
-        used = sum(self.lengths)
+        used = sum(self.seqlens)
         if slots < used:
             raise InputError(f"pad_to {slots}: the images take {used} slots")
         return self if slots == self.slots else self._like(padding=slots - used)
@@ -169,7 +169,7 @@ class TokenLayout:
         """The same images without the padding."""
         return self if self._unpadded is None else self._unpadded
 
-    def queries(self, count: int) -> TokenLayout:
+    def query_layout(self, count: int) -> TokenLayout:
         """A layout of `count` prefix tokens and no patch for each image: the probes of attention pooling."""
         segments = [Segment(segment.grid, segment.coords[:, :0], complete=False) for segment in self.segments]
         return self._like(segments, num_prefix_tokens=count, padding=0)
@@ -177,7 +177,7 @@ class TokenLayout:
     @property
     def of_first(self) -> TokenLayout:
         """Where the tokens stand that `first` gives: one prefix token an image."""
-        return self.once("of first", lambda: self.queries(1))
+        return self.cached("of first", lambda: self.query_layout(1))
 
     def first(self, tokens: Tensor) -> Tensor:
         """The first slot of each image: [1 or rows, slots, ...] -> [1 or rows, images of a row, ...]."""
@@ -185,16 +185,18 @@ class TokenLayout:
             return tokens[:, :1]
 
         def make() -> Tensor:
-            return torch.tensor([0, *itertools.accumulate(self.lengths[:-1])], device=self.device)
+            return torch.tensor([0, *itertools.accumulate(self.seqlens[:-1])], device=self.device)
 
-        return tokens.index_select(1, self.once("first slots", make))
+        return tokens.index_select(1, self.cached("first slots", make))
 
     def tiled(self, tile: Grid) -> TokenLayout:
         """The same whole images in tiles, as `Segment.tile`, of grids of two axes; windows, and images with dropped
         patches, stay as they are."""
         whole = [one.complete and one.window is None for one in self.segments]
         both = zip(whole, self.segments, strict=True)
-        made = (Segment.whole(one.grid, self.device, tile, pixels=one.pixels) if moves else one for moves, one in both)
+        made = (
+            Segment.from_grid(one.grid, self.device, tile, pixels=one.pixels) if moves else one for moves, one in both
+        )
         return self._like(list(made))
 
     def windows(self, size: Sequence[int | None] | int, shift: Sequence[int] | None = None) -> TokenLayout:
@@ -258,44 +260,44 @@ class TokenLayout:
     @property
     def coords(self) -> Tensor:
         """The place of each slot, 0 at prefix and padding slots: int64 [1 or rows, slots, axes]."""
-        return self.once("coords", lambda: self.join(torch.cat([segment.coords for segment in self.segments], dim=1)))
+        return self.cached("coords", lambda: self.join(torch.cat([segment.coords for segment in self.segments], dim=1)))
 
     @property
     def grids(self) -> Tensor:
         """The grid of the image of each slot, of ones at padding slots: int64 [1, slots, axes]."""
 
         def make() -> Tensor:
-            grids, lengths = [*(one.grid for one in self.segments), (1,) * self.axes], [*self.lengths, self.padding]
+            grids, lengths = [*(one.grid for one in self.segments), (1,) * self.axes], [*self.seqlens, self.padding]
             places = zip(grids, lengths, strict=True)
             sides = [[torch.full((1, length), side, device=self.device) for side in grid] for grid, length in places]
             return torch.cat([torch.stack(one, dim=-1) for one in sides], dim=1)
 
-        return self.once("grids", make)
+        return self.cached("grids", make)
 
     @property
     def image_ids(self) -> Tensor:
         """The image of each slot, counted over all rows, -1 at padding slots: int64 [rows, slots]."""
 
         def make() -> Tensor:
-            row = [torch.full((length,), number, device=self.device) for number, length in enumerate(self.lengths)]
+            row = [torch.full((length,), number, device=self.device) for number, length in enumerate(self.seqlens)]
             first = torch.arange(self.rows, device=self.device).unsqueeze(1) * len(self.segments)
             images = torch.cat(row).unsqueeze(0) + first
             return F.pad(images, (0, self.padding), value=-1) if self.padding else images
 
-        return self.once("image ids", make)
+        return self.cached("image ids", make)
 
     @property
     def is_prefix(self) -> Tensor:
         """True at prefix slots: bool [slots]."""
 
         def make() -> Tensor:
-            first = [torch.arange(length, device=self.device) < self.num_prefix_tokens for length in self.lengths]
+            first = [torch.arange(length, device=self.device) < self.num_prefix_tokens for length in self.seqlens]
             return F.pad(torch.cat(first), (0, self.padding)) if self.padding else torch.cat(first)
 
-        return self.once("is prefix", make)
+        return self.cached("is prefix", make)
 
     @property
-    def places(self) -> Tensor:
+    def slot_positions(self) -> Tensor:
         """The place of each slot in its image, prefix tokens first and then the patches by their row-major number, 0 at
         padding slots: int64 [1 or rows, slots]."""
 
@@ -306,7 +308,7 @@ class TokenLayout:
                 parts += [first.expand(patches.shape[0], -1), patches]
             return F.pad(torch.cat(parts, dim=1), (0, self.padding))
 
-        return self.once("places", make)
+        return self.cached("places", make)
 
     def join(self, patches: Tensor, prefix: Tensor | None = None) -> Tensor:
         """Lay patch tokens and prefix tokens into slots.
@@ -334,17 +336,17 @@ class TokenLayout:
         """The slots of each image: a list of [rows, its slots, ...], one for each segment; none of padding."""
         if self.padding:
             tokens = tokens[:, : -self.padding]
-        return [tokens] if len(self.segments) == 1 else list(tokens.split(self.lengths, dim=1))
+        return [tokens] if len(self.segments) == 1 else list(tokens.split(self.seqlens, dim=1))
 
-    def lay(self, patches: Tensor) -> Tensor:
+    def to_layout_order(self, patches: Tensor) -> Tensor:
         """Row-major patches of each image to the order of this layout: [rows, patches and padding of a row, ...]."""
         order = self._like(num_prefix_tokens=0)._order()
         return patches if order is None else patches.index_select(1, order)
 
-    def row_major(self, tokens: Tensor) -> Tensor:
+    def to_row_major(self, tokens: Tensor) -> Tensor:
         """Tokens [rows, slots, ...] with each image's patches in row-major order; dropped ones do not come back."""
         order = self._order()
-        return tokens if order is None else tokens.index_select(1, self.once("back", order.argsort))
+        return tokens if order is None else tokens.index_select(1, self.cached("back", order.argsort))
 
     def _order(self) -> Tensor | None:
         """Where each slot's token stands while images are row-major: int64 [slots]; None where nothing moves."""
@@ -354,7 +356,7 @@ class TokenLayout:
         def make() -> Tensor:
             order = torch.arange(self.slots, device=self.device)
             start = self.num_prefix_tokens
-            for segment, length in zip(self.segments, self.lengths, strict=True):
+            for segment, length in zip(self.segments, self.seqlens, strict=True):
                 # A window's image begins elsewhere; nothing else is in a layout of windows.
                 grid, first = segment.grid, start
                 if segment.window is not None:
@@ -365,7 +367,7 @@ class TokenLayout:
                 start += length
             return order
 
-        return self.once("order", make)
+        return self.cached("order", make)
 
     def __reduce__(self):
         """Pickled as grids and kept indices: the coordinates are made again."""
@@ -392,9 +394,9 @@ def _check_indices(given: object, number: int, cells: int) -> None:
 
 def _rebuild(pieces, rows: int, num_prefix_tokens: int, padding: int, device: str, seeds: Tensor | None) -> TokenLayout:
     segments = [
-        Segment.whole(Grid(*sides), torch.device(device), tile, window, pixels)
+        Segment.from_grid(Grid(*sides), torch.device(device), tile, window, pixels)
         if indices is None
-        else Segment.some(Grid(*sides), indices, pixels)
+        else Segment.from_indices(Grid(*sides), indices, pixels)
         for sides, tile, window, pixels, indices in pieces
     ]
     return TokenLayout(segments, rows=rows, num_prefix_tokens=num_prefix_tokens, padding=padding, seeds=seeds)

@@ -71,7 +71,7 @@ def check_multiples(what: str, sides: Sequence[int], patch_size: int) -> None:
             raise InputError(f"{what.format(side)}: must be a multiple of patch_size {patch_size} ({near})")
 
 
-def fitted_grid(height: int, width: int, patch_size: int, fit: Fit = "exact") -> Grid:
+def grid_after_fit(height: int, width: int, patch_size: int, fit: Fit = "exact") -> Grid:
     """The grid that `fit_to_patches` gives an image of this size in pixels, without an image.
 
     Raises:
@@ -120,7 +120,7 @@ def fit_to_patches(images: Tensor, patch_size: int, fit: Fit = "exact") -> tuple
     if fit == "resize" and not (height % patch_size or width % patch_size):
         # Sizes that are left alone may be symbolic.
         fit = "exact"
-    sides = [side * patch_size for side in fitted_grid(height, width, patch_size, fit)]
+    sides = [side * patch_size for side in grid_after_fit(height, width, patch_size, fit)]
     if fit == "pad":
         images = F.pad(images, (0, sides[1] - width, 0, sides[0] - height))
     elif fit == "crop":
@@ -134,7 +134,7 @@ def fit_to_patches(images: Tensor, patch_size: int, fit: Fit = "exact") -> tuple
 
 
 @dataclass(frozen=True)
-class Cutter:
+class Patchifier:
     """The half of an embedder that workers run: images to flat rows of values, without weights, and small to pickle.
 
     This one cuts patches; a plug-in's may do otherwise. The values of a row stand channel by channel, so that a
@@ -148,13 +148,13 @@ class Cutter:
     fit: Fit = "exact"
 
     @property
-    def values(self) -> int:
+    def patch_dim(self) -> int:
         """Of a row."""
         return self.channels * self.patch_size**2
 
     def grid_of(self, height: int, width: int) -> Grid:
         """The grid of an image of this size in pixels, without an image; raises InputError as the call does."""
-        return fitted_grid(height, width, self.patch_size, self.fit)
+        return grid_after_fit(height, width, self.patch_size, self.fit)
 
     def __call__(self, images: Tensor) -> tuple[Tensor, Grid]:
         """[batch, channels, height, width] of any dtype to [batch, cells, values] in row-major order, and the grid.
@@ -165,18 +165,18 @@ class Cutter:
         images, grid = fit_to_patches(images, self.patch_size, self.fit)
         return patchify(images, self.patch_size), grid
 
-    def pixels_of(self, height: int, width: int) -> tuple[int, int] | None:
+    def valid_size(self, height: int, width: int) -> tuple[int, int] | None:
         """The size of an image again, where its rows hold more than its pixels and whoever embeds them must know which
         are its own; None where nobody asks."""
         return None
 
-    def uncut(self, rows: Tensor, grid: Grid) -> Tensor:
+    def unpatchify(self, rows: Tensor, grid: Grid) -> Tensor:
         """The images, after `fit`, that were cut into these rows."""
         return unpatchify(rows, grid, self.patch_size)
 
 
 @dataclass(frozen=True)
-class OblongCutter(Cutter):
+class RectPatchifier(Patchifier):
     """Patches of `sides` (height, width) pixels, for images of which both are multiples; `patch_size` says nothing."""
 
     sides: tuple[int, int] = (16, 16)
@@ -188,7 +188,7 @@ class OblongCutter(Cutter):
             )
 
     @property
-    def values(self) -> int:
+    def patch_dim(self) -> int:
         return self.channels * self.sides[0] * self.sides[1]
 
     def grid_of(self, height: int, width: int) -> Grid:
@@ -203,7 +203,7 @@ class OblongCutter(Cutter):
         grid = self.grid_of(*images.shape[-2:])
         return _cut(images, *self.sides), grid
 
-    def uncut(self, rows: Tensor, grid: Grid) -> Tensor:
+    def unpatchify(self, rows: Tensor, grid: Grid) -> Tensor:
         cut = rows.reshape(rows.shape[0], grid.rows, grid.cols, self.channels, *self.sides)
         return cut.permute(0, 3, 1, 4, 2, 5).reshape(
             rows.shape[0], self.channels, *map(math.prod, zip(grid, self.sides, strict=True))
@@ -231,7 +231,7 @@ def to_channels(image: np.ndarray, channels: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class ImageRows:
+class ImagePatchifier:
     """From an image to flat rows of values from 0 to 255, as workers make them: by an embedder's half without weights.
 
     Attributes:
@@ -239,12 +239,12 @@ class ImageRows:
         mean: of each channel in [0, 1], by which images are normalised: what is added to them becomes 0.
     """
 
-    cutter: Cutter
+    patchifier: Patchifier
     mean: tuple[float, ...]
 
-    def of_patches(self, patch_size: int | None) -> ImageRows:
+    def of_patches(self, patch_size: int | None) -> ImagePatchifier:
         """The same that cuts patches of another size; None leaves it as it is."""
-        return self if patch_size is None else replace(self, cutter=replace(self.cutter, patch_size=patch_size))
+        return self if patch_size is None else replace(self, cutter=replace(self.patchifier, patch_size=patch_size))
 
     def __call__(self, image: np.ndarray) -> tuple[Tensor, Grid]:
         """uint8 [height, width, 3], or a clip [frames, height, width, 3], to [cells, values], uint8, or float32 where
@@ -253,14 +253,14 @@ class ImageRows:
         Raises:
             InputError: a clip for an embedder of images; or as the cutter.
         """
-        image = to_channels(image, self.cutter.channels)
-        if image.ndim > 3 and self.cutter.axes < 3:
+        image = to_channels(image, self.patchifier.channels)
+        if image.ndim > 3 and self.patchifier.axes < 3:
             raise InputError(f"clip of {len(image)} frames: this model's embedder cuts images (expected tubelets)")
         pixels = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, -1, 0))).unsqueeze(0)
-        side = self.cutter.patch_size
-        if self.cutter.fit in ("exact", "crop") or not (image.shape[-3] % side or image.shape[-2] % side):
-            rows, grid = self.cutter(pixels)
+        side = self.patchifier.patch_size
+        if self.patchifier.fit in ("exact", "crop") or not (image.shape[-3] % side or image.shape[-2] % side):
+            rows, grid = self.patchifier(pixels)
             return rows[0], grid
         shift = 255 * torch.tensor(self.mean).view(-1, 1)
-        rows, grid = self.cutter(pixels - shift.view(-1, *(1,) * (pixels.dim() - 2)))
+        rows, grid = self.patchifier(pixels - shift.view(-1, *(1,) * (pixels.dim() - 2)))
         return (rows[0].unflatten(-1, (len(self.mean), -1)) + shift).flatten(-2), grid

@@ -61,7 +61,7 @@ def uniform(seeds: Tensor, *places: Tensor | int) -> Tensor:
     return _shifted(seeds, _BITS - 24).float() * 2.0**-24
 
 
-def uniform_channels(seeds: Tensor, channels: int, *places: Tensor | int) -> Tensor:
+def uniform_per_channel(seeds: Tensor, channels: int, *places: Tensor | int) -> Tensor:
     """As `uniform`, and one for each channel: float32 [..., channels]; the last step is of 32 bits, which cost less."""
     for place in places:
         seeds = _mixed(seeds, place)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sightline.tokens.cache import Kept
+from sightline.tokens.cache import ByteLRUCache
 from sightline.tokens.grid import Grid
 
-_COORDS = Kept("coordinates", 4 << 20)
+_COORDS = ByteLRUCache("coordinates", 4 << 20)
 
 
 def grid_coords(grid: Grid, device: torch.device, tile: Grid | None = None) -> Tensor:
@@ -39,7 +39,7 @@ def grid_coords(grid: Grid, device: torch.device, tile: Grid | None = None) -> T
         # Stable: inside a tile the order stays row-major, also in the smaller tiles at the edges.
         return coords[((y // rows) * tiles_across + x // cols).argsort(stable=True)]
 
-    return _COORDS.tensor((grid, tile, device), device, make) if all(type(side) is int for side in grid) else make()
+    return _COORDS.get_tensor((grid, tile, device), device, make) if all(type(side) is int for side in grid) else make()
 
 
 def row_major_index(coords: Tensor, grid: Grid) -> Tensor:
@@ -74,7 +74,7 @@ class Segment:
         tile: None for row-major order; else tiles of this many rows and columns follow each other row-major, and so
             do the patches in each (sparse back ends: neighbours in the image are neighbours in memory).
         window: where the image is a window of another, and `coords` and `grid` are the window's own.
-        pixels: (height, width) of the image, where its rows hold more than its pixels (`Cutter.pixels_of`).
+        pixels: (height, width) of the image, where its rows hold more than its pixels (`Patchifier.valid_size`).
     """
 
     grid: Grid
@@ -85,7 +85,7 @@ class Segment:
     pixels: tuple[int, int] | None = None
 
     @classmethod
-    def whole(
+    def from_grid(
         cls,
         grid: Grid,
         device: torch.device,
@@ -97,7 +97,7 @@ class Segment:
         return cls(grid, grid_coords(grid, device, tile).unsqueeze(0), tile=tile, window=window, pixels=pixels)
 
     @classmethod
-    def some(cls, grid: Grid, indices: Tensor, pixels: tuple[int, int] | None = None) -> Segment:
+    def from_indices(cls, grid: Grid, indices: Tensor, pixels: tuple[int, int] | None = None) -> Segment:
         """The patches of these row-major indices, int64 [1 or rows, patches], in this order."""
         coords = grid_coords(grid, indices.device).index_select(0, indices.flatten())
         return cls(grid, coords.unflatten(0, indices.shape), complete=False, pixels=pixels)
@@ -108,12 +108,12 @@ class Segment:
         return self.complete and self.tile is None
 
     @property
-    def kind(self) -> object:
+    def cache_key(self) -> object:
         """Equal for images whose patches stand alike."""
-        return (self.grid, self.tile, self.frame) if self.complete else id(self.coords)
+        return (self.grid, self.tile, self.window_grid) if self.complete else id(self.coords)
 
     @property
-    def frame(self) -> Grid:
+    def window_grid(self) -> Grid:
         """The grid by which displacements are read: its own, or of a window that of a whole one."""
         return self.grid if self.window is None else self.window.size
 
@@ -145,7 +145,7 @@ def windows_of(images: Sequence[Segment], sides: Sequence[int | None], shift: Se
         for spans in itertools.product(*map(_spans, image.grid, size, shift)):
             grid = Grid(*(high - low for low, high in spans))
             window = Window(image.grid, tuple(low for low, _ in spans), start, frame)
-            by_grid.setdefault(grid, []).append(Segment.whole(grid, image.coords.device, window=window))
+            by_grid.setdefault(grid, []).append(Segment.from_grid(grid, image.coords.device, window=window))
         start += image.patches
     return [one for alike in by_grid.values() for one in alike]
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
-from sightline.tokens.patchify import Cutter, fit_to_patches, fitted_grid, patchify, unpatchify
+from sightline.tokens.patchify import Patchifier, fit_to_patches, grid_after_fit, patchify, unpatchify
 
 
 @dataclass(frozen=True)
-class TubeletCutter(Cutter):
+class TubeletPatchifier(Patchifier):
     """Clips to flat rows, one of each tubelet of `tubelet` frames x patch x patch (ViViT section 3.2.2), or of each
     patch of each frame, where `tubelet` is 1 (uniform frame sampling, section 3.2.1).
 
@@ -29,15 +29,15 @@ class TubeletCutter(Cutter):
     axes: ClassVar[int] = 3
 
     @property
-    def values(self) -> int:
-        return self.tubelet * super().values
+    def patch_dim(self) -> int:
+        return self.tubelet * super().patch_dim
 
     def grid_of(self, height: int, width: int, frames: int = 1) -> Grid:
         """The grid (frames, rows, cols), in tubelets, of a clip of so many frames of this size in pixels; raises
         InputError as the call does."""
         if frames < 1:
             raise InputError(f"clip of {frames} frames: expected at least 1")
-        return Grid(-(-frames // self.tubelet), *fitted_grid(height, width, self.patch_size, self.fit))
+        return Grid(-(-frames // self.tubelet), *grid_after_fit(height, width, self.patch_size, self.fit))
 
     def __call__(self, images: Tensor) -> tuple[Tensor, Grid]:
         """Clips to rows.
@@ -61,9 +61,9 @@ class TubeletCutter(Cutter):
         stills, grid = fit_to_patches(clips.transpose(1, 2).flatten(0, 1), self.patch_size, self.fit)
         rows = patchify(stills, self.patch_size)
         rows = rows.reshape(batch, count, self.tubelet, grid.cells, channels, self.patch_size**2)
-        return rows.permute(0, 1, 3, 4, 2, 5).reshape(batch, count * grid.cells, self.values), Grid(count, *grid)
+        return rows.permute(0, 1, 3, 4, 2, 5).reshape(batch, count * grid.cells, self.patch_dim), Grid(count, *grid)
 
-    def uncut(self, rows: Tensor, grid: Grid) -> Tensor:
+    def unpatchify(self, rows: Tensor, grid: Grid) -> Tensor:
         """The clips [batch, channels, frames, height, width], after `fit` and with the repeated frames, of these
         rows."""
         count, still = grid[0], Grid(*grid[1:])

@@ -24,7 +24,7 @@ from sightline.errors import InputError
 from sightline.models import ViTConfig
 from sightline.models.patch_size import resized_config
 from sightline.tasks.base import Task
-from sightline.tokens.patchify import ImageRows
+from sightline.tokens.patchify import ImagePatchifier
 from sightline.training.config import DEFAULT_BATCH_SIZE, TrainConfig
 from sightline.training.parallel import dealt
 
@@ -164,7 +164,7 @@ class TrainingPlan(ABC):
 
     def batches(
         self,
-        rows: ImageRows,
+        rows: ImagePatchifier,
         task: Task,
         first: int = 0,
         *,

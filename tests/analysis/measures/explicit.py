@@ -40,7 +40,7 @@ def written_out(calls: Sequence[Recorded]) -> Iterator[Seen]:
     for call in calls:
         at_q = at_k = 0
         for number, (query, key) in enumerate(zip(call.queries.segments, call.keys.segments, strict=True)):
-            asking, asked = call.queries.lengths[number], call.keys.lengths[number]
+            asking, asked = call.queries.seqlens[number], call.keys.seqlens[number]
             before_q, before_k = call.queries.num_prefix_tokens, call.keys.num_prefix_tokens
             for row in range(call.q.shape[0]):
                 q, k = call.q[row, :, at_q : at_q + asking].double(), call.k[row, :, at_k : at_k + asked].double()

@@ -18,7 +18,7 @@ from sightline.models import Model, block, create_model
 from sightline.tasks.base import task_of
 from sightline.tasks.classification import Loss
 from sightline.tokens.grid import Grid
-from sightline.tokens.patchify import Cutter, patchify
+from sightline.tokens.patchify import Patchifier, patchify
 from tests.batches import labelled
 from tests.contract.randomise import randomise_parameters
 
@@ -225,15 +225,15 @@ def test_a_pack_is_attacked_as_its_images_are():
 
 
 def test_padding_of_an_image_is_left_as_it_is():
-    there = movable(Cutter(4, fit="pad"), (6, 9))
+    there = movable(Patchifier(4, fit="pad"), (6, 9))
     assert there.shape == (1, 6, 48)
     assert there[0, 0].all()
     # The last patch has the first column of its first two rows of pixels.
     assert there[0, 5].view(3, 4, 4).sum((1, 2)).tolist() == [2, 2, 2]
     assert there[0, 5].view(3, 4, 4)[:, :2, 0].all()
     for fit in ("exact", "crop", "resize"):
-        assert movable(Cutter(4, fit=fit), (8, 12)).all()
-    assert movable(Cutter(4, fit="resize"), (7, 9)).all()
+        assert movable(Patchifier(4, fit=fit), (8, 12)).all()
+    assert movable(Patchifier(4, fit="resize"), (7, 9)).all()
     pixels = torch.rand(2, 6, 48) * 255
     low, high = ball(pixels, 3, there)
     moved = attacked(STEPS, pixels, 3, (low, high), lambda values: torch.ones_like(values), torch.ones_like(pixels))

@@ -108,7 +108,7 @@ class OfTiles(Backend):
         self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
     ) -> Tensor:
         assert pattern is not None
-        prefix, each = keys.num_prefix_tokens, [x.split(keys.lengths, dim=2) for x in (q, k, v)]
+        prefix, each = keys.num_prefix_tokens, [x.split(keys.seqlens, dim=2) for x in (q, k, v)]
         outs = [
             self.attend_grid(of_q, of_k, of_v, pattern, segment, prefix)
             for of_q, of_k, of_v, segment in zip(*each, keys.segments, strict=True)

@@ -20,7 +20,7 @@ from sightline.attention.forms import FORMS, OF_SDPA, Form, FormName, bias_dtype
 from sightline.attention.kernel import attend_with_remade, fused_kernel, may_take_steps
 from sightline.attention.pattern import Pattern
 from sightline.attention.threads import LARGEST_BYTES
-from sightline.tokens.cache import Kept, may_keep, watched
+from sightline.tokens.cache import ByteLRUCache, is_cacheable, is_traced
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import Segment, TokenLayout
 
@@ -75,7 +75,7 @@ def _runs(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout) -> l
     """A pack in runs of images that have as many slots and, where a pattern looks at it, stand alike."""
 
     def kind(pair: tuple[Segment, Segment]) -> object:
-        return [one.patches if pattern is None else one.kind for one in pair]
+        return [one.patches if pattern is None else one.cache_key for one in pair]
 
     pairs = list(zip(queries.segments, keys.segments, strict=True))
     if torch.compiler.is_compiling() or (pattern is not None and pattern.of_images):
@@ -88,7 +88,7 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
     """Run by run, with the biases of all made at once where they fit."""
     if queries is keys:
         kind = pattern is None, pattern is not None and pattern.of_images
-        runs = keys.once(("runs", *kind), lambda: _runs(pattern, queries, keys))
+        runs = keys.cached(("runs", *kind), lambda: _runs(pattern, queries, keys))
     else:
         runs = _runs(pattern, queries, keys)
     pack = _whole(q, k, v, pattern, runs, queries, keys)
@@ -97,7 +97,7 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
     lengths = _lengths(runs, queries, keys)
     spread, elements = None, 0
     if pattern is not None and queries is keys and not torch.compiler.is_compiling():
-        slots = {run.key.kind: keys.num_prefix_tokens + run.key.patches for run in runs}
+        slots = {run.key.cache_key: keys.num_prefix_tokens + run.key.patches for run in runs}
         elements = q.shape[1] * sum(one**2 for one in slots.values())
         spread = pattern.spread([run.key for run in runs], keys) if 4 * elements <= BIAS_BYTES else None
     cuts = spread is None and 0 < 4 * elements <= BIAS_BYTES and _are_pieces(pattern, runs, keys)
@@ -188,7 +188,7 @@ def _are_pieces(pattern: Pattern | None, runs: list[_Run], keys: TokenLayout) ->
     if pattern.made_of("queries", "keys", "attention"):
         return False
     pieces = all(run.key.window is not None and run.key.row_major and len(run.key.grid) == 2 for run in runs)
-    return pieces and len({run.key.frame for run in runs}) < len(runs)
+    return pieces and len({run.key.window_grid for run in runs}) < len(runs)
 
 
 def _cut_from_wholes(pattern: Pattern, runs: list[_Run]) -> list[Tensor]:
@@ -196,9 +196,9 @@ def _cut_from_wholes(pattern: Pattern, runs: list[_Run]) -> list[Tensor]:
     wholes: dict[Grid, Tensor] = {}
     biases = []
     for run in runs:
-        grid, frame = run.key.grid, run.key.frame
+        grid, frame = run.key.grid, run.key.window_grid
         if frame not in wholes:
-            whole = Segment.whole(frame, run.key.coords.device)
+            whole = Segment.from_grid(frame, run.key.coords.device)
             wholes[frame] = pattern.bias(whole, whole, 0, 0).unflatten(3, tuple(frame)).unflatten(2, tuple(frame))
         (rows, cols), made = grid, wholes[frame]
         for axis in (2, 4):
@@ -213,7 +213,7 @@ def _call(attended: Callable[..., Tensor], q: Tensor, *given: Any, elements: int
 
     Not where that is no more than the hidden layer of an MLP beside it, nor under torch.func's transforms and traces,
     which have neither such saving nor the hooks that checkpoints need."""
-    if torch.is_grad_enabled() and elements > 4 * q.numel() and not watched():
+    if torch.is_grad_enabled() and elements > 4 * q.numel() and not is_traced():
         return checkpoint(attended, q, *given, use_reentrant=False, preserve_rng_state=False)  # type: ignore[return-value]
     return attended(q, *given)
 
@@ -335,7 +335,7 @@ def form_of(q: Tensor, k: Tensor, rows: int, masks_whole: bool = False) -> FormN
 
 
 # Biases of short images, of all layers of a ViT-B at 224 px: making one took a third of a forward (docs/LOG.md).
-_BIASES = Kept("biases of short images", 32 << 20)
+_BIASES = ByteLRUCache("biases of short images", 32 << 20)
 _BIAS_BYTES_KEPT = _BIASES.most_bytes // 12
 
 
@@ -343,7 +343,7 @@ def _is_kept(pattern: Pattern, run: _Run, prefix: tuple[int, int], heads: int, d
     """Whether the bias of images is kept for the next call: that of a whole grid in rows, which is small, and of which
     nothing is learned."""
     # Asked first: sizes of a program that is exported are symbols, which a comparison would bound for good.
-    if not pattern.directed or not may_keep(run.key.coords.device):
+    if not pattern.directed or not is_cacheable(run.key.coords.device):
         return False
     if run.query.grid != run.key.grid or not (run.query.row_major and run.key.row_major):
         return False
@@ -353,5 +353,5 @@ def _is_kept(pattern: Pattern, run: _Run, prefix: tuple[int, int], heads: int, d
 
 def _kept_bias(pattern: Pattern, run: _Run, prefix: tuple[int, int], dtype: torch.dtype) -> Tensor:
     device = run.key.coords.device
-    name = pattern.terms, run.key.grid, run.key.frame, prefix, dtype, device
-    return _BIASES.tensor(name, device, lambda: pattern.bias(run.query, run.key, *prefix, dtype))
+    name = pattern.terms, run.key.grid, run.key.window_grid, prefix, dtype, device
+    return _BIASES.get_tensor(name, device, lambda: pattern.bias(run.query, run.key, *prefix, dtype))

@@ -51,7 +51,7 @@ class Flex(Backend):
         else:
             able = q.device.type == "cpu" and not torch.is_grad_enabled()
         # Tables are by the images' own grids: the greatest distance in a piece of a window is that of the whole.
-        pieces = any(one.frame != one.grid for one in keys.segments)
+        pieces = any(one.window_grid != one.grid for one in keys.segments)
         return (
             able
             and pattern.directed
@@ -219,8 +219,8 @@ _CACHE_LIMIT = 256
 
 def _remember(layout: TokenLayout, key: Any, make: Any) -> Any:
     if not all(segment.complete for segment in layout.segments):
-        return layout.once(key, make)
-    key = tuple(segment.kind for segment in layout.segments), layout.num_prefix_tokens, layout.device, key
+        return layout.cached(key, make)
+    key = tuple(segment.cache_key for segment in layout.segments), layout.num_prefix_tokens, layout.device, key
     # Put last again: the one that was not used for longest goes first.
     _BY_VALUE[key] = value = _BY_VALUE.pop(key) if key in _BY_VALUE else make()
     if len(_BY_VALUE) > _CACHE_LIMIT:
@@ -254,7 +254,7 @@ def _capture(layout: TokenLayout, grids: list[Grid], rows: int) -> Captured:
         start += (2 * grid.rows - 1) * (2 * grid.cols - 1)
     widths = torch.tensor([2 * grid.cols - 1 for grid in grids])
     centres = torch.tensor([starts[grid] + (grid.rows - 1) * (2 * grid.cols - 1) + grid.cols - 1 for grid in grids])
-    per_slot = torch.stack((widths, centres)).int().repeat_interleave(torch.tensor(layout.lengths), dim=1)
+    per_slot = torch.stack((widths, centres)).int().repeat_interleave(torch.tensor(layout.seqlens), dim=1)
     width, centre = per_slot.to(layout.device)
     y, x = layout.coords.int().unbind(-1)
     cell = y * width + x

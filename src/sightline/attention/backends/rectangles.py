@@ -38,7 +38,7 @@ class Rectangles(OfTiles):
         return mine and q.dtype in (torch.float32, torch.bfloat16) and fused_kernel() is not None
 
     def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
-        if q.shape[0] == 1 and q.dtype == torch.bfloat16 and min(keys.lengths) <= _PACKED_TOKENS:
+        if q.shape[0] == 1 and q.dtype == torch.bfloat16 and min(keys.seqlens) <= _PACKED_TOKENS:
             # Packs, and images that may be in one, are computed in float32: a short one among longer ones too.
             return False
         return super().pays(pattern, keys, q)
@@ -131,7 +131,7 @@ class _Plan(NamedTuple):
     @classmethod
     def of(cls, pattern: Pattern, segment: Segment, prefix: int, like: Tensor) -> _Plan:
         grid = Grid(*segment.grid)
-        tables, by_key = pattern.tables(grid, like.device, segment.frame)
+        tables, by_key = pattern.tables(grid, like.device, segment.window_grid)
         covers = cover(pattern.visible(tables), grid, open_queries=_OPEN_QUERIES)
         groups: list[_Group] = []
         for _, alike in itertools.groupby(enumerate(covers), key=lambda one: one[1]):

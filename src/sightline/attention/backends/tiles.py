@@ -97,7 +97,7 @@ class _Plan(NamedTuple):
     @classmethod
     def of(cls, pattern: Pattern, segment: Segment, prefix: int, like: Tensor) -> _Plan:
         grid = Grid(*segment.grid)
-        tables, by_key = pattern.tables(grid, like.device, segment.frame)
+        tables, by_key = pattern.tables(grid, like.device, segment.window_grid)
         # Scores are float32 where q is 16 bits: in bfloat16 the output's error is 1.7 times dense's (docs/LOG.md).
         wide = torch.promote_types(like.dtype, torch.float32)
         covers, width = cover(pattern.visible(tables), grid), like.shape[-1]

@@ -46,7 +46,7 @@ class Varlen(Backend):
         # Importing it takes seconds: not before it is needed.
         from torch.nn.attention.varlen import varlen_attn
 
-        out: Any = varlen_attn(flat_q, flat_k, flat_v, ends[0], ends[1], max(queries.lengths), max(keys.lengths))
+        out: Any = varlen_attn(flat_q, flat_k, flat_v, ends[0], ends[1], max(queries.seqlens), max(keys.seqlens))
         return out.unflatten(0, (q.shape[0], q.shape[2])).transpose(1, 2)
 
 
@@ -58,5 +58,5 @@ def cumulative_lengths(layout: TokenLayout) -> Tensor:
     Returns:
         int32 [images + 1].
     """
-    starts = [0, *layout.lengths * layout.rows]
-    return layout.once("cumulative lengths", lambda: torch.tensor(starts).cumsum(0).int().to(layout.device))
+    starts = [0, *layout.seqlens * layout.rows]
+    return layout.cached("cumulative lengths", lambda: torch.tensor(starts).cumsum(0).int().to(layout.device))

@@ -14,11 +14,11 @@ from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, resize_table
 from sightline.errors import InputError
 from sightline.io.checks import require_declared, require_number
-from sightline.tokens.cache import Kept
+from sightline.tokens.cache import ByteLRUCache
 from sightline.tokens.grid import Grid
 from sightline.tokens.segment import grid_coords
 
-_TABLES = Kept("sines and cosines", 4 << 20)
+_TABLES = ByteLRUCache("sines and cosines", 4 << 20)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Sincos2d(AddedEncoding):
         if any(type(side) is not int for side in grid):
             return self._made(grid, device)
         key = self.config, self.shape.dim, grid, device
-        return _TABLES.tensor(key, device, lambda: self._made(grid, device))
+        return _TABLES.get_tensor(key, device, lambda: self._made(grid, device))
 
     def _made(self, grid: Grid, device: torch.device) -> Tensor:
         where = torch.device("cpu") if device.type == "mps" else device

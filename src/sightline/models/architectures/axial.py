@@ -52,7 +52,7 @@ def lines(layout: TokenLayout, axis: int) -> TokenLayout:
     def make() -> TokenLayout:
         return layout.windows((1, None) if axis == _ROWS else (None, 1))
 
-    return layout.once(("lines", axis), make)
+    return layout.cached(("lines", axis), make)
 
 
 class AxialBlock(Block):
@@ -68,7 +68,7 @@ class AxialBlock(Block):
         if torch.compiler.is_compiling() and len(layout.segments) == 1:
             return self._of_one_grid(x, layer, layout, encoding)
         along = lines(layout, self.axis)
-        return along.row_major(self.attn(along.lay(x), layer, along, encoding))
+        return along.to_row_major(self.attn(along.to_layout_order(x), layer, along, encoding))
 
     def _of_one_grid(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """The same for one program of all sizes: as many rows of tokens as there are lines, however many they are."""
@@ -78,7 +78,7 @@ class AxialBlock(Block):
         x = x if of_rows else x.transpose(1, 2)
         shape, grid = x.shape[:2], Grid(1, cols) if of_rows else Grid(rows, 1)
         # As in `lines`, what is displaced in a line is displaced in its image.
-        line = Segment.whole(grid, layout.device, window=Window(grid, (0, 0), 0, layout.segments[0].grid))
+        line = Segment.from_grid(grid, layout.device, window=Window(grid, (0, 0), 0, layout.segments[0].grid))
         along = TokenLayout((line,), rows=shape[0] * shape[1], num_prefix_tokens=0)
         x = self.attn(x.flatten(0, 1), layer, along, encoding).unflatten(0, shape)
         return (x if of_rows else x.transpose(1, 2)).flatten(1, 2)

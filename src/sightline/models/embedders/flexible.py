@@ -18,7 +18,7 @@ from sightline.io.checks import configure, require, require_list, require_whole
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.kernel_resize import KERNEL_RULES, KernelRule, resize_kernel
-from sightline.tokens.cache import born_free, may_keep
+from sightline.tokens.cache import is_cacheable, make_detached
 from sightline.tokens.layout import TokenLayout
 
 # Patch sizes whose kernels are kept: as many as FlexiViT is trained with, and some.
@@ -96,12 +96,12 @@ class FlexiblePatchEmbed(Embedder):
     def values_of(self, rows: Tensor) -> int:
         values = rows.shape[-1]
         side = math.isqrt(values // self.channels)
-        return values if side and self.channels * side**2 == values else self.cutter.values
+        return values if side and self.channels * side**2 == values else self.cutter.patch_dim
 
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         values = rows.shape[-1]
         side = math.isqrt(values // self.channels)
-        size = self.patch_size if values == self.cutter.values else (side, side)
+        size = self.patch_size if values == self.cutter.patch_dim else (side, side)
         return self.proj(rows, partial(self.kernel, size))
 
     def kernel(self, size: Sequence[int]) -> Tensor:
@@ -112,7 +112,7 @@ class FlexiblePatchEmbed(Embedder):
         weight, size = self.proj.weight, tuple(size)
         if size == (self.options.base, self.options.base):
             return weight
-        if (torch.is_grad_enabled() and weight.requires_grad) or not may_keep(weight.device) or _sharded():
+        if (torch.is_grad_enabled() and weight.requires_grad) or not is_cacheable(weight.device) or _sharded():
             # The weights will change, perhaps behind the back of their version.
             self._kernels.clear()
             return self._resized(size)
@@ -120,7 +120,7 @@ class FlexiblePatchEmbed(Embedder):
         key = size, weight.data_ptr(), version, weight.dtype, weight.device
         if key not in self._kernels:
             # The weight is held too, so that no other can come to stand in its place.
-            self._kernels[key] = born_free(lambda: self._resized(size)), weight.detach()
+            self._kernels[key] = make_detached(lambda: self._resized(size)), weight.detach()
             while len(self._kernels) > _MOST_KEPT:
                 self._kernels.popitem(last=False)
         return self._kernels[key][0]

@@ -18,7 +18,7 @@ from sightline.models.embedder import Embedder
 from sightline.models.resnet_stem import Convolution, ResNetStem, Standardisation, convolutions
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.patchify import Cutter, Fit, fitted_grid, patchify, unpatchify
+from sightline.tokens.patchify import Fit, Patchifier, grid_after_fit, patchify, unpatchify
 
 _MOST_STAGES, _MOST_UNITS, _MOST_WIDTH = 6, 100, 16_384
 
@@ -104,7 +104,7 @@ def stem_fit(image_size: int | Sequence[int], patch_size: int, stride: int) -> F
 
 
 @dataclass(frozen=True)
-class StemCutter(Cutter):
+class StemCutter(Patchifier):
     """Images to rows that hold every pixel, with those that a stem is to pass over after them.
 
     A stem gives ceil(side / stride) cells of any image. `pad` makes their number a multiple of the patch's cells by
@@ -123,14 +123,14 @@ class StemCutter(Cutter):
         return 2 * self.patch_size - self.stride if self.fit == "crop" else self.patch_size
 
     @property
-    def values(self) -> int:
+    def patch_dim(self) -> int:
         return self.channels * self.tile**2
 
     def grid_of(self, height: int, width: int) -> Grid:
         if self.fit != "crop":
             return super().grid_of(height, width)
         # Of the map, which has a cell for every stride of pixels begun.
-        cells, patch = fitted_grid(height, width, self.stride, "pad"), self.patch_size // self.stride
+        cells, patch = grid_after_fit(height, width, self.stride, "pad"), self.patch_size // self.stride
         if min(cells) < patch:
             least = (patch - 1) * self.stride + 1
             raise InputError(
@@ -139,7 +139,7 @@ class StemCutter(Cutter):
             )
         return Grid(*(side // patch for side in cells))
 
-    def pixels_of(self, height: int, width: int) -> tuple[int, int] | None:
+    def valid_size(self, height: int, width: int) -> tuple[int, int] | None:
         if self.fit not in ("pad", "crop"):
             return None
         covered = tuple(side * self.tile for side in self.grid_of(height, width))
@@ -151,11 +151,11 @@ class StemCutter(Cutter):
         height, width = images.shape[-2:]
         grid = self.grid_of(height, width)
         rows, cols = grid.planar("images")
-        if self.pixels_of(height, width) is not None:
+        if self.valid_size(height, width) is not None:
             images = F.pad(images, (0, cols * self.tile - width, 0, rows * self.tile - height))
         return patchify(images, self.tile), grid
 
-    def uncut(self, rows: Tensor, grid: Grid) -> Tensor:
+    def unpatchify(self, rows: Tensor, grid: Grid) -> Tensor:
         """What lies under the patches: as large as they are together."""
         tall, wide = (side * self.patch_size for side in grid)
         return unpatchify(rows, grid, self.tile)[..., :tall, :wide]
@@ -233,7 +233,7 @@ class ResNetEmbed(Embedder):
             images = [one.contiguous(memory_format=torch.channels_last) for one in images]
         both = zip(self._maps(images), layout.segments, strict=True)
         tokens = [self._tokens(one, segment.grid) for one, segment in both]
-        return layout.patches_only().lay(torch.cat(tokens, dim=1) if len(tokens) > 1 else tokens[0])
+        return layout.patches_only().to_layout_order(torch.cat(tokens, dim=1) if len(tokens) > 1 else tokens[0])
 
     def _maps(self, images: list[Tensor]) -> list[Tensor]:
         """The stem's maps of images [rows, channels, height, width]; those of one size in one call."""

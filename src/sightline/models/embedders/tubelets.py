@@ -13,7 +13,7 @@ from sightline.errors import InputError
 from sightline.io.checks import configure, require_declared, require_whole
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.embedders.patches import PatchEmbed
-from sightline.tokens.tubelets import TubeletCutter
+from sightline.tokens.tubelets import TubeletPatchifier
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Tubelets(PatchEmbed):
     Options: ClassVar[Any] = TubeletsConfig
 
     @classmethod
-    def cutter_of(cls, config: ViTConfig) -> TubeletCutter:
+    def cutter_of(cls, config: ViTConfig) -> TubeletPatchifier:
         """Clips, and images, to rows."""
-        return TubeletCutter(config.patch_size, config.channels, config.fit, options_of(config).frames)
+        return TubeletPatchifier(config.patch_size, config.channels, config.fit, options_of(config).frames)
 
     @classmethod
     def options_of(cls, config: ViTConfig) -> dict[str, Any]:

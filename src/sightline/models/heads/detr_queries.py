@@ -84,10 +84,10 @@ class DetrQueriesHead(BoxHead):
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> list[Found]:
         dim, images, count = tokens.shape[-1], len(layout.segments), len(self.queries)
-        queries, keys = layout.queries(count), layout.patches_only()
+        queries, keys = layout.query_layout(count), layout.patches_only()
         patches = torch.cat(patches_of(tokens, layout), dim=1)
         # The patches of whole images are row-major here, whatever the order of attention.
-        here = [one if not one.complete else one.whole(one.grid, layout.device) for one in layout.segments]
+        here = [one if not one.complete else one.from_grid(one.grid, layout.device) for one in layout.segments]
         sides = [grid_sides(one, layout) for one in here]
         middles = torch.cat([centres(one) / side[:2] for one, side in zip(here, sides, strict=True)], dim=1)
         places = _sines(middles, dim).to(patches.dtype)

@@ -31,7 +31,7 @@ class FcosHead(BoxHead):
             return []
         # Where patches of whole images are row-major again, the coordinates are too.
         places = [
-            centres(segment if not segment.complete else segment.whole(segment.grid, layout.device))
+            centres(segment if not segment.complete else segment.from_grid(segment.grid, layout.device))
             for segment in layout.segments
         ]
         patches = patches_of(tokens, layout)

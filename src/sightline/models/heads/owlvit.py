@@ -93,7 +93,7 @@ def box_bias(segment: Segment) -> Tensor:
     on squares alone).
     """
     grid = segment.grid.planar("head owlvit")
-    here = segment if not segment.complete else Segment.whole(grid, segment.coords.device)
+    here = segment if not segment.complete else Segment.from_grid(grid, segment.coords.device)
     sides = torch.tensor([grid.cols, grid.rows], device=here.coords.device)
     corners = (here.coords.flip(-1) + 1) / sides
     return torch.cat((_logit(corners), _logit(torch.ones_like(corners) / sides)), dim=-1)
