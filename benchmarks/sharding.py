@@ -22,7 +22,7 @@ from measure import Parser, in_fresh_process, mark_memory, print_table, resident
 
 from sightline.distributed import machine
 from sightline.distributed.ranks import joined
-from sightline.io.sharded import whole
+from sightline.io.sharded import full_tensor
 from sightline.tasks.base import task_class
 from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.optim import make_optimizer
@@ -61,7 +61,7 @@ def measure(sharing: str, model_name: str, steps: int) -> dict[str, Any] | None:
             loss = take_step(state, task, holder, batches, config.optimizer.lr, step)
             seconds.append(time.perf_counter() - started)
             if norm is None:
-                squares = [whole(one.grad.square().sum()) for one in model.parameters() if one.grad is not None]
+                squares = [full_tensor(one.grad.square().sum()) for one in model.parameters() if one.grad is not None]
                 norm = math.sqrt(sum(float(one) for one in squares))
             state.step += 1
         during = machine.peak_memory()

@@ -96,18 +96,18 @@ def near(name: object, allowed: Iterable[str]) -> list[str]:
     return known_as(name, names) or begun or difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
 
 
-def nearest(name: object, allowed: Iterable[str]) -> str:
+def did_you_mean(name: object, allowed: Iterable[str]) -> str:
     """The end of a message that says what is near, "; did you mean 'lr'?", or nothing."""
     close = near(name, allowed)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
-def choose(kind: str, name: object, allowed: Iterable[str], *, limit: int = 40) -> InputError:
+def unknown_name_error(kind: str, name: object, allowed: Iterable[str], *, limit: int = 40) -> InputError:
     """The error for a name that is not among `allowed`: it says the nearest ones and the list.
 
     Returned, not raised, so that the caller's line says `raise`.
     """
     names = sorted(allowed)
-    hint = nearest(name, names)
+    hint = did_you_mean(name, names)
     shown = ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")
     return InputError(f"{kind} {str(name)!r} is not known{hint} (allowed: {shown})")

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from sightline import plugins
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 
 
 def modules(package: str) -> Iterator[ModuleType]:
@@ -63,5 +63,5 @@ def find(base: type, package: str, kind: str, name: str) -> Any:
     """
     found = classes(base, package)
     if name not in found:
-        raise choose(kind, name, found)
+        raise unknown_name_error(kind, name, found)
     return found[name]

@@ -12,7 +12,7 @@ import torch
 
 import sightline
 from sightline.analysis import memory, memory_stages
-from sightline.analysis.memory import PlainPass, estimate_memory, in_words, refuse_what_cannot_fit
+from sightline.analysis.memory import PlainPass, estimate_memory, format_bytes, refuse_what_cannot_fit
 from sightline.attention.backends.dense import BIAS_BYTES
 from sightline.attention.costs import of_one_form, using
 from sightline.attention.threads import LARGEST_BYTES
@@ -187,7 +187,7 @@ def test_no_size_is_too_large_to_be_told():
     for encoding in sightline.list_encodings():
         one = estimate_memory(config(encoding), (4 * 10**80, 8 * 10**90), batch=10**9, training=True)
         assert one.total > 10**170
-        assert in_words(one.total).endswith(" EiB")
+        assert format_bytes(one.total).endswith(" EiB")
     assert estimate_memory(config(dim=65_536, heads=512, depth=512), 12).parameters > 10**13
 
 
@@ -226,7 +226,7 @@ def test_what_is_refused(changes, says):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_bytes_in_words(count, words):
-    assert in_words(count) == words
+    assert format_bytes(count) == words
 
 
 def test_what_does_not_fit_is_refused_with_the_largest_that_does(monkeypatch):

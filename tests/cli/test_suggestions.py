@@ -17,7 +17,7 @@ from sightline.cli.commands.train import train
 from sightline.cli.options import meant
 from sightline.data.discovery import open_source
 from sightline.data.stored import StoredImages
-from sightline.errors import _SYNONYMS, near, nearest
+from sightline.errors import _SYNONYMS, did_you_mean, near
 from sightline.training.config import OptimizerConfig, TrainConfig
 from tests.data.dense_folders import coco, masks
 from tests.data.three_kinds import images, saved, shards
@@ -28,8 +28,8 @@ from tests.tiny import pictures
 def test_a_family_of_encodings_is_named_by_its_members(asked, refused):
     said = refused("train", "--data", "digits", "--encoding", asked, says=["rope_axial", "rope_mixed"])
     assert "'irpe'" not in said
-    assert nearest("rope-axal", ["rope_axial", "irpe"]) == "; did you mean 'rope_axial'?"
-    assert nearest("lr", ["optimizer"]) == ""
+    assert did_you_mean("rope-axal", ["rope_axial", "irpe"]) == "; did you mean 'rope_axial'?"
+    assert did_you_mean("lr", ["optimizer"]) == ""
 
 
 @pytest.mark.parametrize(("option", "says"), [

@@ -96,10 +96,10 @@ def test_found_28_what_was_stopped_and_went_on_is_as_if_it_had_not_been(cli, tmp
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli, tmp_path, monkeypatch):
     from sightline.io import checkpoint
-    from sightline.io.checkpoint import read_folder
+    from sightline.io.checkpoint import verify_checkpoint
     from sightline.training import loop
 
-    real_step, real_flush = loop.take_step, checkpoint.flush
+    real_step, real_flush = loop.take_step, checkpoint.fsync
 
     def step(state, *arguments):
         if state.step == 3:
@@ -126,7 +126,7 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     returned, _, err = cli("train", *words, "--out", tmp_path / "a")
     assert returned == code
     assert "--resume" in err
-    read_folder(tmp_path / "a" / "checkpoint")
+    verify_checkpoint(tmp_path / "a" / "checkpoint")
     # SIGTERM again changes nothing; SIGINT again is somebody who does not want to wait.
     assert read_record(tmp_path / "a")["training"]["step"] == (4 if number == signal.SIGTERM else 2)
     assert not [name for name in os.listdir(tmp_path / "a") if name.startswith(".")]

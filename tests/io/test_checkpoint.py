@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from sightline.errors import InputError, StorageError
 from sightline.io import checkpoint
-from sightline.io.checkpoint import load_tensors, read_folder, tensor_writer, write_folder
+from sightline.io.checkpoint import load_tensors, save_tensors, verify_checkpoint, write_checkpoint
 
 INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
 
@@ -25,12 +25,12 @@ INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
 def write(folder: Path, value: int = 1) -> None:
     """A checkpoint that holds a number, and weights."""
     tensors = {"head.weight": torch.full((3, 4), float(value)), "head.bias": torch.arange(3.0)}
-    write_folder(folder, {"config.json": f"{value:08}".encode(), "model.safetensors": tensor_writer(tensors)})
+    write_checkpoint(folder, {"config.json": f"{value:08}".encode(), "model.safetensors": save_tensors(tensors)})
 
 
 def value_in(folder: Path) -> int:
     """The number in a checkpoint, after every file in it was verified."""
-    return int(read_folder(folder)["config.json"].read_bytes())
+    return int(verify_checkpoint(folder)["config.json"].read_bytes())
 
 
 def one_line(error: pytest.ExceptionInfo[BaseException], *words: str) -> None:
@@ -66,8 +66,8 @@ def run(script: str, *arguments: object) -> tuple[int, str, str]:
 def test_round_trip_and_replacement(tmp_path):
     folder = tmp_path / "deep" / "checkpoint"
     write(folder, 1)
-    assert set(read_folder(folder)) == {"config.json", "model.safetensors"}
-    assert load_tensors(read_folder(folder)["model.safetensors"])["head.weight"].shape == (3, 4)
+    assert set(verify_checkpoint(folder)) == {"config.json", "model.safetensors"}
+    assert load_tensors(verify_checkpoint(folder)["model.safetensors"])["head.weight"].shape == (3, 4)
     write(folder, 2)
     assert value_in(folder) == 2
     assert [entry.name for entry in folder.parent.iterdir()] == ["checkpoint"]
@@ -122,7 +122,7 @@ def test_an_empty_folder_is_filled(tmp_path):
 @pytest.mark.parametrize("name", ["../x", "a/b", "checksums.json", ""])
 def test_names_that_leave_the_folder_are_a_mistake(name, tmp_path):
     with pytest.raises(ValueError, match="cannot be the name"):
-        write_folder(tmp_path / "checkpoint", {name: b""})
+        write_checkpoint(tmp_path / "checkpoint", {name: b""})
 
 
 # -- killed at a moment -------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_killed_around_the_renames(old, renames, tmp_path):
         assert value_in(folder) == (2 if new_is_in else 1)
     else:
         with pytest.raises(InputError):
-            read_folder(folder)
+            verify_checkpoint(folder)
     write(folder, 3)
     assert value_in(folder) == 3
     assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]
@@ -257,7 +257,7 @@ def test_a_writer_that_fails_leaves_nothing(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_folder(tmp_path / "checkpoint", {"a": broken})
+        write_checkpoint(tmp_path / "checkpoint", {"a": broken})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -274,7 +274,7 @@ def test_one_flipped_bit_anywhere_is_refused(name, position, bit, tmp_path):
     content[int(position * len(content))] ^= 1 << bit
     file.write_bytes(content)
     with pytest.raises(InputError) as error:
-        read_folder(tmp_path / "checkpoint")
+        verify_checkpoint(tmp_path / "checkpoint")
     one_line(error, "checkpoint/")
     if name != "checksums.json":
         one_line(error, f"checkpoint/{name}", "checksum")
@@ -290,7 +290,7 @@ def test_a_truncated_or_missing_file_is_refused(name, keep, word, tmp_path):
     else:
         file.write_bytes(file.read_bytes()[:keep])
     with pytest.raises(InputError) as error:
-        read_folder(tmp_path / "checkpoint")
+        verify_checkpoint(tmp_path / "checkpoint")
     one_line(error, name, word)
 
 
@@ -299,17 +299,17 @@ def test_a_longer_file_is_refused(tmp_path):
     with (tmp_path / "checkpoint" / "model.safetensors").open("ab") as stream:
         stream.write(b"\0")
     with pytest.raises(InputError, match="checksum"):
-        read_folder(tmp_path / "checkpoint")
+        verify_checkpoint(tmp_path / "checkpoint")
 
 
 @pytest.mark.parametrize("name", ["bitflip", "truncated", "huge_header", "shape_mismatch"])
 def test_damaged_weights_in_a_folder_are_refused_before_they_are_parsed(name, tmp_path):
     save_file({"a": torch.zeros(1000)}, tmp_path / "good.safetensors")
-    write_folder(tmp_path / "checkpoint", {"model.safetensors": (tmp_path / "good.safetensors").read_bytes()})
+    write_checkpoint(tmp_path / "checkpoint", {"model.safetensors": (tmp_path / "good.safetensors").read_bytes()})
     damaged = (INPUTS / f"{name}.safetensors").read_bytes()
     (tmp_path / "checkpoint" / "model.safetensors").write_bytes(damaged)
     with pytest.raises(InputError) as error:
-        read_folder(tmp_path / "checkpoint")
+        verify_checkpoint(tmp_path / "checkpoint")
     one_line(error, "model.safetensors")
 
 
@@ -318,7 +318,7 @@ def test_checksums_cannot_point_outside(tmp_path):
     table = {"../secret": {"bytes": 1, "sha256": "0" * 64}}
     (tmp_path / "checkpoint" / "checksums.json").write_bytes(checkpoint._dump_table(table))
     with pytest.raises(InputError, match="damaged"):
-        read_folder(tmp_path / "checkpoint")
+        verify_checkpoint(tmp_path / "checkpoint")
 
 
 def test_what_is_no_checkpoint(tmp_path):
@@ -332,7 +332,7 @@ def test_what_is_no_checkpoint(tmp_path):
         "folder": ("checksums.json",),
     }.items():
         with pytest.raises(InputError) as error:
-            read_folder(tmp_path / name)
+            verify_checkpoint(tmp_path / name)
         one_line(error, name, *words)
 
 
@@ -340,17 +340,17 @@ def test_what_stands_is_hashed_once(tmp_path, monkeypatch):
     """A command reads a model's record and then its weights, which may be gigabytes."""
     hashed, real = [], hashlib.file_digest
     monkeypatch.setattr(hashlib, "file_digest", lambda stream, how: hashed.append(stream.name) or real(stream, how))
-    write_folder(tmp_path / "c", {"weights": b"1234"})
+    write_checkpoint(tmp_path / "c", {"weights": b"1234"})
     hashed.clear()
     for _ in range(2):
         # Just written: it may be written again before the clock of the file system moves on.
-        read_folder(tmp_path / "c")
+        verify_checkpoint(tmp_path / "c")
     assert len(hashed) == 2
     monkeypatch.setattr(checkpoint, "_SETTLED", -1)
     for _ in range(3):
-        read_folder(tmp_path / "c")
+        verify_checkpoint(tmp_path / "c")
     assert len(hashed) == 3
     os.utime(tmp_path / "c" / "weights", ns=(1, 1))
     (tmp_path / "c" / "weights").write_bytes(b"1334")
     with pytest.raises(InputError, match="differs from its checksum"):
-        read_folder(tmp_path / "c")
+        verify_checkpoint(tmp_path / "c")

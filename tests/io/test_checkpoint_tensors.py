@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from sightline.errors import InputError
-from sightline.io.checkpoint import check_state, load_tensors, plain_names, tensor_writer
+from sightline.io.checkpoint import check_state, load_tensors, save_tensors, strip_wrapper_prefixes
 
 INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
 PICKLES = [".pt", ".pth", ".bin", ".pkl", ".ckpt"]
@@ -106,17 +106,22 @@ def test_torch_files_of_other_things_are_refused(content, tmp_path):
 
 def test_wrappers_names_are_stripped():
     names = ["module._orig_mod.blocks.0.w", "_orig_mod.module.a", "blocks._orig_mod.b", "submodule.c"]
-    assert list(plain_names({name: torch.zeros(1) for name in names})) == ["blocks.0.w", "a", "blocks.b", "submodule.c"]
+    assert list(strip_wrapper_prefixes({name: torch.zeros(1) for name in names})) == [
+        "blocks.0.w",
+        "a",
+        "blocks.b",
+        "submodule.c",
+    ]
 
 
 def test_written_tensors_are_read_back_whole(tmp_path):
     base = torch.arange(12.0).reshape(3, 4)
     state = {"whole": base, "again": base, "column": base[:, 1], "turned": base.t(), "none": torch.zeros(0, 3)}
     state["_orig_mod.small"] = torch.tensor(2.0, requires_grad=True)
-    tensor_writer(state)(tmp_path / "a.safetensors")
+    save_tensors(state)(tmp_path / "a.safetensors")
     loaded = load_tensors(tmp_path / "a.safetensors")
     assert set(loaded) == {"whole", "again", "column", "turned", "none", "small"}
-    for name, tensor in plain_names(state).items():
+    for name, tensor in strip_wrapper_prefixes(state).items():
         assert torch.equal(loaded[name], tensor), name
 
 

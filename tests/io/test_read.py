@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from sightline.errors import InputError
-from sightline.io.read import check_regular, parse_json, read_bytes, read_json, read_json_lines, read_text
+from sightline.io.read import check_file, parse_json, read_bytes, read_json, read_jsonl, read_text
 from tests.tiny import reseal, tree
 
 
@@ -64,9 +64,9 @@ def test_found_18_regular_files_alone(kind, tmp_path):
         with pytest.raises(InputError, match=said):
             read(tmp_path / "a")
     with pytest.raises(InputError, match=said):
-        read_json_lines(tmp_path / "a", "rows")
+        read_jsonl(tmp_path / "a", "rows")
     if kind == "sparse":
-        assert check_regular(tmp_path / "a") == 5 << 30
+        assert check_file(tmp_path / "a") == 5 << 30
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,12 +130,12 @@ def test_found_27_numbers_are_finite(text, tmp_path):
         read_json(tmp_path / "a.json", "a record")
     (tmp_path / "a.json").write_text(f"1\n\n{text}\n")
     with pytest.raises(InputError, match=r"a\.json:3: not JSON"):
-        read_json_lines(tmp_path / "a.json", "rows")
+        read_jsonl(tmp_path / "a.json", "rows")
 
 
 def test_lines_keep_their_numbers(tmp_path):
     (tmp_path / "a").write_bytes('1\n\n"\u2028"\r\n'.encode())
-    assert read_json_lines(tmp_path / "a", "rows") == [(1, 1), (3, "\u2028")]
+    assert read_jsonl(tmp_path / "a", "rows") == [(1, 1), (3, "\u2028")]
 
 
 @pytest.mark.parametrize("number", ["1e400", "1e39", "-1e400", "NaN"])

@@ -10,8 +10,8 @@ import torch
 
 from sightline.errors import InputError
 from sightline.hub.load import load_model, read_record
-from sightline.io.checkpoint import read_folder
-from sightline.io.run_files import older_name
+from sightline.io.checkpoint import verify_checkpoint
+from sightline.io.run_files import older_checkpoint_name
 from sightline.training import saving, train
 from sightline.training.checkpoints import last_good
 from sightline.training.config import TrainConfig
@@ -31,7 +31,7 @@ def undisturbed(tmp_path_factory):
 def steps(out):
     """The steps of the checkpoints that are there, each of them whole, by the names of their folders."""
     found = sorted(place for place in out.glob("checkpoint*") if place.is_dir() and not place.is_symlink())
-    return {place.name: read_record(place)["training"]["step"] for place in found if read_folder(place)}
+    return {place.name: read_record(place)["training"]["step"] for place in found if verify_checkpoint(place)}
 
 
 def test_the_last_three_stay_under_the_names_of_their_steps(undisturbed):
@@ -56,7 +56,7 @@ def test_no_more_than_the_last_unless_asked(undisturbed, tmp_path):
 
 
 def test_it_may_change_between_a_run_and_its_continuation(undisturbed, tmp_path):
-    out, names = tmp_path / "a", [older_name(step) for step in range(7)]
+    out, names = tmp_path / "a", [older_checkpoint_name(step) for step in range(7)]
     for keep_last, step, expected in (
         (1, 2, {"checkpoint": 2, "checkpoint.previous": 1}),
         (4, 4, {"checkpoint": 4, names[1]: 1, names[2]: 2, names[3]: 3}),
@@ -73,15 +73,15 @@ def test_it_may_change_between_a_run_and_its_continuation(undisturbed, tmp_path)
 def test_a_continuation_takes_the_newest_whole_one_and_says_what_it_passed_over(undisturbed, tmp_path):
     out = shutil.copytree(undisturbed, tmp_path / "a")
     flip_a_byte(out / "checkpoint" / "model.safetensors")
-    (out / older_name(5) / "log.jsonl").unlink()
+    (out / older_checkpoint_name(5) / "log.jsonl").unlink()
     warned = []
     train(THREE, out, resume=True, warn=warned.append)
     assert "checkpoint/model.safetensors: differs from its checksum" in warned[0]
-    assert f"; and {out / older_name(5)}/log.jsonl: is missing from the checkpoint; " in warned[0]
-    assert warned[0].endswith(f"going on from {out / older_name(4)}")
+    assert f"; and {out / older_checkpoint_name(5)}/log.jsonl: is missing from the checkpoint; " in warned[0]
+    assert warned[0].endswith(f"going on from {out / older_checkpoint_name(4)}")
     assert (weights(out), log_lines(out)) == (weights(undisturbed), log_lines(undisturbed))
     # Those that are damaged and of this step or a later one are gone; nothing damaged becomes an older one.
-    assert steps(out) == {"checkpoint": 6, older_name(4): 4, older_name(5): 5}
+    assert steps(out) == {"checkpoint": 6, older_checkpoint_name(4): 4, older_checkpoint_name(5): 5}
 
 
 def test_where_all_are_damaged_each_is_named(undisturbed, tmp_path):
@@ -89,13 +89,15 @@ def test_where_all_are_damaged_each_is_named(undisturbed, tmp_path):
     for name in steps(out):
         flip_a_byte(out / name / "model.safetensors")
     before = tree(out)
-    with pytest.raises(InputError, match=rf"checkpoint/model.*; and .*{older_name(5)}/.*; and .*{older_name(4)}/"):
+    with pytest.raises(
+        InputError, match=rf"checkpoint/model.*; and .*{older_checkpoint_name(5)}/.*; and .*{older_checkpoint_name(4)}/"
+    ):
         train(THREE, out, resume=True)
     assert tree(out) == before
     shutil.rmtree(out / "checkpoint")
-    shutil.rmtree(out / older_name(5))
-    shutil.copytree(undisturbed / older_name(4), out / older_name(5))
-    assert last_good(out, print) == out / older_name(5)
+    shutil.rmtree(out / older_checkpoint_name(5))
+    shutil.copytree(undisturbed / older_checkpoint_name(4), out / older_checkpoint_name(5))
+    assert last_good(out, print) == out / older_checkpoint_name(5)
 
 
 def test_the_oldest_goes_when_the_newer_one_stands(undisturbed, monkeypatch, tmp_path):
@@ -111,7 +113,7 @@ def test_the_oldest_goes_when_the_newer_one_stands(undisturbed, monkeypatch, tmp
 
 
 def test_what_no_run_wrote_is_never_deleted(undisturbed, tmp_path):
-    out, names = tmp_path / "a", [older_name(step) for step in range(1, 6)]
+    out, names = tmp_path / "a", [older_checkpoint_name(step) for step in range(1, 6)]
     (out / names[0]).mkdir(parents=True)
     (out / names[0] / "thesis.tex").write_text("years of work")
     shutil.copytree(undisturbed / names[3], out / names[1])
@@ -132,7 +134,7 @@ def test_commands_take_an_older_one(cli, refused, tmp_path):
     words = ["--data", "digits", "--threads", 1, "--images", 64, "--set", "keep_last=2", "--set", "checkpoint_every=32"]
     words += [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
     assert cli("train", *words, "--out", out)[0] == 0
-    place = out / older_name(1)
+    place = out / older_checkpoint_name(1)
     code, said, err = cli("predict", place, INPUTS / "good.jpg")
     assert (code, bool(said)) == (0, True), err
     assert cli("evaluate", place, "--images", 5, "--out", tmp_path / "rows.jsonl")[0] == 0

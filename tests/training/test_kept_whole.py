@@ -11,7 +11,7 @@ import pytest
 from sightline.errors import InputError
 from sightline.hub.load import read_record
 from sightline.io import checkpoint
-from sightline.io.checkpoint import read_folder
+from sightline.io.checkpoint import verify_checkpoint
 from sightline.training import saving, train
 from sightline.training.config import ValidationConfig
 from sightline.training.log import read_log
@@ -86,7 +86,7 @@ def test_found_27_a_log_line_with_a_text_where_a_number_belongs_is_named(line, s
 
 def resume_and_fail_to_save(out):
     """A disk that is full, then death between the two renames of a save that works."""
-    writer, left = saving.tensor_writer, [1]
+    writer, left = saving.save_tensors, [1]
 
     def full(tensors):
         if left[0]:
@@ -94,7 +94,7 @@ def resume_and_fail_to_save(out):
             raise OSError(28, "No space left on device")
         return writer(tensors)
 
-    saving.tensor_writer = full
+    saving.save_tensors = full
     with contextlib.suppress(OSError):
         train(ENDLESS, out, resume=True)
     checkpoint.os.replace = after(2, checkpoint.os.replace)
@@ -109,7 +109,7 @@ def test_found_02_a_damaged_checkpoint_never_takes_the_place_of_a_good_one(undis
     spare = digest(out / "checkpoint.previous" / "model.safetensors")
     killed(resume_and_fail_to_save, out)
     assert digest(out / "checkpoint.previous" / "model.safetensors") == spare
-    read_folder(out / "checkpoint.previous")
+    verify_checkpoint(out / "checkpoint.previous")
     train(ENDLESS, out, resume=True)
     assert (weights(out), log_lines(out)) == undisturbed
 

@@ -13,7 +13,7 @@ import torch
 from sightline.data.discovery import open_source
 from sightline.errors import InputError, NonFiniteError
 from sightline.hub.load import load_model
-from sightline.io.checkpoint import load_tensors, read_folder
+from sightline.io.checkpoint import load_tensors, verify_checkpoint
 from sightline.tasks.classification import Classification
 from sightline.training import TrainConfig, train
 from sightline.training.config import OptimizerConfig
@@ -111,7 +111,7 @@ def test_what_is_saved_is_what_is_returned(tmp_path):
     assert not model.training
     for name, value in saved.state_dict().items():
         assert torch.equal(value, model.state_dict()[name]), name
-    state = load_tensors(read_folder(tmp_path / "a" / "checkpoint")["training.safetensors"])
+    state = load_tensors(verify_checkpoint(tmp_path / "a" / "checkpoint")["training.safetensors"])
     assert not torch.equal(state["weights/head.weight"], saved.head.weight)
     assert {name.partition("/")[0] for name in state} == {"optimizer", "weights"}
 

@@ -19,7 +19,7 @@ from sightline.data.targets import IGNORE
 from sightline.distributed import signals
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, NonFiniteError, StoppedError, UnreadableDataError
-from sightline.io.sharded import whole
+from sightline.io.sharded import full_tensor
 from sightline.models.create import model_config
 from sightline.tasks.base import task_class
 from sightline.training import step as step_module
@@ -159,7 +159,7 @@ def gradients(ranks: Ranks, config, dtype, sharing="ddp"):
         holder = Replica(forward, norms) if sharing == "ddp" else Shard(forward, norms, ranks)
     value = step_module._in_parts(state, task, holder, batches, step)
     found = {name: one.grad for name, one in model.named_parameters()}
-    return value, {name: whole(one).double().numpy() for name, one in found.items() if one is not None}
+    return value, {name: full_tensor(one).double().numpy() for name, one in found.items() if one is not None}
 
 
 GRADIENTS = [

@@ -14,7 +14,7 @@ import torch
 from sightline.errors import StoppedError, StorageError
 from sightline.hub.load import read_record
 from sightline.io import checkpoint
-from sightline.io.checkpoint import read_folder
+from sightline.io.checkpoint import verify_checkpoint
 from sightline.training import loop, saving, train
 from sightline.training.saving import GivenUpError, Saver
 from sightline.training.snapshot import Memory
@@ -53,7 +53,7 @@ def held(monkeypatch):
 
 def content(folder):
     """The files of a checkpoint; how long it took is another time's."""
-    files = {name: file.read_bytes() for name, file in read_folder(folder).items()}
+    files = {name: file.read_bytes() for name, file in verify_checkpoint(folder).items()}
     record = json.loads(files.pop("config.json"))
     del record["training"]["seconds"]
     return files, record
@@ -94,7 +94,7 @@ def test_one_is_written_at_a_time_and_in_order(monkeypatch, tmp_path):
 
 
 def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, monkeypatch, tmp_path):
-    real_flush, real_step, saver, taken = checkpoint.flush, loop.take_step, [], []
+    real_flush, real_step, saver, taken = checkpoint.fsync, loop.take_step, [], []
 
     def flush(path):
         if (tmp_path / "a" / "checkpoint").exists():
@@ -118,7 +118,7 @@ def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, mo
     says = [f"{tmp_path / 'a' / 'checkpoint'}: cannot be written (No space left on device)"]
     refused("train", *TINY, "--out", tmp_path / "a", code=5, says=says)
     assert read_record(tmp_path / "a" / "checkpoint")["training"]["step"] == 2
-    read_folder(tmp_path / "a" / "checkpoint")
+    verify_checkpoint(tmp_path / "a" / "checkpoint")
     assert taken == [0, 1, 2, 3, 4]
     assert len(log_lines(tmp_path / "a")) == 2
     assert not [name for name in os.listdir(tmp_path / "a") if name.startswith(".")]
@@ -246,7 +246,7 @@ def test_memory_is_taken_once():
 
 
 def train_and_die(calls, out):
-    checkpoint.flush = after(calls, checkpoint.flush)
+    checkpoint.fsync = after(calls, checkpoint.fsync)
     train(dataclasses.replace(ENDLESS, checkpoint_every=16), out, resume=True)
 
 

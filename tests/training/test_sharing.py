@@ -15,8 +15,8 @@ from safetensors import safe_open
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, RanksError, StoppedError, StorageError
 from sightline.hub.load import load_model, save_model
-from sightline.io.checkpoint import read_folder
-from sightline.io.sharded import declared_parts, load_parts, write_together
+from sightline.io.checkpoint import verify_checkpoint
+from sightline.io.sharded import read_tensors, tensor_shapes, write_together
 from sightline.models import create_model
 from sightline.training import train
 from sightline.training.config import OptimizerConfig, ValidationConfig
@@ -193,14 +193,14 @@ def model_parts(place):
 
 def test_what_ranks_write_together_anyone_reads(tmp_path):
     assert together(3, written, tmp_path / "it") == [0, 1, 2]
-    files = read_folder(tmp_path / "it")
+    files = verify_checkpoint(tmp_path / "it")
     assert len(files) == 4
     parts = model_parts(tmp_path / "it")
-    assert {name: list(one.shape) for name, one in declared_parts(parts).items()} == {
+    assert {name: list(one.shape) for name, one in tensor_shapes(parts).items()} == {
         "a": [5, 3], "b": [1, 4], "step": [],
     }  # fmt: skip
     into = {"a": torch.zeros(5, 3), "b": torch.zeros(1, 4), "step": torch.zeros(())}
-    load_parts(parts, into)
+    read_tensors(parts, into)
     assert torch.equal(into["a"], torch.arange(15.0).reshape(5, 3))
     assert torch.equal(into["b"], torch.ones(1, 4))
     assert float(into["step"]) == 3
@@ -258,10 +258,10 @@ def test_damaged_and_missing_parts_are_named(parts, tmp_path):
         load_model(parts)
     second.write_bytes(content)
     with pytest.raises(InputError, match=r"of \d+ values are there"):
-        declared_parts([second])
+        tensor_shapes([second])
     second.write_bytes(content[:100])
     with pytest.raises(InputError, match=r"is damaged, or another part of it"):
-        declared_parts(model_parts(parts))
+        tensor_shapes(model_parts(parts))
 
 
 def test_a_model_in_parts_is_a_model(parts, tmp_path):

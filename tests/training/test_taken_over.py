@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from sightline.errors import InputError, StorageError
-from sightline.io.checkpoint import read_folder
+from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_lock import OWNER, claim
 from sightline.training import loop, saving, train
 from tests.tiny import ENDLESS, Stopped, digest, stop_at, tiny_config, tree
@@ -47,7 +47,7 @@ def test_found_28_a_folder_is_not_taken_over_in_mid_save(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="has taken it over"):
         train(ENDLESS, out)
     assert len(threads) == len(taken) == 1
-    assert read_folder(out / "checkpoint")
+    assert verify_checkpoint(out / "checkpoint")
     taken[0].release()
 
 

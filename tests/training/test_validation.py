@@ -15,7 +15,7 @@ from sightline.data.packs import PackingConfig
 from sightline.data.views import View
 from sightline.errors import InputError, StoppedError, UnreadableDataError
 from sightline.hub.load import load_model, read_record
-from sightline.io.checkpoint import read_folder
+from sightline.io.checkpoint import verify_checkpoint
 from sightline.recipes import recipe
 from sightline.tasks.base import make_task
 from sightline.tasks.classification import classification_loss
@@ -102,7 +102,7 @@ def best(out):
 
 def test_found_38_the_best_is_a_whole_model(undisturbed):
     folder = undisturbed / "checkpoint.best"
-    assert set(read_folder(folder)) == {"config.json", "model.safetensors"}
+    assert set(verify_checkpoint(folder)) == {"config.json", "model.safetensors"}
     assert read_record(folder)["training"]["step"] == best(undisturbed)["step"]
     assert best(undisturbed)["top1"] == max(line["top1"] for line in curve(undisturbed))
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from sightline.analysis.images import NATIVE, Size
 from sightline.analysis.measures.base import Quantity, measure_classes
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 from sightline.io.declared import refuse_archive
-from sightline.io.read import check_regular
+from sightline.io.read import check_file
 
 # What draws: above this room, so it is asked for by name when something is shown, and never before.
 _DRAWS = "sightline.reports.analysis_page"
@@ -95,7 +95,7 @@ class Analysis:
             InputError: it is none; names the file.
         """
         path = Path(path)
-        check_regular(path, "an analysis")
+        check_file(path, "an analysis")
         try:
             refuse_archive(path)
             with np.load(path, allow_pickle=False) as file:
@@ -129,7 +129,7 @@ class Analysis:
             for name, array in arrays.items():
                 quantity = self.quantities.get(name)
                 if quantity is None:
-                    raise choose(f"{path}: array", name, self.quantities)
+                    raise unknown_name_error(f"{path}: array", name, self.quantities)
                 # Names of queries and of directions are text.
                 kinds = "biufU" if len(quantity.axes) == 1 else "biuf"
                 images = len(self.names[size])

@@ -21,7 +21,7 @@ from sightline.attention.threads import LARGEST_BYTES
 from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.io.checks import require, require_whole
-from sightline.io.declared import in_words
+from sightline.io.declared import format_bytes
 from sightline.models import ViTConfig, make_model
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
@@ -371,7 +371,7 @@ def refuse_what_cannot_fit(
     images = f" with a batch of {batch}" if batch > 1 else ""
     pixels = f"{size.rows} px" if size.rows == size.cols else f"{size.rows}x{size.cols} px"
     raise InputError(
-        f"a {kind} of {what} at {pixels}{images} needs about {in_words(asked)}; {in_words(available)} "
+        f"a {kind} of {what} at {pixels}{images} needs about {format_bytes(asked)}; {format_bytes(available)} "
         f"are available here; {_what_fits(config.patch_size, max(size), available, needed)}"
     )
 

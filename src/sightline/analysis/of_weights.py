@@ -14,7 +14,7 @@ from sightline.analysis.images import NATIVE, Images, Size, Sizes, looked_at, si
 from sightline.analysis.measures.base import Measure
 from sightline.data.batch import Batch
 from sightline.errors import InputError
-from sightline.io.declared import in_words
+from sightline.io.declared import format_bytes
 from sightline.models import Model
 from sightline.tokens.grid import Grid
 
@@ -114,5 +114,5 @@ def refuse_larger(what: str, model: Model, grid: Grid, a_head: int, side: int) -
     if layers * heads * a_head > MOST_BYTES:
         raise InputError(
             f"{what} on {grid.rows}x{grid.cols} patches: {layers} layers of {heads} heads would take "
-            f"{in_words(layers * heads * a_head)} (expected at most {in_words(MOST_BYTES)}: {side}x{side} patches)"
+            f"{format_bytes(layers * heads * a_head)} (expected at most {format_bytes(MOST_BYTES)}: {side}x{side} patches)"
         )

@@ -15,7 +15,7 @@ from sightline.convert import changed_rules, counted_weights, export_weights
 from sightline.convert.timm_build import build_loaded
 from sightline.errors import InputError
 from sightline.hub.load import model_files
-from sightline.io.checkpoint import check_state, write_folder
+from sightline.io.checkpoint import check_state, write_checkpoint
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
 
@@ -46,7 +46,7 @@ class Comparison:
 
 def save_converted(model: Model, path: str | Path) -> None:
     """`save_model`, with the outputs on fixed images in `config.json`, for `verify`."""
-    write_folder(Path(path), model_files(model, fingerprint=fingerprint(model)))
+    write_checkpoint(Path(path), model_files(model, fingerprint=fingerprint(model)))
 
 
 def fixed_images(model: Model) -> list[Tensor]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from sightline.attention import backends
 from sightline.attention.backends.base import Backend, BackendFailed
 from sightline.attention.pattern import Pattern
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
@@ -72,7 +72,7 @@ def use_backend(name: str) -> AbstractContextManager[None]:
         InputError: there is no such back end; names the nearest.
     """
     if name != "auto" and name not in BACKENDS:
-        raise choose("back end", name, ["auto", *BACKENDS])
+        raise unknown_name_error("back end", name, ["auto", *BACKENDS])
     return _set(_FORCED, name)
 
 

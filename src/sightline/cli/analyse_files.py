@@ -16,7 +16,7 @@ from sightline.cli.guard import Inputs, guard_folder
 from sightline.cli.output import check_writable
 from sightline.distributed import signals
 from sightline.errors import InputError
-from sightline.io.atomic import aside_of, flush, move_in, storage_errors, tidy
+from sightline.io.atomic import backup_path, commit_folder, fsync, recover, storage_errors
 from sightline.reports import analysis_page
 from sightline.results.analysis import ANALYSIS, ANALYSIS_PAGE, AnalysisRow, dump_analysis, other_of
 
@@ -39,10 +39,10 @@ def claim_analysis(out: Path, inputs: Inputs, *, overwrite: bool) -> None:
         raise InputError(f"--out {out}: is a link, which is not replaced; give the folder itself")
     guard_folder(out, inputs, "--out", deletes=True)
     place = Path(os.path.realpath(out))
-    if aside_of(place).is_dir() and not place.exists():
+    if backup_path(place).is_dir() and not place.exists():
         # A kill between two renames left the old one there.
         with storage_errors(f"{out}: cannot be put back"):
-            os.replace(aside_of(place), place)
+            os.replace(backup_path(place), place)
     there = sorted(out.iterdir()) if out.is_dir() else []
     if there and not overwrite:
         raise InputError(f"--out {out}: exists already; --overwrite replaces it")
@@ -89,7 +89,7 @@ def write_analysis(
     temporary = place.with_name(f".{place.name}.writing-{os.getpid()}")
     with storage_errors(f"{out}: cannot be written"):
         place.parent.mkdir(parents=True, exist_ok=True)
-        tidy(place, is_analysis)
+        recover(place, is_analysis)
         shutil.rmtree(temporary, ignore_errors=True)
         (temporary / FIGURES).mkdir(parents=True)
         try:
@@ -97,10 +97,10 @@ def write_analysis(
                 _put(temporary / name, _packed(one))
             for name, content in {**figures, ANALYSIS: dump_analysis(rows).encode(), ANALYSIS_PAGE: page}.items():
                 _put(temporary / name, content)
-            flush(temporary)
+            fsync(temporary)
             # Between its two renames there is no folder.
             with signals.put_off():
-                move_in(temporary, place, None, is_analysis)
+                commit_folder(temporary, place, None, is_analysis)
         finally:
             # Once it was moved it is there no more.
             shutil.rmtree(temporary, ignore_errors=True)
@@ -138,4 +138,4 @@ def _packed(found: Analysis) -> bytes:
 
 def _put(file: Path, content: bytes) -> None:
     file.write_bytes(content)
-    flush(file)
+    fsync(file)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from sightline.cli.yaml_text import parse_yaml
-from sightline.errors import InputError, known_as, near, nearest
+from sightline.errors import InputError, did_you_mean, known_as, near
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ def _say(fault: Any, schema: Any, value: Any) -> str:
         return text if not path or text.startswith(f"{path}.") else f"{path}{entries}: {text}"
     shown = json.dumps(value, ensure_ascii=False)
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    hint = nearest(value, _choices(schema, defs)) if isinstance(value, str) else ""
+    hint = did_you_mean(value, _choices(schema, defs)) if isinstance(value, str) else ""
     inside = f" ({fault['msg']})" if entries else ""
     return f"{path} = {shown}: expected {_words(schema, defs)}{hint}{inside}".removeprefix(" = ")
 

@@ -21,7 +21,7 @@ from sightline.cli.yaml_text import dump_yaml
 from sightline.distributed import machine
 from sightline.distributed.ranks import ALONE
 from sightline.errors import InputError
-from sightline.io.declared import in_words
+from sightline.io.declared import format_bytes
 from sightline.reports.tables import print_table
 from sightline.training import loop
 from sightline.training.config import TrainConfig
@@ -64,8 +64,8 @@ class DryRun:
     def rows(self) -> list[tuple[str, str]]:
         """What is shown: a name and words."""
         splits = ", ".join(f"{'endless' if n is None else f'{n:,}'} {name}" for name, n in self.images.items())
-        memory = "not known" if self.memory is None else in_words(self.memory)
-        here = "" if self.available is None else f"; {in_words(self.available)} here"
+        memory = "not known" if self.memory is None else format_bytes(self.memory)
+        here = "" if self.available is None else f"; {format_bytes(self.available)} here"
         steps = ", ".join(f"{one:.3g} s" for one in self.seconds)
         about = "about " if self.config.packing is not None else ""
         return [

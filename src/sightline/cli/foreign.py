@@ -14,7 +14,7 @@ from sightline.cli.yaml_text import read_yaml
 from sightline.convert import argument_example, list_projects
 from sightline.convert.timm import read_timm_folder
 from sightline.convert.weights import read_weights
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 from sightline.io.read import CONFIGURATION, read_text
 
 
@@ -32,7 +32,7 @@ def read_source(
         InputError: the project or the source is not known, or there are no arguments.
     """
     if project not in list_projects():
-        raise choose("project", project, list_projects())
+        raise unknown_name_error("project", project, list_projects())
     if not source.exists():
         raise InputError(f"{source}: no such file or folder")
     given: dict[str, Any] = {}

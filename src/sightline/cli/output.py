@@ -30,8 +30,8 @@ from sightline.io.run_files import (
     TABLES,
     TENSORBOARD,
     WANDB,
-    in_checkpoint,
     is_checkpoint,
+    is_checkpoint_file,
 )
 from sightline.io.run_lock import Owner, claim, refuse_owned
 from sightline.results.predictions import Prediction, dump_predictions, merge_predictions, read_predictions
@@ -153,7 +153,7 @@ def _foreign(folder: Path, inside: Sequence[str]) -> Iterator[Path]:
 
 
 def _foreign_in_checkpoint(folder: Path) -> Iterator[Path]:
-    yield from (file for file in sorted(folder.iterdir()) if not in_checkpoint(file.name) or file.is_dir())
+    yield from (file for file in sorted(folder.iterdir()) if not is_checkpoint_file(file.name) or file.is_dir())
 
 
 def claim_checkpoint(dest: Path, *, inputs: Inputs, overwrite: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 from sightline.data.frames import MOST_FRAMES
 from sightline.data.views import View
-from sightline.errors import InputError, nearest
+from sightline.errors import InputError, did_you_mean
 
 T = TypeVar("T", int, float)
 
@@ -65,7 +65,7 @@ def parse_resolutions(given: Iterable[str]) -> tuple[int | View, ...]:
         else:
             raise InputError(
                 f"--resolutions {word}: expected whole numbers of pixels, native, max:PATCHES or tokens:PATCHES, as "
-                f"32,64,148 or native,tokens:256{nearest(word, ['native', 'max:4096', 'tokens:256'])}"
+                f"32,64,148 or native,tokens:256{did_you_mean(word, ['native', 'max:4096', 'tokens:256'])}"
             )
     return (*sorted(sides), *sorted(views))
 
@@ -144,7 +144,7 @@ def parse_view(given: str) -> tuple[tuple[int, int] | Literal["native", "tokens"
     if size is None:
         raise InputError(
             f"--resolution {given}: expected native, max:PATCHES, tokens:PATCHES, a side or height x width in pixels, "
-            f"as max:4096, tokens:256, 384 or 384x512{nearest(given, ['native', 'max:4096', 'tokens:256'])}"
+            f"as max:4096, tokens:256, 384 or 384x512{did_you_mean(given, ['native', 'max:4096', 'tokens:256'])}"
         )
     return size, None
 

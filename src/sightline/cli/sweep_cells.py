@@ -16,7 +16,7 @@ from sightline.cli.progress import Bars
 from sightline.cli.sweep_file import Sweep
 from sightline.cli.train_run import Asked, carry_out
 from sightline.data.source import Source
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 from sightline.evaluation.measure import check_sizes
 from sightline.io.run_files import CONFIG
 from sightline.sweeps.scores import Scored, score_of
@@ -110,7 +110,7 @@ class Cells:
         measured = self.sweep.config.evaluate
         if measured is not None:
             if measured.split not in source.splits:
-                raise choose(f"{file}: evaluate.split", measured.split, source.splits)
+                raise unknown_name_error(f"{file}: evaluate.split", measured.split, source.splits)
             return
         if asked.validation is None or SPLIT not in source.splits:
             why = "validation is null" if asked.validation is None else f"{asked.data} has no split {SPLIT}"

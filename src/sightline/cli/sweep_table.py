@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 
-from sightline.io.declared import in_words
+from sightline.io.declared import format_bytes
 from sightline.reports.tables import print_table
 from sightline.reports.words import capital, number, quantity, title, unit
 from sightline.sweeps.scores import Line, Wanted
@@ -56,7 +56,7 @@ def status_rows(at: RunStatus) -> list[tuple[str, str]]:
     if at.peak_share is not None:
         rows.append(("of its peak", f"{100 * at.peak_share:.0f} % of the operations a second of a matrix product"))
     if at.memory is not None:
-        rows.append(("memory", f"{in_words(at.memory)} at most so far"))
+        rows.append(("memory", f"{format_bytes(at.memory)} at most so far"))
     if at.left is not None:
         ends = time.strftime("%Y-%m-%d %H:%M", time.localtime(time.time() + at.left))
         rows.append(("expected end", f"{ends} (in {_span(at.left)})"))

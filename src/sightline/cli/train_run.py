@@ -22,7 +22,7 @@ from sightline.evaluation import measure
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.drawn import write_pictures
 from sightline.hub.load import read_record
-from sightline.io.declared import in_words
+from sightline.io.declared import format_bytes
 from sightline.io.run_files import PREDICTIONS, RESULTS
 from sightline.reports.words import quantity
 from sightline.results.predictions import Prediction
@@ -202,7 +202,7 @@ def _notes(at: loop.Progress) -> list[str]:
         notes += [f"{at.pace.rates.images:,.0f} img/s", f"{at.pace.rates.tokens:,.0f} tok/s"]
     if at.pace.peak_share is not None:
         notes.append(f"{100 * at.pace.peak_share:.0f} % of peak")
-    return [*notes, in_words(at.pace.memory)]
+    return [*notes, format_bytes(at.pace.memory)]
 
 
 def _tested_splits(test: measure.EvaluateConfig | bool, source: Source) -> tuple[str, ...]:

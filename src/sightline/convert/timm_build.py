@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.distributed.machine import import_timm
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 from sightline.models.config import MOST
 from sightline.models.timm_names import CLASSES, arguments_of
 
@@ -40,7 +40,7 @@ def build(given: Mapping[str, Any], **more: Any) -> nn.Module:
     name = given["model"]
     architecture = name.split(".")[0]
     if not timm.is_model(architecture):
-        raise choose("timm: model", architecture, timm.list_models(), limit=5)
+        raise unknown_name_error("timm: model", architecture, timm.list_models(), limit=5)
     try:
         return timm.create_model(name, **arguments, **more)
     # What it raises (a wrong argument, a file that cannot be fetched) has no common class.

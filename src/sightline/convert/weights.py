@@ -18,7 +18,7 @@ from torch import Tensor
 from sightline.errors import InputError
 from sightline.io.checkpoint import load_tensors
 from sightline.io.declared import refuse_archive
-from sightline.io.read import check_regular, parse_json
+from sightline.io.read import check_file, parse_json
 
 # Where trainers put weights, and how names begin where a module holds the model. Of several the first counts: a running
 # mean is what is published.
@@ -103,7 +103,7 @@ def _recorded(file: Path) -> dict[str, Any]:
 
 
 def _read_arrays(file: Path) -> dict[str, Tensor]:
-    check_regular(file, "a numpy archive")
+    check_file(file, "a numpy archive")
     try:
         refuse_archive(file)
         with np.load(file, allow_pickle=False) as arrays:

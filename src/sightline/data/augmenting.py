@@ -11,7 +11,7 @@ import numpy as np
 from sightline import registry
 from sightline.data.randomness import generator
 from sightline.errors import InputError
-from sightline.io.checks import configure, require_group, require_number
+from sightline.io.checks import build_config, require_group, require_number
 
 Augmentations = tuple["Augmentation", ...]
 
@@ -48,7 +48,7 @@ def make_augmentations(options: Mapping[str, Mapping[str, Any]]) -> Augmentation
     for name, own in options.items():
         kind = registry.find(Augmentation, "sightline.data.augmentations", "augmentation", name)
         require_group(f"augment.{name}", own)
-        made.append(configure(kind, own, f"augment.{name}"))
+        made.append(build_config(kind, own, f"augment.{name}"))
     return tuple(made)
 
 

@@ -15,7 +15,7 @@ from sightline.data.sampling import budget_grid, native_grid
 from sightline.data.source import Source
 from sightline.data.targets import Crop
 from sightline.data.transforms import CropMode, Picture, cut, eval_crop, size_of, whole_crop
-from sightline.errors import InputError, nearest
+from sightline.errors import InputError, did_you_mean
 from sightline.tokens.grid import Grid
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Preprocessing:
             rows, cols = rule(size, self.patch_size, max_tokens)
             return whole_crop(size, (rows * self.patch_size, cols * self.patch_size))
         if isinstance(resolution, str):
-            hint = nearest(resolution, ["native", "tokens"])
+            hint = did_you_mean(resolution, ["native", "tokens"])
             raise InputError(
                 f"resolution {resolution!r}: expected 'native', 'tokens', a side or (height, width) in pixels{hint}"
             )

@@ -23,7 +23,7 @@ from sightline.data.splits import is_same_split
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.targets import Target
 from sightline.data.transforms import ImageTransform, Picture, size_of
-from sightline.errors import InputError, UnreadableDataError, choose
+from sightline.errors import InputError, UnreadableDataError, unknown_name_error
 
 # Whose image it is where a file stands in several splits.
 _KEEPS = ("train", "test", "val", "validation", "minival")
@@ -145,7 +145,7 @@ class StoredImages(Source):
             split = next((one for one in self._folder_of if is_same_split(one, split)), split)
         if split not in self._folder_of:
             hint = "; no image of it has a label" if split in self.unlabelled else self._hint(split)
-            raise InputError(f"{self.root}: {choose('split', split, self.splits)}{hint}")
+            raise InputError(f"{self.root}: {unknown_name_error('split', split, self.splits)}{hint}")
         return self._folder_of[split]
 
     def length(self, split: str) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 
 if TYPE_CHECKING:
     import torch
@@ -297,7 +297,7 @@ def resolve_device(name: str | torch.device) -> torch.device:
     if torch.cuda.is_available():
         there = ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count())), *there]
     if str(name) not in ("auto", *there):
-        raise choose("device", name, ["auto", *there])
+        raise unknown_name_error("device", name, ["auto", *there])
     return torch.device(there[0] if str(name) == "auto" else name)
 
 

@@ -16,8 +16,8 @@ from sightline.attention.rotation import Rotation
 from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import Knob, Rule
-from sightline.errors import InputError, choose
-from sightline.io.checks import configure, require
+from sightline.errors import InputError, unknown_name_error
+from sightline.io.checks import build_config, require
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
@@ -131,7 +131,7 @@ def create_encoding(
     parts = []
     for part, options in shared:
         cls = known[part]
-        encoding = _made(cls, configure(cls.Config, {**cls.names[part], **options}, f"encoding {part}"), shape)
+        encoding = _made(cls, build_config(cls.Config, {**cls.names[part], **options}, f"encoding {part}"), shape)
         encoding.name = part
         parts.append(encoding)
     if len(parts) == 1:
@@ -189,7 +189,9 @@ def share_options(name: str, config: Mapping[str, Any]) -> list[tuple[str, dict[
             flat[key] = value
     for key, value in flat.items():
         if key not in owners:
-            raise choose(f"encoding {name}: option", key, [one for one in owners if ("." in one) == (len(names) > 1)])
+            raise unknown_name_error(
+                f"encoding {name}: option", key, [one for one in owners if ("." in one) == (len(names) > 1)]
+            )
         if "." not in key and len(owners[key]) > 1:
             options = ", ".join(f"{names[number]}.{key}" for number in owners[key])
             raise InputError(f"encoding {name}: option {key!r} is ambiguous (expected one of {options})")

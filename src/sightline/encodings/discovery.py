@@ -14,7 +14,7 @@ from types import ModuleType
 from sightline import plugins
 from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
-from sightline.io.read import check_regular
+from sightline.io.read import check_file
 from sightline.registry import modules
 
 _LOG = logging.getLogger("sightline")
@@ -87,7 +87,7 @@ def add_encodings(path: str | Path) -> list[str]:
     registry()
     names = []
     for file in files:
-        check_regular(file, "a Python file")
+        check_file(file, "a Python file")
         names += _load(file)
     return names
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sightline.errors import choose
+from sightline.errors import unknown_name_error
 from sightline.results.classes import MEAN, METRICS, ClassEffect, ClassStudy, ClassTable, Kind, Metric
 
 _TOGETHER = 512
@@ -58,7 +58,7 @@ def gaps(study: ClassStudy, against: str | None = None) -> list[ClassEffect]:
     if against is None:
         against = study.lines[1] if len(study.lines) == 2 else MEAN
     if against != MEAN and against not in study.lines:
-        raise choose("--against: line", against, [*study.lines, MEAN])
+        raise unknown_name_error("--against: line", against, [*study.lines, MEAN])
     tables = study.at(study.shown)
     right = {table.line: table.right.astype(float) for table in tables}
     other = right.get(against, np.mean(list(right.values()), axis=0))

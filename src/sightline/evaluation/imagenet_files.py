@@ -15,7 +15,7 @@ from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import SYNSET, image_number, synsets
 from sightline.evaluation.suite_images import Found, in_class_folders
-from sightline.io.read import RECORD, read_json_lines, read_text
+from sightline.io.read import RECORD, read_jsonl, read_text
 
 VALIDATION = (
     "val", "validation", "ILSVRC2012_img_val", "ILSVRC2012_val", "ILSVRC/Data/CLS-LOC/val", "Data/CLS-LOC/val",
@@ -113,7 +113,7 @@ def high_resolution(folder: Path) -> tuple[list[Found], list[list[int]]]:
     found: list[Found] = []
     right: list[list[int]] = []
     lines: dict[str, int] = {}
-    for line, record in read_json_lines(file, "the labels of images"):
+    for line, record in read_jsonl(file, "the labels of images"):
         name, labels = (record.get("file_name"), record.get("labels")) if isinstance(record, dict) else (None, None)
         known = isinstance(labels, list) and all(
             isinstance(one, int) and not isinstance(one, bool) and 0 <= one < len(synsets()) for one in labels

@@ -28,7 +28,7 @@ from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.evaluation.scoring import Scoring, scoring_from
 from sightline.io.atomic import write_out
-from sightline.io.read import check_regular, nearest_file, parse_json
+from sightline.io.read import check_file, parse_json, similar_file_hint
 from sightline.metrics.base import metrics_of
 from sightline.metrics.tempered import Temperature, tempered
 from sightline.models import ViTConfig
@@ -223,7 +223,7 @@ def _fields(about: Mapping[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Mapping[str, np.ndarray]]]:
     """Its JSON and its arrays; what fails inside is an InputError."""
-    check_regular(path, "a file of logits")
+    check_file(path, "a file of logits")
     try:
         # Numpy would speak of pickles, and how to load them.
         if not zipfile.is_zipfile(path):
@@ -276,7 +276,7 @@ def find_logits(place: Path) -> list[Path]:
         return [place]
     found = sorted(place.glob(f"*{ENDING}")) if place.is_dir() else []
     if not found:
-        near = "" if place.exists() else nearest_file(place)
+        near = "" if place.exists() else similar_file_hint(place)
         raise InputError(f"{place}: holds no logits{near} (expected a folder that `sightline evaluate --logits` wrote)")
     return found
 

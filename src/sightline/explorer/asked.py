@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sightline.analysis.images import NATIVE, Size
-from sightline.errors import nearest
+from sightline.errors import did_you_mean
 from sightline.explorer.faults import Refused
 
 PANES = ("left", "right")
@@ -55,7 +55,7 @@ def read_question(content: bytes) -> Question:
     given = _object(content)
     for key in given:
         if key not in _KEYS:
-            raise _wrong(f"key {_short(key)} is not known{nearest(key, _KEYS)}")
+            raise _wrong(f"key {_short(key)} is not known{did_you_mean(key, _KEYS)}")
     missing = [key for key in ("client", "pane", "model", "image", "size") if key not in given]
     if missing:
         raise _wrong(f"{missing[0]} is missing")
@@ -140,7 +140,7 @@ def read_query(given: Sequence[tuple[str, str]], allowed: Collection[str]) -> di
     found: dict[str, str | None] = dict.fromkeys(allowed)
     for key, value in given:
         if key not in found:
-            raise _wrong(f"{_short(key)} is not known{nearest(key, allowed)}")
+            raise _wrong(f"{_short(key)} is not known{did_you_mean(key, allowed)}")
         if found[key] is not None:
             raise _wrong(f"{key}: expected once")
         found[key] = value
@@ -181,7 +181,7 @@ def one_of(text: str | None, what: str, allowed: Collection[str]) -> str:
         Refused: 400, it is not; names the nearest.
     """
     if text is None or text not in allowed:
-        raise _wrong(f"{what} {_short(text)}: expected one of {', '.join(allowed)}{nearest(text, allowed)}")
+        raise _wrong(f"{what} {_short(text)}: expected one of {', '.join(allowed)}{did_you_mean(text, allowed)}")
     return text
 
 

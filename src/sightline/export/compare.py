@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from sightline.errors import InputError, NonFiniteError, SightlineError
 from sightline.export.program import frozen_copy, quiet
 from sightline.export.refusals import check_memory, check_sizes, default_sizes, require_packages
-from sightline.io.read import check_regular
+from sightline.io.read import check_file
 from sightline.models import Model
 from sightline.models.box_head import BoxHead
 
@@ -65,7 +65,7 @@ def check_export(
         NonFiniteError: the model's own outputs are not finite.
     """
     path = Path(path)
-    check_regular(path, "an exported program")
+    check_file(path, "an exported program")
     to = "torch" if zipfile.is_zipfile(path) else "onnx"
     sizes = default_sizes(model, to) if sizes is None else sizes
     check_sizes(model, sizes, to)

@@ -25,7 +25,7 @@ from sightline import __version__
 from sightline.errors import InputError, StorageError
 from sightline.export.refusals import OPSET, check_exportable, check_sizes, only_size
 from sightline.io.atomic import write_out
-from sightline.io.read import check_regular
+from sightline.io.read import check_file
 from sightline.models import Model
 from sightline.models.patch_size import with_plain_patches
 from sightline.tokens.grid import Grid
@@ -230,7 +230,7 @@ def _quantised(content: bytes) -> bytes:
 def _check_writable(path: Path) -> None:
     """Before the work what can be known: nothing is made yet."""
     if path.exists():
-        check_regular(path)
+        check_file(path)
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not above.is_dir():
         raise StorageError(f"{path}: cannot be written ({above} is no folder)")

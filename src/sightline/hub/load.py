@@ -24,18 +24,18 @@ from sightline.errors import InputError
 from sightline.io.checkpoint import (
     CHECKSUMS,
     check_state,
-    folder_exists,
+    checkpoint_exists,
     load_tensors,
     read_declared,
-    read_folder,
-    tensor_writer,
-    write_folder,
+    save_tensors,
+    verify_checkpoint,
+    write_checkpoint,
 )
-from sightline.io.checks import configure
+from sightline.io.checks import build_config
 from sightline.io.declared import refuse_size
 from sightline.io.read import RECORD, read_bytes, read_json
 from sightline.io.run_files import TRAINING, WEIGHTS
-from sightline.io.sharded import declared_parts, load_parts, part_files
+from sightline.io.sharded import read_tensors, shard_files, tensor_shapes
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.initial import unfilled
 from sightline.models.patch_size import set_patch_size
@@ -73,7 +73,7 @@ def config_of(record: Mapping[str, Any]) -> ViTConfig:
     flat = {name: record[name] for name in _ALONE if name in record}
     for part in ("architecture", *_PARTS):
         flat |= {part if name == "name" else name: value for name, value in record[part].items()}
-    return configure(ViTConfig, flat, "model").plain()
+    return build_config(ViTConfig, flat, "model").plain()
 
 
 def model_files(
@@ -93,7 +93,7 @@ def model_files(
         for name, value in model_tensors(model).items()
     }
     return {
-        WEIGHTS: tensor_writer(tensors),
+        WEIGHTS: save_tensors(tensors),
         "config.json": (json.dumps(model_record(model, training, **beside), indent=2) + "\n").encode(),
     }
 
@@ -144,13 +144,13 @@ def save_model(model: nn.Module, path: str | Path) -> None:
     """
     if any(Path(path).glob(f"{Path(TRAINING).stem}*.safetensors")):
         raise InputError(f"{path}: holds the state of a training, which would be lost; give another folder")
-    write_folder(Path(path), model_files(model))
+    write_checkpoint(Path(path), model_files(model))
 
 
 def _folder(path: str | Path) -> Path:
     """The model's folder, which a run holds as `checkpoint`, whatever else lies beside that."""
     path = Path(path)
-    if not (path / CHECKSUMS).exists() and folder_exists(path / "checkpoint"):
+    if not (path / CHECKSUMS).exists() and checkpoint_exists(path / "checkpoint"):
         return path / "checkpoint"
     return path
 
@@ -158,7 +158,7 @@ def _folder(path: str | Path) -> Path:
 def read_record(path: str | Path) -> dict[str, Any]:
     """The verified `config.json` of a model's folder or of a run, here or on the Hub as `load_model` names it."""
     path = local_folder(path)
-    files = read_folder(_folder(path))
+    files = verify_checkpoint(_folder(path))
     if "config.json" not in files:
         raise InputError(f"{path}: has no config.json")
     file = files["config.json"]
@@ -271,11 +271,11 @@ def local_folder(source: str | Path) -> Path:
 
 def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
     record = read_record(path)
-    parts = part_files(read_folder(_folder(path)), WEIGHTS)
+    parts = shard_files(verify_checkpoint(_folder(path)), WEIGHTS)
     if not parts:
         raise InputError(f"{path}: has no {WEIGHTS}")
     file = parts[0]
-    declared = read_declared(file) if len(parts) == 1 else declared_parts(parts)
+    declared = read_declared(file) if len(parts) == 1 else tensor_shapes(parts)
     try:
         config = config_of(record)
         # Before shapes are asked for, which takes a moment a block.
@@ -299,5 +299,5 @@ def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
     if len(parts) == 1:
         model.load_state_dict(load_tensors(file, allow_nonfinite=allow_nonfinite))
     else:
-        load_parts(parts, model_tensors(model), allow_nonfinite=allow_nonfinite)
+        read_tensors(parts, model_tensors(model), allow_nonfinite=allow_nonfinite)
     return model

@@ -39,14 +39,14 @@ def write_file(path: Path, content: str | bytes | Iterable[bytes]) -> None:
                 else:
                     file.writelines(content)
             # Else a power cut may leave the new name and none of the content.
-            flush(temporary)
+            fsync(temporary)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        drop_unfinished(path)
+        remove_temporaries(path)
 
 
-def drop_unfinished(path: Path) -> None:
+def remove_temporaries(path: Path) -> None:
     """Delete what processes that are gone were writing beside a file."""
     for entry in _left_beside(path):
         entry.unlink(missing_ok=True)
@@ -73,18 +73,18 @@ def _left_beside(place: Path) -> Iterator[Path]:
             yield entry
 
 
-def aside_of(place: Path) -> Path:
+def backup_path(place: Path) -> Path:
     """Where the old folder stands between the two renames that replace it."""
     return place.with_name(f".{place.name}.sightline-old")
 
 
-def previous_of(path: str | Path) -> Path:
-    """Where `write_folder` keeps the checkpoint before the one at `path`."""
+def previous_path(path: str | Path) -> Path:
+    """Where `write_checkpoint` keeps the checkpoint before the one at `path`."""
     place = Path(os.path.realpath(path))
     return place.with_name(f"{place.name}.previous")
 
 
-def flush(path: Path) -> None:
+def fsync(path: Path) -> None:
     """Bring a file or a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -93,13 +93,13 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def move_in(temporary: Path, place: Path, previous: Path | None, is_whole: Callable[[Path], bool]) -> None:
+def commit_folder(temporary: Path, place: Path, previous: Path | None, is_whole: Callable[[Path], bool]) -> None:
     """Put a complete folder into its place; what stood there becomes `previous`, where that is given and it is whole.
 
     Raises:
         OSError: a rename failed; the old folder stands in its place again.
     """
-    aside = aside_of(place)
+    aside = backup_path(place)
     replaces = place.exists()
     kept = previous if replaces and previous is not None and is_whole(place) else None
     if replaces:
@@ -112,18 +112,18 @@ def move_in(temporary: Path, place: Path, previous: Path | None, is_whole: Calla
         raise
     # Both folders are whole by now; a file system that cannot flush a folder is no reason to fail.
     with contextlib.suppress(OSError):
-        flush(place.parent)
+        fsync(place.parent)
     if kept is not None:
         if kept.exists():
-            os.replace(kept, aside_of(kept))
+            os.replace(kept, backup_path(kept))
         os.replace(aside, kept)
-        shutil.rmtree(aside_of(kept), ignore_errors=True)
+        shutil.rmtree(backup_path(kept), ignore_errors=True)
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def tidy(place: Path, is_whole: Callable[[Path], bool]) -> None:
+def recover(place: Path, is_whole: Callable[[Path], bool]) -> None:
     """Put right what a writer that was killed left beside `place`."""
-    aside = aside_of(place)
+    aside = backup_path(place)
     if aside.exists():
         if is_whole(place):
             shutil.rmtree(aside)

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sightline.errors import InputError
-from sightline.io.atomic import aside_of, flush, move_in, previous_of, storage_errors, tidy
+from sightline.io.atomic import backup_path, commit_folder, fsync, previous_path, recover, storage_errors
 from sightline.io.declared import refuse_archive, refuse_folded
-from sightline.io.read import RECORD, check_regular, nearest_file, parse_json, read_bytes
+from sightline.io.read import RECORD, check_file, parse_json, read_bytes, similar_file_hint
 from sightline.io.run_files import CHECKSUMS
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
 _SETTLED = 3 * 10**9
 
 
-def write_folder(
+def write_checkpoint(
     path: str | Path,
     files: Mapping[str, bytes | Callable[[Path], None]],
     *,
@@ -54,7 +54,7 @@ def write_folder(
     Killed at any moment, this leaves the old folder or the new one complete. Files get the modes that umask says.
 
     Args:
-        keep_previous: an old checkpoint that is whole becomes that at `previous_of(path)` once the new one stands;
+        keep_previous: an old checkpoint that is whole becomes that at `previous_path(path)` once the new one stands;
             one that is damaged never does, and what is there and is no checkpoint stays.
         beside: writes more files into the folder that it is given, and says which, each as `sealed`.
 
@@ -70,23 +70,23 @@ def write_folder(
     with storage_errors(f"{path}: cannot be written"):
         place.parent.mkdir(parents=True, exist_ok=True)
         refuse_foreign(path)
-        tidy(place, _is_whole)
-        previous = previous_of(place)
+        recover(place, _is_whole)
+        previous = previous_path(place)
         if not keep_previous or previous.is_symlink() or previous.is_file() or _is_foreign(previous):
             previous = None
         else:
-            tidy(previous, _is_whole)
+            recover(previous, _is_whole)
         temporary.mkdir()
         try:
             _fill(temporary, files, {} if beside is None else beside(temporary))
-            move_in(temporary, place, previous, _is_whole)
+            commit_folder(temporary, place, previous, _is_whole)
         finally:
             # Once it was moved it is there no more.
             shutil.rmtree(temporary, ignore_errors=True)
 
 
 def tidied(path: str | Path) -> None:
-    """Put right what a writer that was killed left beside a checkpoint folder, as `write_folder` does before it writes;
+    """Put right what a writer that was killed left beside a checkpoint folder, as `write_checkpoint` does before it writes;
     where a link or something else than a checkpoint stands in its place, nothing.
 
     Raises:
@@ -95,7 +95,7 @@ def tidied(path: str | Path) -> None:
     with storage_errors(f"{path}: what a killed writer left beside it cannot be moved or deleted"):
         place = Path(path)
         if not (place.is_symlink() or place.is_file() or _is_foreign(place)):
-            tidy(place, _is_whole)
+            recover(place, _is_whole)
 
 
 def sealed(file: Path) -> Entry:
@@ -103,7 +103,7 @@ def sealed(file: Path) -> Entry:
     # The folder was made under the umask; a writer that goes its own way (safetensors: 0600) is put right.
     file.chmod(file.parent.stat().st_mode & 0o666)
     entry: Entry = {"bytes": file.stat().st_size, "sha256": _digest(file)}
-    flush(file)
+    fsync(file)
     return entry
 
 
@@ -117,8 +117,8 @@ def _fill(folder: Path, files: Mapping[str, bytes | Callable[[Path], None]], bes
             content(file)
         table[name] = sealed(file)
     (folder / CHECKSUMS).write_bytes(_dump_table(table))
-    flush(folder / CHECKSUMS)
-    flush(folder)
+    fsync(folder / CHECKSUMS)
+    fsync(folder)
 
 
 def _is_foreign(place: Path) -> bool:
@@ -155,26 +155,26 @@ def _dump_table(table: object) -> bytes:
 
 def _is_whole(place: Path) -> bool:
     try:
-        return place.exists() and bool(read_folder(place))
+        return place.exists() and bool(verify_checkpoint(place))
     except InputError:
         return False
 
 
-def folder_exists(path: str | Path) -> bool:
+def checkpoint_exists(path: str | Path) -> bool:
     """Whether there is something at `path` to read, the copy that a killed writer left aside included."""
     place = Path(os.path.realpath(path))
-    return place.exists() or aside_of(place).exists()
+    return place.exists() or backup_path(place).exists()
 
 
-def read_folder(path: str | Path) -> dict[str, Path]:
+def verify_checkpoint(path: str | Path) -> dict[str, Path]:
     """The files of a checkpoint folder by name, after each was compared with its checksum.
 
     Raises:
         InputError: there is no checkpoint, or one of its files is missing, truncated or altered; it is named.
     """
     place = Path(os.path.realpath(path))
-    if not place.exists() and aside_of(place).exists():
-        place = aside_of(place)
+    if not place.exists() and backup_path(place).exists():
+        place = backup_path(place)
     if place.is_file():
         raise InputError(
             f"{path}: is one file; weights alone do not say which model they belong to: give the folder that "
@@ -182,14 +182,14 @@ def read_folder(path: str | Path) -> dict[str, Path]:
         )
     if not place.is_dir():
         if place.exists():
-            check_regular(place, "the folder of a checkpoint", where=path)
-        raise InputError(f"{path}: no such checkpoint folder{nearest_file(place)}")
+            check_file(place, "the folder of a checkpoint", where=path)
+        raise InputError(f"{path}: no such checkpoint folder{similar_file_hint(place)}")
     files = {}
     for name, (size, digest) in _read_table(place / CHECKSUMS, path).items():
         file = place / name
         if not file.exists():
             raise InputError(f"{path}/{name}: is missing from the checkpoint")
-        found = check_regular(file, where=f"{path}/{name}")
+        found = check_file(file, where=f"{path}/{name}")
         if name.endswith(".json") and max(found, size) > RECORD:
             raise InputError(f"{path}/{name}: is larger than {RECORD} bytes, expected a record in JSON")
         if found < size:
@@ -222,13 +222,13 @@ def _read_table(file: Path, path: str | Path) -> dict[str, tuple[int, str]]:
     return entries
 
 
-def plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def strip_wrapper_prefixes(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state under the names of the bare model, without the prefixes (inner ones too) of torch.compile and DDP."""
     return {re.sub(r"^(module\.)+", "", name.replace("_orig_mod.", "")): tensor for name, tensor in state.items()}
 
 
-def tensor_writer(state: Mapping[str, Tensor]) -> Callable[[Path], None]:
-    """What writes `state` as a safetensors file, for `write_folder`; wrappers' prefixes are stripped.
+def save_tensors(state: Mapping[str, Tensor]) -> Callable[[Path], None]:
+    """What writes `state` as a safetensors file, for `write_checkpoint`; wrappers' prefixes are stripped.
 
     Tensors that share memory are written each in full.
     """
@@ -240,7 +240,7 @@ def tensor_writer(state: Mapping[str, Tensor]) -> Callable[[Path], None]:
 
         seen: set[int] = set()
         whole = {}
-        for name, tensor in plain_names(state).items():
+        for name, tensor in strip_wrapper_prefixes(state).items():
             tensor = tensor.detach().cpu().contiguous()
             storage = tensor.untyped_storage()
             if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:
@@ -271,7 +271,7 @@ def load_tensors(
         InputError: the file is missing, damaged, of another kind, asks for code, or holds NaN or infinity.
     """
     file = Path(file)
-    if check_regular(file, "a file of weights") == 0:
+    if check_file(file, "a file of weights") == 0:
         raise InputError(f"{file}: is empty")
     if file.suffix == ".safetensors":
         from safetensors.torch import load_file
@@ -283,11 +283,11 @@ def load_tensors(
     else:
         raise InputError(f"{file}: is no weights file (known: .safetensors, {', '.join(PICKLES)})")
     if not allow_nonfinite:
-        refuse_nonfinite(file, tensors)
+        check_finite(file, tensors)
     return tensors
 
 
-def refuse_nonfinite(file: Path, tensors: Mapping[str, Tensor]) -> None:
+def check_finite(file: Path, tensors: Mapping[str, Tensor]) -> None:
     """Raise InputError, with the first names, where the tensors of a file hold NaN or infinity."""
     bad = [name for name, tensor in tensors.items() if not is_finite(tensor)]
     if bad:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 
 Depends = Mapping[str, tuple[str, Collection[Any]]]
 """Option -> another one, and with which values of that it has an effect."""
@@ -15,7 +15,7 @@ STRICT = {"extra": "forbid"}
 """The `__pydantic_config__` of a configuration: a plain dataclass would drop a key that it does not know in silence."""
 
 
-def configure(cls: type, values: Mapping[str, Any], where: str) -> Any:
+def build_config(cls: type, values: Mapping[str, Any], where: str) -> Any:
     """Build a configuration dataclass from keyword values.
 
     Raises:
@@ -24,14 +24,14 @@ def configure(cls: type, values: Mapping[str, Any], where: str) -> Any:
     allowed = [field.name for field in dataclasses.fields(cls)]
     for key in values:
         if key not in allowed:
-            raise choose(f"{where}: option", key, allowed)
+            raise unknown_name_error(f"{where}: option", key, allowed)
     return cls(**values)
 
 
 def require(name: str, value: object, allowed: Collection[str]) -> None:
     """Refuse a value that is not one of `allowed`, naming the nearest."""
     if value not in allowed:
-        raise choose(name, value, allowed)
+        raise unknown_name_error(name, value, allowed)
 
 
 def require_bool(name: str, value: object) -> None:

@@ -44,7 +44,7 @@ def refuse_size(file: Path, declared: int) -> None:
     there = file.stat().st_size
     if declared > max(_SMALL_BYTES, _MOST_TIMES * there):
         raise InputError(
-            f"{file}: has {in_words(there)} and declares {in_words(declared)} of numbers; weights unfold to at most "
+            f"{file}: has {format_bytes(there)} and declares {format_bytes(declared)} of numbers; weights unfold to at most "
             f"{_MOST_TIMES} times their file"
         )
     refuse_beyond_memory(declared, str(file))
@@ -58,7 +58,9 @@ def refuse_beyond_memory(needed: int, what: str) -> None:
     """
     available = machine.available_memory()
     if available is not None and needed > available:
-        raise InputError(f"{what}: needs {in_words(needed)} of memory; {in_words(available)} are available here")
+        raise InputError(
+            f"{what}: needs {format_bytes(needed)} of memory; {format_bytes(available)} are available here"
+        )
 
 
 def refuse_folded(file: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -92,7 +94,7 @@ def refuse_folded(file: Path, tensors: Mapping[str, Tensor]) -> None:
     refuse_size(file, total)
 
 
-def in_words(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Bytes as people read them: "512 B", "21 GiB", "1.2 TiB"; any size."""
     units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
     power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)

@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sightline.errors import InputError, nearest
+from sightline.errors import InputError, did_you_mean
 
 CONFIGURATION = 1 << 20
 """Bytes that a configuration written by hand may have."""
@@ -26,7 +26,7 @@ ROWS = 1 << 29
 _KINDS = {"d": "a folder", "p": "a pipe", "s": "a socket", "c": "a device", "b": "a device"}
 
 
-def check_regular(path: str | Path, expected: str = "a file", *, where: object = None) -> int:
+def check_file(path: str | Path, expected: str = "a file", *, where: object = None) -> int:
     """The size in bytes of a regular file, links followed; nothing is opened.
 
     Args:
@@ -40,7 +40,7 @@ def check_regular(path: str | Path, expected: str = "a file", *, where: object =
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{where}: no such file{nearest_file(path)}") from None
+        raise InputError(f"{where}: no such file{similar_file_hint(path)}") from None
     except OSError as error:
         raise InputError(f"{where}: cannot be read ({error.strerror})") from None
     except ValueError as error:
@@ -52,13 +52,13 @@ def check_regular(path: str | Path, expected: str = "a file", *, where: object =
 
 
 def read_bytes(path: str | Path, most: int, expected: str, *, where: object = None) -> bytes:
-    """The content of a regular file of at most `most` bytes; see `check_regular`.
+    """The content of a regular file of at most `most` bytes; see `check_file`.
 
     Raises:
-        InputError: as `check_regular`; or it is larger, or cannot be read.
+        InputError: as `check_file`; or it is larger, or cannot be read.
     """
     where = path if where is None else where
-    size = check_regular(path, expected, where=where)
+    size = check_file(path, expected, where=where)
     try:
         # What was a file a moment ago may be a pipe now: opened so, it does not wait.
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
@@ -96,7 +96,7 @@ def read_json(path: str | Path, expected: str, *, most: int = RECORD) -> Any:
         raise InputError(f"{path}: is not JSON ({error}), expected {expected}") from None
 
 
-def read_json_lines(path: str | Path, expected: str) -> list[tuple[int, Any]]:
+def read_jsonl(path: str | Path, expected: str) -> list[tuple[int, Any]]:
     """(number, value) of each line of a file of JSON lines, counted from 1; empty lines are passed over.
 
     Raises:
@@ -140,11 +140,11 @@ def _refuse_number(digits: str) -> NoReturn:
     raise ValueError(f"{digits[:40]} is no finite number")
 
 
-def nearest_file(path: str | Path) -> str:
+def similar_file_hint(path: str | Path) -> str:
     """The end of a message that names what was probably meant, as `errors.nearest`, of the files beside `path`."""
     place = Path(path)
     try:
         names = os.listdir(place.parent)
     except OSError as error:
         return f" (nor the folder {place.parent})" if error.errno == errno.ENOENT else ""
-    return nearest(place.name, names)
+    return did_you_mean(place.name, names)

@@ -65,12 +65,12 @@ def whole_of(name: str) -> str:
     return name if found is None else found[1] + found[2]
 
 
-def in_checkpoint(name: str) -> bool:
+def is_checkpoint_file(name: str) -> bool:
     """Whether a file of this name may stand in a checkpoint."""
     return whole_of(name) in CHECKPOINT_FILES
 
 
-def older_name(step: int) -> str:
+def older_checkpoint_name(step: int) -> str:
     """What an older checkpoint that a run keeps is called; these names sort as the steps do."""
     return f"{CHECKPOINT}.step-{step:08d}"
 
@@ -89,7 +89,7 @@ def is_checkpoint(name: str) -> bool:
 def checkpoints_of(folder: Path) -> list[Path]:
     """Where a run may have checkpoints, the last one first, then the one before, the best, and the older ones that are
     there from the newest on."""
-    older = [place for place in folder.glob(older_name(0)[:-8] + "*") if step_of(place.name) is not None]
+    older = [place for place in folder.glob(older_checkpoint_name(0)[:-8] + "*") if step_of(place.name) is not None]
     return [
         *(folder / name for name in CHECKPOINTS),
         *sorted(older, key=lambda place: step_of(place.name) or 0, reverse=True),

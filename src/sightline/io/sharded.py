@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, StorageError
-from sightline.io.checkpoint import Entry, refuse_nonfinite, sealed, write_folder
+from sightline.io.checkpoint import Entry, check_finite, sealed, write_checkpoint
 from sightline.io.run_files import whole_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
-def part_files(files: Mapping[str, Path], whole: str) -> list[Path]:
+def shard_files(files: Mapping[str, Path], whole: str) -> list[Path]:
     """The files that hold a folder's `whole`, as `model.safetensors`: it, or its parts, or nothing."""
     if whole in files:
         return [files[whole]]
@@ -40,14 +40,14 @@ def write_together(
     *,
     keep_previous: bool = False,
 ) -> None:
-    """As `write_folder`, by all ranks; each must call it.
+    """As `write_checkpoint`, by all ranks; each must call it.
 
     Args:
         files: what the first writes; nothing is asked of the others.
         tensors: by the file that would hold them whole, and by name: each rank's parts (DTensors), or what all have.
 
     Raises:
-        InputError, StorageError: as `write_folder`, on every rank.
+        InputError, StorageError: as `write_checkpoint`, on every rank.
         TypeError: something is no tensor, which the writer would take and nobody could read.
     """
     for some in tensors.values():
@@ -64,7 +64,7 @@ def write_together(
     with ranks.agreeing():
         if ranks.first:
             try:
-                write_folder(path, files, keep_previous=keep_previous, beside=beside)
+                write_checkpoint(path, files, keep_previous=keep_previous, beside=beside)
             finally:
                 if not told:
                     ranks.gathered(None)
@@ -128,7 +128,7 @@ def _line(error: BaseException) -> str:
     return str(getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0])[:200]
 
 
-def declared_parts(files: Sequence[Path]) -> dict[str, Tensor]:
+def tensor_shapes(files: Sequence[Path]) -> dict[str, Tensor]:
     """The tensors that parts make together, by their headers alone, on the meta device.
 
     Raises:
@@ -148,11 +148,11 @@ def declared_parts(files: Sequence[Path]) -> dict[str, Tensor]:
         return {name: torch.empty(one.size, dtype=one.properties.dtype, device="meta") for name, one in found.items()}
 
 
-def load_parts(files: Sequence[Path], into: Mapping[str, Tensor], *, allow_nonfinite: bool = False) -> None:
+def read_tensors(files: Sequence[Path], into: Mapping[str, Tensor], *, allow_nonfinite: bool = False) -> None:
     """Fill tensors from parts, whole ones or what this rank holds of them; each rank reads what it needs.
 
     Args:
-        into: of the shapes and kinds that `declared_parts` says.
+        into: of the shapes and kinds that `tensor_shapes` says.
 
     Raises:
         InputError: a file is damaged, holds no such tensor, or one of them holds NaN or infinity.
@@ -163,7 +163,7 @@ def load_parts(files: Sequence[Path], into: Mapping[str, Tensor], *, allow_nonfi
         warnings.simplefilter("ignore")
         load(dict(into), storage_reader=_reader(files), no_dist=True)
     if not allow_nonfinite:
-        refuse_nonfinite(files[0], {name: own(value) for name, value in into.items()})
+        check_finite(files[0], {name: local_tensor(value) for name, value in into.items()})
 
 
 def is_part(tensor: Tensor) -> bool:
@@ -171,23 +171,23 @@ def is_part(tensor: Tensor) -> bool:
     return hasattr(tensor, "to_local")
 
 
-def own(tensor: Tensor) -> Tensor:
+def local_tensor(tensor: Tensor) -> Tensor:
     """What this rank holds of a tensor: a part, or all of it."""
     return tensor.to_local() if is_part(tensor) else tensor  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """All of a tensor; where ranks hold parts of it, each must call it."""
     return tensor.full_tensor() if is_part(tensor) else tensor  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def copied(tensor: Tensor, place: Tensor) -> Tensor:
+def copy_to_host(tensor: Tensor, place: Tensor) -> Tensor:
     """A tensor of which each rank holds the same part as before, as a copy in memory.
 
     Args:
-        place: on the processor, of the shape of `own(tensor)`, which it is copied to.
+        place: on the processor, of the shape of `local_tensor(tensor)`, which it is copied to.
     """
-    kept = place.copy_(own(tensor), non_blocking=place.is_pinned())
+    kept = place.copy_(local_tensor(tensor), non_blocking=place.is_pinned())
     if not is_part(tensor):
         return kept
     from torch.distributed.tensor import DTensor

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 
 from sightline.errors import InputError
-from sightline.io.checks import configure, require, require_bool, require_number, require_whole
+from sightline.io.checks import build_config, require, require_bool, require_number, require_whole
 from sightline.models.embedder import embedder_class
 from sightline.models.head import CLASSIFIERS, ScoreLink, head_class
 from sightline.tokens.grid import Grid
@@ -339,7 +339,7 @@ class ViTConfig:
         Raises:
             InputError: an unknown field (names the nearest), or a value out of range.
         """
-        return configure(type(self), {**vars(self), **changes}, "model")
+        return build_config(type(self), {**vars(self), **changes}, "model")
 
 
 _KINDS = get_type_hints(ViTConfig)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sightline import registry
 from sightline.errors import InputError
-from sightline.io.checks import configure, require
+from sightline.io.checks import build_config, require
 from sightline.models.config import ViTConfig
 from sightline.models.model import Model
 
@@ -72,7 +72,7 @@ def model_config(name: str, **overrides: Any) -> ViTConfig:
         InputError: an unknown name or field (names the nearest), or a value out of range.
     """
     require("model", name, SIZES)
-    return configure(ViTConfig, {**SIZES[name], **with_architecture(SIZES[name], overrides)}, f"model {name}")
+    return build_config(ViTConfig, {**SIZES[name], **with_architecture(SIZES[name], overrides)}, f"model {name}")
 
 
 def with_architecture(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline import registry
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 from sightline.io.checks import require
 from sightline.tokens.layout import TokenLayout
 
@@ -120,7 +120,7 @@ def check_head_options(kind: type[TokenHead], options: Mapping[str, Any]) -> Non
         return
     for key in options:
         if key not in (allowed := [one.name for one in parameters]):
-            raise choose(f"head {kind.name}: option", str(key), allowed)
+            raise unknown_name_error(f"head {kind.name}: option", str(key), allowed)
 
 
 def make_head(config: ViTConfig) -> nn.Module:

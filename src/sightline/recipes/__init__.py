@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sightline.data.summary import Summary
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 from sightline.recipes import dense, embedded, flexible, folders, papers, self_supervised, video
 from sightline.training.config import TrainConfig
 
@@ -70,7 +70,7 @@ def recipe(name: str, data: str | None = None, summarise: Callable[[str], Summar
         InputError: there is none, or it is for other data.
     """
     if name not in _RECIPES:
-        raise choose("recipe", name, list(_RECIPES))
+        raise unknown_name_error("recipe", name, list(_RECIPES))
     kinds, make = _RECIPES[name]
     if data is None:
         return make()

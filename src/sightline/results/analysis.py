@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sightline.errors import InputError
-from sightline.io.read import read_json_lines
+from sightline.io.read import read_jsonl
 from sightline.results.rows import DEVIATIONS, FRACTION, Measured, Origin
 
 ANALYSIS, ANALYSIS_PAGE = "analysis.jsonl", "analysis.html"
@@ -235,7 +235,7 @@ def read_analysis(path: str | Path) -> list[AnalysisRow]:
         InputError: the file is missing, or a line is no such row; names it.
     """
     rows = []
-    for number, record in read_json_lines(path, "a row of an analysis"):
+    for number, record in read_jsonl(path, "a row of an analysis"):
         try:
             if not isinstance(record, dict):
                 raise TypeError("no object")

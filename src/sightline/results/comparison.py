@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sightline.errors import InputError
-from sightline.io.read import read_json_lines
+from sightline.io.read import read_jsonl
 from sightline.results.rows import Slices
 
 Interval = tuple[float, float]
@@ -136,7 +136,7 @@ def read_compared(path: Path) -> list[ComparedRow]:
         InputError: a line is no such row; names it.
     """
     rows: list[ComparedRow] = []
-    for number, record in read_json_lines(path, "a row of a comparison"):
+    for number, record in read_jsonl(path, "a row of a comparison"):
         kind = KINDS.get(record.pop("kind", None)) if isinstance(record, dict) else None
         try:
             if kind is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 from sightline.errors import InputError
 from sightline.io.checks import require
-from sightline.io.read import read_json_lines
+from sightline.io.read import read_jsonl
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -249,7 +249,7 @@ def read_rows(path: str | Path) -> list[ResultRow]:
     names = {one.name for one in fields(ResultRow)}
     needed = {one.name for one in fields(ResultRow) if one.default is MISSING} - {"slices"}
     rows = []
-    for number, record in read_json_lines(path, "a result row"):
+    for number, record in read_jsonl(path, "a result row"):
         record = record if isinstance(record, dict) else {}
         if IMAGES in record:
             record |= {"count": record.pop(IMAGES), "counted": IMAGES}

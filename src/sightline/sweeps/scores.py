@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sightline.errors import InputError, StorageError, choose
+from sightline.errors import InputError, StorageError, unknown_name_error
 from sightline.io.checks import is_finite_number, require
 from sightline.io.read import read_json
 from sightline.io.run_files import CHECKPOINT, MODEL, RESULTS
@@ -84,7 +84,7 @@ def _last_of_curve(folder: Path, wanted: Wanted) -> Measured:
         raise InputError(f"{folder}: was not validated on minival while it trained (expected a split of its rows)")
     measured = curve[-1][1]
     if wanted.metric not in (None, measured.metric):
-        raise choose(f"{folder}: metric on minival", wanted.metric, [measured.metric])
+        raise unknown_name_error(f"{folder}: metric on minival", wanted.metric, [measured.metric])
     return measured
 
 
@@ -96,11 +96,11 @@ def _mean_of_rows(folder: Path, wanted: Wanted) -> Measured:
     ]
     mine = [row for row in rows if row.split == wanted.split]
     if not mine:
-        raise choose(f"{path}: split", wanted.split, {row.split for row in rows})
+        raise unknown_name_error(f"{path}: split", wanted.split, {row.split for row in rows})
     metric = wanted.metric or mine[0].metric
     of_metric = [row for row in mine if row.metric == metric]
     if not of_metric:
-        raise choose(f"{path}: metric", metric, {row.metric for row in mine})
+        raise unknown_name_error(f"{path}: metric", metric, {row.metric for row in mine})
     by_shown: dict[str, ResultRow] = {row.shown: row for row in of_metric}
     shown = wanted.shown or tuple(by_shown)
     for one in shown:

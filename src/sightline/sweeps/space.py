@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sightline.errors import InputError
-from sightline.io.checks import STRICT, configure, is_finite_number, require, require_bool, require_whole
+from sightline.io.checks import STRICT, build_config, is_finite_number, require, require_bool, require_whole
 
 # More of them are a mistake in the file: nobody waits for so many runs.
 _MOST_CELLS = 10_000
@@ -159,7 +159,7 @@ class SweepConfig:
             if key not in found:
                 raise InputError(f"search.{name}.{key}: is missing; expected a number")
         try:
-            return configure(Span, found, f"search.{name}")
+            return build_config(Span, found, f"search.{name}")
         except InputError as error:
             said = str(error)
             raise InputError(said if said.startswith("search.") else f"search.{name}.{said}") from None

@@ -20,7 +20,7 @@ from sightline.data.batch import Batch, normalised
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop
 from sightline.errors import InputError
-from sightline.io.checks import Depends, configure, require_effect
+from sightline.io.checks import Depends, build_config, require_effect
 from sightline.models import Model, ViTConfig
 from sightline.models.head import head_settings
 from sightline.tasks.drawn import Legend
@@ -197,7 +197,7 @@ def make_task(name: str, config: ViTConfig, options: Mapping[str, Any] | None = 
         InputError: the name or an option is not known, or a value is refused.
     """
     kind = task_class(name)
-    return kind(config, configure(kind.Options, options or {}, f"task {name}"))
+    return kind(config, build_config(kind.Options, options or {}, f"task {name}"))
 
 
 def task_of(model: Model, options: Mapping[str, Any] | None = None) -> Task:

@@ -16,7 +16,7 @@ from torch import Tensor
 from sightline.attention.wide import wide
 from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 from sightline.io.checks import require, require_number
 from sightline.models import ViTConfig
 from sightline.models.head import ScoreLink
@@ -93,7 +93,7 @@ class Classification(Task):
         if config.class_names is not None:
             unknown = [name for name in source.classes if name not in config.class_names]
             if unknown:
-                raise choose(f"data {data!r}: class of the model", unknown[0], config.class_names)
+                raise unknown_name_error(f"data {data!r}: class of the model", unknown[0], config.class_names)
             task._labels = np.array([config.class_names.index(name) for name in source.classes])
         task.groups = {name: [int(task._labels[one]) for one in members] for name, members in source.groups.items()}
         task.names = list(self.names)

@@ -18,7 +18,7 @@ from sightline.data.source import Example, Source
 from sightline.data.targets import Crop
 from sightline.data.transforms import cut
 from sightline.errors import InputError
-from sightline.io.checks import Depends, configure
+from sightline.io.checks import Depends, build_config
 from sightline.models import ViTConfig
 from sightline.models.corruption import MASKED
 from sightline.models.create import architecture_class
@@ -93,7 +93,7 @@ class MaskedPatches(Task):
             said = f"architecture {config.architecture} merges patches (expected one that does not)"
             raise InputError(f"task masked_patches: {said}")
         # What the model was trained on stands beside it.
-        self.options = configure(MaskedPatchesOptions, config.head_options, "head_options")
+        self.options = build_config(MaskedPatchesOptions, config.head_options, "head_options")
         cutter = embedder_class(config.embedder).cutter_of(config)
         self._side, self._channels = cutter.patch_size, config.channels
         if cutter.patch_dim != self._channels * self._side**2:

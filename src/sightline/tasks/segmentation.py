@@ -16,7 +16,7 @@ from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
 from sightline.data.targets import IGNORE, Crop
 from sightline.errors import InputError
-from sightline.io.checks import Depends, configure, require_group, require_number
+from sightline.io.checks import Depends, build_config, require_group, require_number
 from sightline.models import Model, ViTConfig
 from sightline.models.box_head import BoxHead
 from sightline.models.head import TokenHead, head_class, head_classes
@@ -44,7 +44,7 @@ class SegmentationOptions:
     def __post_init__(self) -> None:
         require_group("head_options", self.head_options)
         if isinstance(self.inference, Mapping):
-            object.__setattr__(self, "inference", configure(Inference, self.inference, "inference"))
+            object.__setattr__(self, "inference", build_config(Inference, self.inference, "inference"))
         if not isinstance(self.inference, Inference):
             raise InputError(f"inference {self.inference!r}: expected names and values, as kind and window")
         if self.background_bias is not None:

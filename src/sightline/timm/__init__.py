@@ -22,7 +22,7 @@ from torch import Tensor
 
 from sightline.distributed.machine import import_timm
 from sightline.encodings.other_size import fits, square_of, tables_of
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 from sightline.hub.load import config_of
 from sightline.models import ViTConfig, list_models, make_model, model_config
 from sightline.models.timm_names import TIMM_POOLS, arguments_of, timm_cfg
@@ -79,7 +79,9 @@ def fields_of(**arguments: Any) -> dict[str, Any]:
             continue
         field = _FIELDS.get(name, name)
         if field not in known:
-            raise UnknownArgumentError(str(choose("argument", name, {*known, *_FIELDS, *_IDLE, *_NEUTRAL}, limit=100)))
+            raise UnknownArgumentError(
+                str(unknown_name_error("argument", name, {*known, *_FIELDS, *_IDLE, *_NEUTRAL}, limit=100))
+            )
         if name == "drop_path_rate":
             # timm's rates rise with depth; `drop_path` is one for all layers.
             value = (0.0, value) if value else 0.0

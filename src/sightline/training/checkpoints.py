@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from sightline.errors import InputError
-from sightline.io.atomic import previous_of, storage_errors
-from sightline.io.checkpoint import folder_exists, read_folder, refuse_foreign
+from sightline.io.atomic import previous_path, storage_errors
+from sightline.io.checkpoint import checkpoint_exists, refuse_foreign, verify_checkpoint
 from sightline.io.read import read_json
 from sightline.io.run_files import (
     BEST,
@@ -27,8 +27,8 @@ from sightline.io.run_files import (
     PREDICTIONS,
     RESULTS,
     checkpoints_of,
-    in_checkpoint,
-    older_name,
+    is_checkpoint_file,
+    older_checkpoint_name,
     step_of,
 )
 from sightline.training.log import unheard
@@ -41,12 +41,12 @@ def has_checkpoint(out: Path) -> bool:
         InputError: a link stands in its place, through which the checkpoint of another run would be replaced.
     """
     _refuse_link(out / CHECKPOINT)
-    return any(folder_exists(place) for place in _to_go_on_from(out))
+    return any(checkpoint_exists(place) for place in _to_go_on_from(out))
 
 
 def _to_go_on_from(out: Path) -> list[Path]:
     """Where a checkpoint to go on from may stand, the newest first."""
-    return [out / CHECKPOINT, previous_of(out / CHECKPOINT), *_older(out)]
+    return [out / CHECKPOINT, previous_path(out / CHECKPOINT), *_older(out)]
 
 
 def _older(out: Path) -> list[Path]:
@@ -58,7 +58,7 @@ def _is_ours(place: Path) -> bool:
     """Whether a checkpoint stands at a place, and nothing else with it."""
     if place.is_symlink() or not (place / CHECKSUMS).is_file():
         return False
-    return all(in_checkpoint(entry.name) and entry.is_file() for entry in place.iterdir())
+    return all(is_checkpoint_file(entry.name) and entry.is_file() for entry in place.iterdir())
 
 
 def _refuse_link(place: Path) -> None:
@@ -92,9 +92,9 @@ def last_good(out: Path, warn: Callable[[str], None] = unheard) -> Path | None:
     if previous.is_symlink() or previous.is_file():
         warn(f"{previous}: is a {'link' if previous.is_symlink() else 'file'}; no checkpoint is kept there as a spare")
     faults = []
-    for place in (last, *([previous] if folder_exists(previous) else []), *older):
+    for place in (last, *([previous] if checkpoint_exists(previous) else []), *older):
         try:
-            read_folder(place)
+            verify_checkpoint(place)
         except InputError as error:
             faults.append(str(error))
             continue
@@ -126,12 +126,12 @@ def keep_older(out: Path, count: int, step: int | None = None) -> None:
 
 def _name_previous(out: Path) -> None:
     """Give the one before the last the name of its step, unless something else has it."""
-    previous = previous_of(out / CHECKPOINT)
+    previous = previous_path(out / CHECKPOINT)
     if not _is_ours(previous):
         return
     try:
         step = read_json(previous / MODEL, "the record of a model")["training"]["step"]
-        place = out / older_name(step)
+        place = out / older_checkpoint_name(step)
     except (InputError, KeyError, TypeError, ValueError):
         return
     if _is_ours(place):
@@ -149,12 +149,12 @@ def _delete(place: Path) -> None:
 
 def drop_previous(out: Path) -> None:
     """Delete the spare of a run that is complete, unless it is all that can be read, or no checkpoint."""
-    previous = previous_of(out / CHECKPOINT)
+    previous = previous_path(out / CHECKPOINT)
     if previous.is_symlink() or not (previous / CHECKSUMS).exists():
         return
     # One that cannot be deleted is no reason to fail.
     with contextlib.suppress(InputError, OSError):
-        read_folder(out / CHECKPOINT)
+        verify_checkpoint(out / CHECKPOINT)
         _delete(previous)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from sightline.errors import InputError
 from sightline.io.atomic import write_file
 from sightline.io.checks import is_finite_number
-from sightline.io.read import ROWS, read_bytes, read_json_lines
+from sightline.io.read import ROWS, read_bytes, read_jsonl
 from sightline.io.run_files import VALIDATION
 from sightline.results.rows import FRACTION, Measured
 
@@ -31,7 +31,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     Raises:
         InputError: it cannot be read, or is damaged; names the line and what is wrong in it.
     """
-    lines = read_json_lines(path, "a record of a step")
+    lines = read_jsonl(path, "a record of a step")
     for number, line in lines:
         said = ""
         if not isinstance(line, dict) or not set(_NEEDED) <= set(line):
@@ -72,7 +72,7 @@ def read_curve(folder: Path) -> list[tuple[dict[str, Any], Measured]]:
     """
     path, curve = folder / VALIDATION, []
     try:
-        for number, line in read_json_lines(path, "a record of a validation") if path.exists() else ():
+        for number, line in read_jsonl(path, "a record of a validation") if path.exists() else ():
             one = measured_in(line)
             if not one.count or not all(isinstance(line[key], int) and line[key] >= 0 for key in ("step", "images")):
                 raise ValueError(f"line {number} is no record of a validation")

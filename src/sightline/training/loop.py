@@ -20,7 +20,7 @@ from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.hub.load import load_model
 from sightline.io.run_files import CHECKPOINT, LOG, VALIDATION
 from sightline.io.run_lock import Owner, claim
-from sightline.io.sharded import own
+from sightline.io.sharded import local_tensor
 from sightline.models import Model
 from sightline.results.rows import Measured
 from sightline.tasks.base import task_class
@@ -275,7 +275,7 @@ def _deterministic(device: torch.device) -> Iterator[None]:
 
 def _check_weights(state: RunState, step: Step) -> None:
     """Refuse weights that an update with a finite gradient made infinite: a rate beyond float32 does that."""
-    if not all(bool(own(parameter).isfinite().all()) for parameter in state.model.parameters()):
+    if not all(bool(local_tensor(parameter).isfinite().all()) for parameter in state.model.parameters()):
         raise NonFiniteError(
             f"step {step.number + 1} of epoch {step.epoch}: the update left weights that are not finite; they are not "
             "saved (try a lower optimizer.lr)"

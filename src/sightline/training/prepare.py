@@ -20,7 +20,7 @@ from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.hub.fine_tune import begin_with, begun_config
 from sightline.hub.load import load_model, seal
-from sightline.io.checks import configure
+from sightline.io.checks import build_config
 from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.tasks.base import task_class
 from sightline.tokens.grid import Grid
@@ -216,7 +216,7 @@ def task_options(config: TrainConfig) -> Any:
     kind = task_class(config.task).Options
     own = {field.name for field in dataclasses.fields(kind)}
     shared = {name: value for name, value in _loss_settings(config).items() if name in own}
-    return configure(kind, shared | config.task_options, "task_options")
+    return build_config(kind, shared | config.task_options, "task_options")
 
 
 def _loss_settings(config: TrainConfig) -> dict[str, Any]:

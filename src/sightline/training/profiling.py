@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from sightline.distributed import machine
 from sightline.errors import StorageError
-from sightline.io.atomic import drop_unfinished, storage_errors, write_file
+from sightline.io.atomic import remove_temporaries, storage_errors, write_file
 from sightline.io.run_files import PROFILE
 from sightline.training.log import unheard
 
@@ -100,7 +100,7 @@ class Profile:
         temporary = path.with_name(f".{path.name}.writing-{os.getpid()}-trace")
         with storage_errors(f"{path}: cannot be written"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            drop_unfinished(path)
+            remove_temporaries(path)
             try:
                 self._profile.export_chrome_trace(str(temporary))
                 # What hinders it torch prints, and goes on.

@@ -11,7 +11,7 @@ from sightline.data.discovery import open_source
 from sightline.data.fingerprint import Fingerprint, counted, differences
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
-from sightline.io.checkpoint import read_folder
+from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import LISTING
 from sightline.training.config import BUDGETS, TrainConfig
 from sightline.training.log import unheard
@@ -59,7 +59,7 @@ def check_same_data(
     Raises:
         InputError: the data differs; names what does, the first files of each kind.
     """
-    training, files = training_record(path), read_folder(path)
+    training, files = training_record(path), verify_checkpoint(path)
     kept = training["data"]
     now = source.fingerprint()
     before = Fingerprint.unpacked(files[LISTING].read_bytes(), str(files[LISTING])) if LISTING in files else None

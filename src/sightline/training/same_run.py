@@ -10,9 +10,9 @@ from typing import Any
 
 from sightline.errors import InputError
 from sightline.hub.load import read_record
-from sightline.io.checkpoint import read_folder
+from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import LOG, TRAINING, VALIDATION
-from sightline.io.sharded import part_files
+from sightline.io.sharded import shard_files
 from sightline.training.config import TrainConfig
 
 # What may change between a run and its continuation without changing the weights.
@@ -32,9 +32,9 @@ def training_record(path: Path) -> dict[str, Any]:
     Raises:
         InputError: it is of a model alone, or of another version; says what is missing.
     """
-    training, files = read_record(path)["training"], read_folder(path)
+    training, files = read_record(path)["training"], verify_checkpoint(path)
     lacking = sorted((_NEEDED - training.keys()) | ({LOG, VALIDATION} - files.keys()))
-    if lacking or not part_files(files, TRAINING):
+    if lacking or not shard_files(files, TRAINING):
         said = ", ".join(lacking) or TRAINING
         raise InputError(
             f"--resume: {path}: is a model without the state of its training, or of another version ({said})"

@@ -16,8 +16,8 @@ from torch import Tensor
 from sightline.distributed.ranks import ALONE, Ranks
 from sightline.errors import InputError
 from sightline.hub.load import read_record
-from sightline.io.atomic import drop_unfinished, previous_of, storage_errors, write_file
-from sightline.io.checkpoint import folder_exists, tensor_writer, tidied, write_folder
+from sightline.io.atomic import previous_path, remove_temporaries, storage_errors, write_file
+from sightline.io.checkpoint import checkpoint_exists, save_tensors, tidied, write_checkpoint
 from sightline.io.run_files import BEST, CHECKPOINT, LOG, RUN_FILES, VALIDATION
 from sightline.io.run_lock import Owner
 from sightline.io.sharded import write_together
@@ -112,11 +112,11 @@ class RunSaver(Saver):
         self._state, self._memory = state, Memory()
         if owner is not None:
             # What a killed sitting left: a run that has taken its last step writes none of these again.
-            for place in (out / CHECKPOINT, previous_of(out / CHECKPOINT), out / BEST):
+            for place in (out / CHECKPOINT, previous_path(out / CHECKPOINT), out / BEST):
                 tidied(place)
             with storage_errors(f"{out}: what a killed run left in it cannot be deleted"):
                 for name in RUN_FILES:
-                    drop_unfinished(out / name)
+                    remove_temporaries(out / name)
         asked = state.config.validation
         best = None if asked is None or owner is None else place_of_best(out, warn)
         by = None if asked is None else asked.best
@@ -157,7 +157,7 @@ class Asked:
         if self.parts:
             write_together(place, self.files, self.parts, self.ranks, keep_previous=keep_previous)
         else:
-            write_folder(place, self.files, keep_previous=keep_previous)
+            write_checkpoint(place, self.files, keep_previous=keep_previous)
 
 
 def write_checkpoint(asked: Asked, place: Path) -> None:
@@ -235,7 +235,7 @@ class RunWriter:
         if self.best is None or best is None:
             return False
         if best["step"] != at.step:
-            if not folder_exists(self.best):
+            if not checkpoint_exists(self.best):
                 step = best["step"]
                 warn(
                     f"{self.best}: is gone, and cannot be made again of step {step}; the next better one is kept there"
@@ -261,6 +261,6 @@ class RunWriter:
 
             return write
 
-        whole = {} if self.ranks.size > 1 else {name: tensor_writer(some) for name, some in content.tensors.items()}
+        whole = {} if self.ranks.size > 1 else {name: save_tensors(some) for name, some in content.tensors.items()}
         files = {name: writer(one) for name, one in (*whole.items(), *content.files.items())}
         return Asked(files, content.tensors if self.ranks.size > 1 else {}, self.ranks)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sightline.io.run_files import LOG, MODEL, TRAINING, VALIDATION, WEIGHTS
-from sightline.io.sharded import copied, own
+from sightline.io.sharded import copy_to_host, local_tensor
 from sightline.training.log import text_of
 
 
@@ -92,8 +92,8 @@ class Memory:
 
     def _copy(self, name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
         wanted = tensor.dtype if dtype is None or not tensor.is_floating_point() else dtype
-        place, shape = self._kept.get(name), own(tensor).shape
+        place, shape = self._kept.get(name), local_tensor(tensor).shape
         if place is None or place.shape != shape or place.dtype != wanted:
             place = torch.empty(shape, dtype=wanted, pin_memory=tensor.device.type == "cuda")
             self._kept[name] = place
-        return copied(tensor, place)
+        return copy_to_host(tensor, place)

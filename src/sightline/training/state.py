@@ -19,10 +19,10 @@ from sightline.data.source import Source
 from sightline.distributed import machine
 from sightline.distributed.ranks import ALONE, Ranks
 from sightline.hub.load import load_model, model_record, model_tensors
-from sightline.io.checkpoint import check_state, load_tensors, read_folder
-from sightline.io.read import read_json_lines
+from sightline.io.checkpoint import check_state, load_tensors, verify_checkpoint
+from sightline.io.read import read_jsonl
 from sightline.io.run_files import LEFT_OUT, LOG, TRAINING, VALIDATION, WEIGHTS
-from sightline.io.sharded import declared_parts, load_parts, part_files
+from sightline.io.sharded import read_tensors, shard_files, tensor_shapes
 from sightline.models import Model
 from sightline.training.config import TrainConfig
 from sightline.training.log import text_of
@@ -136,9 +136,9 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
     Raises:
         InputError: it is of another configuration, or its state does not fit the model.
     """
-    training, files = training_record(path), read_folder(path)
+    training, files = training_record(path), verify_checkpoint(path)
     check_same_run(training["config"], state.config, path)
-    tensors = _training_tensors(state, part_files(files, TRAINING))
+    tensors = _training_tensors(state, shard_files(files, TRAINING))
     moments = {key.removeprefix("optimizer/"): value for key, value in tensors.items() if key.startswith("optimizer/")}
     threads = torch.get_num_threads()
     if training["threads"] != threads:
@@ -146,7 +146,7 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
     if (before := training["ranks"]) != state.ranks.size:
         warn(f"{path} was trained by {before} ranks, this is {state.ranks.size}: not the same to the bit")
     if state.in_parts:
-        load_parts(part_files(files, WEIGHTS), model_tensors(state.model))
+        read_tensors(shard_files(files, WEIGHTS), model_tensors(state.model))
     else:
         state.model.load_state_dict(load_model(path).state_dict())
     if state.ema is not None:
@@ -160,7 +160,7 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
     state.validated = training["validated"]
     if state.source.allowance is not None:
         found: dict[str, dict[str, str]] = {}
-        for _, (split, image, reason) in read_json_lines(files[LEFT_OUT], "an image") if LEFT_OUT in files else ():
+        for _, (split, image, reason) in read_jsonl(files[LEFT_OUT], "an image") if LEFT_OUT in files else ():
             found.setdefault(split, {})[image] = reason
         state.source.allowance.restore(found)
     if training["course"] is not None:
@@ -170,7 +170,7 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
 def _training_tensors(state: RunState, parts: Sequence[Path]) -> dict[str, Tensor]:
     """What a checkpoint holds beside the model, of which each rank has what it holds of the model."""
     alone = len(parts) == 1 and not state.in_parts
-    found = load_tensors(parts[0]) if alone else declared_parts(parts)
+    found = load_tensors(parts[0]) if alone else tensor_shapes(parts)
     moments = [key.removeprefix("optimizer/") for key in found if key.startswith("optimizer/")]
     expected = {
         f"optimizer/{key}": value
@@ -182,5 +182,5 @@ def _training_tensors(state: RunState, parts: Sequence[Path]) -> dict[str, Tenso
     if alone:
         return found
     into = {name: torch.zeros_like(value, requires_grad=False) for name, value in expected.items()}
-    load_parts(parts, into)
+    read_tensors(parts, into)
     return into

@@ -13,7 +13,7 @@ from sightline.data.batch import Batch
 from sightline.data.source import Source
 from sightline.distributed.ranks import Ranks, lost
 from sightline.errors import NonFiniteError, SightlineError
-from sightline.io.sharded import whole
+from sightline.io.sharded import full_tensor
 from sightline.models.head import TokenHead
 from sightline.tasks.base import Task
 from sightline.training.parallel import Held, idle_batch
@@ -111,7 +111,7 @@ def _update(state: RunState, value: float, batches: Sequence[Batch], rate: float
     """
     model, optimizer, config = state.model, state.optimizer, state.config
     limit = config.optimizer.clip if config.optimizer.clip is not None else math.inf
-    norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), limit))
+    norm = full_tensor(torch.nn.utils.clip_grad_norm_(model.parameters(), limit))
     if not (math.isfinite(value) and math.isfinite(float(norm))):
         ids = [index for batch in batches for index in batch.indices.tolist()]
         shown = ", ".join(str(index) for index in ids[:8])

@@ -18,7 +18,7 @@ from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, Quantity
 from sightline.attention.pattern import Directed, View
 from sightline.data.batch import Batch
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 from sightline.io.checks import require_list
 from sightline.models import Model
 from sightline.tokens.layout import TokenLayout
@@ -185,7 +185,7 @@ class KnockOut(Measure):
         require_list("knock_out: of", of, "'heads' and 'directions'")
         for one in of:
             if one not in ("heads", "directions"):
-                raise choose("knock_out: of", one, ("heads", "directions"))
+                raise unknown_name_error("knock_out: of", one, ("heads", "directions"))
         self.of = tuple(of)
         self.directions = directions(model)
         shapes: dict[str, tuple[int, ...]] = {"whole_loss": (), "whole_top1": ()}

@@ -57,7 +57,7 @@ def memory(
     """
     import torch
 
-    from sightline.analysis.memory import estimate_memory, in_words, refuse_what_cannot_fit
+    from sightline.analysis.memory import estimate_memory, format_bytes, refuse_what_cannot_fit
     from sightline.cli.next_step import say_next
     from sightline.cli.output import claim_rows
     from sightline.cli.resolutions import parse_size
@@ -81,7 +81,7 @@ def memory(
     estimates = {"forward": forward, "training step": step}
     # A part a line: so the table fits 80 columns.
     lines = [
-        (part, *(in_words(getattr(one, part)) if getattr(one, part) else None for one in estimates.values()))
+        (part, *(format_bytes(getattr(one, part)) if getattr(one, part) else None for one in estimates.values()))
         for part in (*_PARTS, "total")
     ]
     said = {"benchmark": "memory", "model": model, "encoding": encoding, "resolution": list(size)}
@@ -100,10 +100,10 @@ def memory(
         print(f"{model}, {encoding}, {sides} px ({forward.tokens:,} tokens), batch {batch}, {dtype}, {where}")
         print_table(("memory", *estimates), lines)
         if forward.stored_bias:
-            stored = in_words(forward.stored_bias)
+            stored = format_bytes(forward.stored_bias)
             print(f"A bias stored for all {config.depth} layers, the public LookHere way, would take {stored}.")
         # Flushed, so that a refusal comes last where both go to one file.
-        print(f"Available here: {'not known' if available is None else in_words(available)}.", flush=True)
+        print(f"Available here: {'not known' if available is None else format_bytes(available)}.", flush=True)
     refuse_what_cannot_fit(config, size, what=model, training=False, margin=1.0, **asked)
     if out is not None:
         write_out(out, rows)

@@ -17,12 +17,12 @@ def encodings(name: str | None = None, /, *, json: Json = False) -> None:
     """
     from sightline.encodings import create_encoding
     from sightline.encodings.discovery import registry
-    from sightline.errors import choose
+    from sightline.errors import unknown_name_error
     from sightline.reports.tables import print_table
 
     known = registry()
     if name is not None and name not in known:
-        raise choose("encoding", name, known)
+        raise unknown_name_error("encoding", name, known)
     rows = []
     for each, cls in sorted(known.items()) if name is None else [(name, known[name])]:
         knob = create_encoding(each, depth=4, heads=12, dim=192, train_grid=8).knob

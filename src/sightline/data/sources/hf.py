@@ -19,7 +19,7 @@ from sightline.data.image_list import NO_LABEL, natural_order, stamp_of
 from sightline.data.labelled import LabelledImages, class_part, options_of, understood
 from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among, synonyms_beside
 from sightline.data.tables import InTables, image_lengths
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 from sightline.io.read import RECORD, read_text
 
 _OPTIONS = ("image", "label", "config", "streaming")
@@ -85,7 +85,7 @@ class HuggingFace(LabelledImages):
             # Where labels are withheld the column may be, too.
             missing = [one for one in self._columns if one and one not in part.column_names]
             if missing and (split == "train" or image in missing):
-                raise choose(f"hf:{place}: column of {split}", missing[0], part.column_names)
+                raise unknown_name_error(f"hf:{place}: column of {split}", missing[0], part.column_names)
             # Rows in another order than they are stored in are written out once.
             tables[split] = part if getattr(part, "_indices", None) is None else part.flatten_indices()
         splits = np.repeat(list(tables), [len(table) for table in tables.values()])
@@ -226,7 +226,7 @@ def _column(place: str, table: Any, kind: str, asked: str | None) -> str:
         found = f"{len(own)} columns of {'Image' if kind == 'image' else 'ClassLabel'}"
         raise InputError(f"hf:{place}: {found}, give one: hf:{place},{kind}=NAME (candidates: {named})")
     if asked not in features:
-        raise choose(f"hf:{place}: column", asked, list(features))
+        raise unknown_name_error(f"hf:{place}: column", asked, list(features))
     if asked not in (*own, *others):
         raise InputError(f"hf:{place}: column {asked} is {features[asked]} (expected: {expected})")
     return asked

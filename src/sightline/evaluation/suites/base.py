@@ -14,7 +14,7 @@ from sightline import registry
 from sightline.data.discovery import list_sources, open_source, source_class, taken_apart
 from sightline.data.labelled import LabelledImages
 from sightline.data.source import Source
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 from sightline.evaluation.preparations.base import Preparation, Whole
 from sightline.evaluation.scoring import Scoring
 from sightline.evaluation.suite_images import spread
@@ -111,7 +111,7 @@ def open_suite(spec: str) -> Opened:
     if name in list_suites():
         return registry.find(Suite, __package__ or "", "suite", name).open(argument)
     if name not in list_sources() and not Path(spec).exists():
-        raise choose("suite", name, sorted({*list_suites(), *list_sources()}))
+        raise unknown_name_error("suite", name, sorted({*list_suites(), *list_sources()}))
     return of_source(spec)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.encodings.hooks import Hooks
 from sightline.errors import InputError
-from sightline.io.checks import configure, require_declared
+from sightline.io.checks import build_config, require_declared
 from sightline.models.block import Block
 from sightline.models.config import ViTConfig
 from sightline.models.stage import Stage, Work
@@ -106,7 +106,7 @@ class AxialTransformer(TimmSurface):
     takes_parts: ClassVar[bool] = False
 
     def make_trunk(self, config: ViTConfig) -> Trunk:
-        options = configure(AxialConfig, config.architecture_options, "architecture axial")
+        options = build_config(AxialConfig, config.architecture_options, "architecture axial")
         if config.takes_clips:
             said = f"rows and columns of images alone (expected none of embedder {config.embedder!r})"
             raise InputError(f"architecture axial: has {said}")
@@ -130,6 +130,6 @@ class _LinesStage(Stage):
     def work(self, patches: int, grid: Grid | None = None) -> Work:
         side, depth = math.sqrt(patches), self.config.depth
         rows, cols = (side, side) if grid is None else grid
-        start = configure(AxialConfig, self.config.architecture_options, "architecture axial").first == "columns"
+        start = build_config(AxialConfig, self.config.architecture_options, "architecture axial").first == "columns"
         along_rows = (depth + (not start)) // 2
         return Work(depth * patches, round(patches * (along_rows * cols + (depth - along_rows) * rows)))

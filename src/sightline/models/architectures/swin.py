@@ -15,7 +15,7 @@ from sightline.encodings.base import PositionEncoding, TrunkShape
 from sightline.encodings.hooks import Hooks
 from sightline.encodings.stages import create_staged
 from sightline.errors import InputError
-from sightline.io.checks import configure, require, require_bool, require_list, require_whole
+from sightline.io.checks import build_config, require, require_bool, require_list, require_whole
 from sightline.models.block import Attention, Block
 from sightline.models.config import ViTConfig
 from sightline.models.merging import PatchMerging, merged, merged_grid
@@ -82,7 +82,7 @@ class SwinOptions:
             raise InputError(
                 f"architecture swin: has windows of images alone (expected none of embedder {config.embedder!r})"
             )
-        options = configure(cls, config.architecture_options, "architecture swin")
+        options = build_config(cls, config.architecture_options, "architecture swin")
         for name, said in (("depth", sum(options.depths)), ("heads", options.heads[0])):
             if getattr(config, name) != said:
                 raise InputError(

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.checks import configure, require, require_list, require_whole
+from sightline.io.checks import build_config, require, require_list, require_whole
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.kernel_resize import KERNEL_RULES, KernelRule, resize_kernel
@@ -70,7 +70,7 @@ class FlexiblePatchEmbed(Embedder):
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        self.options: FlexibleConfig = configure(FlexibleConfig, config.embedder_options, "embedder_options")
+        self.options: FlexibleConfig = build_config(FlexibleConfig, config.embedder_options, "embedder_options")
         if config.patch_norm:
             raise InputError(
                 "patch_norm true: has a factor for each pixel of a patch (expected false where it is flexible)"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.checks import configure, require
+from sightline.io.checks import build_config, require
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.kernel_resize import KERNEL_RULES, KernelRule, resize_kernel
@@ -46,7 +46,7 @@ class PatchEmbed(Embedder):
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        self.options = configure(self.Options, config.embedder_options, "embedder_options")
+        self.options = build_config(self.Options, config.embedder_options, "embedder_options")
         self.norm_input = make_norm(config, self.cutter.patch_dim, there=config.patch_norm is True)
         self.proj = nn.Linear(self.cutter.patch_dim, config.dim, bias=config.patch_bias)
         self.norm = make_norm(config, config.dim, there=config.patch_norm is not False)

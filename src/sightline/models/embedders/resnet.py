@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.checks import configure, require_declared, require_list, require_number, require_whole
+from sightline.io.checks import build_config, require_declared, require_list, require_number, require_whole
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.resnet_stem import Convolution, ResNetStem, Standardisation, convolutions
@@ -81,7 +81,7 @@ def resnet_options(config: ViTConfig) -> ResNetOptions:
         InputError: an option that is not known or out of range, a patch that the stride does not divide, or norms of
             the patch embedding.
     """
-    options: ResNetOptions = configure(ResNetOptions, config.embedder_options, "embedder resnet")
+    options: ResNetOptions = build_config(ResNetOptions, config.embedder_options, "embedder resnet")
     if config.patch_size % options.stride:
         said = f"a multiple of the stride {options.stride} of embedder_options.layers {list(options.layers)}"
         raise InputError(f"patch_size {config.patch_size}: must be {said}")

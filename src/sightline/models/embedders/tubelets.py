@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.errors import InputError
-from sightline.io.checks import configure, require_declared, require_whole
+from sightline.io.checks import build_config, require_declared, require_whole
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.embedders.patches import PatchEmbed
 from sightline.tokens.tubelets import TubeletPatchifier
@@ -94,4 +94,4 @@ def options_of(config: ViTConfig) -> TubeletsConfig:
     Raises:
         InputError: one is not known (names the nearest), or out of range.
     """
-    return configure(TubeletsConfig, config.embedder_options, "embedder tubelets")
+    return build_config(TubeletsConfig, config.embedder_options, "embedder tubelets")

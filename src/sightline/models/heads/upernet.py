@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.errors import InputError, choose
+from sightline.errors import InputError, unknown_name_error
 from sightline.io.checks import require_list, require_whole
 from sightline.models.batch_norm import JointBatchNorm
 from sightline.models.config import MOST, ViTConfig
@@ -55,7 +55,7 @@ class Feature2Pyramid(nn.Module):
             raise InputError(f"head_options.rescales {list(rescales)}: expected four")
         for scale in rescales:
             if scale not in RESCALES:
-                raise choose("head_options.rescales", str(scale), [f"{one:g}" for one in RESCALES])
+                raise unknown_name_error("head_options.rescales", str(scale), [f"{one:g}" for one in RESCALES])
         self.rescales = tuple(rescales)
         if 4 in rescales:
             first, last = (nn.ConvTranspose2d(dim, dim, 2, 2) for _ in range(2))
