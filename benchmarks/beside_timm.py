@@ -134,7 +134,7 @@ def main() -> None:
     chosen = parser.begin()
     on_cpu, rounds = chosen.device == "cpu", chosen.rounds or (6 if chosen.quick else 12)
     # Without bfloat16 instructions it takes ten times as long as float32 with either model.
-    halves = not on_cpu or machine.has("avx512_bf16")
+    halves = not on_cpu or machine.has_cpu_feature("avx512_bf16")
     dtypes = (_FULL, _HALF) if halves else (_FULL,)
     models: dict[str, nn.Module] | None = None
     rows: list[dict[str, Any]] = []

@@ -78,8 +78,8 @@ def main() -> None:
         "second": starts[1],
         "third": starts[2],
         "cache_bytes": kept,
-        "hardware": machine.hardware(),
-        "commit": machine.commit(),
+        "hardware": machine.hardware_name(),
+        "commit": machine.git_commit(),
     }
     print(json.dumps(row))
     (write if asked.out else append)([row], path)

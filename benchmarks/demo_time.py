@@ -80,7 +80,7 @@ def whole(chosen: Any) -> None:
             print(f"seed {seed}, {which} ({commits[which]}): {said}", flush=True)
     about = {
         "benchmark": "demo_time", "commit": commits["here"], "against": commits["there"], "seeds": chosen.seeds,
-        "hardware": machine.hardware("cpu"), "torch": torch.__version__,
+        "hardware": machine.hardware_name("cpu"), "torch": torch.__version__,
     }  # fmt: skip
     rows = [_time_row(about, name, took) for name in ("wall", "processor")]
     rows += [_curve_row(about, key, found) for key in found["here"][0]]

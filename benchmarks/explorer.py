@@ -162,8 +162,8 @@ def demo_model(asked: argparse.Namespace, folder: Path) -> Path:
 
 def circumstances(asked: argparse.Namespace) -> dict[str, Any]:
     """What a row says of the machine."""
-    about = {"threads": asked.threads, "device": asked.device, "hardware": machine.hardware(asked.device)}
-    return {**about, "torch": torch.__version__, "commit": machine.commit(), "beside": asked.beside}
+    about = {"threads": asked.threads, "device": asked.device, "hardware": machine.hardware_name(asked.device)}
+    return {**about, "torch": torch.__version__, "commit": machine.git_commit(), "beside": asked.beside}
 
 
 def main() -> None:

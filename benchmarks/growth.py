@@ -79,9 +79,9 @@ def measure(encoding: str, count: int) -> dict[str, Any]:
         "highest_mib": round((highest - first) / 2**20, 1),
         "seconds": round(seconds, 1),
         "threads": torch.get_num_threads(),
-        "hardware": machine.hardware(),
+        "hardware": machine.hardware_name(),
         "torch": torch.__version__,
-        "commit": machine.commit(),
+        "commit": machine.git_commit(),
     }
 
 

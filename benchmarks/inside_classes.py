@@ -139,9 +139,9 @@ def main() -> None:
         about = {"benchmark": "inside_classes", "model": run.name, "encoding": encoding, "data": asked.data}
         made = {
             "threads": torch.get_num_threads(),
-            "hardware": machine.hardware(asked.device),
+            "hardware": machine.hardware_name(asked.device),
             "torch": torch.__version__,
-            "commit": machine.commit(),
+            "commit": machine.git_commit(),
         }
         rows += [about | {"split": asked.split} | row | made for row in rows_of(found)]
     table(rows)

@@ -65,8 +65,8 @@ def main() -> None:
         "pixels": asked.side**2,
         "peak_mb_by_orientation": peaks,
         "worst_mb": max(peaks.values()),
-        "hardware": machine.hardware(),
-        "commit": machine.commit(),
+        "hardware": machine.hardware_name(),
+        "commit": machine.git_commit(),
     }
     print(json.dumps(row))
     (write if asked.out else append)([row], path)

@@ -157,7 +157,7 @@ def measure(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     about = {
         "benchmark": BENCHMARK, "model": "vit_micro_patch4", "data": DATA, "resolution": SIDE,
         "encoding": jobs[0].train.encoding, "pretrained": options.pretrained, "tuned": options.tuned,
-        "hardware": machine.hardware(), "commit": machine.commit(),
+        "hardware": machine.hardware_name(), "commit": machine.git_commit(),
     }  # fmt: skip
     rows = [row for seed in options.seeds for row in losses(folder / f"masked_{seed}", seed, about)]
     return [rounded(one) for one in (*rows, *compared(folder, options.seeds, about))]

@@ -138,9 +138,9 @@ def row(
         "rounds": len(ratios),
         "threads": torch.get_num_threads(),
         "device": device,
-        "hardware": machine.hardware(device),
+        "hardware": machine.hardware_name(device),
         "torch": torch.__version__,
-        "commit": machine.commit(),
+        "commit": machine.git_commit(),
     }
 
 

@@ -52,7 +52,7 @@ def about(split: str = "test") -> dict[str, Any]:
     """What rows of stored logits say that were drawn, not measured."""
     return {
         "run": "random", "encoding": "none", "task": "random", "data": "random", "split": split, "seed": 0,
-        "train_resolution": _SIDE, "commit": machine.commit(), "hardware": machine.hardware(), "resolution": _SIDE,
+        "train_resolution": _SIDE, "commit": machine.git_commit(), "hardware": machine.hardware_name(), "resolution": _SIDE,
         "grid": (14, 14), "knob": None, "tuned": False, "seconds": 0.0, "view": "square", "patches": 196.0,
         "shrunk": None, "ranks": 1,
     }  # fmt: skip
@@ -122,8 +122,8 @@ def measure_again(images: int) -> dict[str, Any]:
         "benchmark": "measures", "part": "rescore", "images": images, "classes": _CLASSES,
         "seconds": round(times[3] - times[0], 2), "temperature_seconds": round(times[1] - times[0], 2),
         "classes_seconds": round(times[3] - times[2], 2), "wanted": _MOST_SECONDS, "megabytes": round(size / 2**20, 1),
-        "rows": len(rows), "threads": torch.get_num_threads(), "hardware": machine.hardware(),
-        "commit": machine.commit(),
+        "rows": len(rows), "threads": torch.get_num_threads(), "hardware": machine.hardware_name(),
+        "commit": machine.git_commit(),
     }  # fmt: skip
 
 

@@ -121,7 +121,7 @@ def compare(
     ways = ("auto", *baselines)
     if memory:
         cases = [[way, encoding, str(resolution), name, str(int(training)), device] for way in ways]
-        with ThreadPoolExecutor(min(at_once, machine.cores())) as pool:
+        with ThreadPoolExecutor(min(at_once, machine.cpu_count())) as pool:
             found = pool.map(lambda case: in_fresh_process(__file__, ["--measure", *case])["peak"], cases)
             peaks = dict(zip(ways, found, strict=True))
     for way in ways:

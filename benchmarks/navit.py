@@ -83,7 +83,7 @@ def main() -> None:
     chosen = parser.parse_args()
     path = destination(chosen.rows, RESULTS / "navit.jsonl")
     todo = jobs(chosen.seeds, chosen.out, chosen.images)
-    with ThreadPoolExecutor(max_workers=machine.cores()) as pool:
+    with ThreadPoolExecutor(max_workers=machine.cpu_count()) as pool:
         for done in [pool.submit(run_jobs, [job], _Said(len(todo))) for job in todo]:
             done.result()
     rows = [

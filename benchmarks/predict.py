@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=threads, help="passes of each; at least 6 give an interval")
     chosen = parser.begin()
     chosen.models = chosen.models or (["vit_tiny_patch16"] if chosen.quick else [*_TIMM])
-    native = machine.has("avx512_bf16")
+    native = machine.has_cpu_feature("avx512_bf16")
     chosen.precisions = chosen.precisions or ["float32", *(["bfloat16"] if native else []), "own"]
     rounds = chosen.rounds or (6 if chosen.quick else 7)
     rows = []

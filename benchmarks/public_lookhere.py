@@ -105,9 +105,9 @@ def main() -> None:
                 "how": "measured" if fits else "computed",
                 **figures,
                 "computed_peak_mib": formula["peak_mib"],
-                "hardware": machine.hardware(),
+                "hardware": machine.hardware_name(),
                 "torch": torch.__version__,
-                "commit": machine.commit(),
+                "commit": machine.git_commit(),
             }
         )
     print_table(("grid", "how", "seconds", "peak_mib", "stored_mib", "computed_peak_mib"), rows)

@@ -21,7 +21,7 @@ import torch
 from measure import Parser, in_fresh_process, mark_memory, print_table, resident_bytes
 
 from sightline.distributed import machine
-from sightline.distributed.ranks import joined
+from sightline.distributed.ranks import init_ranks
 from sightline.io.sharded import full_tensor
 from sightline.tasks.base import task_class
 from sightline.training.config import OptimizerConfig, TrainConfig
@@ -39,7 +39,7 @@ _SIDE, _IMAGES = 64, 2
 def measure(sharing: str, model_name: str, steps: int) -> dict[str, Any] | None:
     """What one of the processes finds of all; None on the others."""
     torch.set_num_threads(1)
-    with joined("cpu") as ranks:
+    with init_ranks("cpu") as ranks:
         config = TrainConfig(
             data="scenes", model=model_name, resolution=_SIDE, images=ranks.size * _IMAGES * steps,
             batch_size=ranks.size * _IMAGES, sharing=sharing, validation=None, precision="float32",
@@ -65,8 +65,8 @@ def measure(sharing: str, model_name: str, steps: int) -> dict[str, Any] | None:
                 norm = math.sqrt(sum(float(one) for one in squares))
             state.step += 1
         during = machine.peak_memory()
-        told = ranks.gathered([built, during, begun])
-        if not ranks.first:
+        told = ranks.all_gather_object([built, during, begun])
+        if not ranks.is_main:
             return None
         most = [max(one[part] for one in told) for part in range(3)]
         return {
@@ -104,8 +104,8 @@ def main() -> None:
         rows.append(
             {
                 "benchmark": "sharding", "model": model, "side": _SIDE, "images": chosen.ranks * _IMAGES,
-                "dtype": "float32", **found, "threads": 1, "hardware": machine.hardware("cpu"),
-                "torch": torch.__version__, "commit": machine.commit(),
+                "dtype": "float32", **found, "threads": 1, "hardware": machine.hardware_name("cpu"),
+                "torch": torch.__version__, "commit": machine.git_commit(),
             }
         )  # fmt: skip
     print_table(("sharing", "ranks", "steps_mib", "peak_mib", "seconds", "loss", "gradient"), rows)

@@ -105,8 +105,8 @@ def main() -> None:
             "top1": row.value,
             "interval": row.limits(),
             "images": row.count,
-            "hardware": machine.hardware(),
-            "commit": machine.commit(),
+            "hardware": machine.hardware_name(),
+            "commit": machine.git_commit(),
         }
         for name, window, row in top1
     ]

@@ -182,7 +182,7 @@ def main() -> None:
     cases = [case for case in every if case[2] in chosen.losses]
     rows = []
     for (encoding, precision, loss), said in counted(cases):
-        slow = precision == "bfloat16" and chosen.device == "cpu" and not machine.has("avx512_bf16")
+        slow = precision == "bfloat16" and chosen.device == "cpu" and not machine.has_cpu_feature("avx512_bf16")
         rounds = chosen.rounds or (2 if chosen.quick else 6 if slow else 12)
         batch = chosen.batch or (1 if slow else 2 if chosen.quick else 8)
         print(f"{said} {encoding}, {precision}, {loss}: {rounds} steps of {batch} images each", flush=True)

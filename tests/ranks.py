@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sightline.distributed.ranks import joined
+from sightline.distributed.ranks import init_ranks
 from tests.tiny import fork_server
 
 
@@ -61,7 +61,7 @@ def _as_rank(rank: int, size: int, port: int, out: Path, work: Callable[..., Any
         "MASTER_PORT": str(port),
     }  # fmt: skip
     try:
-        with joined("cpu") as ranks:
+        with init_ranks("cpu") as ranks:
             found = work(ranks, *arguments)
     except Exception as error:
         found = error

@@ -84,9 +84,9 @@ def shared(ranks: Ranks, run, spec, out):
     """As the command does: the first lists, the others find the bytes by what it says."""
     torch.set_num_threads(1)
     answers._PARTS = 4
-    listed = list_images([spec]) if ranks.first else []
+    listed = list_images([spec]) if ranks.is_main else []
     told = _told(listed, ranks)
-    files = listed if ranks.first else _opened(told, (spec,))
+    files = listed if ranks.is_main else _opened(told, (spec,))
     model = load_model(run)
     asked = Asked(model, task_of(model), "native", None, "float32", 10**6, 3)
     return write_answers(asked, files, out, ranks, lambda _: None)

@@ -20,15 +20,15 @@ SOURCE = Path(machine.__file__)
 
 
 def test_hardware_names_the_processor_and_the_cores():
-    words = machine.hardware().split(", ")
+    words = machine.hardware_name().split(", ")
     assert words[0]
-    assert words[1] in (f"{machine.cores()} cores", "1 core")
-    assert machine.hardware() == machine.hardware()
+    assert words[1] in (f"{machine.cpu_count()} cores", "1 core")
+    assert machine.hardware_name() == machine.hardware_name()
 
 
 def test_a_processor_that_is_held_to_less_is_another_one(monkeypatch):
     """What was measured with all of its instructions says nothing there, in a row neither."""
-    before, words = machine.processor(), machine.hardware()
+    before, words = machine.processor(), machine.hardware_name()
     ships = [*costs._shipped(), Costs(before, torch.__version__, 1)]
     monkeypatch.setattr(costs, "_shipped", lambda: ships)
     assert costs.shipped(1) is not None
@@ -38,11 +38,11 @@ def test_a_processor_that_is_held_to_less_is_another_one(monkeypatch):
         one.cache_clear()
     try:
         assert machine.processor() == f"{before} ATEN_CPU_CAPABILITY=avx2"
-        assert machine.hardware() == f"{words}, ATEN_CPU_CAPABILITY=avx2"
+        assert machine.hardware_name() == f"{words}, ATEN_CPU_CAPABILITY=avx2"
         assert costs.shipped(1) is None
         # What the processor could do is no reason to take it.
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-        assert not machine.has("avx512_bf16")
+        assert not machine.has_cpu_feature("avx512_bf16")
         assert default_precision("cpu") == "float32"
     finally:
         for one in (machine._processor, machine.processor):
@@ -96,20 +96,20 @@ def test_peak_memory_is_not_that_of_the_process_that_started_this_one():
 
 
 def test_a_peak_is_forgotten_where_the_system_can():
-    known = machine.forget_peak()
+    known = machine.reset_peak_memory()
     ballast = bytearray(200 * 2**20)
     ballast[:: 2**12] = b"x" * len(ballast[:: 2**12])
     high = machine.peak_memory()
     del ballast
-    assert machine.forget_peak() is known
+    assert machine.reset_peak_memory() is known
     assert not known or machine.peak_memory() < high - 100 * 2**20
 
 
 def test_a_system_that_only_seems_to_forget_is_seen(monkeypatch):
     monkeypatch.setattr(machine, "_told", lambda _: {"VmHWM": "9000 kB", "VmRSS": "5000 kB"})
-    assert not machine.forget_peak()
+    assert not machine.reset_peak_memory()
     monkeypatch.setattr(machine, "_told", lambda _: {})
-    assert not machine.forget_peak()
+    assert not machine.reset_peak_memory()
 
 
 def test_threads():

@@ -14,13 +14,13 @@ from sightline.errors import StoppedError
 def test_a_signal_that_ended_a_command_does_not_end_the_next():
     with pytest.raises(signals.Terminated), signals.listening(own_process=False):
         signal.raise_signal(signal.SIGTERM)
-    with signals.deferred() as told:
+    with signals.defer_interrupts() as told:
         assert not told()
     assert not signals.heard()
 
 
 def test_a_signal_is_noted_where_it_is_deferred():
-    with signals.listening(own_process=False), signals.deferred() as told:
+    with signals.listening(own_process=False), signals.defer_interrupts() as told:
         signal.raise_signal(signal.SIGTERM)
         assert told()
         assert signals.exit_code() == 143
@@ -32,7 +32,7 @@ def test_a_process_that_was_stopped_is_not_ended_once_more(monkeypatch):
         monkeypatch.setattr(signals._Heard, "own_process", True)
         monkeypatch.setattr(signals._Heard, "deferred", 0)
         monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-        with pytest.raises(StoppedError, match="which is saved"), signals.deferred():
+        with pytest.raises(StoppedError, match="which is saved"), signals.defer_interrupts():
             # Another rank heard it.
             raise StoppedError("stopped after step 3, which is saved", 130)
         signal.raise_signal(signal.SIGTERM)
@@ -43,7 +43,7 @@ def test_what_was_not_stopped_by_a_signal_can_still_be_ended(monkeypatch):
     with signals.listening(own_process=False):
         monkeypatch.setattr(signals._Heard, "own_process", True)
         monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-        with pytest.raises(StoppedError), signals.deferred():
+        with pytest.raises(StoppedError), signals.defer_interrupts():
             raise StoppedError("stopped after step 3, which is saved")
         with pytest.raises(signals.Terminated):
             signal.raise_signal(signal.SIGTERM)
@@ -52,7 +52,7 @@ def test_what_was_not_stopped_by_a_signal_can_still_be_ended(monkeypatch):
 def test_an_interrupt_while_one_is_told_leaves_the_way_on(cli, monkeypatch):
     def call(*_):
         try:
-            with signals.way_on("sightline train --resume"):
+            with signals.resume_hint("sightline train --resume"):
                 signal.raise_signal(signal.SIGINT)
         finally:
             # As what was begun is being ended.

@@ -89,9 +89,9 @@ def measured(ranks: Ranks, place: Path, data, config, out: Path, kill=None):
             model, source, config, RunIdentity("name", data, 16, 3), advance=moved.append, answers=answers,
             pictures=drawn, parts=parts, keep=keep,
         )  # fmt: skip
-        assert not classifies or bool(logits) == ranks.first
+        assert not classifies or bool(logits) == ranks.is_main
         left = sorted(file.name for file in parts.folder.glob("*.jsonl"))
-        if ranks.first:
+        if ranks.is_main:
             parts.discard()
     said = [as_written(row) for row in rows]
     seen = {name: np.asarray(one) for name, one in (drawn | logits).items()}
@@ -202,7 +202,7 @@ def skipping(ranks: Ranks, place, data, config, out, skip):
     source, _ = source.check_readable("test", skip_unreadable=skip)
     with kept_beside(out, model, lambda: {"skip": skip}, ranks) as parts:
         evaluate(model, source, config, RunIdentity("name", data, 16, 3), parts=parts)
-        if ranks.first:
+        if ranks.is_main:
             parts.discard()
     return sorted(one.path for one in source.allowance.left_out("test"))
 

@@ -215,7 +215,7 @@ def test_ranks_stop_together_and_others_go_on(size, tmp_path):
 def signalled(ranks: Ranks, config, out, number):
     """The second rank alone gets a signal, as its first step is done: by which exit code each ends."""
     asked = []
-    with signals.listening(own_process=False), signals.deferred() as heard:
+    with signals.listening(own_process=False), signals.defer_interrupts() as heard:
 
         def stop():
             asked.append(1)
@@ -270,8 +270,8 @@ def test_what_one_leaves_out_all_count(tmp_path):
 
 
 def tell(ranks: Ranks):
-    first = ranks.summed([ranks.rank, 1.0])
-    second = ranks.gathered({"rank": ranks.rank, "words": "é" * (3 * ranks.rank)})
+    first = ranks.all_reduce_sum([ranks.rank, 1.0])
+    second = ranks.all_gather_object({"rank": ranks.rank, "words": "é" * (3 * ranks.rank)})
     return first, second
 
 

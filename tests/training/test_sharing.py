@@ -183,7 +183,9 @@ def written(ranks: Ranks, place, fail=None, value=None):
             raise OSError(28, "No space left on device")
 
         sharded.sealed = full
-    write_together(place, {"config.json": b"{}\n"}, {"model.safetensors": tensors}, ranks.aside(), keep_previous=True)
+    write_together(
+        place, {"config.json": b"{}\n"}, {"model.safetensors": tensors}, ranks.cpu_group(), keep_previous=True
+    )
     return ranks.rank
 
 

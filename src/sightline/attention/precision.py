@@ -19,7 +19,9 @@ def default_precision(device: str | torch.device) -> Literal["bfloat16", "float3
     kind = torch.device(device).type
     known = shipped(1)
     slow = known is not None and known.wide > GAINS
-    native = kind == "cpu" and (machine.has("amx_tile") or machine.has("avx512_bf16")) and not slow
+    native = (
+        kind == "cpu" and (machine.has_cpu_feature("amx_tile") or machine.has_cpu_feature("avx512_bf16")) and not slow
+    )
     if kind == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     return "bfloat16" if native else "float32"

@@ -118,9 +118,14 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
             opened.append(Opened(model, identity, some, images, made))
         pairs = pairs_of(opened, given.get(Cka.name, {}), count)
         _say_plan(opened, pairs, data, split, source, count)
-        origin = {"data": data, "split": split, "commit": machine.commit(), "hardware": machine.hardware(where)}
+        origin = {
+            "data": data,
+            "split": split,
+            "commit": machine.git_commit(),
+            "hardware": machine.hardware_name(where),
+        }
         found: list[Analysis] = []
-        with signals.way_on("the same command"):
+        with signals.resume_hint("the same command"):
             move = bars.counter("analysing (patches)", sum(one.patches() for one in (*opened, *pairs)))
             for one in opened:
                 found += _measured(one, origin, given, move)

@@ -111,7 +111,7 @@ def write_answers(asked: Asked, images: Images, out: Path, ranks: Ranks, advance
         patches = asked.model.config.patch_size
         options = [asked.resolution, asked.max_tokens, asked.precision, asked.max_pixels, asked.topk, patches]
         return {
-            "command": f"predict {__version__} {machine.commit()}",
+            "command": f"predict {__version__} {machine.git_commit()}",
             "options": [*options, *([] if asked.frames is None else [asked.frames]), asked.model.anchor.device.type],
             "images": _digest(images),
         }
@@ -127,7 +127,7 @@ def write_answers(asked: Asked, images: Images, out: Path, ranks: Ranks, advance
             ]
 
     codes: list[int] = []
-    with kept_beside(out, asked.model, about, ranks) as parts, signals.way_on("the same command"):
+    with kept_beside(out, asked.model, about, ranks) as parts, signals.resume_hint("the same command"):
         parts.each("answers", [min(size, len(images) - start) for start in starts], made, advance)
 
         def lines() -> Iterable[bytes]:
@@ -139,8 +139,8 @@ def write_answers(asked: Asked, images: Images, out: Path, ranks: Ranks, advance
                         complain(f"{record['image']}: {record['error']}")
                     yield f"{_on_one_line(line)}\n".encode()
 
-        with ranks.agreeing():
-            if ranks.first:
+        with ranks.raising_together():
+            if ranks.is_main:
                 make_parent(out)
                 write_file(out, lines())
                 parts.discard()

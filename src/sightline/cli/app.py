@@ -69,13 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     with signals.listening(own_process=arguments is None):
         if arguments is None:
-            machine.wait_briefly()
+            machine.shorten_openmp_spin()
         try:
             return _run(list(sys.argv[1:] if arguments is None else arguments))
         except Exception:
             # What was going on when a signal came may have made another fault of it.
             if not signals.heard():
-                if not ranks.is_first():
+                if not ranks.is_main_process():
                     # What nobody expected is said by whoever it happens to.
                     sys.stderr = sys.__stderr__
                 raise
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     _open_standard_streams()
-    if not ranks.is_first():
+    if not ranks.is_main_process():
         # Of several ranks one speaks, also of what the others cannot go on for.
         sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if shutil.get_terminal_size().columns < _NARROWEST:

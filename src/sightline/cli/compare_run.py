@@ -54,14 +54,14 @@ def carry_out(
         SightlineError: of the first run that failed; the others finish their step, and stop.
         KeyboardInterrupt: a signal came; the runs are saved.
     """
-    cores = machine.cores()
+    cores = machine.cpu_count()
     jobs = compare_jobs(asked, out, device=str(where))
     jobs = [dataclasses.replace(job, take_over=take_over) for job in jobs]
     at_once = max(min(cores, len(jobs)), 1) if where.type == "cpu" else 1
     resolved = _checked(jobs, asked, where)
     inside = tuple(job.name for job in jobs)
     place = output.RunFolder(out, guard.Inputs(), resume, overwrite, take_over, inside)
-    with place.claimed(next_step.warn) as owner, signals.way_on(way_on):
+    with place.claimed(next_step.warn) as owner, signals.resume_hint(way_on):
         for job, config in zip(jobs, resolved, strict=True):
             save_config(config, job.out)
         _say(asked, jobs, where)
@@ -137,4 +137,4 @@ def _say(asked: Compare, jobs: list[Job], where: torch.device) -> None:
         print(f"Then trained on for {jobs[-1].train.images:,} scenes at {asked.fine_tune} px, and tested there.")
     if asked.quick:
         print("Quick: too few scenes to learn from, to see that everything works.")
-    print(f"On {machine.hardware(where)}.")
+    print(f"On {machine.hardware_name(where)}.")

@@ -19,7 +19,7 @@ from sightline.cli.run_config import largest_pass
 from sightline.cli.train_run import Asked, ready
 from sightline.cli.yaml_text import dump_yaml
 from sightline.distributed import machine
-from sightline.distributed.ranks import ALONE
+from sightline.distributed.ranks import SINGLE_RANK
 from sightline.errors import InputError
 from sightline.io.declared import format_bytes
 from sightline.reports.tables import print_table
@@ -87,7 +87,7 @@ class DryRun:
 def say_dry_run(asked: Asked, bars: Bars, *, as_json: bool = False) -> None:
     """Print what `dry_run` finds: the configuration, as `--config` takes it, and a table; or one JSON object."""
     found = dry_run(asked, bars)
-    if not asked.ranks.first:
+    if not asked.ranks.is_main:
         return
     if as_json:
         print(json.dumps(found.as_record()))
@@ -123,7 +123,7 @@ def dry_run(asked: Asked, bars: Bars) -> DryRun:
     with tempfile.TemporaryDirectory() as folder:
         loop.train(
             small, Path(folder) / "run", prepared=Prepared(small, source, None, model), device=asked.device,
-            observe=seen.append, warn=warn, ranks=ALONE,
+            observe=seen.append, warn=warn, ranks=SINGLE_RANK,
         )  # fmt: skip
     ends = [0.0, *(one.seconds for one in seen)]
     return DryRun(

@@ -12,7 +12,7 @@ from sightline.convert.timm import Timm, read_timm_folder
 from sightline.convert.weights import read_weights
 from sightline.data.allowance import SkipUnreadable
 from sightline.data.image_file import MAX_PIXELS
-from sightline.distributed.machine import kept_random_state
+from sightline.distributed.machine import preserve_rng_state
 from sightline.errors import InputError
 from sightline.evaluation.measure import RunIdentity
 from sightline.evaluation.suite import side_of
@@ -131,7 +131,7 @@ class Asked:
         if self.num_classes is not None:
             require_whole("--num-classes", self.num_classes, 1)
         if self.weights is None:
-            with kept_random_state():
+            with preserve_rng_state():
                 torch.manual_seed(_SEED)
                 return load_model(f"timm:{name}", pretrained=self.pretrained, num_classes=self.num_classes).eval()
         if not self.pretrained:

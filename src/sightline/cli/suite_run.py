@@ -19,7 +19,7 @@ from sightline.cli.suite_model import Asked
 from sightline.data.allowance import SkipUnreadable
 from sightline.data.views import View
 from sightline.distributed import machine, signals
-from sightline.distributed.ranks import joined
+from sightline.distributed.ranks import init_ranks
 from sightline.errors import InputError
 from sightline.evaluation.measure import planned_images
 from sightline.evaluation.suite import Measurement, SuiteConfig, fitted, measure, planned, refuse_others
@@ -64,9 +64,9 @@ def run_suite(
     if limit is not None:
         require_whole("--limit", limit, 1)
     with contextlib.ExitStack() as held:
-        ranks = held.enter_context(joined(device))
+        ranks = held.enter_context(init_ranks(device))
         with progress.Bars() as bars:
-            with ranks.agreeing():
+            with ranks.raising_together():
                 where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
                 opened = open_suite(suite)
                 _claim(out, asked, opened)
@@ -88,26 +88,26 @@ def run_suite(
                 for line in opened.missing:
                     print(f"not measured: {line}", file=sys.stderr)
                 todo = _with_headers(todo, bars, skip)
-                if ranks.first and not overwrite:
+                if ranks.is_main and not overwrite:
                     refuse_others(model, todo, config, identity, out / LOGITS)
                 total = sum(
                     planned_images(one.part.source, model, one.config, identity.train_resolution) for one in todo
                 )
                 advance = bars.counter("testing", total)
             rows: list[ResultRow] = []
-            with signals.way_on("the same command"):
+            with signals.resume_hint("the same command"):
                 for one in todo:
                     named = replace(identity, data=one.part.data)
                     fresh = measure(
                         model, one, config, named, out / LOGITS, ranks, overwrite=overwrite, advance=advance
                     )  # fmt: skip
-                    with ranks.agreeing():
-                        if ranks.first:
+                    with ranks.raising_together():
+                        if ranks.is_main:
                             output.add_rows(out / RESULTS, fresh)
                     rows += fresh
             for source in {id(one.part.source): one.part.source for one in todo}.values():
                 bars.say_left_out(source)
-    if not ranks.first:
+    if not ranks.is_main:
         return
     if json:
         print(dump_rows(rows), end="")

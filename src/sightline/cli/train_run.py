@@ -17,7 +17,7 @@ from sightline.cli.next_step import warn
 from sightline.cli.progress import Bars
 from sightline.data.source import Source
 from sightline.distributed import signals
-from sightline.distributed.ranks import ALONE, Ranks
+from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.evaluation import measure
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.drawn import write_pictures
@@ -63,7 +63,7 @@ class Asked:
     stop: Callable[[], bool] | None = None
     trackers: tuple[str, ...] = ()
     profile: bool = False
-    ranks: Ranks = ALONE
+    ranks: Ranks = SINGLE_RANK
 
 
 @dataclass(frozen=True)
@@ -131,16 +131,16 @@ def carry_out(asked: Asked, bars: Bars, way_on: Callable[[Path], str] | None = N
     """
     place, folder = asked.place, asked.place.out
     with contextlib.ExitStack() as held:
-        with asked.ranks.agreeing():
+        with asked.ranks.raising_together():
             prepared, splits = ready(asked, bars)
         resolved, source = prepared.config, prepared.source
         owner = None
-        with asked.ranks.agreeing():
-            if asked.ranks.first:
+        with asked.ranks.raising_together():
+            if asked.ranks.is_main:
                 owner = held.enter_context(place.claimed(warn))
                 run_config.save_config(resolved, folder)
         if way_on is not None:
-            held.enter_context(signals.way_on(way_on(folder)))
+            held.enter_context(signals.resume_hint(way_on(folder)))
         last: loop.Progress | None = None
 
         def observe(at: loop.Progress) -> None:
@@ -150,9 +150,9 @@ def carry_out(asked: Asked, bars: Bars, way_on: Callable[[Path], str] | None = N
             bars.move(f"training {resolved.encoding}", at.images, at.total, *_notes(at))
 
         saved = 0 if prepared.last is None else read_record(prepared.last)["training"].get("step", 0)
-        names = asked.trackers if asked.ranks.first else ()
+        names = asked.trackers if asked.ranks.is_main else ()
         track = held.enter_context(tracking(names, folder, dump_config(resolved), saved, warn))
-        with signals.deferred() as heard:
+        with signals.defer_interrupts() as heard:
             loop.train(
                 resolved,
                 folder,

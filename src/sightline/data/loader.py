@@ -14,8 +14,8 @@ from sightline.data.batch import Arranged, Batch, packed
 from sightline.data.mixing import MixingConfig, read_example
 from sightline.data.source import Example, Source
 from sightline.distributed.machine import check_workers
-from sightline.distributed.processes import end_with_parent
-from sightline.distributed.signals import leave_to_parent
+from sightline.distributed.processes import exit_with_parent
+from sightline.distributed.signals import setup_worker_signals
 from sightline.errors import SightlineError
 from sightline.io.checks import require_whole
 from sightline.tokens.layout import TokenLayout
@@ -173,8 +173,8 @@ class _InWorker:
 
 
 def _begin_worker(_: int) -> None:
-    leave_to_parent()
-    end_with_parent()
+    setup_worker_signals()
+    exit_with_parent()
 
 
 def _from_workers(make: Maker, planned: Iterable[Sequence[Planned]], workers: int, pin: bool) -> Iterator[Batch]:

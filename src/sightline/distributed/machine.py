@@ -28,18 +28,18 @@ _TURNS = "1000"
 _CGROUPS, _OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
-def cores() -> int:
+def cpu_count() -> int:
     """How many cores this process may use (its affinity, not the number that the machine has)."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def hardware(device: str | torch.device = "cpu") -> str:
+def hardware_name(device: str | torch.device = "cpu") -> str:
     """The machine in words, for a result row: "AMD EPYC, 2 cores, avx512_bf16"; a GPU's name comes first, and what of
     the environment holds the processor to fewer instructions last."""
     name, *feature = _processor()
-    words = [name, f"{cores()} {'core' if cores() == 1 else 'cores'}", *feature]
+    words = [name, f"{cpu_count()} {'core' if cpu_count() == 1 else 'cores'}", *feature]
     if str(device).startswith("cuda"):
         import torch
 
@@ -99,7 +99,7 @@ def _told(file: Path, mark: str = ":") -> dict[str, str]:
 
 
 @functools.cache
-def commit() -> str:
+def git_commit() -> str:
     """The git commit of the source checkout, 12 digits, with "+dirty" if `src` or a benchmark differs from it.
 
     Outside a checkout (an installed package, no git, no commit yet) it is the version, "sightline 0.1.0".
@@ -143,7 +143,7 @@ def set_threads(count: int | None = None) -> int:
     """
     import torch
 
-    threads = cores() if count is None else count
+    threads = cpu_count() if count is None else count
     if threads < 1:
         raise InputError(f"threads = {threads}: expected a whole number of at least 1")
     _refuse_many("threads", threads, 64)
@@ -151,7 +151,7 @@ def set_threads(count: int | None = None) -> int:
     return threads
 
 
-def wait_briefly() -> None:
+def shorten_openmp_spin() -> None:
     """Let threads that wait for one another sleep soon, unless the environment says how long they wait; to be called
     before torch is imported.
 
@@ -176,12 +176,12 @@ def check_workers(count: int) -> int:
 
 def _refuse_many(name: str, count: int, always: int) -> None:
     """Refuse so many that starting them would be the end of this machine."""
-    most = max(8 * cores(), always)
+    most = max(8 * cpu_count(), always)
     if count > most:
-        raise InputError(f"{name} {count}: expected at most {most} here (this process may use {cores()} cores)")
+        raise InputError(f"{name} {count}: expected at most {most} here (this process may use {cpu_count()} cores)")
 
 
-def has(feature: Literal["amx_tile", "avx512_bf16"]) -> bool:
+def has_cpu_feature(feature: Literal["amx_tile", "avx512_bf16"]) -> bool:
     """Whether this processor multiplies in bfloat16 matrices by AMX tiles, or vectors by AVX-512; not where it is held
     to fewer instructions."""
     import torch
@@ -209,7 +209,7 @@ def peak_memory(device: str | torch.device = "cpu") -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def forget_peak(device: str | torch.device = "cpu") -> bool:
+def reset_peak_memory(device: str | torch.device = "cpu") -> bool:
     """From here on `peak_memory` is the most that was in use since now; whether it can be: of this process Linux alone
     says it, and where it lets a process ask."""
     if str(device).startswith("cuda"):
@@ -302,7 +302,7 @@ def resolve_device(name: str | torch.device) -> torch.device:
 
 
 @contextlib.contextmanager
-def kept_random_state() -> Iterator[None]:
+def preserve_rng_state() -> Iterator[None]:
     """Inside, numbers may be drawn; afterwards torch's generators, of the processor and of GPUs, are as they were."""
     import torch
 

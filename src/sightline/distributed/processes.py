@@ -49,7 +49,7 @@ def machine() -> str | None:
         return None
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """End this process, which `multiprocessing` started, as soon as the one that asked for it is gone, also where that
     is not the one that made it, as with a fork server; killed, it could not say so. Calls return at once.
 

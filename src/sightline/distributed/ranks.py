@@ -40,25 +40,25 @@ class Ranks:
 
     rank: int = 0
     size: int = 1
-    local: int = 0
+    local_rank: int = 0
     device: torch.device | str = "cpu"
     group: dist.ProcessGroup | None = None
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         """This one writes, and speaks to the user."""
         return self.rank == 0
 
-    def aside(self) -> Ranks:
+    def cpu_group(self) -> Ranks:
         """The same ranks on processors, whose messages do not meet those of these; each must call it."""
         if self.size == 1:
             return self
         import torch.distributed as dist
 
-        with lost():
+        with translate_comm_errors():
             return dataclasses.replace(self, device="cpu", group=dist.new_group(backend="gloo", timeout=_PATIENCE))
 
-    def summed(self, values: Sequence[float]) -> list[float]:
+    def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
         """The sums of numbers over all ranks, in float64 where the device has it; each must call it."""
         if self.size == 1:
             return list(values)
@@ -66,11 +66,11 @@ class Ranks:
         import torch.distributed as dist
 
         told = torch.tensor(list(values), dtype=torch.float64, device=self.device)
-        with lost():
+        with translate_comm_errors():
             dist.all_reduce(told, group=self.group)
         return told.tolist()
 
-    def gathered(self, value: Any) -> list[Any]:
+    def all_gather_object(self, value: Any) -> list[Any]:
         """What each rank says, plain values as JSON has them, in the order of the ranks; each must call it."""
         if self.size == 1:
             return [value]
@@ -78,16 +78,18 @@ class Ranks:
         import torch.distributed as dist
 
         content = json.dumps(value).encode()
-        lengths = [int(one) for one in self.summed([len(content) * (one == self.rank) for one in range(self.size)])]
+        lengths = [
+            int(one) for one in self.all_reduce_sum([len(content) * (one == self.rank) for one in range(self.size)])
+        ]
         told = torch.zeros(max(lengths), dtype=torch.uint8, device=self.device)
         told[: len(content)] = torch.tensor(list(content), dtype=torch.uint8)
         heard = [torch.empty_like(told) for _ in range(self.size)]
-        with lost():
+        with translate_comm_errors():
             dist.all_gather(heard, told, group=self.group)
         texts = (bytes(one[:length].tolist()) for one, length in zip(heard, lengths, strict=True))
         return [json.loads(text) for text in texts]
 
-    def told(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """What the first rank says, plain values as JSON has them; each must call it, and that of the others is not
         looked at."""
         if self.size == 1:
@@ -95,23 +97,23 @@ class Ranks:
         import torch
         import torch.distributed as dist
 
-        content = bytearray(json.dumps(value).encode() if self.first else b"")
-        length = int(self.summed([len(content)])[0])
+        content = bytearray(json.dumps(value).encode() if self.is_main else b"")
+        length = int(self.all_reduce_sum([len(content)])[0])
         told = torch.zeros(length, dtype=torch.uint8, device=self.device)
-        if self.first:
+        if self.is_main:
             told.copy_(torch.frombuffer(content, dtype=torch.uint8))
-        with lost():
+        with translate_comm_errors():
             dist.broadcast(told, 0, group=self.group)
         return json.loads(told.cpu().numpy().tobytes())
 
-    def agree(self, fault: SightlineError | None = None) -> None:
+    def raise_together(self, fault: SightlineError | None = None) -> None:
         """Go on where none has a fault; else each raises that of the lowest rank which has one. Each must call it."""
         if self.size == 1:
             if fault is not None:
                 raise fault
             return
         signal = fault.exit_code if isinstance(fault, StoppedError) and fault.by_signal else None
-        said = self.gathered(None if fault is None else [type(fault).__name__, str(fault), signal])
+        said = self.all_gather_object(None if fault is None else [type(fault).__name__, str(fault), signal])
         for rank, one in enumerate(said):
             if one is not None:
                 name, line, signal = one
@@ -120,7 +122,7 @@ class Ranks:
                 raise StoppedError(line, signal) if signal is not None else getattr(errors, name, SightlineError)(line)
 
     @contextlib.contextmanager
-    def agreeing(self) -> Iterator[None]:
+    def raising_together(self) -> Iterator[None]:
         """Inside, each does the same; a fault of one ends all of them with its line."""
         fault = None
         try:
@@ -129,20 +131,20 @@ class Ranks:
             if self.size == 1 or isinstance(error, RanksError):
                 raise
             fault = error
-        self.agree(fault)
+        self.raise_together(fault)
 
-    def by_the_first(self, work: Callable[[], object]) -> None:
+    def run_on_main(self, work: Callable[[], object]) -> None:
         """Have the first rank do something while the others wait; each must call it."""
-        with self.agreeing():
-            if self.first:
+        with self.raising_together():
+            if self.is_main:
                 work()
 
 
-ALONE = Ranks()
+SINGLE_RANK = Ranks()
 
 
 @contextlib.contextmanager
-def lost() -> Iterator[None]:
+def translate_comm_errors() -> Iterator[None]:
     """Say in one line what torch says in many, where another rank is not there any more."""
     import torch.distributed as dist
 
@@ -153,18 +155,18 @@ def lost() -> Iterator[None]:
         raise RanksError(f"another rank of the run ended or cannot be reached ({line[:200]})") from None
 
 
-def started_by_launcher() -> bool:
+def is_distributed_launch() -> bool:
     """Whether a launcher, as torchrun, started this process as one of several."""
     return os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ
 
 
-def is_first() -> bool:
+def is_main_process() -> bool:
     """Whether this process is the one that speaks, also before the ranks have joined."""
-    return not started_by_launcher() or os.environ["RANK"] == "0"
+    return not is_distributed_launch() or os.environ["RANK"] == "0"
 
 
 @contextlib.contextmanager
-def joined(device: str = "auto") -> Iterator[Ranks]:
+def init_ranks(device: str = "auto") -> Iterator[Ranks]:
     """Inside, the ranks that a launcher started are joined; a process that is alone is alone.
 
     Args:
@@ -174,8 +176,8 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
         InputError: the launcher's variables are incomplete, or there are fewer GPUs than ranks here.
         RanksError: the others cannot be reached.
     """
-    if not started_by_launcher():
-        yield ALONE
+    if not is_distributed_launch():
+        yield SINGLE_RANK
         return
     import torch
     import torch.distributed as dist
@@ -194,7 +196,7 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
     own = torch.device("cuda", local) if gpus else torch.device("cpu")
     if gpus:
         torch.cuda.set_device(own)
-    with lost():
+    with translate_comm_errors():
         dist.init_process_group("nccl" if gpus else "gloo", rank=rank, world_size=size, timeout=_PATIENCE)
     try:
         yield Ranks(rank, size, local, own)

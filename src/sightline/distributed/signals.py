@@ -122,7 +122,7 @@ def begun() -> None:
 
 
 @contextlib.contextmanager
-def deferred() -> Iterator[Callable[[], bool]]:
+def defer_interrupts() -> Iterator[Callable[[], bool]]:
     """Inside, a signal is noted and nothing else, until a second SIGINT, which raises KeyboardInterrupt; also after it,
     in a process that a StoppedError by a signal ends.
 
@@ -158,7 +158,7 @@ def put_off(*, then_end: bool = True) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def way_on(command: str) -> Iterator[None]:
+def resume_hint(command: str) -> Iterator[None]:
     """Add the command that goes on to what ends the work inside."""
     said = f"go on with: {command}"
     try:
@@ -170,7 +170,7 @@ def way_on(command: str) -> Iterator[None]:
         raise type(error)(said) from None
 
 
-def leave_to_parent() -> None:
+def setup_worker_signals() -> None:
     """Ignore both signals in a process that another one started, and end with that one, however it ends."""
     for number in _HEEDED:
         signal.signal(number, signal.SIG_IGN)

@@ -197,8 +197,8 @@ class AttackMeasure(ModelMeasure):
 
         parts.each(work, [self.cost * len(one) for one in planned], made, advance)
         found: list[Measured] = []
-        with parts.ranks.agreeing():
-            if parts.ranks.first:
+        with parts.ranks.raising_together():
+            if parts.ranks.is_main:
                 found = self._together(subject.task, parts.values(work))
                 parts.forget(work)
         return found

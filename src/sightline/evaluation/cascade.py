@@ -236,8 +236,8 @@ def cascade_rows(
         "precision": result.precision,
         "threads": torch.get_num_threads(),
         "bootstrap_seed": config.seed,
-        "commit": machine.commit(),
-        "hardware": machine.hardware(model.anchor.device),
+        "commit": machine.git_commit(),
+        "hardware": machine.hardware_name(model.anchor.device),
     }
 
     def row(one: Scored, budget: int, **more: Any) -> CascadeRow:

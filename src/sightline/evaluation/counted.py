@@ -85,8 +85,8 @@ def count_split(
 
     parts.each(work, [len(one) for one in planned], made, advance)
     found: Counted | None = None
-    with parts.ranks.agreeing():
-        if parts.ranks.first:
+    with parts.ranks.raising_together():
+        if parts.ranks.is_main:
             found = _together(model, task, source, split, kinds, parts, work)
     return found
 

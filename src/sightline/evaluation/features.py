@@ -150,8 +150,8 @@ class FrozenMeasure(ModelMeasure):
             parts.each(work, [0], lambda numbers: (learned() for _ in numbers))
         made(subject.split)
         found: list[Measured] = []
-        with parts.ranks.agreeing():
-            if parts.ranks.first:
+        with parts.ranks.raising_together():
+            if parts.ranks.is_main:
                 images = read(subject.split)
                 if len(images):
                     found = self.measured(next(parts.values(work)) if self.chooses else learned(), images)

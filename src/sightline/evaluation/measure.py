@@ -291,7 +291,11 @@ def evaluate(
         check_task(task)
     # By how images are shown: what was fitted on those of minival.
     fitted: dict[tuple[object, ...], Temperature] = {}
-    where: dict[str, Any] = {"commit": machine.commit(), "hardware": machine.hardware(device), **vars(identity)}
+    where: dict[str, Any] = {
+        "commit": machine.git_commit(),
+        "hardware": machine.hardware_name(device),
+        **vars(identity),
+    }
     rows: list[ResultRow] = []
     parts, frames, precision = parts or Parts(), frames_of(source, model), chosen_precision(config.precision, device)
     for split, view in measurements(source, config, identity.train_resolution):

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 import torch
 
 from sightline.distributed import signals
-from sightline.distributed.ranks import ALONE, Ranks
+from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError, StoppedError, StorageError
 from sightline.evaluation.as_json import dumped, loaded
 from sightline.io.atomic import storage_errors
@@ -45,7 +45,7 @@ class Parts:
         folder: where finished parts are kept; None for a process that is alone.
     """
 
-    def __init__(self, ranks: Ranks = ALONE, folder: Path | None = None, session: int = 1) -> None:
+    def __init__(self, ranks: Ranks = SINGLE_RANK, folder: Path | None = None, session: int = 1) -> None:
         self.ranks, self.folder, self._session = ranks, folder, session
         # Of a work the parts that no file holds: number -> (seconds, value).
         self._here: dict[str, dict[int, tuple[float, Any]]] = {}
@@ -87,12 +87,12 @@ class Parts:
         if finished:
             advanced(finished)
         with contextlib.ExitStack() as held:
-            heard = held.enter_context(signals.deferred()) if ranks.size > 1 else None
+            heard = held.enter_context(signals.defer_interrupts()) if ranks.size > 1 else None
             made = make(mine) if mine else iter(())
             file: BinaryIO | None = None
             last = time.perf_counter()
             for start in range(0, len(todo), ranks.size):
-                with ranks.agreeing():
+                with ranks.raising_together():
                     if heard is not None and heard():
                         said = f"stopped; what is finished is kept in {self.folder}"
                         raise StoppedError(said, signals.exit_code())
@@ -105,7 +105,7 @@ class Parts:
                         last = now
                 advanced(todo[start : start + ranks.size])
         # Every file is closed now, so that the first finds all of it.
-        ranks.agree()
+        ranks.raise_together()
 
     def values(self, work: str) -> Iterator[Any]:
         """The values of a work that was carried out, in the order of its parts; for the first rank.
@@ -156,15 +156,15 @@ class Parts:
         if not known:
             began = time.perf_counter()
             made = make()
-            with self.ranks.agreeing():
-                if self.ranks.first:
+            with self.ranks.raising_together():
+                if self.ranks.is_main:
                     with self._opened(work) if self.folder is not None else contextlib.nullcontext() as file:
                         self._put(work, file, 0, time.perf_counter() - began, made)
         kept: list[Any] = [made]
-        with self.ranks.agreeing():
-            if self.ranks.first:
+        with self.ranks.raising_together():
+            if self.ranks.is_main:
                 kept = list(self.values(work))
-        return self.ranks.told(kept[0])
+        return self.ranks.broadcast(kept[0])
 
     def discard(self) -> None:
         """The result is whole: none of it is needed any more; nor is what was kept beside it of other weights. For the
@@ -191,8 +191,8 @@ class Parts:
     def _finished(self, work: str) -> set[int]:
         """The parts that are, as the first rank finds them: no other may see another state of the files."""
         runs: list[list[int]] = []
-        with self.ranks.agreeing():
-            if self.ranks.first:
+        with self.ranks.raising_together():
+            if self.ranks.is_main:
                 here = set(self._here.get(work, ()))
                 found = here.union(number for file in self._files(work) for number, _, _ in _records(file))
                 for number in sorted(number for number in found if number < self._counts[work]):
@@ -200,7 +200,7 @@ class Parts:
                         runs[-1][1] += 1
                     else:
                         runs.append([number, number + 1])
-        return {number for begin, end in self.ranks.told(runs) for number in range(begin, end)}
+        return {number for begin, end in self.ranks.broadcast(runs) for number in range(begin, end)}
 
     @contextlib.contextmanager
     def _opened(self, work: str) -> Iterator[BinaryIO]:
@@ -271,7 +271,7 @@ def work_of(weights: str, about: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def kept_beside(
-    out: Path, model: Model, about: Callable[[], Mapping[str, Any]], ranks: Ranks = ALONE
+    out: Path, model: Model, about: Callable[[], Mapping[str, Any]], ranks: Ranks = SINGLE_RANK
 ) -> Iterator[Parts]:
     """Parts in a hidden folder beside `out`; what another session left of the same work counts. Each rank must call it.
 
@@ -284,21 +284,21 @@ def kept_beside(
     """
     with contextlib.ExitStack() as held:
         told: list[Any] = []
-        with ranks.agreeing():
-            if ranks.first:
+        with ranks.raising_together():
+            if ranks.is_main:
                 folder = out.parent / f".{out.name}.writing-parts-{work_of(weights_digest(model), about())}"
                 with storage_errors(f"{folder}: cannot be made"):
                     folder.mkdir(parents=True, exist_ok=True)
                 held.enter_context(_locked(folder))
                 sessions = [int(said["session"]) for file in folder.iterdir() if (said := _NAME.fullmatch(file.name))]
                 told = [str(folder), max(sessions, default=0) + 1]
-        place, session = ranks.told(told)
+        place, session = ranks.broadcast(told)
         parts = Parts(ranks, Path(place), session)
         try:
             yield parts
         finally:
             # Nothing was finished: nothing is left.
-            if ranks.first and parts.is_empty():
+            if ranks.is_main and parts.is_empty():
                 shutil.rmtree(place, ignore_errors=True)
 
 

@@ -113,13 +113,13 @@ def told_temperature(scores: Sequence[Mapping[str, Any]] | None, task: Task, ran
         InputError: there is no image.
     """
     told: list[Any] = []
-    with ranks.agreeing():
+    with ranks.raising_together():
         if scores is not None:
             if not scores:
                 raise InputError(_NO_IMAGE.format(SPLIT))
             logits, labels = (np.concatenate([part[name] for part in scores]) for name in ("logits", "labels"))
             told = list(astuple(fit_temperature(logits, labels, task.config.score_link)))
-    return Temperature(*ranks.told(told))
+    return Temperature(*ranks.broadcast(told))
 
 
 def fitted_on_stored(files: Iterable[Path]) -> Fitted:

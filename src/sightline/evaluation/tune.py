@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from sightline.data.source import Source
 from sightline.data.views import View
-from sightline.distributed.ranks import ALONE, Ranks
+from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.encodings.base import PositionEncoding
 from sightline.encodings.create import parts_of
 from sightline.encodings.stages import StagedEncoding
@@ -159,7 +159,7 @@ def tune_knob(
     split: str = "minival",
     precision: str = "float32",
     advance: Callable[[int], None] | None = None,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_RANK,
 ) -> float:
     """The best value of an encoding's knob, as `tune` finds it.
 
@@ -187,7 +187,7 @@ def tune(
     split: str = "minival",
     precision: str = "float32",
     advance: Callable[[int], None] | None = None,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_RANK,
 ) -> float | str:
     """The candidate with the lowest cross entropy on `split`, or what the task says instead; of equals, the one nearest
     to the default.
@@ -215,10 +215,10 @@ def tune(
     for count, part in halvings(len(loss), len(indices)):
         left = sorted(left, key=order)[:count]
         for candidate in left:
-            with tuned_at(model, {search.kind: candidate}), ranks.agreeing():
+            with tuned_at(model, {search.kind: candidate}), ranks.raising_together():
                 totals = list(_losses(model, task, source, split, indices[part], view, precision, advance, ranks))
             # Rounded once, so that the sum is the same for any number of ranks.
-            loss[candidate] += math.fsum(itertools.chain(*ranks.gathered(totals)))
+            loss[candidate] += math.fsum(itertools.chain(*ranks.all_gather_object(totals)))
     return min(left, key=order)
 
 

@@ -17,7 +17,7 @@ from sightline import __version__
 from sightline.convert import import_weights
 from sightline.convert.timm import import_timm_model, published_link, read_timm_folder
 from sightline.convert.weights import unwrapped
-from sightline.distributed.machine import kept_random_state
+from sightline.distributed.machine import preserve_rng_state
 from sightline.encodings.create import encoding_options
 from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
@@ -212,11 +212,11 @@ def load_model(
         given = {"model": name, **arguments}
         if num_classes is not None:
             given["num_classes"] = num_classes
-        with kept_random_state() if pretrained else contextlib.nullcontext():
+        with preserve_rng_state() if pretrained else contextlib.nullcontext():
             return _with_patches(import_timm_model(given, pretrained=pretrained), patch_size, source)
     if arguments:
         raise InputError(f"{source}: only timm: takes {', '.join(arguments)}")
-    with kept_random_state():
+    with preserve_rng_state():
         folder = local_folder(source)
         foreign = read_timm_folder(_folder(folder))
         if foreign is None:

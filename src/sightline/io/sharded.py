@@ -58,17 +58,17 @@ def write_together(
     def beside(folder: Path) -> Mapping[str, Entry]:
         nonlocal told
         told = True
-        ranks.gathered(str(folder))
+        ranks.all_gather_object(str(folder))
         return _written(folder, tensors, ranks)
 
-    with ranks.agreeing():
-        if ranks.first:
+    with ranks.raising_together():
+        if ranks.is_main:
             try:
                 write_checkpoint(path, files, keep_previous=keep_previous, beside=beside)
             finally:
                 if not told:
-                    ranks.gathered(None)
-        elif (place := ranks.gathered(None)[0]) is not None:
+                    ranks.all_gather_object(None)
+        elif (place := ranks.all_gather_object(None)[0]) is not None:
             _written(Path(place), tensors, ranks)
 
 
@@ -82,7 +82,7 @@ def _check_tensor(name: str, value: object) -> None:
 def _written(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], ranks: Ranks) -> Mapping[str, Entry]:
     """Write this rank's parts; the entries of all."""
     entries: dict[str, Entry] = {}
-    with ranks.agreeing():
+    with ranks.raising_together():
         for whole, some in tensors.items():
             stem = Path(whole).stem
             with _said(folder):
@@ -92,8 +92,8 @@ def _written(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], ranks: R
                 with _said(folder):
                     found.rename(folder / name)
                     entries[name] = sealed(folder / name)
-    said = ranks.gathered(entries)
-    if ranks.first:
+    said = ranks.all_gather_object(entries)
+    if ranks.is_main:
         with _said(folder):
             for whole in tensors:
                 (folder / Path(whole).stem).rmdir()

@@ -56,7 +56,7 @@ def work(
         StorageError: the storage fails.
     """
     while True:
-        with signals.deferred():
+        with signals.defer_interrupts():
             claim = queue.claim()
         if claim is None:
             signals.end_if_heard()
@@ -95,20 +95,20 @@ def _work_on(
             if isinstance(error, StoppedError):
                 raise
             signals.end_if_heard()
-        with signals.deferred():
+        with signals.defer_interrupts():
             if not queue.owns(claim):
                 warn(f"cell {name}: another worker has taken it over; this one goes on with the next")
                 return
             given_up = queue.fail(claim, said_of(error))
         warn(f"cell {name} failed{'' if given_up else ', and is tried once more'}: {said_of(error)}")
         return
-    with signals.deferred():
+    with signals.defer_interrupts():
         if not queue.finish(claim, reached.score, reached.value if reached.better != "lower" else -reached.value):
             warn(f"cell {name}: was taken over by another worker before it was finished here")
 
 
 def _leave(queue: Queue, claim: Claim) -> None:
-    with signals.deferred():
+    with signals.defer_interrupts():
         queue.leave(claim)
 
 

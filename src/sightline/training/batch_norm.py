@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from sightline.distributed.ranks import Ranks, lost
+from sightline.distributed.ranks import Ranks, translate_comm_errors
 from sightline.models.batch_norm import kept_normed
 
 
@@ -32,7 +32,7 @@ class JointNorms:
             import torch.distributed as dist
 
             # Not the gradients' group: what is said of them and of these need not come in one order.
-            with lost():
+            with translate_comm_errors():
                 self._group: Any = dist.new_group()
         for norm in self._norms:
             norm.forward = functools.partial(self._normed, norm)
@@ -105,6 +105,6 @@ def _sum(values: Tensor, group: Any) -> Tensor:
     import torch.distributed as dist
 
     total = values.contiguous().clone()
-    with lost():
+    with translate_comm_errors():
         dist.all_reduce(total, group=group)
     return total

@@ -15,7 +15,7 @@ from typing import Any
 
 from sightline import errors
 from sightline.distributed import machine, signals
-from sightline.distributed.processes import end_with_parent
+from sightline.distributed.processes import exit_with_parent
 from sightline.errors import SightlineError, StoppedError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.drawn import write_pictures
@@ -170,7 +170,7 @@ def _end(processes: Sequence[Any], messages: Any) -> None:
 
 
 def _work(job: Job, messages: Any) -> None:
-    end_with_parent()
+    exit_with_parent()
     signals.listen()
     signals.let_through()
     try:
@@ -189,7 +189,7 @@ def _work(job: Job, messages: Any) -> None:
         text = f"{type(error).__name__}: {error} ({Path(line.filename).name}:{line.lineno})"
         outcome = ("failed", job.name, (SightlineError.__name__, text))
     # What is left is to say so and to end: a signal would hit the interpreter in its tidying, with a traceback.
-    signals.leave_to_parent()
+    signals.setup_worker_signals()
     messages.put(outcome)
 
 
@@ -210,7 +210,7 @@ def run_job(
             observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss, at.validated)),
             warn=warn,
             owner=owner,
-            stop=training.enter_context(signals.deferred()),
+            stop=training.enter_context(signals.defer_interrupts()),
         )
         training.close()
         owner.check()

@@ -15,7 +15,7 @@ import torch
 from sightline.attention.products import expected_shapes
 from sightline.data.source import Source
 from sightline.distributed import machine, signals
-from sightline.distributed.ranks import ALONE, Ranks
+from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.hub.load import load_model
 from sightline.io.run_files import CHECKPOINT, LOG, VALIDATION
@@ -80,7 +80,7 @@ def train(
     warn: Callable[[str], None] | None = None,
     owner: Owner | None = None,
     stop: Callable[[], bool] | None = None,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_RANK,
     profile: bool = False,
 ) -> Model:
     """Train a model and leave its checkpoint in `out/checkpoint`, and a line a step in `out/log.jsonl`.
@@ -116,10 +116,10 @@ def train(
         StorageError: a checkpoint cannot be written, or the folder was moved or taken over; the last one still loads.
     """
     where, out = machine.resolve_device(device if ranks.size == 1 else str(ranks.device)), Path(out)
-    say = (warn or unheard) if ranks.first else unheard
+    say = (warn or unheard) if ranks.is_main else unheard
     with _deterministic(where), contextlib.ExitStack() as held:
-        with ranks.agreeing():
-            if owner is None and ranks.first:
+        with ranks.raising_together():
+            if owner is None and ranks.is_main:
                 owner = held.enter_context(claim(out, warn=warn))
             if prepared is None:
                 prepared = _prepared(config, out, source, where, resume, accept_changed_data, say)
@@ -133,7 +133,7 @@ def train(
                 held.enter_context(compiled_blocks(model, where))
         holder = held_by(model, ranks, config.sharing)
         held.callback(holder.close)
-        with ranks.agreeing():
+        with ranks.raising_together():
             decay, warmup = config.optimizer.ema, config.optimizer.ema_warmup
             ema = None if decay is None else Ema(model, decay, bool(warmup))
             optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
@@ -142,12 +142,12 @@ def train(
             if last is not None:
                 restore_state(state, last, say)
             warn_of_mirrors(config, source, say)
-        if ranks.first and last is not None:
+        if ranks.is_main and last is not None:
             restore_file(out / LOG, state.log, say)
             restore_file(out / VALIDATION, state.validation, say)
         validation = Validation(config, model, task, source, say)
         saver = None
-        if ranks.first or state.in_parts:
+        if ranks.is_main or state.in_parts:
             saver = held.enter_context(RunSaver(state, out, owner, foreign, say))
         started, before, progress = time.perf_counter(), state.seconds, ProgressFile(out)
         speed = Speed(where, config.precision, ranks)
@@ -158,7 +158,7 @@ def train(
         )  # fmt: skip
         # Its workers end with the loop, however that does.
         held.callback(steps.close)
-        profiled = Profile(out, where, say) if profile and ranks.first else None
+        profiled = Profile(out, where, say) if profile and ranks.is_main else None
         if profiled is not None:
             held.callback(profiled.give_up)
         for step, batches, asked in waited_for(agreed(steps, source, ranks, stop)):
@@ -178,11 +178,11 @@ def train(
             stopped = not step.last and (asked if ranks.size > 1 else stop is not None and stop())
             due = step.last or _is_due(step, config)
             if due or stopped:
-                with ranks.agreeing():
+                with ranks.raising_together():
                     _check_weights(state, step)
                     if owner is not None:
                         owner.check()
-                with ranks.agreeing():
+                with ranks.raising_together():
                     if saver is not None:
                         # At those that a run which is not stopped has too: the curve is the same.
                         with phase("validating"):
@@ -191,7 +191,7 @@ def train(
                             saver.save(wait=step.last or stopped)
             planned = round(state.step / step.ends)
             total = config.images or round(spent.images / step.ends)
-            if ranks.first:
+            if ranks.is_main:
                 pace = speed.after(*spent)
                 progress(
                     step=state.step, steps=planned, images=spent.images, total=total, tokens=spent.tokens, loss=loss,
@@ -206,9 +206,9 @@ def train(
             if stopped:
                 said = f"stopped after step {state.step} of {planned}, which is saved in {out}"
                 # By the signal of whichever rank heard one, so that all end with its exit code.
-                ranks.agree(StoppedError(said, signals.exit_code()) if signals.heard() else None)
+                ranks.raise_together(StoppedError(said, signals.exit_code()) if signals.heard() else None)
                 raise StoppedError(said)
-        if ranks.first:
+        if ranks.is_main:
             drop_previous(out)
             if profiled is not None:
                 profiled.close()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sightline.analysis.flops import training_flops
 from sightline.data.batch import Batch
 from sightline.data.loader import Planned
-from sightline.distributed.ranks import Ranks, lost
+from sightline.distributed.ranks import Ranks, translate_comm_errors
 from sightline.models import Model, ViTConfig
 from sightline.tasks.base import outputs_of
 from sightline.tokens.layout import TokenLayout
@@ -98,7 +98,7 @@ class Replica(Held):
         self._without_sum = parallel.no_sync
         # After its first backward pass torch puts the gradients into another order, in which three ranks and more sum
         # them otherwise: that pass is none of a step, so that a run that goes on sums as the one that it goes on with.
-        with lost():
+        with translate_comm_errors():
             self.without_an_image(idle_batch(_model_in(forward)), "float32").backward()
         parallel.zero_grad(set_to_none=True)
 

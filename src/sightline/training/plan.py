@@ -19,7 +19,7 @@ from sightline.data.packs import PackingConfig, PackPlan, PlanPosition, epoch_or
 from sightline.data.patch_sizes import PatchSizes
 from sightline.data.source import Source
 from sightline.data.transforms import SIMPLE, SimpleCrop
-from sightline.distributed.ranks import ALONE, Ranks
+from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
 from sightline.models import ViTConfig
 from sightline.models.patch_size import resized_config
@@ -170,7 +170,7 @@ class TrainingPlan(ABC):
         *,
         position: Position | None = None,
         pin: bool = False,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_RANK,
     ) -> Generator[tuple[Step, Sequence[Batch]]]:
         """The steps with this process's batches, one after the other, which may be empty.
 

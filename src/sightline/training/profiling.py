@@ -85,9 +85,9 @@ class Profile:
             "phases": {name: seconds / whole for name, seconds in self._seconds.items()},
             "operators": self._operators(),
             "threads": torch.get_num_threads(),
-            "hardware": machine.hardware(self._device),
+            "hardware": machine.hardware_name(self._device),
             "torch": torch.__version__,
-            "commit": machine.commit(),
+            "commit": machine.git_commit(),
         }
         try:
             self._write_trace(self._out / TRACE)

@@ -13,7 +13,7 @@ from typing import Self
 
 from torch import Tensor
 
-from sightline.distributed.ranks import ALONE, Ranks
+from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
 from sightline.hub.load import read_record
 from sightline.io.atomic import previous_path, remove_temporaries, storage_errors, write_file
@@ -121,7 +121,7 @@ class RunSaver(Saver):
         best = None if asked is None or owner is None else place_of_best(out, warn)
         by = None if asked is None else asked.best
         # Writing beside the steps, the ranks speak of it beside what they say of the steps.
-        ranks = state.ranks.aside() if state.in_parts else ALONE
+        ranks = state.ranks.cpu_group() if state.in_parts else SINGLE_RANK
         self._writer = RunWriter(out, owner, foreign, state.config.keep_last, best, by, self.given_up, ranks)
         if state.validation:
             self._writer.keep_best(snapshot(state, self._memory), warn)
@@ -189,7 +189,7 @@ class RunWriter:
     best: Path | None
     by: str | None
     given_up: threading.Event
-    ranks: Ranks = ALONE
+    ranks: Ranks = SINGLE_RANK
 
     def save(self, at: Snapshot) -> None:
         """A checkpoint, and the records beside it; then the model once more where it is the best.
@@ -200,14 +200,14 @@ class RunWriter:
         """
         older = self.keep_last - 1
         with contextlib.ExitStack() as held:
-            with self.ranks.agreeing():
+            with self.ranks.raising_together():
                 if self.owner is not None:
                     held.enter_context(self.owner.held())
                     drop_measured(self.out, self.foreign)
                     keep_older(self.out, older)
             # First, so that a log without a checkpoint says that there was one.
             write_checkpoint(self._asked(at.checkpoint()), self.out / CHECKPOINT)
-            with self.ranks.agreeing():
+            with self.ranks.raising_together():
                 if self.owner is not None:
                     self.owner.check()
                     keep_older(self.out, older, at.step)
@@ -223,11 +223,11 @@ class RunWriter:
         where an earlier one was the best and is not there any more.
         """
         with contextlib.ExitStack() as held:
-            with self.ranks.agreeing():
+            with self.ranks.raising_together():
                 due = self._best_is_due(at, warn)
                 if due and self.owner is not None:
                     held.enter_context(self.owner.held())
-            if self.ranks.gathered(due and str(self.best))[0]:
+            if self.ranks.all_gather_object(due and str(self.best))[0]:
                 write_best(self._asked(at.model()), self.out / BEST)
 
     def _best_is_due(self, at: Snapshot, warn: Callable[[str], None]) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.source import Source
 from sightline.distributed import machine
-from sightline.distributed.ranks import ALONE, Ranks
+from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.hub.load import load_model, model_record, model_tensors
 from sightline.io.checkpoint import check_state, load_tensors, verify_checkpoint
 from sightline.io.read import read_jsonl
@@ -53,7 +53,7 @@ class RunState:
     source: Source
     data: Fingerprint
     minival: str
-    ranks: Ranks = ALONE
+    ranks: Ranks = SINGLE_RANK
     step: int = 0
     seconds: float = 0.0
     position: Position | None = None
@@ -120,8 +120,8 @@ def _record(state: RunState) -> dict[str, Any]:
         "validated": state.validated,
         "threads": torch.get_num_threads(),
         "ranks": state.ranks.size,
-        "hardware": machine.hardware(state.model.anchor.device),
-        "commit": machine.commit(),
+        "hardware": machine.hardware_name(state.model.anchor.device),
+        "commit": machine.git_commit(),
         "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
     }
 

@@ -11,7 +11,7 @@ import torch
 from sightline.data.allowance import Unreadable
 from sightline.data.batch import Batch
 from sightline.data.source import Source
-from sightline.distributed.ranks import Ranks, lost
+from sightline.distributed.ranks import Ranks, translate_comm_errors
 from sightline.errors import NonFiniteError, SightlineError
 from sightline.io.sharded import full_tensor
 from sightline.models.head import TokenHead
@@ -44,11 +44,11 @@ def agreed(
             fault = error
         if ranks.size > 1:
             own = [] if found is None else [one for batch in found[1] for one in batch.left_out]
-            asked, faults, left = ranks.summed([stop is not None and stop(), fault is not None, len(own)])
+            asked, faults, left = ranks.all_reduce_sum([stop is not None and stop(), fault is not None, len(own)])
             if faults:
-                ranks.agree(fault)
+                ranks.raise_together(fault)
             if left:
-                _count(ranks.gathered([[one.path, one.reason] for one in own]), source, ranks)
+                _count(ranks.all_gather_object([[one.path, one.reason] for one in own]), source, ranks)
         else:
             asked = 0.0
         if found is None:
@@ -60,7 +60,7 @@ def _count(said: Sequence[Sequence[Sequence[str]]], source: Source, ranks: Ranks
     """Count what the other ranks left out; this one's is counted."""
     others = [Unreadable(*one) for rank, some in enumerate(said) if rank != ranks.rank for one in some]
     if source.allowance is not None:
-        with ranks.agreeing():
+        with ranks.raising_together():
             source.allowance.note("train", others)
 
 
@@ -155,10 +155,10 @@ def _in_parts(state: RunState, task: Task, held: Held, batches: Sequence[Batch],
                 else:
                     part, count = held.without_an_image(idle_batch(model), precision), 0
             # So that numbers keep their usual size, also in few bits.
-            with phase("backward"), lost() if ranks.size > 1 else contextlib.nullcontext():
+            with phase("backward"), translate_comm_errors() if ranks.size > 1 else contextlib.nullcontext():
                 (part / planned).backward()
         total, units = total + part.detach().double().cpu(), units + count
-    loss, counted, images = ranks.summed([float(total), units, sum(map(len, batches))])
+    loss, counted, images = ranks.all_reduce_sum([float(total), units, sum(map(len, batches))])
     if not images:
         return None
     counted = max(counted, 1)

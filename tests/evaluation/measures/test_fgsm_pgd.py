@@ -208,7 +208,7 @@ def rows_of(ranks: Ranks, place, kill: int | None = None):
     model = tiny("digits")
     with kept_beside(place, model, dict, ranks) as parts:
         rows = measured(model, "digits", 16, images=7, measures=("fgsm", "pgd"), parts=parts)
-        if ranks.first:
+        if ranks.is_main:
             parts.discard()
     return [{key: value for key, value in as_written(row).items() if key not in ("seconds", "ranks")} for row in rows]
 

@@ -145,7 +145,7 @@ class Ballast(torch.nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not machine.forget_peak(), reason="this system does not say what a process took since")
+@pytest.mark.skipif(not machine.reset_peak_memory(), reason="this system does not say what a process took since")
 def test_memory_is_what_a_pass_takes_beside_the_weights(monkeypatch):
     monkeypatch.setattr(predict, "_TOKENS_A_BATCH", 48)
     took = []
@@ -187,9 +187,9 @@ def test_what_another_machine_measured_is_measured_again(tmp_path, monkeypatch):
 
 def of_ranks(ranks: Ranks, fails: bool):
     torch.set_num_threads(1)
-    if ranks.first and not fails:
+    if ranks.is_main and not fails:
         speed.measured = lambda subject: [speed.Measured("latency", 3.0, "ms", 6, interval=(1.0, 4.0))]
-    elif ranks.first:
+    elif ranks.is_main:
         speed.measured = refused
     else:
         speed.measured = lambda subject: 1 / 0

@@ -85,7 +85,7 @@ def memory(
         for part in (*_PARTS, "total")
     ]
     said = {"benchmark": "memory", "model": model, "encoding": encoding, "resolution": list(size)}
-    about = {"hardware": machine.hardware(where), "torch": str(torch.__version__), "commit": machine.commit()}
+    about = {"hardware": machine.hardware_name(where), "torch": str(torch.__version__), "commit": machine.git_commit()}
     asked_of = {"tokens": forward.tokens, "batch": batch, "dtype": dtype}
     rows = ""
     for name, one in estimates.items():

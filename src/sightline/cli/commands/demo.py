@@ -49,7 +49,7 @@ def demo(
     from sightline.training.jobs import run_jobs
     from sightline.training.prepare import resolve
 
-    cores = machine.cores()
+    cores = machine.cpu_count()
     where = machine.resolve_device(device)
     other = () if task == "classification" else ("--task", task)
     demonstration = demo_of(task, quick=quick)
@@ -64,7 +64,7 @@ def demo(
     way_on = next_step.again(*words, *(("--device", device) if device != "cpu" else ()), "--resume")
     with (
         output.RunFolder(out, guard.Inputs(), resume, overwrite, take_over, ENCODINGS).claimed(next_step.warn) as owner,
-        signals.way_on(way_on),
+        signals.resume_hint(way_on),
     ):
         for job, config in zip(jobs, resolved, strict=True):
             save_config(config, job.out)
@@ -72,7 +72,7 @@ def demo(
         for data, measured in jobs[0].measured.items():
             on = "" if data == jobs[0].train.data else f" on {data}"
             print(f"then tested{on} at {', '.join(map(str, measured.sides))} px.")
-        print(f"On {machine.hardware(where)}.")
+        print(f"On {machine.hardware_name(where)}.")
         for note in notes:
             print(note)
         waiting = [job for job in jobs if not (job.out / RESULTS).exists()]

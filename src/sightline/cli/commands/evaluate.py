@@ -101,7 +101,7 @@ def evaluate(
     from sightline.cli.resolutions import parse_frames, parse_resolutions, split_words
     from sightline.cli.suite_model import Asked
     from sightline.distributed import machine, signals
-    from sightline.distributed.ranks import joined
+    from sightline.distributed.ranks import init_ranks
     from sightline.errors import InputError, StorageError
     from sightline.evaluation import measure
     from sightline.evaluation.as_trained import views_as_trained
@@ -136,9 +136,9 @@ def evaluate(
         )  # fmt: skip
         return
     with contextlib.ExitStack() as held:
-        ranks = held.enter_context(joined(device))
+        ranks = held.enter_context(init_ranks(device))
         with progress.Bars() as bars:
-            with ranks.agreeing():
+            with ranks.raising_together():
                 where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
                 if asked.is_timm and out is None:
                     raise InputError(f"{model}: is no folder here, where rows could be kept; give --out FILE for them")
@@ -234,7 +234,7 @@ def evaluate(
             def about() -> dict[str, Any]:
                 computed = replace(config, workers=0)
                 return {
-                    "command": f"evaluate {__version__} {machine.commit()}",
+                    "command": f"evaluate {__version__} {machine.git_commit()}",
                     "config": repr(computed),
                     "identity": vars(run.identity),
                     "device": where.type,
@@ -248,7 +248,7 @@ def evaluate(
 
             parts = held.enter_context(kept_beside(kept, run.model, about, ranks))
             if logits is not None:
-                with ranks.agreeing():
+                with ranks.raising_together():
                     names = [
                         name for one in sources for name in measure.planned_logits(one, run.model, config, run.identity)
                     ]
@@ -260,7 +260,7 @@ def evaluate(
                 assert logits is not None
                 write_logits(logits, name, replace(stored, work=parts.identity))
 
-            with signals.way_on("the same command"):
+            with signals.resume_hint("the same command"):
                 rows = []
                 for one in sources:
                     rows += evaluation.evaluate(
@@ -269,8 +269,8 @@ def evaluate(
                         wanted="results" if files else "judged", parts=parts, keep=None if logits is None else keep,
                     )  # fmt: skip
             bars.say_left_out(source)
-        with ranks.agreeing():
-            if ranks.first:
+        with ranks.raising_together():
+            if ranks.is_main:
                 if out is None and seal(model) != run.written:
                     parts.discard()
                     raise StorageError(
@@ -292,7 +292,7 @@ def evaluate(
                 output.add_rows(kept, rows, anew=out is not None, fewer=fewer)
                 write_pictures([row for row in rows if row.measured not in more], pictures, kept.parent)
                 parts.discard()
-    if not ranks.first:
+    if not ranks.is_main:
         return
     if json:
         print(dump_rows(rows), end="")

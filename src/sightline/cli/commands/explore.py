@@ -86,7 +86,7 @@ def explore(
             if not no_browser:
                 open_browser(url)
 
-        with signals.deferred() as heard:
+        with signals.defer_interrupts() as heard:
             serve(explorer, listening, began=began, ends=heard)
         signals.end_if_heard()
 

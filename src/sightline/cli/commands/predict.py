@@ -73,25 +73,25 @@ def predict(
     from sightline.data.clip_list import list_clips
     from sightline.data.image_list import list_images
     from sightline.distributed import machine
-    from sightline.distributed.ranks import joined
+    from sightline.distributed.ranks import init_ranks
 
     _refuse_options(images)
     if not images:
         raise InputError("predict: expected at least one image")
     if threads is not None:
         machine.set_threads(threads)
-    with joined(device) as ranks:
-        with ranks.agreeing():
+    with init_ranks(device) as ranks:
+        with ranks.raising_together():
             if ranks.size > 1 and predictions is None:
                 raise InputError("predict: several processes answer into one file (expected --predictions FILE)")
             if predictions is not None and out is not None:
                 raise InputError("--out and --predictions: expected one of them (pictures go with printed answers)")
             list_all = list_clips if _takes_clips(model) else list_images
             passed_over: list[Unreadable] = []
-            listed = list_all(images, getattr(sys.stdin, "buffer", None), passed_over) if ranks.first else []
+            listed = list_all(images, getattr(sys.stdin, "buffer", None), passed_over) if ranks.is_main else []
         told = _told(listed, ranks)
-        with ranks.agreeing():
-            files = listed if ranks.first else _opened(told, images)
+        with ranks.raising_together():
+            files = listed if ranks.is_main else _opened(told, images)
             asked = _prepared(
                 model, ranks, patch_size=patch_size, resolution=resolution, topk=topk, precision=precision,
                 max_pixels=max_pixels, device=device, frames=frames,
@@ -112,7 +112,7 @@ def predict(
                 codes = write_answers(asked, files, predictions, ranks, advance)
             else:
                 codes = say_answers(asked, files, screen, drawings, advance, as_json=json)
-        codes = ranks.told(codes)
+        codes = ranks.broadcast(codes)
     if drawings is not None:
         drawings.finish()
     unread, not_finite = (codes.count(kind.exit_code) for kind in (UnreadableDataError, NonFiniteError))
@@ -201,7 +201,7 @@ def _told(images: Images, ranks: Ranks) -> Images:
     if ranks.size == 1:
         return images
     pairs = [[one.path, one.reason] if isinstance(one, Unreadable) else [str(one), None] for one in images]
-    return [path if reason is None else Unreadable(path, reason) for path, reason in ranks.told(pairs)]
+    return [path if reason is None else Unreadable(path, reason) for path, reason in ranks.broadcast(pairs)]
 
 
 def _opened(images: Images, words: tuple[str, ...]) -> Images:

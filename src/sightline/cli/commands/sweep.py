@@ -40,7 +40,7 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
     cells.check()
     rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
     count = asked.config.count
-    with signals.way_on(next_step.again("sweep", file, *rest)), contextlib.ExitStack() as waiting:
+    with signals.resume_hint(next_step.again("sweep", file, *rest)), contextlib.ExitStack() as waiting:
         queue = asked.queue()
         queue.begin()
         asked.keep()

@@ -83,7 +83,7 @@ def train(
     from sightline.cli.profile_table import print_profile, profiled_at
     from sightline.cli.train_run import Asked, carry_out
     from sightline.distributed import machine
-    from sightline.distributed.ranks import joined
+    from sightline.distributed.ranks import init_ranks
     from sightline.errors import InputError
     from sightline.io.run_files import CONFIG
     from sightline.reports.seen import seen_sizes
@@ -111,7 +111,7 @@ def train(
     began = (lambda wanted: folder_of(wanted) / CONFIG) if resume else None
     asked = run_config.training_config(config, flags, settings, recipe, summarise=sources.summary, began=began)
     machine.set_threads(threads)
-    with joined(device) as ranks, progress.Bars() as bars:
+    with init_ranks(device) as ranks, progress.Bars() as bars:
         where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
         folder = folder_of(asked)
         inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
@@ -122,7 +122,7 @@ def train(
             return say_dry_run(run, bars, as_json=json)
         before = profiled_at(folder)
         done = carry_out(run, bars, way_on)
-    if not ranks.first:
+    if not ranks.is_main:
         return
     # One of an earlier sitting is not that of this one.
     if profile and not json and profiled_at(folder) not in (None, before):

@@ -65,11 +65,11 @@ class Speed(ModelMeasure):
         ranks = parts.ranks
         device = subject.model.anchor.device
         # What another machine, or another number of threads, finished before is not this one's.
-        where = json.dumps([work, machine.hardware(device), torch.get_num_threads()])
+        where = json.dumps([work, machine.hardware_name(device), torch.get_num_threads()])
 
         def made() -> list[dict[str, Any]]:
             found: list[dict[str, Any]] = []
-            ranks.by_the_first(lambda: found.extend(vars(one) for one in measured(subject)))
+            ranks.run_on_main(lambda: found.extend(vars(one) for one in measured(subject)))
             return found
 
         return [Measured(**{**one, "interval": _pair(one["interval"])}) for one in parts.once(where, made)]
@@ -144,9 +144,9 @@ class _Pass:
     def grown(self) -> int | None:
         """Bytes that a pass takes for a moment; None where that is not known."""
         if self.device.type == "cuda":
-            machine.forget_peak(self.device)
+            machine.reset_peak_memory(self.device)
             held = torch.cuda.memory_allocated(self.device)
-        elif self.device.type != "cpu" or not _trim_heap() or not machine.forget_peak():
+        elif self.device.type != "cpu" or not _trim_heap() or not machine.reset_peak_memory():
             return None
         else:
             held = machine.peak_memory()
