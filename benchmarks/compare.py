@@ -16,12 +16,12 @@ from pathlib import Path
 
 from sightline.io.run_files import COMPARISON
 from sightline.reports.comparison_tables import largest, trained_at
-from sightline.results.comparison import ComparedRow, DifferenceRow, dump_compared, read_compared
+from sightline.results.comparison import ComparisonRow, DifferenceRow, dump_compared, read_compared
 
 RESULTS = Path(__file__).parent / "results" / "compare.jsonl"
 
 
-def kept(rows: Sequence[ComparedRow]) -> list[ComparedRow]:
+def kept(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
     """Those rows, in their order."""
     sides = {trained_at(rows), largest(rows)}
     return [

@@ -11,7 +11,7 @@ import numpy as np
 from sightline.evaluation.compared import ComparedRun, compared
 from sightline.evaluation.logits import StoredLogits, rescored, write_logits
 from sightline.evaluation.measure import logits_name_of
-from sightline.results.comparison import ComparedRow
+from sightline.results.comparison import ComparisonRow
 from sightline.results.rows import ResultRow, dump_rows
 
 CLASSES = 10
@@ -87,6 +87,6 @@ def made_runs(out: Path, counts: Mapping[str, Sequence[Sequence[int]]] = COUNTS)
     return runs
 
 
-def made_rows(out: Path, counts: Mapping[str, Sequence[Sequence[int]]] = COUNTS) -> list[ComparedRow]:
+def made_rows(out: Path, counts: Mapping[str, Sequence[Sequence[int]]] = COUNTS) -> list[ComparisonRow]:
     """The rows of `made_runs`."""
     return compared(made_runs(out, counts))

@@ -12,7 +12,7 @@ from sightline.cli import output
 from sightline.cli.commands import demo as module
 from sightline.recipes import demo as recipes
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS
-from sightline.results.rows import FRACTION, Measured, read_rows
+from sightline.results.rows import FRACTION, MetricValue, read_rows
 from sightline.training import estimate, jobs
 from sightline.training.jobs import JobProgress
 from tests.tiny import tree
@@ -95,7 +95,7 @@ def test_found_34_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, mo
         for step in range(120):
             for job in jobs:
                 now[0] += 1 / 3
-                validated = Measured("top1", 0.25, FRACTION, 256) if job is jobs[0] and step > 40 else None
+                validated = MetricValue("top1", 0.25, FRACTION, 256) if job is jobs[0] and step > 40 else None
                 observe(JobProgress(job.name, "train", 48 * (step + 1), 48_000, 3.0 - step / 100, validated))
         raise Enough
 

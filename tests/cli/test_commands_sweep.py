@@ -21,7 +21,7 @@ from sightline.cli.sweep_file import read_sweep
 from sightline.cli.yaml_text import dump_yaml
 from sightline.errors import NonFiniteError
 from sightline.hub.load import read_record
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 from sightline.sweeps import storage
 from sightline.sweeps.scores import Scored
 from sightline.sweeps.worker import Reached
@@ -55,7 +55,7 @@ def stubbed(monkeypatch):
         if claim.cell.name in failing:
             raise NonFiniteError("loss nan")
         value = 0.1 * claim.cell.fields["seed"] + 0.5 * (claim.cell.fields["encoding"] == "lookhere_90")
-        measured = Measured("top1", value, "fraction", 100, better="higher")
+        measured = MetricValue("top1", value, "fraction", 100, better="higher")
         return Reached(Scored(claim.cell.name, dict(claim.cell.fields), measured).as_record(), value)
 
     monkeypatch.setattr(sweep_cells.Cells, "run", run)

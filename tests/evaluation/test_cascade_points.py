@@ -19,7 +19,7 @@ from sightline.evaluation.cascade_points import (
 )
 from sightline.evaluation.predict import Outputs
 from sightline.models import ViTConfig
-from sightline.results.rows import wilson
+from sightline.results.rows import wilson_interval
 from sightline.tasks.base import make_task
 from tests.batches import labelled
 
@@ -58,7 +58,7 @@ def test_scores_of_what_was_said():
     ("right", "count", "interval"), [(50, 100, (0.4038, 0.5962)), (0, 10, (0, 0.2775)), (10, 10, (0.7225, 1))]
 )
 def test_wilson(right, count, interval):
-    assert wilson(right / count, count) == pytest.approx(interval, abs=1e-4)
+    assert wilson_interval(right / count, count) == pytest.approx(interval, abs=1e-4)
 
 
 def test_thresholds():
@@ -128,7 +128,7 @@ def test_a_cascade_that_changes_nothing_is_level_without_doubt():
     """Paired: the doubt of the images themselves is on both sides and drops out."""
     (point,) = measure_cascade(SINGLES, (16, 64), [(0, 0.0)])
     assert (point.ahead, point.ahead_interval) == (0, (0, 0))
-    low, high = wilson(point.scored.top1, len(point.scored.right))
+    low, high = wilson_interval(point.scored.top1, len(point.scored.right))
     assert high - low > 0.05
 
 

@@ -150,5 +150,5 @@ def test_rows_of_another_preparation_are_others():
         for name in ("", "paper")
         for row in rescored(stored())[:1]
     ]  # fmt: skip
-    assert rows[0].measured != rows[1].measured
+    assert rows[0].measurement != rows[1].measurement
     assert ResultRow(**vars(rows[1])) == rows[1]

@@ -255,7 +255,7 @@ def test_rows_say_what_was_searched_and_how(model, tmp_path):
     assert (rule["what"], rule["name"], rule["default"]) == ("rule", "interpolation", "bilinear")
     assert rule["value"] in rule["candidates"]
     assert found[24, True].knob == knob["value"]
-    assert found[24, True].chosen == f"{knob['value']:g}, {rule['value']}"
+    assert found[24, True].tuned_label == f"{knob['value']:g}, {rule['value']}"
     assert found[16, True].tuning[1]["candidates"] == ["bilinear"]
     (tmp_path / "rows.jsonl").write_text(dump_rows(rows))
     assert read_rows(tmp_path / "rows.jsonl") == rows

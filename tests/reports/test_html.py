@@ -17,7 +17,7 @@ import pytest
 from sightline.errors import InputError, StorageError
 from sightline.reports.content import FieldsOfView, LossCurve, Report, RunSummary, Sample, SampleRow
 from sightline.reports.html import render, write_report
-from sightline.results.rows import wilson
+from sightline.results.rows import wilson_interval
 from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, full_report, page_of, picture, row, run_summary
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
@@ -85,7 +85,7 @@ def test_every_run_and_number_is_said():
     for item in report.rows:
         assert item.run in text
         assert f"{100 * item.value:.1f}" in text, item
-        low, high = wilson(item.value, item.images)
+        low, high = wilson_interval(item.value, item.images)
         assert f"[{100 * low:.1f}, {100 * high:.1f}]" in text, item
     for run in report.runs:
         assert run.about in text

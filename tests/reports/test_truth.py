@@ -19,7 +19,7 @@ from sightline.reports.series import Study
 from sightline.reports.tables import print_accuracy
 from sightline.reports.words import DASH, TIMES
 from sightline.results.predictions import Prediction
-from sightline.results.rows import Measured, wilson
+from sightline.results.rows import MetricValue, wilson_interval
 from tests.reports.synthetic import (
     CONFIGS,
     VALUES,
@@ -216,7 +216,7 @@ def test_found_13_other_views_than_squares_have_their_own_table():
 
 def test_found_13_every_share_of_a_page_is_one_of_its_rows():
     report = page_of("packed", "uniform")
-    points = [(one.value, *wilson(one.value, one.count)) for one in report.rows]
+    points = [(one.value, *wilson_interval(one.value, one.count)) for one in report.rows]
     known = {f"{100 * number:.1f}" for point in points for number in point}
     text = headline(report)
     known |= {f"{100 * number:.1f}" for number in (1 / 24,)}
@@ -384,7 +384,9 @@ def test_found_38_the_worst_mistakes_are_those_with_the_highest_score():
 
 def test_found_38_the_validation_curve_and_its_best_checkpoint(figures):
     shares = {10: 0.4, 20: 0.6, 30: 0.5}
-    points = [ValidationPoint(at, 32 * at, "minival", Measured("top1", shares[at], "fraction", 500)) for at in shares]
+    points = [
+        ValidationPoint(at, 32 * at, "minival", MetricValue("top1", shares[at], "fraction", 500)) for at in shares
+    ]
     run = run_of("uniform", validation=points, best_step=20)
     text = said(page_of("uniform", runs=[run]))
     assert "on 500 images of split minival" in text

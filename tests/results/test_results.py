@@ -11,14 +11,23 @@ import pytest
 import torch
 
 from sightline.errors import InputError
-from sightline.results.rows import Measured, ResultRow, as_written, dump_rows, merge_rows, on_more, read_rows, wilson
+from sightline.results.rows import (
+    MetricValue,
+    ResultRow,
+    as_written,
+    dump_rows,
+    measured_on_more_images,
+    merge_rows,
+    read_rows,
+    wilson_interval,
+)
 
 ORIGIN = {
     "run": "r", "encoding": "none", "task": "depth", "data": "d", "split": "test", "train_resolution": 16, "seed": 0,
     "commit": "c", "hardware": "h", "resolution": 16, "grid": (4, 4), "knob": None, "tuned": False, "seconds": 1.0,
 }  # fmt: skip
-ERROR = Measured("error", -3.5, "px", 4096, 0.5, {"part": "edge", "level": 2}, better="lower", counted="patches")
-SHARE = Measured("top1", 0.75, "fraction", 40)
+ERROR = MetricValue("error", -3.5, "px", 4096, 0.5, {"part": "edge", "level": 2}, better="lower", counted="patches")
+SHARE = MetricValue("top1", 0.75, "fraction", 40)
 
 
 def row(measured=ERROR, **changes) -> ResultRow:
@@ -38,13 +47,13 @@ def test_a_row_of_any_metric_is_read_as_it_was_written(tmp_path):
 
 
 def test_where_a_value_lies():
-    assert SHARE.limits() == wilson(0.75, 40)
-    assert SHARE.limits(3.0) == wilson(0.75, 40, 3.0)
+    assert SHARE.limits() == wilson_interval(0.75, 40)
+    assert SHARE.limits(3.0) == wilson_interval(0.75, 40, 3.0)
     assert ERROR.limits() == pytest.approx((-3.5 - 1.959964 * 0.5, -3.5 + 1.959964 * 0.5))
     assert ERROR.limits(1.0) == (-4.0, -3.0)
-    assert Measured("x", 1.0, "", 3).limits() is None
+    assert MetricValue("x", 1.0, "", 3).limits() is None
     # Given, it is not made up, and not symmetric at another certainty either.
-    given = Measured("share of pixels", 0.5, "fraction", 10, interval=(0.4, 0.7))
+    given = MetricValue("share of pixels", 0.5, "fraction", 10, interval=(0.4, 0.7))
     assert given.limits() == pytest.approx((0.4, 0.7))
     assert given.limits(2 * 1.959964) == pytest.approx((0.3, 0.9))
 
@@ -63,7 +72,7 @@ def test_what_is_measured_again_replaces_every_metric_of_it():
     fresh = [row(count=9, slices={}), row(count=5)]
     assert merge_rows(before, fresh) == [before[2], *fresh]
     assert merge_rows(before, fresh, fewer=False) == before
-    assert list(on_more(before, fresh).values()) == ["test at 16 px (4,096 patches, 9 now)"]
+    assert list(measured_on_more_images(before, fresh).values()) == ["test at 16 px (4,096 patches, 9 now)"]
 
 
 def test_what_was_measured_beside_answers_stays_where_they_are_the_same_again():
@@ -95,5 +104,5 @@ def test_a_number_that_cannot_be_written_is_refused_when_its_row_is_made(name, v
 @pytest.mark.parametrize("count", range(1, 60))
 def test_a_fraction_lies_in_its_own_interval(count):
     for right in (0, 1, count - 1, count):
-        low, high = wilson(right / count, count)
+        low, high = wilson_interval(right / count, count)
         assert low <= right / count <= high

@@ -7,13 +7,13 @@ import json
 import pytest
 
 from sightline.errors import InputError
-from sightline.results.rows import Measured, read_rows
+from sightline.results.rows import MetricValue, read_rows
 from sightline.sweeps.scores import Scored, Wanted, best_and_average, named_apart, score_of, scored_from
 
 
 def run(name, encoding, rate, value, *, better="higher", metric="top1", unit="fraction"):
     settings = {"encoding": encoding, "optimizer.lr": rate, "seed": 0}
-    return Scored(name, settings, Measured(metric, value, unit, 100, better=better))
+    return Scored(name, settings, MetricValue(metric, value, unit, 100, better=better))
 
 
 RUNS = [run("a", "x", 1e-3, 0.5), run("b", "x", 2e-3, 0.75), run("c", "y", 1e-3, 0.25), run("d", "y", 2e-3, 0.5)]
@@ -75,7 +75,7 @@ def test_a_run_is_scored_by_its_curve_and_by_its_rows(run_copy):
     rows = [row for row in read_rows(run_copy / "results.jsonl") if not row.slices]
     by_rows = score_of(run_copy, Wanted("top5", "test"))
     assert by_rows.measured.value == next(row.value for row in rows if row.metric == "top5")
-    assert score_of(run_copy, Wanted(None, "test", (rows[0].shown,))).measured.value == rows[0].value
+    assert score_of(run_copy, Wanted(None, "test", (rows[0].size_label,))).measured.value == rows[0].value
 
 
 def test_the_mean_over_resolutions_is_what_counts(run_copy):

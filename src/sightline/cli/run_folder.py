@@ -60,7 +60,7 @@ def _summary(run: Run, rows: list[ResultRow]) -> content.RunSummary:
     log = read_log(folder / LOG)
     config, knob = training["config"], model.knob
     # Rows of one pass share its seconds.
-    passes = {row.measured: row.seconds for row in rows}
+    passes = {row.measurement: row.seconds for row in rows}
     # What was seen is what the log counted until the checkpoint.
     spent = [line for line in log if line["step"] <= training.get("step", line["step"])]
     last = spent[-1] if spent else {"images": config.get("images") or 0}
@@ -262,7 +262,7 @@ def _pictures(folder: Path, rows: Sequence[ResultRow]) -> list[content.Sample]:
             reason = (reason or "").replace("; --max-pixels N takes more", "")
             warn(f"{str(place)[:200]}: is no picture that can be shown, and is left out ({reason})")
             continue
-        said = f"{row.run}, {row.split} at {row.shown}: {short(row.metric)} {quantity(row.value, row.unit)}"
+        said = f"{row.run}, {row.split} at {row.size_label}: {short(row.metric)} {quantity(row.value, row.unit)}"
         found.append(content.Sample(picture, said))
     return found
 

@@ -28,7 +28,7 @@ from sightline.evaluation.predict import brought, plan_split, read_split
 from sightline.metrics.accuracy import Accuracy
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task
 from sightline.tasks.classification import LINK_OF, LOSSES, Loss, classification_loss
 from sightline.tokens.patchify import Patchifier
@@ -185,7 +185,7 @@ class AttackMeasure(ModelMeasure):
 
     def rows(
         self, subject: Subject, parts: Parts, work: str, advance: Callable[[int], None] | None = None
-    ) -> list[Measured]:
+    ) -> list[MetricValue]:
         planned = _in_fewer(plan_split(subject.model, subject.source, subject.split, subject.indices, subject.view))
 
         def made(numbers: Sequence[int]) -> Iterator[Said]:
@@ -196,7 +196,7 @@ class AttackMeasure(ModelMeasure):
                 yield self._part(subject, plan, batch) if len(batch) else []
 
         parts.each(work, [self.cost * len(one) for one in planned], made, advance)
-        found: list[Measured] = []
+        found: list[MetricValue] = []
         with parts.ranks.raising_together():
             if parts.ranks.is_main:
                 found = self._together(subject.task, parts.values(work))
@@ -232,7 +232,7 @@ class AttackMeasure(ModelMeasure):
                     said.append((loss, epsilon, seen.state()))
         return said
 
-    def _together(self, task: Task, parts: Iterator[Said]) -> list[Measured]:
+    def _together(self, task: Task, parts: Iterator[Said]) -> list[MetricValue]:
         whole: dict[tuple[str, int], Accuracy] = {}
         for part in parts:
             for loss, epsilon, state in part:

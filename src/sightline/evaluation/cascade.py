@@ -28,7 +28,7 @@ from sightline.evaluation.predict import predict_split
 from sightline.io.checks import require, require_whole
 from sightline.models import Model
 from sightline.results.cascade import CascadeRow
-from sightline.results.rows import wilson
+from sightline.results.rows import wilson_interval
 from sightline.tasks.base import task_of
 
 ALPHAS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
@@ -241,7 +241,7 @@ def cascade_rows(
     }
 
     def row(one: Scored, budget: int, **more: Any) -> CascadeRow:
-        low, high = wilson(one.top1, len(one.right))
+        low, high = wilson_interval(one.top1, len(one.right))
         return CascadeRow(
             **shared,
             **more,

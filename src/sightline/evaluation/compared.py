@@ -27,7 +27,7 @@ from sightline.evaluation.paired import (
 )
 from sightline.io.run_files import LOGITS, RESULTS
 from sightline.published import paper
-from sightline.results.comparison import ComparedRow, DifferenceRow, MeanRow, RankRow
+from sightline.results.comparison import ComparisonRow, DifferenceRow, MeanRow, RankRow
 from sightline.results.rows import ResultRow, read_rows
 
 TOP1, CHANGE = "top1", "top1_change"
@@ -66,7 +66,7 @@ class _Found:
         return row.metric, row.data, row.split, row.resolution, self.run.fine_tuned, part
 
 
-def compared(runs: Sequence[ComparedRun]) -> list[ComparedRow]:
+def compared(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
     """Means over seeds of metrics of all images, and of top-1 by fifths of object size; tests of each two encodings at
     each size, from stored logits; and the order of the encodings beside LookHere's (tables 1 and 6), where at least
     three of them are there.
@@ -84,7 +84,7 @@ def compared(runs: Sequence[ComparedRun]) -> list[ComparedRow]:
             seeds[row.seed] = found
     rights = {run.folder: _rights(run) for run in runs}
     classes = {run.folder: max((one.classes for one in rights[run.folder].values()), default=0) for run in runs}
-    rows: list[ComparedRow] = []
+    rows: list[ComparisonRow] = []
     for encodings in places.values():
         some = next(iter(next(iter(encodings.values())).values()))
         shared = {"classes": classes[some.run.folder], **_shared(some, encodings)}

@@ -63,7 +63,7 @@ class Drawing:
 
 def picture_name(folder: str, row: ResultRow) -> str:
     """Of the picture of a measurement, below the folder of its rows: one for each of what rows tell apart."""
-    parts = [row.data, row.split, row.shown, str(row.slices.get(INFERENCE, ""))]
+    parts = [row.data, row.split, row.size_label, str(row.slices.get(INFERENCE, ""))]
     told = "_".join(filter(None, (re.sub(r"[^0-9A-Za-z.,-]+", "_", part).strip("_.") for part in parts)))
     # A folder's path, or words of many windows, may be longer than a file's name.
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]

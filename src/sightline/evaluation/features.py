@@ -29,7 +29,7 @@ from sightline.evaluation.measures.base import ModelMeasure, Subject
 from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import plan_split, predict_split
 from sightline.models import Model
-from sightline.results.rows import FRACTION, Measured
+from sightline.results.rows import FRACTION, MetricValue
 from sightline.tasks.base import Task
 
 # What big_vision takes of ImageNet (`train[:65000]`): 25 images of each class are among them, and they are 200 MB of
@@ -92,7 +92,7 @@ class FrozenMeasure(ModelMeasure):
         """
 
     @abstractmethod
-    def measured(self, learned: Any, images: Features) -> list[Measured]:
+    def measured(self, learned: Any, images: Features) -> list[MetricValue]:
         """What that is worth on the images that are measured, at least one."""
 
     @classmethod
@@ -116,7 +116,7 @@ class FrozenMeasure(ModelMeasure):
 
     def rows(
         self, subject: Subject, parts: Parts, work: str, advance: Callable[[int], None] | None = None
-    ) -> list[Measured]:
+    ) -> list[MetricValue]:
         subject = replace(subject, source=subject.source.as_measured())
         others = self.reads(subject.source, subject.split)
         indices = {name: _chosen(subject.source, name) for name in others} | {subject.split: subject.indices}
@@ -149,7 +149,7 @@ class FrozenMeasure(ModelMeasure):
             # One part, which the first rank makes: what was learned is kept, and is not learned again.
             parts.each(work, [0], lambda numbers: (learned() for _ in numbers))
         made(subject.split)
-        found: list[Measured] = []
+        found: list[MetricValue] = []
         with parts.ranks.raising_together():
             if parts.ranks.is_main:
                 images = read(subject.split)
@@ -159,9 +159,9 @@ class FrozenMeasure(ModelMeasure):
         return found
 
 
-def accuracy(metric: str, right: np.ndarray, **slices: int) -> Measured:
+def accuracy(metric: str, right: np.ndarray, **slices: int) -> MetricValue:
     """A row of the share of answers that are right, bool [images]."""
-    return Measured(metric, float(right.mean()), FRACTION, len(right), slices=slices, better="higher")
+    return MetricValue(metric, float(right.mean()), FRACTION, len(right), slices=slices, better="higher")
 
 
 def _same(source: Source, split: str, other: str) -> bool:

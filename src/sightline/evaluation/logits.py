@@ -32,7 +32,7 @@ from sightline.io.read import check_file, parse_json, similar_file_hint
 from sightline.metrics.base import metrics_of
 from sightline.metrics.tempered import Temperature, tempered
 from sightline.models import ViTConfig
-from sightline.results.rows import FITTED, FRACTION, INFERENCE, Measured, ResultRow
+from sightline.results.rows import FITTED, FRACTION, INFERENCE, MetricValue, ResultRow
 from sightline.tasks.base import Task, make_task
 from sightline.tasks.classification import Classification
 from sightline.tokens.grid import Grid
@@ -208,7 +208,7 @@ def read_logits(path: Path) -> StoredLogits:
 
 def _fields(about: Mapping[str, Any]) -> dict[str, Any]:
     """What all rows say, as their fields: JSON has no tuples. ValueError where it is something else."""
-    made = {one.name for one in fields(ResultRow)} - {one.name for one in fields(Measured)} - {"picture"}
+    made = {one.name for one in fields(ResultRow)} - {one.name for one in fields(MetricValue)} - {"picture"}
     measured: dict[str, Any] = {
         key: tuple(one) if isinstance(one, list) else one for key, one in about["measured"].items()
     }
@@ -216,7 +216,7 @@ def _fields(about: Mapping[str, Any]) -> dict[str, Any]:
     if odd:
         raise ValueError(f"measured: missing or unknown: {', '.join(sorted(odd))}")
     # A row takes no value that does not fit.
-    ResultRow(**vars(Measured("top1", 0.0, FRACTION, 1)), **measured)
+    ResultRow(**vars(MetricValue("top1", 0.0, FRACTION, 1)), **measured)
     return measured
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sightline.data.batch import Batch
 from sightline.metrics.base import Metric
-from sightline.results.rows import FRACTION, Measured
+from sightline.results.rows import FRACTION, MetricValue
 
 
 class Accuracy(Metric):
@@ -44,7 +44,7 @@ class Accuracy(Metric):
     def merge(self, other: Any) -> None:
         self._seen += other._seen
 
-    def rows(self) -> list[Measured]:
+    def rows(self) -> list[MetricValue]:
         if not sum(len(above) for above, *_ in self._seen):
             return []
         above, within, groups, sizes, indices = (np.concatenate(parts) for parts in zip(*self._seen, strict=True))
@@ -61,5 +61,5 @@ class Accuracy(Metric):
         return rows
 
 
-def _share(metric: str, right: np.ndarray, **slices: str | int) -> Measured:
-    return Measured(metric, float(right.mean()), FRACTION, len(right), slices=slices, better="higher")
+def _share(metric: str, right: np.ndarray, **slices: str | int) -> MetricValue:
+    return MetricValue(metric, float(right.mean()), FRACTION, len(right), slices=slices, better="higher")

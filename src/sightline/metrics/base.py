@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sightline import registry
 from sightline.data.batch import Batch
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 
 
 class Metric(ABC):
@@ -48,7 +48,7 @@ class Metric(ABC):
         vars(self).update(state)
 
     @abstractmethod
-    def rows(self) -> list[Measured]:
+    def rows(self) -> list[MetricValue]:
         """What was measured, the number that is looked at first first; nothing of no image."""
 
 
@@ -62,11 +62,11 @@ class ByImage(Metric):
     def merge(self, other: Any) -> None:
         self._seen += other._seen
 
-    def rows(self) -> list[Measured]:
+    def rows(self) -> list[MetricValue]:
         return self.rows_of(np.concatenate(self._seen)) if any(map(len, self._seen)) else []
 
     @abstractmethod
-    def rows_of(self, seen: np.ndarray) -> list[Measured]:
+    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
         """What was measured of images, at least one, of each of which the numbers are a row of `seen`."""
 
 

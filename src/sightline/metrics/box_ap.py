@@ -11,7 +11,7 @@ from sightline.data.batch import Batch
 from sightline.data.targets import Crop, Objects
 from sightline.metrics.base import Metric
 from sightline.metrics.coco import Seen, Sizes, judge, mean_precision
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 
 # Resampled splits behind an interval; an average precision takes long, and 95 % need no more.
 _DRAWS = 200
@@ -66,7 +66,7 @@ class BoxAp(Metric):
     def restore(self, state: Any) -> None:
         self._seen = [Seen(**{**one, "objects": Objects(**one["objects"])}) for one in state]
 
-    def rows(self) -> list[Measured]:
+    def rows(self) -> list[MetricValue]:
         if not self._seen:
             return []
         limit, images = self.task.options.most, len(self._seen)
@@ -88,17 +88,17 @@ class BoxAp(Metric):
         for metric, (value, others) in told.items():
             low, high = np.nanpercentile(others, (2.5, 97.5))
             interval = (min(float(low), float(value)), max(float(high), float(value)))
-            rows.append(Measured(metric, float(value), _UNIT, images, interval=interval, better="higher"))
+            rows.append(MetricValue(metric, float(value), _UNIT, images, interval=interval, better="higher"))
         for number, (part, _) in enumerate(parts, start=1):
             rows += self._part(every, number, part)
         for name, judged in zip(self.task.names, every, strict=True):
             rows += self._part([judged], 0, {"class": name})
         return rows
 
-    def _part(self, every: Any, size: int, part: dict[str, Any]) -> list[Measured]:
+    def _part(self, every: Any, size: int, part: dict[str, Any]) -> list[MetricValue]:
         """`box_ap` of some sizes or classes; nothing where no object is of them."""
         count = int(sum(one.objects[size].sum() for one in every))
         if not count:
             return []
         value = float(mean_precision(every, size)[0].mean())
-        return [Measured("box_ap", value, _UNIT, count, slices=part, better="higher", counted="objects")]
+        return [MetricValue("box_ap", value, _UNIT, count, slices=part, better="higher", counted="objects")]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from sightline.results.classes import ClassTable
-from sightline.results.rows import FRACTION, Measured
+from sightline.results.rows import FRACTION, MetricValue
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -15,14 +15,14 @@ def distinct(names: Sequence[str]) -> list[str]:
     return [name if often[name] == 1 else f"{name} ({number})" for number, name in enumerate(names)]
 
 
-def class_measures(table: ClassTable) -> list[Measured]:
+def class_measures(table: ClassTable) -> list[MetricValue]:
     """Of each class (slice `class`) that an image has, or was named as: `top1` on its own images, where there are any,
     and `predicted`, the share of all images that were named so."""
     rows = []
     for name, count, right, share in zip(table.classes, table.counts, table.top1, table.predicted, strict=True):
         part = {"class": name}
         if count:
-            rows.append(Measured("top1", float(right), FRACTION, int(count), slices=part, better="higher"))
+            rows.append(MetricValue("top1", float(right), FRACTION, int(count), slices=part, better="higher"))
         if count or share:
-            rows.append(Measured("predicted", float(share), FRACTION, len(table.labels), slices=part))
+            rows.append(MetricValue("predicted", float(share), FRACTION, len(table.labels), slices=part))
     return rows

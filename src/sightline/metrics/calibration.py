@@ -11,7 +11,7 @@ from torch import Tensor
 from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.metrics.base import ByImage
-from sightline.results.rows import FRACTION, Measured
+from sightline.results.rows import FRACTION, MetricValue
 
 # Guo et al. 2017 and LookHere (section 4.1), and of NaViT (table 4).
 BINS, _FINE = 15, 30
@@ -41,7 +41,7 @@ class Calibration(ByImage):
         seen = torch.stack((right, (best - logits.logsumexp(-1)).exp(), best.sigmoid()), dim=1)
         self._seen.append(seen.numpy())
 
-    def rows_of(self, seen: np.ndarray) -> list[Measured]:
+    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
         # Of each image: whether the answer is right, its softmax and its sigmoid.
         right, softmax, sigmoid = seen.T
         found = {
@@ -51,13 +51,13 @@ class Calibration(ByImage):
         }
         if self.task.config.score_link == "sigmoid":
             found["ece_sigmoid"] = expected_calibration_error(sigmoid, right)
-        rows = [Measured(name, error, "", len(right), better="lower") for name, error in found.items()]
+        rows = [MetricValue(name, error, "", len(right), better="lower") for name, error in found.items()]
         place = _places(softmax, BINS)
         for number in np.unique(place).tolist():
             inside, part = place == number, {BIN: number + 1}
             count, accuracy, sure = int(inside.sum()), float(right[inside].mean()), float(softmax[inside].mean())
-            rows.append(Measured("top1_in_bin", accuracy, FRACTION, count, slices=part, better="higher"))
-            rows.append(Measured("confidence", sure, "", count, slices=part))
+            rows.append(MetricValue("top1_in_bin", accuracy, FRACTION, count, slices=part, better="higher"))
+            rows.append(MetricValue("confidence", sure, "", count, slices=part))
         return rows
 
 

@@ -10,7 +10,7 @@ from sightline.data.batch import Batch
 from sightline.data.targets import IGNORE, Crop
 from sightline.metrics.base import Metric
 from sightline.metrics.boundary import at_boundary, band_width
-from sightline.results.rows import INFERENCE, Measured
+from sightline.results.rows import INFERENCE, MetricValue
 
 _DRAWS = 1000
 # Images whose counts are there at once.
@@ -57,7 +57,7 @@ class MeanIou(Metric):
     def restore(self, state: Any) -> None:
         self._pixels.seen, self._edges.seen = state
 
-    def rows(self) -> list[Measured]:
+    def rows(self) -> list[MetricValue]:
         if not self._pixels.seen:
             return []
         names, images = self.task.names, len(self._pixels.seen)
@@ -66,10 +66,12 @@ class MeanIou(Metric):
         ious, boundaries = class_ious(right, said, true), class_ious(*edges)
         pixels = true.sum(axis=1)
 
-        def measured(metric: str, values: np.ndarray, count: int = images, unit: str = "", **slices: str) -> Measured:
+        def measured(
+            metric: str, values: np.ndarray, count: int = images, unit: str = "", **slices: str
+        ) -> MetricValue:
             if self.task.looked:
                 slices[INFERENCE] = self.task.looked
-            return Measured(
+            return MetricValue(
                 metric, float(values[0]), unit, count, slices=slices, interval=interval_of(values), better="higher",
                 counted="images",
             )  # fmt: skip

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sightline.data.batch import Batch
 from sightline.metrics.base import ByImage
-from sightline.results.rows import Measured, Slices
+from sightline.results.rows import MetricValue, Slices
 
 
 class Likelihood(ByImage):
@@ -28,7 +28,7 @@ class Likelihood(ByImage):
         logs = outputs.double().log_softmax(-1)
         self._seen.append(torch.stack(likelihoods(logs, batch.targets["labels"].long()), dim=1).numpy())
 
-    def rows_of(self, seen: np.ndarray) -> list[Measured]:
+    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
         # Both of each image.
         return [mean_of("nll", seen[:, 0], "nats"), mean_of("brier", seen[:, 1], "")]
 
@@ -44,7 +44,9 @@ def likelihoods(logs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return -own, logs.exp().square().sum(-1) - 2 * own.exp() + 1
 
 
-def mean_of(metric: str, values: np.ndarray, unit: str, slices: Slices = MappingProxyType({})) -> Measured:
+def mean_of(metric: str, values: np.ndarray, unit: str, slices: Slices = MappingProxyType({})) -> MetricValue:
     """A mean over images, the lower the better, with its standard error."""
     stderr = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else None
-    return Measured(metric, float(values.mean()), unit, len(values), stderr=stderr, slices=dict(slices), better="lower")
+    return MetricValue(
+        metric, float(values.mean()), unit, len(values), stderr=stderr, slices=dict(slices), better="lower"
+    )

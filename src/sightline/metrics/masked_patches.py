@@ -10,7 +10,7 @@ import torch
 from sightline.data.batch import Batch
 from sightline.metrics.base import ByImage
 from sightline.metrics.iou import interval_of, resampled
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 
 
 class MaskedPatchesError(ByImage):
@@ -31,14 +31,14 @@ class MaskedPatchesError(ByImage):
         sums = [[one.double().sum().item() for one in of.split(counts)] for of in (losses, right)]
         self._seen.append(np.array([*sums, counts], np.float64).T)
 
-    def rows_of(self, seen: np.ndarray) -> list[Measured]:
+    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
         # Of each image the sum of losses, of what is right, and the number of patches.
         lost, right, counts = (resampled(len(seen)) @ seen).T
         classes = np.isfinite(right[0])
 
-        def measured(metric: str, sums: np.ndarray, unit: str, better: Literal["higher", "lower"]) -> Measured:
+        def measured(metric: str, sums: np.ndarray, unit: str, better: Literal["higher", "lower"]) -> MetricValue:
             values = sums / counts
-            return Measured(metric, float(values[0]), unit, len(seen), interval=interval_of(values), better=better)
+            return MetricValue(metric, float(values[0]), unit, len(seen), interval=interval_of(values), better=better)
 
         rows = [measured("patch_loss", lost, "nats" if classes else "", "lower")]
         if classes:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.data.batch import Batch
 from sightline.metrics.base import ByImage
-from sightline.results.rows import FRACTION, Measured
+from sightline.results.rows import FRACTION, MetricValue
 
 _SHARES = (0.5, 0.8, 0.9)
 COVERAGE = "coverage"
@@ -39,7 +39,7 @@ class Selection(ByImage):
         wrong = (answer != batch.targets["labels"]).double()
         self._seen.append(torch.stack((wrong, score), dim=1).numpy())
 
-    def rows_of(self, seen: np.ndarray) -> list[Measured]:
+    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
         # Of each image: whether the answer is wrong, and its score.
         wrong, score = seen.T
         # In float32, as logits are: what is equal but for the order of a sum is equal.
@@ -47,10 +47,10 @@ class Selection(ByImage):
         # What the k-th surest image is wrong by, whatever the order of those that are alike.
         expected = np.repeat(np.bincount(place, wrong) / alike, alike)
         lost, answered = expected.cumsum(), np.arange(1, len(wrong) + 1)
-        rows = [Measured("aurc", float((lost / answered).mean()), "", len(wrong), better="lower")]
+        rows = [MetricValue("aurc", float((lost / answered).mean()), "", len(wrong), better="lower")]
         for share in _SHARES:
             count = math.ceil(share * len(wrong))
             right = min(max(1 - float(lost[count - 1]) / count, 0.0), 1.0)
             part = {COVERAGE: share}
-            rows.append(Measured("top1_answered", right, FRACTION, count, slices=part, better="higher"))
+            rows.append(MetricValue("top1_answered", right, FRACTION, count, slices=part, better="higher"))
         return rows

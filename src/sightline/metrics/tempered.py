@@ -14,7 +14,7 @@ from sightline.data.batch import Batch
 from sightline.metrics.base import ByImage
 from sightline.metrics.calibration import expected_calibration_error
 from sightline.metrics.likelihood import likelihoods, mean_of
-from sightline.results.rows import FITTED, Measured
+from sightline.results.rows import FITTED, MetricValue
 
 T = TypeVar("T")
 
@@ -67,17 +67,17 @@ class Tempered(ByImage):
         )  # fmt: skip
         self._seen.append(torch.stack((*seen[0], *seen[1]), dim=1).numpy())
 
-    def rows_of(self, seen: np.ndarray) -> list[Measured]:
+    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
         # Of each image its likelihoods, whether the answer is right, its softmax and its sigmoid.
         fitted: Temperature = self.task.temperature
         part, (nll, brier, right, softmax, sigmoid) = {FITTED: fitted.split}, seen.T
 
-        def error(metric: str, confidence: np.ndarray) -> Measured:
+        def error(metric: str, confidence: np.ndarray) -> MetricValue:
             value = expected_calibration_error(confidence, right)
-            return Measured(metric, value, "", len(right), slices=part, better="lower")
+            return MetricValue(metric, value, "", len(right), slices=part, better="lower")
 
-        def temperature(metric: str, value: float) -> Measured:
-            return Measured(metric, value, "", fitted.images, slices=part)
+        def temperature(metric: str, value: float) -> MetricValue:
+            return MetricValue(metric, value, "", fitted.images, slices=part)
 
         rows = [
             temperature("temperature", fitted.softmax),

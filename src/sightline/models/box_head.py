@@ -28,7 +28,7 @@ PRIOR = 0.01
 
 
 class BoxHead(TokenHead):
-    """Classes and boxes of objects; `forward` gives `Found` for each segment of the layout.
+    """Classes and boxes of objects; `forward` gives `AnalysisLike` for each segment of the layout.
 
     Attributes:
         matching: `places`: each prediction answers for what is at its place, and several may say the same, of which
@@ -85,7 +85,7 @@ class AtPlaces(nn.Module):
         self.quality = small_linear(width, 1)
 
     def forward(self, features: Tensor, places: Tensor) -> Found:
-        """Features [rows, n, dim] at places [1 or rows, n, 3], as `Found` has them."""
+        """Features [rows, n, dim] at places [1 or rows, n, 3], as `AnalysisLike` has them."""
         hidden = self.hidden(features)
         places = places.expand(features.shape[0], -1, -1)
         # In float32, and bounded: a box is no larger than the largest image.

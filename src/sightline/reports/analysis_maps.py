@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sightline.reports import style, words
-from sightline.results.analysis import LAYERS, Found, Size, other_of, size_words
+from sightline.results.analysis import LAYERS, AnalysisLike, Size, other_of, size_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ class Tiles:
     high: float | None = None
 
 
-def is_drawn(found: Found, name: str) -> bool:
+def is_drawn(found: AnalysisLike, name: str) -> bool:
     """Whether an array is a picture that can be drawn: at some size it has lines and columns, and a number in them."""
     quantity = found.quantities[name]
     if quantity.figure in ("", LAYERS) or len(_places(quantity.axes)) < 2:
@@ -59,7 +59,7 @@ def _places(axes: Sequence[str]) -> list[str]:
     return [axis for axis in axes if axis != _CHANNEL]
 
 
-def tiles_of(found: Found, name: str, size: Size, *, narrow: bool = False) -> Tiles | None:
+def tiles_of(found: AnalysisLike, name: str, size: Size, *, narrow: bool = False) -> Tiles | None:
     """The small maps of an array at a size: its last two axes are lines and columns of each, what stands before them
     tells maps apart. Over layers and heads the mean of the images is shown, else the first images one by one; None
     where there is nothing.
@@ -118,7 +118,7 @@ def _mean(array: np.ndarray, axis: int) -> np.ndarray:
     return np.divide(np.where(there, array, 0).sum(axis), count, out=np.full(count.shape, np.nan), where=count > 0)
 
 
-def _whose(found: Found, axis: str) -> str:
+def _whose(found: AnalysisLike, axis: str) -> str:
     """A matrix's axis in words; of two models, of which one it is."""
     if not (other := other_of(found)):
         return axis.replace("_", " ")
@@ -133,7 +133,7 @@ def _several(axis: str) -> str:
     return f"{axis[:-1]}ies" if axis.endswith("y") else f"{axis}s"
 
 
-def _names(found: Found, size: Size, axis: str, count: int) -> list[str]:
+def _names(found: AnalysisLike, size: Size, axis: str, count: int) -> list[str]:
     """What the places of an axis are called: an array of a measure's own may number them."""
     depth = found.about.get("depth", count)
     if axis.startswith(_OTHER):
@@ -174,7 +174,7 @@ def _colours(array: np.ndarray) -> np.ndarray:
     return np.divide(array, 2 * reach, out=np.zeros_like(array), where=reach > 0) + 0.5
 
 
-def small_multiples(found: Found, name: str, *, narrow: bool = False) -> str:
+def small_multiples(found: AnalysisLike, name: str, *, narrow: bool = False) -> str:
     """An array of a model as small maps at each size (LookHere figures 18 to 27; ViT figure 7)."""
     panels = _panels(found, name, narrow=narrow)
     columns = 1 if narrow else min(len(panels), max(1, 3 if _wide_of(panels) <= 6 else 1))
@@ -194,7 +194,7 @@ def small_multiples(found: Found, name: str, *, narrow: bool = False) -> str:
     return style.draw(style.NARROW if narrow else style.WIDE, sum(heights), paint)
 
 
-def _panels(found: Found, name: str, *, narrow: bool) -> list[tuple[Size | None, Tiles]]:
+def _panels(found: AnalysisLike, name: str, *, narrow: bool) -> list[tuple[Size | None, Tiles]]:
     """A panel a size; one alone, of none, where the array is the same at all of them, as of weights."""
     arrays = [found.arrays[size].get(name) for size in found.sizes]
     alike = len(arrays) > 1 and all(one is not None and np.array_equal(one, arrays[0]) for one in arrays)  # pyright: ignore
@@ -270,7 +270,7 @@ def mosaic(tiles: Tiles) -> tuple[np.ndarray, tuple[int, int]]:
     return np.concatenate((np.where(there, sheet, 0).clip(0, 1), there.astype(float)), -1), step
 
 
-def explains(found: Found, name: str) -> str:
+def explains(found: AnalysisLike, name: str) -> str:
     """What the small maps of an array are, in a sentence: what stands where, and on which scale."""
     for size in found.sizes:
         tiles = tiles_of(found, name, size)

@@ -12,7 +12,7 @@ from sightline.reports import analysis_maps, analysis_plots, page, style, words
 from sightline.reports.analysis_findings import findings
 from sightline.reports.analysis_tables import by_layer_table, groups_of, models_of
 from sightline.reports.grids import TextTable
-from sightline.results.analysis import LAYERS, AnalysisRow, Found, dump_analysis, other_of, rows_of
+from sightline.results.analysis import LAYERS, AnalysisLike, AnalysisRow, dump_analysis, other_of, rows_of
 
 # Characters of figures: up to which each is there for a wide and a narrow page, and up to which maps are drawn, so that
 # a page with its tables stays below 10 MB.
@@ -49,7 +49,7 @@ class Section:
 
 def render(
     rows: Sequence[AnalysisRow],
-    found: Sequence[Found],
+    found: Sequence[AnalysisLike],
     command: str,
     *,
     figures: dict[str, str] | None = None,
@@ -69,14 +69,14 @@ def render(
     return page.render("analysis.html", title=_title(models), command=command, **content)
 
 
-def count_figures(rows: Sequence[AnalysisRow], found: Sequence[Found]) -> int:
+def count_figures(rows: Sequence[AnalysisRow], found: Sequence[AnalysisLike]) -> int:
     """How many figures a page has, those too for which it has no room."""
     models = list(dict.fromkeys([*models_of(rows), *(one.model for one in found)]))
     curves = sum(_draws(some, found, models) is not None for some in groups_of(rows).values())
     return curves + sum(analysis_maps.is_drawn(one, name) for one in found for name in one.quantities)
 
 
-def shown(found: Sequence[Found]) -> str:
+def shown(found: Sequence[AnalysisLike]) -> str:
     """The same as a part of another page, a notebook's: without the page around it."""
     rows = [row for one in found for row in rows_of(one)]
     # A notebook is one page: what two cells show has ids of its own.
@@ -106,7 +106,7 @@ class _Kept:
 
 def _content(
     rows: Sequence[AnalysisRow],
-    found: Sequence[Found],
+    found: Sequence[AnalysisLike],
     prefix: str = "inside",
     kept: dict[str, str] | None = None,
     advance: Advance | None = None,
@@ -132,7 +132,7 @@ def _title(models: Sequence[str]) -> str:
     return f"Inside {style.short(models[0])}" if len(models) == 1 else f"Inside {len(models)} models"
 
 
-def _draws(rows: Sequence[AnalysisRow], found: Sequence[Found], models: Sequence[str]) -> Any:
+def _draws(rows: Sequence[AnalysisRow], found: Sequence[AnalysisLike], models: Sequence[str]) -> Any:
     """What draws a quantity's curves, or its points where it has no layers; None where it is not drawn."""
     layered = [row for row in rows if row.layer is not None]
     if rows[0].figure != LAYERS:
@@ -146,7 +146,7 @@ def _draws(rows: Sequence[AnalysisRow], found: Sequence[Found], models: Sequence
 
 def _sections(
     rows: Sequence[AnalysisRow],
-    found: Sequence[Found],
+    found: Sequence[AnalysisLike],
     models: Sequence[str],
     prefix: str,
     kept: dict[str, str],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sightline.reports import style, words
-from sightline.results.analysis import AnalysisRow, Found, Size, by_layer, size_words
+from sightline.results.analysis import AnalysisLike, AnalysisRow, Size, by_layer, size_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ Heads = Mapping[tuple[str, Size | None], Mapping[int, Sequence[float]]]
 """The mean over images of each head, by model and size, then by layer."""
 
 
-def heads_of(found: Sequence[Found], measure: str, name: str) -> Heads:
+def heads_of(found: Sequence[AnalysisLike], measure: str, name: str) -> Heads:
     """What each head has of a quantity, the mean over images; nothing where it is not by head."""
     heads: dict[tuple[str, Size | None], dict[int, Sequence[float]]] = {}
     for one in found:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sightline.reports import words
-from sightline.results.rows import DEVIATIONS
+from sightline.results.rows import Z95
 
 DIVERSITY = "head diversity", "figures 4 and 15"
 """What is compared, and where LookHere's paper shows that its own are higher: for `lookhere_sentence`."""
@@ -63,7 +63,7 @@ def over_images(values: np.ndarray) -> tuple[float, tuple[float, float] | None, 
     mean = float(each.mean())
     if images == 1:
         return mean, None, 1
-    reach = DEVIATIONS * float(each.std(ddof=1)) / math.sqrt(images)
+    reach = Z95 * float(each.std(ddof=1)) / math.sqrt(images)
     return mean, (mean - reach, mean + reach), images
 
 

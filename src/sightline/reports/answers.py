@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 from sightline.reports.content import Answers
 from sightline.results.predictions import Prediction
-from sightline.results.rows import FRACTION, Measured
+from sightline.results.rows import FRACTION, MetricValue
 
 # Beyond so many classes a picture of all pairs cannot be read.
 MOST_IN_PICTURE = 40
 _MOST_LISTED = 12
 
 
-def share(count: int, total: int) -> Measured:
+def share(count: int, total: int) -> MetricValue:
     """So many of all images, named rightly."""
-    return Measured("top1", count / total, FRACTION, total)
+    return MetricValue("top1", count / total, FRACTION, total)
 
 
-def by_class(said: Answers) -> list[tuple[str, Measured, str]]:
+def by_class(said: Answers) -> list[tuple[str, MetricValue, str]]:
     """Every class, the share that was named rightly, and what the others were taken for most; the lowest first."""
     counts: dict[str, Counter[str]] = {}
     for one in said.answers:

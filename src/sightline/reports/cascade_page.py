@@ -12,7 +12,7 @@ from sightline.reports.findings import CLEARLY
 from sightline.reports.tables import print_table
 from sightline.reports.words import percent
 from sightline.results.cascade import CascadeRow
-from sightline.results.rows import wilson
+from sightline.results.rows import wilson_interval
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
@@ -101,7 +101,7 @@ def _finding(rows: Sequence[CascadeRow], chance: float | None) -> str:
     points = [row for row in of_kind(rows, "cascade") if row.ahead_low is not None and row.ahead_high is not None]
     if not points:
         return ""
-    if chance is not None and not any(wilson(row.top1, row.images, CLEARLY)[0] > chance for row in rows):
+    if chance is not None and not any(wilson_interval(row.top1, row.images, CLEARLY)[0] > chance for row in rows):
         return f"No verdict: nowhere is the accuracy clearly above guessing ({percent(chance)})."
     ahead = sum((row.ahead_low or 0) > 0 for row in points)
     behind = sum((row.ahead_high or 0) < 0 for row in points)

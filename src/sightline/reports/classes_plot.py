@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sightline.reports import style, words
 from sightline.results.classes import ClassEffect, ClassStudy, Metric
-from sightline.results.rows import DEVIATIONS
+from sightline.results.rows import Z95
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ def extrapolation(study: ClassStudy, effects: Sequence[ClassEffect], *, narrow: 
         for line in study.lines:
             points = [found.get((line, size)) for size in study.sizes]
             values = [0.0 if one is None else 100 * one.value for one in points]
-            bars = [0.0 if one is None else 100 * DEVIATIONS * (one.stderr or 0) for one in points]
+            bars = [0.0 if one is None else 100 * Z95 * (one.stderr or 0) for one in points]
             axes.errorbar(range(len(values)), values, yerr=bars, elinewidth=1.1, capsize=2.5, **_look(study, line))
         _sizes(axes, study, few=narrow)
         axes.set_ylabel(f"top-1 less that at {study.since} (points)")

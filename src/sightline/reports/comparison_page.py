@@ -24,7 +24,7 @@ from sightline.reports.comparison_tables import (
 from sightline.reports.comparison_words import findings
 from sightline.reports.explain import encoding_words
 from sightline.reports.grids import Cell, GridLine, Heading, TextTable
-from sightline.results.comparison import ComparedRow, means, ranks
+from sightline.results.comparison import ComparisonRow, means, ranks
 
 # What of the paper's columns has nothing here that could stand for it.
 _MISSING = {
@@ -34,7 +34,7 @@ _MISSING = {
 }
 
 
-def render(rows: Sequence[ComparedRow], *, command: str, demonstration: int, notes: Sequence[str] = ()) -> str:
+def render(rows: Sequence[ComparisonRow], *, command: str, demonstration: int, notes: Sequence[str] = ()) -> str:
     """The HTML text; equal rows give equal text.
 
     Args:
@@ -83,7 +83,7 @@ def render(rows: Sequence[ComparedRow], *, command: str, demonstration: int, not
     )  # fmt: skip
 
 
-def _beside(rows: Sequence[ComparedRow], side: int) -> dict[str, Any] | None:
+def _beside(rows: Sequence[ComparisonRow], side: int) -> dict[str, Any] | None:
     """The order at a size, and the paper's, as a table; None where the paper printed too few of these encodings."""
     found = [row for row in ranks(rows) if row.resolution == side]
     if not found:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sightline.reports import style, words
 from sightline.reports.comparison_tables import CHANGE, TOP1, beyond, order, picked, trained_at
 from sightline.reports.grids import titled
-from sightline.results.comparison import ComparedRow, MeanRow
+from sightline.results.comparison import ComparisonRow, MeanRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _FIFTHS = range(1, 6)
 
 
-def by_size(rows: Sequence[ComparedRow], *, larger: bool, narrow: bool = False) -> str:
+def by_size(rows: Sequence[ComparisonRow], *, larger: bool, narrow: bool = False) -> str:
     """Top-1 on the test split by the side of the images, from the size of the training up (figure 1) or down (6)."""
     side, names = trained_at(rows), order(rows)
     some = [row for row in picked(rows, TOP1) if (row.resolution >= side if larger else row.resolution <= side)]
@@ -39,7 +39,7 @@ def by_size(rows: Sequence[ComparedRow], *, larger: bool, narrow: bool = False) 
     return style.draw_for_page(3.4 if narrow else 4.2, paint, narrow=narrow, names=len(names))
 
 
-def by_object_size(rows: Sequence[ComparedRow], *, narrow: bool = False) -> str:
+def by_object_size(rows: Sequence[ComparisonRow], *, narrow: bool = False) -> str:
     """What top-1 gains from the size of the training to larger ones, by fifths of object size (figure 7)."""
     sides, names = beyond(rows), order(rows)
     sides = [side for side in sides if picked(rows, CHANGE, resolution=side, slices={"size_quintile": 1})]

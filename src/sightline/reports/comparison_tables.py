@@ -9,7 +9,7 @@ from sightline.published import paper
 from sightline.reports import style, words
 from sightline.reports.grids import Cell, GridLine, Heading, TextTable, titled
 from sightline.reports.words import DASH, TIMES, number
-from sightline.results.comparison import ComparedRow, DifferenceRow, MeanRow, RankRow, differences, means, ranks
+from sightline.results.comparison import ComparisonRow, DifferenceRow, MeanRow, RankRow, differences, means, ranks
 
 TOP1, TOP5, ECE, CHANGE = "top1", "top5", "ece", "top1_change"
 TEST, FONTS = "test", "heldout_fonts"
@@ -23,23 +23,23 @@ COLUMNS = (
 _BEST, _MEAN = "best", "mean"
 
 
-def order(rows: Sequence[ComparedRow]) -> list[str]:
+def order(rows: Sequence[ComparisonRow]) -> list[str]:
     """The encodings, in the order of the rows."""
     return list(dict.fromkeys(row.encoding for row in means(rows)))
 
 
-def trained_at(rows: Sequence[ComparedRow]) -> int:
+def trained_at(rows: Sequence[ComparisonRow]) -> int:
     """Side of the images of the first training, in pixels."""
     return next(row.train_resolution for row in means(rows) if not row.fine_tuned)
 
 
-def largest(rows: Sequence[ComparedRow]) -> int:
+def largest(rows: Sequence[ComparisonRow]) -> int:
     """The largest side at which top-1 was measured on the test split, without a second training."""
     return max(row.resolution for row in picked(rows, TOP1))
 
 
 def picked(
-    rows: Iterable[ComparedRow],
+    rows: Iterable[ComparisonRow],
     metric: str,
     *,
     split: str = TEST,
@@ -56,12 +56,12 @@ def picked(
     ]
 
 
-def times(row: ComparedRow) -> str:
+def times(row: ComparisonRow) -> str:
     """ "4.6×": the size of the test over that of the training."""
     return f"{row.resolution / row.train_resolution:.3g}{TIMES}"
 
 
-def tables(rows: Sequence[ComparedRow]) -> dict[str, TextTable]:
+def tables(rows: Sequence[ComparisonRow]) -> dict[str, TextTable]:
     """By the number of the table in the paper, or by a name: those of which something was measured."""
     made = {
         "1": _as_trained(rows, "1"),
@@ -81,7 +81,7 @@ def tables(rows: Sequence[ComparedRow]) -> dict[str, TextTable]:
 Column = tuple[Heading, Sequence[MeanRow], str]
 
 
-def _table(rows: Sequence[ComparedRow], caption: str, columns: Sequence[Column]) -> TextTable | None:
+def _table(rows: Sequence[ComparisonRow], caption: str, columns: Sequence[Column]) -> TextTable | None:
     """A line an encoding; a column shows the best of the seeds, or their mean with its interval."""
     columns = [column for column in columns if column[1]]
     if not columns:
@@ -120,12 +120,12 @@ def _both(title: str, below: str, some: Sequence[MeanRow]) -> list[Column]:
     return [(Heading(title, f"{below}, {kind}" if below else kind), some, kind) for kind in (_BEST, _MEAN)]
 
 
-def _over(rows: Sequence[ComparedRow]) -> str:
+def _over(rows: Sequence[ComparisonRow]) -> str:
     seeds = max((len(row.seeds) for row in means(rows)), default=1)
     return f"over {seeds} seed{'' if seeds == 1 else 's'}"
 
 
-def _as_trained(rows: Sequence[ComparedRow], number: str) -> TextTable | None:
+def _as_trained(rows: Sequence[ComparisonRow], number: str) -> TextTable | None:
     side = trained_at(rows)
     columns: list[Column] = []
     for title, split, slices, below in COLUMNS:
@@ -133,7 +133,7 @@ def _as_trained(rows: Sequence[ComparedRow], number: str) -> TextTable | None:
     return _table(rows, f"Table {number}. Top-1 accuracy in %, trained and tested at {side} px, {_over(rows)}", columns)
 
 
-def _attacked(rows: Sequence[ComparedRow]) -> TextTable | None:
+def _attacked(rows: Sequence[ComparisonRow]) -> TextTable | None:
     attacked = [row for row in means(rows) if row.metric == "fgsm_top5" and not row.fine_tuned]
     columns: list[Column] = []
     for place in dict.fromkeys(row.place for row in attacked):
@@ -144,13 +144,13 @@ def _attacked(rows: Sequence[ComparedRow]) -> TextTable | None:
     return _table(rows, f"Table 2. Top-5 accuracy in % after the fast gradient sign method, {_over(rows)}", columns)
 
 
-def _calibration(rows: Sequence[ComparedRow]) -> TextTable | None:
+def _calibration(rows: Sequence[ComparisonRow]) -> TextTable | None:
     side = trained_at(rows)
     columns = _both("Val", "test scenes", picked(rows, ECE, resolution=side))
     return _table(rows, f"Table 3. Expected calibration error (15 bins) at {side} px, {_over(rows)}", columns)
 
 
-def _fine_tuned(rows: Sequence[ComparedRow]) -> TextTable | None:
+def _fine_tuned(rows: Sequence[ComparisonRow]) -> TextTable | None:
     sides = {row.resolution for row in means(rows) if row.fine_tuned}
     columns: list[Column] = []
     for title, split, slices, below in COLUMNS:
@@ -162,7 +162,7 @@ def _fine_tuned(rows: Sequence[ComparedRow]) -> TextTable | None:
     return _table(rows, f"{said}, {_over(rows)}", columns)
 
 
-def _extrapolated(rows: Sequence[ComparedRow]) -> TextTable | None:
+def _extrapolated(rows: Sequence[ComparisonRow]) -> TextTable | None:
     columns: list[Column] = []
     for side in _sides(rows):
         for metric in (TOP1, TOP5):
@@ -176,11 +176,11 @@ def _extrapolated(rows: Sequence[ComparedRow]) -> TextTable | None:
     )
 
 
-def _sides(rows: Sequence[ComparedRow]) -> list[int]:
+def _sides(rows: Sequence[ComparisonRow]) -> list[int]:
     return sorted({row.resolution for row in picked(rows, TOP1)})
 
 
-def _by_object_size(rows: Sequence[ComparedRow]) -> TextTable | None:
+def _by_object_size(rows: Sequence[ComparisonRow]) -> TextTable | None:
     columns: list[Column] = []
     for side in beyond(rows):
         for part in range(1, 6):
@@ -190,12 +190,12 @@ def _by_object_size(rows: Sequence[ComparedRow]) -> TextTable | None:
     return _table(rows, said, columns)
 
 
-def beyond(rows: Sequence[ComparedRow]) -> list[int]:
+def beyond(rows: Sequence[ComparisonRow]) -> list[int]:
     """The sizes of the test that are larger than that of the training."""
     return [side for side in _sides(rows) if side > trained_at(rows)]
 
 
-def _knobs(rows: Sequence[ComparedRow]) -> TextTable | None:
+def _knobs(rows: Sequence[ComparisonRow]) -> TextTable | None:
     """Table 9: the value of each encoding's own parameter that was found at each size, of each seed."""
     tuned = [row for row in picked(rows, TOP1) if row.tuned and None not in row.knobs]
     if not tuned:
@@ -224,7 +224,7 @@ def signed(value: float) -> str:
     return number(value, "fraction", "+")
 
 
-def pairs(rows: Sequence[ComparedRow], side: int) -> TextTable | None:
+def pairs(rows: Sequence[ComparisonRow], side: int) -> TextTable | None:
     """The tests of each two encodings at a size, the largest difference first."""
     some = [
         row for row in differences(rows) if (row.split, row.resolution, row.fine_tuned) == (TEST, side, False)
@@ -264,7 +264,7 @@ def _pair(row: DifferenceRow) -> GridLine:
     return GridLine(words.printable(f"{row.first} less {row.second}"), "", cells)
 
 
-def orders(rows: Sequence[ComparedRow]) -> TextTable | None:
+def orders(rows: Sequence[ComparisonRow]) -> TextTable | None:
     """How alike the order at each size is to the paper's."""
     some = ranks(rows)
     if not some:
@@ -300,7 +300,7 @@ def _limits(interval: tuple[float, float] | None) -> str:
     return DASH if interval is None else words.interval([coefficient(limit) for limit in interval])
 
 
-def print_comparison(rows: Sequence[ComparedRow]) -> None:
+def print_comparison(rows: Sequence[ComparisonRow]) -> None:
     """Print the mean of each encoding at the size of training and at the largest, and what was found."""
     from sightline.reports.comparison_words import findings
     from sightline.reports.tables import print_table

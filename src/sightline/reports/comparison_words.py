@@ -17,23 +17,23 @@ from sightline.reports.comparison_tables import (
     trained_at,
 )
 from sightline.reports.findings import CLEARLY
-from sightline.results.comparison import ComparedRow, MeanRow, differences, ranks
-from sightline.results.rows import wilson
+from sightline.results.comparison import ComparisonRow, MeanRow, differences, ranks
+from sightline.results.rows import wilson_interval
 
 
-def findings(rows: Sequence[ComparedRow]) -> list[str]:
+def findings(rows: Sequence[ComparisonRow]) -> list[str]:
     """What was found at the largest size, at that of the training, and of the order beside the paper's."""
     sides = dict.fromkeys((largest(rows), trained_at(rows)))
     return [*(verdict(rows, side) for side in sides), *order_words(rows, largest(rows)), *second_training(rows)]
 
 
-def learned(rows: Sequence[ComparedRow], encoding: str) -> bool:
+def learned(rows: Sequence[ComparisonRow], encoding: str) -> bool:
     """Whether the mean of an encoding lies clearly above guessing at any size, as the images of one seed tell it."""
     mine = [row for row in picked(rows, TOP1) if row.encoding == encoding]
-    return any(wilson(row.value, row.count, CLEARLY)[0] > 1 / max(row.classes, 1) for row in mine)
+    return any(wilson_interval(row.value, row.count, CLEARLY)[0] > 1 / max(row.classes, 1) for row in mine)
 
 
-def verdict(rows: Sequence[ComparedRow], side: int) -> str:
+def verdict(rows: Sequence[ComparisonRow], side: int) -> str:
     """Which encoding is highest at a size, and which others its interval over seeds leaves out."""
     some = picked(rows, TOP1, resolution=side)
     dull = [row for row in some if not learned(rows, row.encoding)]
@@ -72,14 +72,14 @@ def _of(some: Sequence[MeanRow]) -> str:
     return ("that of " if len(some) == 1 else "those of ") + _names(some)
 
 
-def _apart(rows: Sequence[ComparedRow], one: MeanRow, other: MeanRow) -> bool:
+def _apart(rows: Sequence[ComparisonRow], one: MeanRow, other: MeanRow) -> bool:
     """Whether the pair's row has the intervals of the means apart, and no 0 in that over images."""
     both = {one.encoding, other.encoding}
     found = [row for row in differences(rows) if row.place == one.place and {row.first, row.second} == both]
     return any(row.apart is True and not row.over_images[0] <= 0 <= row.over_images[1] for row in found)
 
 
-def order_words(rows: Sequence[ComparedRow], side: int) -> list[str]:
+def order_words(rows: Sequence[ComparisonRow], side: int) -> list[str]:
     """How alike the order at a size is to the paper's, whatever it is."""
     said = []
     for row in (row for row in ranks(rows) if row.resolution == side and row.coefficient == "spearman"):
@@ -103,7 +103,7 @@ def order_words(rows: Sequence[ComparedRow], side: int) -> list[str]:
     return said
 
 
-def second_training(rows: Sequence[ComparedRow]) -> list[str]:
+def second_training(rows: Sequence[ComparisonRow]) -> list[str]:
     """What the second training gained at its size, seed by seed: for whom its sign is clear."""
     gains = []
     for row in picked(rows, TOP1, fine_tuned=True):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sightline.results.analysis import AnalysisRow
 from sightline.results.predictions import Prediction
-from sightline.results.rows import Measured, ResultRow
+from sightline.results.rows import MetricValue, ResultRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ValidationPoint:
     step: int
     images: int
     split: str
-    measured: Measured
+    measured: MetricValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from sightline.reports import words
 from sightline.reports.series import Line, Study, resolutions
-from sightline.results.rows import DEVIATIONS, FRACTION, ResultRow
+from sightline.results.rows import FRACTION, Z95, ResultRow
 
 # A run has learned something where its accuracy lies above guessing by so many deviations (Wilson).
 CLEARLY = 3.0
@@ -66,7 +66,7 @@ def _alike(point: ResultRow, small: Line) -> bool:
     return point.seed == other.seed and (point.tuned or (other.tuned, other.knob) == (False, point.knob))
 
 
-def _means(line: Line, sizes: Sequence[int], deviations: float = DEVIATIONS) -> tuple[float, float, float]:
+def _means(line: Line, sizes: Sequence[int], deviations: float = Z95) -> tuple[float, float, float]:
     """The mean over some sizes, and the means of the limits of its intervals."""
     points = [line.points[size] for size in sizes]
     columns = zip(*((point.value, *_limits(point, deviations)) for point in points), strict=True)

@@ -9,7 +9,7 @@ from sightline.reports import answers, series, style, words
 from sightline.reports.content import Answers, RunSummary
 from sightline.reports.series import HELD_OUT, Line, Study
 from sightline.reports.words import DASH, TIMES
-from sightline.results.rows import Measured, ResultRow, Slices
+from sightline.results.rows import MetricValue, ResultRow, Slices
 
 _QUINTILES = ("smallest", "2nd", "3rd", "4th", "largest")
 _VIEWS = {
@@ -238,12 +238,12 @@ def _best(points: Mapping[str, ResultRow]) -> set[str]:
     return {label for label, value in values.items() if extreme is not None and value == extreme(values.values())}
 
 
-def _cell(point: Measured, line: Line | None = None, best: bool = False, *, whole: bool = False) -> Cell:
+def _cell(point: MetricValue, line: Line | None = None, best: bool = False, *, whole: bool = False) -> Cell:
     cell = Cell(words.number(point.value, point.unit), words.limits(point), best)
     if line is None or not isinstance(point, ResultRow):
         return cell
     below = f"{point.patches:,.1f} patches" if point.resolution is None else ""
-    knob = point.chosen if whole else ""
+    knob = point.tuned_label if whole else ""
     marked = whole and point.resolution is not None and line.seen.holds(point.resolution)
     return replace(cell, below=below, knob=knob, marked=marked)
 

@@ -18,7 +18,7 @@ from sightline.reports.content import SeenSizes
 from sightline.reports.grids import titled
 from sightline.reports.seen import some_words
 from sightline.reports.series import Study
-from sightline.results.rows import FRACTION, Measured
+from sightline.results.rows import FRACTION, MetricValue
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,7 +133,7 @@ def names_of(chosen: Sequence[series.Line], order: Sequence[str]) -> list[tuple[
     return [(style.short(line.label), _look(line, order)) for line in chosen]
 
 
-def draw_points(axes: Axes, line: series.Line, points: Mapping[float, Measured], order: Sequence[str]) -> None:
+def draw_points(axes: Axes, line: series.Line, points: Mapping[float, MetricValue], order: Sequence[str]) -> None:
     """A line through what was measured, with its 95 % intervals where they are known."""
     if not points:
         # Bars of nothing would take all room from the panels.
@@ -144,17 +144,17 @@ def draw_points(axes: Axes, line: series.Line, points: Mapping[float, Measured],
     axes.errorbar(list(points), values, yerr=bars, elinewidth=1.1, capsize=2.5, zorder=3, **_look(line, order))
 
 
-def height(point: Measured) -> float:
+def height(point: MetricValue) -> float:
     """Of a point on its axis: fractions in percent."""
     return words.scaled(point.value, point.unit)
 
 
-def limits(point: Measured) -> tuple[float, ...]:
+def limits(point: MetricValue) -> tuple[float, ...]:
     """Where it lies with 95 %, on that axis: twice its value where that is not known."""
     return tuple(words.scaled(limit, point.unit) for limit in point.limits() or (point.value, point.value))
 
 
-def value_axis(axes: Axes, one: Measured, chance: float | None = None, fit_to: Sequence[Measured] = ()) -> None:
+def value_axis(axes: Axes, one: MetricValue, chance: float | None = None, fit_to: Sequence[MetricValue] = ()) -> None:
     """Fractions from 0 to 100 %, or from the lowest to the highest limit of `fit_to`, with a dashed line where guessing
     is; of any other unit what is drawn."""
     axes.set_ylabel(words.axis(one))

@@ -104,7 +104,7 @@ class Study:
             if units.setdefault(row.metric, row.unit) != row.unit:
                 raise InputError(f"run {row.run}: {row.metric} in {row.unit!r}, of other rows in {units[row.metric]!r}")
             if row.count < 1:
-                where = f"{row.metric} on {row.split} at {row.shown}"
+                where = f"{row.metric} on {row.split} at {row.size_label}"
                 raise InputError(f"run {row.run}, {where}: {row.count} {row.counted}")
         whole = [row for row in rows if not row.slices]
         main = min(whole, key=lambda row: _RANK.get(row.split, 1), default=None)
@@ -168,9 +168,9 @@ class Study:
             sizes = self.seen.get(run) or SeenSizes.of_one(first.train_resolution)
             points: dict[str, ResultRow] = {}
             for row in groups[key]:
-                if row.shown in points:
-                    raise InputError(f"run {run}: {row.metric} on {row.split} at {row.shown} is there twice")
-                points[row.shown] = row
+                if row.size_label in points:
+                    raise InputError(f"run {run}: {row.metric} on {row.split} at {row.size_label} is there twice")
+                points[row.size_label] = row
             squares = {row.resolution: row for row in points.values() if row.resolution is not None}
             views = {row.view: row for row in points.values() if row.resolution is None}
             squares = dict(sorted(squares.items()))
@@ -216,7 +216,7 @@ def _runs_with_several_knobs(rows: Iterable[ResultRow]) -> set[tuple[str, int]]:
     found: dict[tuple[str, int, str], set[float | None]] = {}
     for row in rows:
         if not row.tuned and row.shrunk is None:
-            found.setdefault((row.run, row.seed, row.shown), set()).add(row.knob)
+            found.setdefault((row.run, row.seed, row.size_label), set()).add(row.knob)
     return {key[:2] for key, knobs in found.items() if len(knobs) > 1}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sightline.results.rows import FRACTION, Measured
+from sightline.results.rows import FRACTION, MetricValue
 
 DASH = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -65,12 +65,12 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def heading(one: Measured) -> str:
+def heading(one: MetricValue) -> str:
     """ "Top-1 accuracy in %"."""
     return capital(title(one.metric)) + (f" in {unit(one.unit)}" if one.unit else "")
 
 
-def axis(one: Measured) -> str:
+def axis(one: MetricValue) -> str:
     """ "top-1 accuracy (%)"."""
     return title(one.metric) + (f" ({unit(one.unit)})" if one.unit else "")
 
@@ -100,7 +100,7 @@ def percent(fraction: float) -> str:
     return quantity(fraction, FRACTION)
 
 
-def limits(one: Measured) -> tuple[str, ...]:
+def limits(one: MetricValue) -> tuple[str, ...]:
     """Where a value lies with 95 %, as two numbers; none where that is not known."""
     return tuple(number(limit, one.unit) for limit in one.limits() or ())
 
@@ -110,7 +110,7 @@ def interval(limits: Sequence[str]) -> str:
     return f"[{limits[0]},\u00a0{limits[1]}]" if limits else ""
 
 
-def with_interval(one: Measured) -> str:
+def with_interval(one: MetricValue) -> str:
     """ "93.8 % [92.6, 94.8]"."""
     return f"{quantity(one.value, one.unit)} {interval(limits(one))}".rstrip()
 

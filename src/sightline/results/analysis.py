@@ -14,7 +14,7 @@ import numpy as np
 
 from sightline.errors import InputError
 from sightline.io.read import read_jsonl
-from sightline.results.rows import DEVIATIONS, FRACTION, Measured, Origin
+from sightline.results.rows import FRACTION, Z95, MetricValue, Origin
 
 ANALYSIS, ANALYSIS_PAGE = "analysis.jsonl", "analysis.html"
 LAYERS = "layers"
@@ -43,7 +43,7 @@ class Quantity(Protocol):
     def figure(self) -> str: ...
 
 
-class Found(Protocol):
+class AnalysisLike(Protocol):
     """What an `analysis.found.Analysis` is for those who draw it, who never import torch."""
 
     @property
@@ -65,7 +65,7 @@ class Found(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnalysisRow(Origin, Measured):
+class AnalysisRow(Origin, MetricValue):
     """One object a line of `analysis.jsonl`.
 
     `run` is what the model is called, `metric` names a quantity of `measure`; `value` is its mean over images (and over
@@ -92,7 +92,7 @@ class AnalysisRow(Origin, Measured):
         layer = self.slices.get("layer")
         return None if layer is None else int(layer)
 
-    def limits(self, deviations: float = DEVIATIONS) -> tuple[float, float] | None:
+    def limits(self, deviations: float = Z95) -> tuple[float, float] | None:
         """As of any number, but of a share only where it has its own interval: it is no share of `count` things."""
         return None if self.interval is None else super().limits(deviations)
 
@@ -102,7 +102,7 @@ class AnalysisRow(Origin, Measured):
         return size_words(self.size)
 
 
-def other_of(found: Found) -> str:
+def other_of(found: AnalysisLike) -> str:
     """With whose layers those of the model were compared; "" of what is of one model."""
     return str(found.about.get("other", ""))
 
@@ -115,7 +115,7 @@ def size_words(size: Size | None) -> str:
     return f"{height} px" if height == width else f"{height} \N{MULTIPLICATION SIGN} {width} px"
 
 
-def rows_of(found: Found, **origin: Any) -> list[AnalysisRow]:
+def rows_of(found: AnalysisLike, **origin: Any) -> list[AnalysisRow]:
     """The rows of what one measure found in one model: of every quantity that has images, layers and heads alone.
 
     Args:
@@ -162,7 +162,7 @@ def _is_end(name: str, quantities: Mapping[str, Any]) -> bool:
     return any(name.endswith(ending) and name.removesuffix(ending) in quantities for ending in _ENDS)
 
 
-def _ends(found: Found, name: str, size: Size) -> dict[int | None, tuple[float, float]]:
+def _ends(found: AnalysisLike, name: str, size: Size) -> dict[int | None, tuple[float, float]]:
     """By layer the interval that a measure gives of its own, of what is of all images together: NAME_low, NAME_high."""
     arrays, depth = found.arrays[size], found.about.get("depth")
     if any(f"{name}{ending}" not in arrays for ending in _ENDS):

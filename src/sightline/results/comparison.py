@@ -17,10 +17,10 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedRow:
+class ComparisonRow:
     """One object a line of `comparison.jsonl`, which says its `kind`.
 
-    `metric`, `unit`, `better`, `slices` are as in `Measured`. `count` test images of `split` were shown at `resolution`
+    `metric`, `unit`, `better`, `slices` are as in `MetricValue`. `count` test images of `split` were shown at `resolution`
     pixels to runs that were trained on `train_images` images at `train_resolution`; of `fine_tuned` ones that is the
     second training. `seeds` are those of the runs. `classes` says how many there are to choose from.
     """
@@ -50,7 +50,7 @@ class ComparedRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanRow(ComparedRow):
+class MeanRow(ComparisonRow):
     """The trainings of one encoding: `values` of the seeds, their mean `value`, and the 95 % `interval` of that
     (Student's t over seeds; None of one). `knobs` are the values of the encoding's own parameter, `tuned` says whether
     they were searched on `minival`; None where it has none."""
@@ -70,7 +70,7 @@ class MeanRow(ComparedRow):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DifferenceRow(ComparedRow):
+class DifferenceRow(ComparisonRow):
     """Two encodings on the same images, seed by seed: how much more often `first` is right than `second`.
 
     `value` is the mean over seeds; `interval` that of other trainings (Student's t over the differences of seeds; None
@@ -96,7 +96,7 @@ class DifferenceRow(ComparedRow):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankRow(ComparedRow):
+class RankRow(ComparisonRow):
     """How alike the order of encodings is to the one that a paper printed.
 
     `encodings` have the means `measured` here and the numbers `printed` in its `table`, at `shown` pixels. `value` is
@@ -124,18 +124,18 @@ KINDS: dict[str, type[MeanRow] | type[DifferenceRow] | type[RankRow]] = {
 }
 
 
-def dump_compared(rows: Iterable[ComparedRow]) -> str:
+def dump_compared(rows: Iterable[ComparisonRow]) -> str:
     """The text of a file of rows: one JSON object a line."""
     return "".join(json.dumps({"kind": row.kind, **asdict(row)}, allow_nan=False) + "\n" for row in rows)
 
 
-def read_compared(path: Path) -> list[ComparedRow]:
+def read_compared(path: Path) -> list[ComparisonRow]:
     """The inverse of `dump_compared`.
 
     Raises:
         InputError: a line is no such row; names it.
     """
-    rows: list[ComparedRow] = []
+    rows: list[ComparisonRow] = []
     for number, record in read_jsonl(path, "a row of a comparison"):
         kind = KINDS.get(record.pop("kind", None)) if isinstance(record, dict) else None
         try:
@@ -153,16 +153,16 @@ def _tupled(value: Any) -> Any:
     return tuple(_tupled(one) for one in value) if isinstance(value, list) else value
 
 
-def means(rows: Iterable[ComparedRow]) -> list[MeanRow]:
+def means(rows: Iterable[ComparisonRow]) -> list[MeanRow]:
     """Those of the kind."""
     return [row for row in rows if isinstance(row, MeanRow)]
 
 
-def differences(rows: Iterable[ComparedRow]) -> list[DifferenceRow]:
+def differences(rows: Iterable[ComparisonRow]) -> list[DifferenceRow]:
     """Those of the kind."""
     return [row for row in rows if isinstance(row, DifferenceRow)]
 
 
-def ranks(rows: Iterable[ComparedRow]) -> list[RankRow]:
+def ranks(rows: Iterable[ComparisonRow]) -> list[RankRow]:
     """Those of the kind."""
     return [row for row in rows if isinstance(row, RankRow)]

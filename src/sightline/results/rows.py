@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 # Of the normal distribution: 95 % lie within so many standard deviations.
-DEVIATIONS = 1.959964
+Z95 = 1.959964
 FRACTION = "fraction"
 IMAGES = "images"
 SQUARE = "square"
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Measured:
+class MetricValue:
     """One number that a metric gives.
 
     `metric` is any name on one line; `value` is in `unit` ("px", "nats", ..., "" for a plain number). The unit
@@ -65,12 +65,12 @@ class Measured:
     better: Literal["higher", "lower", ""] = ""
     counted: str = IMAGES
 
-    def limits(self, deviations: float = DEVIATIONS) -> tuple[float, float] | None:
+    def limits(self, deviations: float = Z95) -> tuple[float, float] | None:
         """Where the value lies with 95 %, or with another certainty (of a fraction by Wilson); None if not known."""
         if self.interval is not None:
-            low, high = ((limit - self.value) * deviations / DEVIATIONS for limit in self.interval)
+            low, high = ((limit - self.value) * deviations / Z95 for limit in self.interval)
         elif self.unit == FRACTION:
-            return wilson(self.value, self.count, deviations)
+            return wilson_interval(self.value, self.count, deviations)
         elif self.stderr is None:
             return None
         else:
@@ -94,7 +94,7 @@ class Origin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResultRow(Origin, Measured):
+class ResultRow(Origin, MetricValue):
     """One object a line of `results.jsonl`: what was measured, and of what.
 
     `view` says how images were shown: `square`, with `resolution` the side in pixels and `grid` [rows, cols], or at
@@ -168,7 +168,7 @@ class ResultRow(Origin, Measured):
         return self.count
 
     @property
-    def shown(self) -> str:
+    def size_label(self) -> str:
         """How images were shown, in words: "64 px", or the view where that is no square; of clips how many frames."""
         size = self.view if self.resolution is None else f"{self.resolution} px"
         if self.frames is not None:
@@ -177,7 +177,7 @@ class ResultRow(Origin, Measured):
         return size if self.patch_size is None else f"{size} in patches of {self.patch_size} px"
 
     @property
-    def chosen(self) -> str:
+    def tuned_label(self) -> str:
         """What a tuned row was measured with, in words; "" of every other."""
         if not self.tuned:
             return ""
@@ -185,7 +185,7 @@ class ResultRow(Origin, Measured):
         return ", ".join(one if isinstance(one, str) else f"{one:g}" for one in values if one is not None)
 
     @property
-    def measured(self) -> tuple[object, ...]:
+    def measurement(self) -> tuple[object, ...]:
         """What tells its measurement from others: rows of one pass over the same images share it."""
         looked = self.slices.get(INFERENCE), self.preparation, self.frames
         return self.data, self.split, self.view, self.resolution, self.tuned, self.shrunk, self.patch_size, *looked
@@ -205,7 +205,7 @@ def binomial_stderr(fraction: float, count: int) -> float:
     return math.sqrt(max(fraction * (1 - fraction), 0.0) / count) if count else 0.0
 
 
-def wilson(fraction: float, count: int, deviations: float = DEVIATIONS) -> tuple[float, float]:
+def wilson_interval(fraction: float, count: int, deviations: float = Z95) -> tuple[float, float]:
     """Where a proportion that was `fraction` of `count` images lies with 95 % (Wilson's interval).
 
     Args:
@@ -275,11 +275,11 @@ def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer
         fewer: also where that was on fewer images; else those of `fresh` go.
     """
     before, fresh = list(before), list(fresh)
-    rows = merged(before, fresh, lambda row: row.measured, () if fewer else on_more(before, fresh))
-    metrics = {(row.measured, row.metric) for row in fresh}
+    rows = merged(before, fresh, lambda row: row.measurement, () if fewer else measured_on_more_images(before, fresh))
+    metrics = {(row.measurement, row.metric) for row in fresh}
     there, here = _values(before), _values(fresh)
     alike = {what for what, values in here.items() if values.items() <= there.get(what, {}).items()}
-    left = (row for row in before if row.measured in alike and (row.measured, row.metric) not in metrics)
+    left = (row for row in before if row.measurement in alike and (row.measurement, row.metric) not in metrics)
     return [*rows, *(row for row in left if row not in rows)]
 
 
@@ -289,7 +289,7 @@ def _values(rows: Iterable[ResultRow]) -> dict[tuple[object, ...], dict[str, obj
     for row in rows:
         if not row.slices:
             said = row.value, row.count, row.knob, json.dumps(row.tuning), row.encoding, row.seed, row.train_resolution
-            found.setdefault(row.measured, {})[row.metric] = said
+            found.setdefault(row.measurement, {})[row.metric] = said
     return found
 
 
@@ -299,11 +299,11 @@ def merged(before: Iterable[T], fresh: Sequence[T], what: Callable[[T], object],
     return [*(row for row in before if what(row) not in again), *(row for row in fresh if what(row) in again)]
 
 
-def on_more(before: Iterable[ResultRow], fresh: Iterable[ResultRow]) -> dict[tuple[object, ...], str]:
+def measured_on_more_images(before: Iterable[ResultRow], fresh: Iterable[ResultRow]) -> dict[tuple[object, ...], str]:
     """In words, what of `fresh` was measured on more images in `before`."""
     there, here = _whole(before), _whole(fresh)
     return {
-        what: f"{row.split} at {row.shown} ({there[what].count:,} {row.counted}, {row.count:,} now)"
+        what: f"{row.split} at {row.size_label} ({there[what].count:,} {row.counted}, {row.count:,} now)"
         for what, row in here.items()
         if what in there and there[what].count > row.count
     }
@@ -311,4 +311,4 @@ def on_more(before: Iterable[ResultRow], fresh: Iterable[ResultRow]) -> dict[tup
 
 def _whole(rows: Iterable[ResultRow]) -> dict[tuple[object, ...], ResultRow]:
     """The first row of all images of each measurement."""
-    return {row.measured: row for row in reversed(list(rows)) if not row.slices}
+    return {row.measurement: row for row in reversed(list(rows)) if not row.slices}

@@ -13,7 +13,7 @@ from sightline.errors import InputError, StorageError, unknown_name_error
 from sightline.io.checks import is_finite_number, require
 from sightline.io.read import read_json
 from sightline.io.run_files import CHECKPOINT, MODEL, RESULTS
-from sightline.results.rows import INFERENCE, Measured, ResultRow, read_rows
+from sightline.results.rows import INFERENCE, MetricValue, ResultRow, read_rows
 from sightline.training.log import read_curve
 
 
@@ -38,7 +38,7 @@ class Scored:
 
     run: str
     settings: Mapping[str, Any]
-    measured: Measured
+    measured: MetricValue
 
     def as_record(self) -> dict[str, Any]:
         """As JSON has it; `scored_from` makes an equal one of it."""
@@ -50,7 +50,7 @@ def scored_from(record: Mapping[str, Any]) -> Scored:
     rest = {name: value for name, value in record.items() if name not in ("run", "settings")}
     try:
         if isinstance(record["settings"], Mapping) and is_finite_number(rest["value"]):
-            return Scored(str(record["run"]), record["settings"], Measured(**rest))
+            return Scored(str(record["run"]), record["settings"], MetricValue(**rest))
     except (KeyError, TypeError, ValueError):
         pass
     raise StorageError(f"the storage of the sweep is damaged, or was changed by hand: {record!r} is no score of a run")
@@ -78,7 +78,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _last_of_curve(folder: Path, wanted: Wanted) -> Measured:
+def _last_of_curve(folder: Path, wanted: Wanted) -> MetricValue:
     curve = read_curve(folder)
     if not curve:
         raise InputError(f"{folder}: was not validated on minival while it trained (expected a split of its rows)")
@@ -88,7 +88,7 @@ def _last_of_curve(folder: Path, wanted: Wanted) -> Measured:
     return measured
 
 
-def _mean_of_rows(folder: Path, wanted: Wanted) -> Measured:
+def _mean_of_rows(folder: Path, wanted: Wanted) -> MetricValue:
     """The mean over how images were shown."""
     path = folder / RESULTS
     rows = [
@@ -101,13 +101,13 @@ def _mean_of_rows(folder: Path, wanted: Wanted) -> Measured:
     of_metric = [row for row in mine if row.metric == metric]
     if not of_metric:
         raise unknown_name_error(f"{path}: metric", metric, {row.metric for row in mine})
-    by_shown: dict[str, ResultRow] = {row.shown: row for row in of_metric}
+    by_shown: dict[str, ResultRow] = {row.size_label: row for row in of_metric}
     shown = wanted.shown or tuple(by_shown)
     for one in shown:
         require(f"{path}: {wanted.split} at", one, by_shown)
     first, values = by_shown[shown[0]], [by_shown[one].value for one in shown]
     mean = math.fsum(values) / len(values)
-    return Measured(metric, mean, first.unit, first.count, better=first.better, counted=first.counted)
+    return MetricValue(metric, mean, first.unit, first.count, better=first.better, counted=first.counted)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from sightline.io.atomic import write_file
 from sightline.io.run_files import LOGITS, PREDICTIONS, RESULTS
 from sightline.io.run_lock import claim
 from sightline.results.predictions import Prediction, dump_predictions
-from sightline.results.rows import Measured, ResultRow, dump_rows, merge_rows, read_rows
+from sightline.results.rows import MetricValue, ResultRow, dump_rows, merge_rows, read_rows
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
 from sightline.training.loop import train
@@ -90,7 +90,7 @@ class JobProgress:
     done: int
     total: int
     loss: float | None = None
-    validated: Measured | None = None
+    validated: MetricValue | None = None
 
 
 def run_jobs(

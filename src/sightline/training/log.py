@@ -15,7 +15,7 @@ from sightline.io.atomic import write_file
 from sightline.io.checks import is_finite_number
 from sightline.io.read import ROWS, read_bytes, read_jsonl
 from sightline.io.run_files import VALIDATION
-from sightline.results.rows import FRACTION, Measured
+from sightline.results.rows import FRACTION, MetricValue
 
 # What every line of a log has, and what later versions added: all of them numbers.
 _NEEDED, _NUMBERS = ("step", "images", "loss"), ("step", "images", "loss", "tokens", "flops", "lr")
@@ -43,13 +43,13 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [line for _, line in lines]
 
 
-def measured_line(one: Measured) -> dict[str, Any]:
+def measured_line(one: MetricValue) -> dict[str, Any]:
     """What a line of the validation curve says of a number: that of a fraction its value and its count, as ever."""
     rest = {"unit": one.unit, "better": one.better, "counted": one.counted} if one.unit != FRACTION else {}
     return {one.metric: one.value, "count": one.count, **rest}
 
 
-def measured_in(line: Mapping[str, Any]) -> Measured:
+def measured_in(line: Mapping[str, Any]) -> MetricValue:
     """The inverse of `measured_line`.
 
     Raises:
@@ -58,13 +58,13 @@ def measured_in(line: Mapping[str, Any]) -> Measured:
     beside = ("step", "images", "split", "count", "loss", "unit", "better", "counted")
     metric = next(name for name in line if name not in beside)
     kind = {"unit": line["unit"], "better": line["better"], "counted": line["counted"]} if "unit" in line else {}
-    one = Measured(metric, line[metric], **{"unit": FRACTION, "better": "higher", **kind}, count=line["count"])
+    one = MetricValue(metric, line[metric], **{"unit": FRACTION, "better": "higher", **kind}, count=line["count"])
     if not is_finite_number(one.value) or (one.unit == FRACTION and not 0 <= one.value <= 1):
         raise ValueError(f"{metric} {one.value}")
     return one
 
 
-def read_curve(folder: Path) -> list[tuple[dict[str, Any], Measured]]:
+def read_curve(folder: Path) -> list[tuple[dict[str, Any], MetricValue]]:
     """The lines of a run's validation curve, and what each measured; none where the run was not validated.
 
     Raises:

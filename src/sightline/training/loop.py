@@ -22,7 +22,7 @@ from sightline.io.run_files import CHECKPOINT, LOG, VALIDATION
 from sightline.io.run_lock import Owner, claim
 from sightline.io.sharded import local_tensor
 from sightline.models import Model
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 from sightline.tasks.base import task_class
 from sightline.training.checkpoints import drop_previous, has_checkpoint, last_good, measured_files
 from sightline.training.compiling import compiled_blocks
@@ -64,7 +64,7 @@ class Progress:
     seconds: float
     lr: float
     pace: Pace
-    validated: Measured | None = None
+    validated: MetricValue | None = None
 
 
 def train(

@@ -12,7 +12,7 @@ from sightline.io.checks import is_finite_number
 from sightline.io.read import read_json
 from sightline.io.run_files import CHECKPOINT, CHECKSUMS, CONFIG, LOG, MODEL, PROGRESS
 from sightline.io.run_lock import BEAT, SeenOwner, seen_owner
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 from sightline.training.log import read_curve, read_log
 
 # A heartbeat that is older than this is late: the owner hangs, or its disk does.
@@ -52,7 +52,7 @@ class RunStatus:
     peak_share: float | None = None
     memory: int | None = None
     left: float | None = None
-    validated: Measured | None = None
+    validated: MetricValue | None = None
     validated_at: int | None = None
     checkpoint_age: float | None = None
     checkpoint_step: int | None = None

@@ -45,7 +45,7 @@ def measured(model: Model, data: str, *shown, measures=("fgsm",), parts=None, ad
 
 def attacked_rows(rows: list[ResultRow]) -> dict[tuple, float]:
     return {
-        (row.metric, row.shown, row.slices["loss"], row.slices["epsilon"]): row.value
+        (row.metric, row.size_label, row.slices["loss"], row.slices["epsilon"]): row.value
         for row in rows
         if "epsilon" in row.slices
     }

@@ -53,7 +53,7 @@ def measured(model: Model, data: str, *shown, parts=None, advance=None, **option
 
 
 def whole(rows: list[ResultRow]) -> dict[tuple[str, str], ResultRow]:
-    return {(row.metric, row.shown): row for row in rows if not row.slices}
+    return {(row.metric, row.size_label): row for row in rows if not row.slices}
 
 
 def clock(monkeypatch, *seconds: float):
@@ -92,7 +92,7 @@ def test_rows_are_those_of_a_known_clock(monkeypatch):
     one = found["latency", "16 px"]
     assert (one.value, one.unit, one.count, one.counted, one.better) == (500, "ms", 15, "passes", "lower")
     assert one.interval == speed.median_limits(single) == (250, 1000)
-    quartiles = {row.slices["quartile"]: row.value for row in rows if row.slices and row.shown == "16 px"}
+    quartiles = {row.slices["quartile"]: row.value for row in rows if row.slices and row.size_label == "16 px"}
     assert quartiles == {1: 250, 3: 1000}
     assert statistics.quantiles(single, n=4, method="inclusive") == [250, 500, 1000]
     # At 20 px one of 25 patches fits.
@@ -188,7 +188,7 @@ def test_what_another_machine_measured_is_measured_again(tmp_path, monkeypatch):
 def of_ranks(ranks: Ranks, fails: bool):
     torch.set_num_threads(1)
     if ranks.is_main and not fails:
-        speed.measured = lambda subject: [speed.Measured("latency", 3.0, "ms", 6, interval=(1.0, 4.0))]
+        speed.measured = lambda subject: [speed.MetricValue("latency", 3.0, "ms", 6, interval=(1.0, 4.0))]
     elif ranks.is_main:
         speed.measured = refused
     else:

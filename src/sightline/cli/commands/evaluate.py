@@ -116,7 +116,7 @@ def evaluate(
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
     from sightline.results.predictions import read_predictions
-    from sightline.results.rows import dump_rows, on_more, read_rows
+    from sightline.results.rows import dump_rows, measured_on_more_images, read_rows
     from sightline.tasks.base import Task, task_of
 
     machine.set_threads(threads)
@@ -279,7 +279,7 @@ def evaluate(
                     )
                 # Images that cannot be read any more are no reason: all that are there were measured.
                 fewer = images is None or overwrite
-                more = {} if fewer else on_more(before, rows)
+                more = {} if fewer else measured_on_more_images(before, rows)
                 if more:
                     line = f"{kept} keeps what was measured on more images: {', '.join(more.values())}"
                     print(f"{line}; --overwrite replaces it", file=sys.stderr)
@@ -290,7 +290,7 @@ def evaluate(
                 rows, pictures = kept_in(rows, pictures, drawn)
                 # Rows first: a picture that finds no room costs none of them.
                 output.add_rows(kept, rows, anew=out is not None, fewer=fewer)
-                write_pictures([row for row in rows if row.measured not in more], pictures, kept.parent)
+                write_pictures([row for row in rows if row.measurement not in more], pictures, kept.parent)
                 parts.discard()
     if not ranks.is_main:
         return

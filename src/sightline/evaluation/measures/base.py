@@ -13,7 +13,7 @@ from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.parts import Parts
 from sightline.models import Model
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task
 
 
@@ -71,7 +71,7 @@ class ModelMeasure(ABC):
     @abstractmethod
     def rows(
         self, subject: Subject, parts: Parts, work: str, advance: Callable[[int], None] | None = None
-    ) -> list[Measured]:
+    ) -> list[MetricValue]:
         """What was measured; of several ranks each must call it, and what the first gives counts.
 
         Args:

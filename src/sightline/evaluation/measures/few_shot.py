@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sightline.evaluation.features import Features, FrozenMeasure, accuracy
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 
 SHOTS = (1, 5, 10, 25)
 STRENGTHS = tuple(2.0**power for power in range(-20, 20))
@@ -140,13 +140,13 @@ class FewShot(FrozenMeasure):
                 found.append({"shots": shots, "smallest": int(np.unique(train.labels, return_counts=True)[1].min())})
         return found
 
-    def measured(self, learned: list[dict[str, Any]], images: Features) -> list[Measured]:
+    def measured(self, learned: list[dict[str, Any]], images: Features) -> list[MetricValue]:
         rows, count = [], len(images)
         for one in learned:
             if "smallest" in one:
                 continue
             right = named(one, images) == images.labels
-            strength = Measured("few_shot_l2", one["strength"], "", count, slices={"shots": one["shots"]})
+            strength = MetricValue("few_shot_l2", one["strength"], "", count, slices={"shots": one["shots"]})
             rows += [accuracy("few_shot_top1", right, shots=one["shots"]), strength]
         left_out = [one["smallest"] for one in learned if "smallest" in one]
-        return rows + [Measured("few_shot_smallest_class", most, "", count) for most in left_out[:1]]
+        return rows + [MetricValue("few_shot_smallest_class", most, "", count) for most in left_out[:1]]

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from sightline.evaluation.features import Features, FrozenMeasure, accuracy
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 
 NEIGHBOURS = (10, 20, 100, 200)
 TEMPERATURE = 0.07
@@ -73,7 +73,7 @@ class NearestNeighbours(FrozenMeasure):
     def learn(self, train: Features, held_out: Features) -> Features:
         return train
 
-    def measured(self, learned: Features, images: Features) -> list[Measured]:
+    def measured(self, learned: Features, images: Features) -> list[MetricValue]:
         counts = list(dict.fromkeys(min(k, len(learned)) for k in NEIGHBOURS))
         said: list[list[np.ndarray]] = [[] for _ in counts]
         for nearest, similar in neighbours(learned.values, images.values, counts[-1]):
@@ -81,4 +81,4 @@ class NearestNeighbours(FrozenMeasure):
                 found.append(voted(learned.labels[nearest[:, :k]], similar[:, :k]))
         right = [np.concatenate(found) == images.labels for found in said]
         rows = [accuracy("knn_top1", one, k=k) for k, one in zip(counts, right, strict=True)]
-        return [*rows, Measured("knn_train_images", len(learned), "", len(images))]
+        return [*rows, MetricValue("knn_train_images", len(learned), "", len(images))]

@@ -13,7 +13,7 @@ import numpy as np
 
 from sightline.evaluation.features import Features, FrozenMeasure, accuracy
 from sightline.evaluation.measures.few_shot import whitening
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 
 STRENGTHS = tuple(10.0**power for power in range(-6, 2))
 # Far beyond what changes an answer; strengths that are weak where classes lie apart end at the first.
@@ -104,11 +104,11 @@ class LinearProbe(FrozenMeasure):
     def learn(self, train: Features, held_out: Features) -> dict[str, Any]:
         return fitted(train, STRENGTHS, held_out)
 
-    def measured(self, learned: dict[str, Any], images: Features) -> list[Measured]:
+    def measured(self, learned: dict[str, Any], images: Features) -> list[MetricValue]:
         x = (images.values - learned["mean"]) / learned["deviation"]
         right = learned["classes"][_scores(x, learned["weights"]).argmax(axis=1)] == images.labels
         return [
             accuracy("linear_probe_top1", right),
-            Measured("linear_probe_l2", learned["strength"], "", len(images)),
-            Measured("linear_probe_train_images", learned["images"], "", len(images)),
+            MetricValue("linear_probe_l2", learned["strength"], "", len(images)),
+            MetricValue("linear_probe_train_images", learned["images"], "", len(images)),
         ]

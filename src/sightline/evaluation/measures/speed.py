@@ -25,7 +25,7 @@ from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import brought, images_a_batch, plan_split, read_split
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task
 
 # So many passes of a batch and of one image are enough after a second; of slow ones three, where they took so long.
@@ -61,7 +61,7 @@ class Speed(ModelMeasure):
 
     def rows(
         self, subject: Subject, parts: Parts, work: str, advance: Callable[[int], None] | None = None
-    ) -> list[Measured]:
+    ) -> list[MetricValue]:
         ranks = parts.ranks
         device = subject.model.anchor.device
         # What another machine, or another number of threads, finished before is not this one's.
@@ -72,10 +72,10 @@ class Speed(ModelMeasure):
             ranks.run_on_main(lambda: found.extend(vars(one) for one in measured(subject)))
             return found
 
-        return [Measured(**{**one, "interval": _pair(one["interval"])}) for one in parts.once(where, made)]
+        return [MetricValue(**{**one, "interval": _pair(one["interval"])}) for one in parts.once(where, made)]
 
 
-def measured(subject: Subject) -> list[Measured]:
+def measured(subject: Subject) -> list[MetricValue]:
     """The rows of `Speed` on this process; none where no image can be read.
 
     Raises:
@@ -101,7 +101,7 @@ def measured(subject: Subject) -> list[Measured]:
     count = len(many)
     low, high = median_limits(batches) or (None, None)
     rows = [
-        Measured(
+        MetricValue(
             "throughput", count / statistics.median(batches), "images/s", count, better="higher",
             counted="images a pass", interval=None if low is None or high is None else (count / high, count / low),
         ),
@@ -110,7 +110,7 @@ def measured(subject: Subject) -> list[Measured]:
     if grown is not None:
         held = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
         memory = (held + grown) / _MIB
-        rows.append(Measured("peak_memory", memory, "MiB", count, better="lower", counted="images a pass"))
+        rows.append(MetricValue("peak_memory", memory, "MiB", count, better="lower", counted="images a pass"))
     if model.config.has_classifier:
         rows.append(_flops(model, planned))
     return rows
@@ -160,14 +160,14 @@ def _trim_heap() -> bool:
     return trim is not None and trim(0) in (0, 1)
 
 
-def _latency(milliseconds: Sequence[float]) -> list[Measured]:
+def _latency(milliseconds: Sequence[float]) -> list[MetricValue]:
     """The median, and the quartiles that half of all passes lie between."""
     first, middle, third = statistics.quantiles(milliseconds, n=4, method="inclusive")
     said: dict[str, Any] = {"unit": "ms", "count": len(milliseconds), "counted": "passes", "better": "lower"}
     return [
-        Measured("latency", middle, interval=median_limits(milliseconds), **said),
-        Measured("latency", first, slices={"quartile": 1}, **said),
-        Measured("latency", third, slices={"quartile": 3}, **said),
+        MetricValue("latency", middle, interval=median_limits(milliseconds), **said),
+        MetricValue("latency", first, slices={"quartile": 1}, **said),
+        MetricValue("latency", third, slices={"quartile": 3}, **said),
     ]
 
 
@@ -184,7 +184,7 @@ def median_limits(values: Sequence[float]) -> tuple[float, float] | None:
     return None if left_out < 0 else (ordered[left_out], ordered[-1 - left_out])
 
 
-def _flops(model: Model, planned: Sequence[Sequence[Planned]]) -> Measured:
+def _flops(model: Model, planned: Sequence[Sequence[Planned]]) -> MetricValue:
     """Operations of an image, in the mean over the images where they differ."""
     images = [one for batch in planned for one in batch]
     # Windows, rows and columns are those of a grid, and no measurement drops patches of theirs.
@@ -193,7 +193,7 @@ def _flops(model: Model, planned: Sequence[Sequence[Planned]]) -> Measured:
         grid if one.kept is None and grid.cells == one.tokens else one.tokens
         for one, grid in zip(images, grids, strict=True)
     ]
-    return Measured("flops", forward_flops(model.config, shown) / len(shown), "FLOP", len(shown), better="lower")
+    return MetricValue("flops", forward_flops(model.config, shown) / len(shown), "FLOP", len(shown), better="lower")
 
 
 def _pair(limits: Sequence[float] | None) -> tuple[float, float] | None:
