@@ -65,7 +65,7 @@ class Opened:
         self.source, _ = open_source(config.data).check_readable("train")
         self.config, self.model = config, vit_config(config, self.source)
         self.task = make_task("classification", self.model).on(self.source, config.data)
-        self.rows = ImagePatchifier(embedder_class(self.model.embedder).cutter_of(self.model), self.model.mean)
+        self.rows = ImagePatchifier(embedder_class(self.model.embedder).patchifier_of(self.model), self.model.mean)
 
     def batches(self, seed: int = 0, first: int = 0, position: Position | None = None) -> Generator[tuple[Step, Batch]]:
         """The steps of the run, from one of them on."""

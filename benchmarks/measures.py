@@ -52,7 +52,8 @@ def about(split: str = "test") -> dict[str, Any]:
     """What rows of stored logits say that were drawn, not measured."""
     return {
         "run": "random", "encoding": "none", "task": "random", "data": "random", "split": split, "seed": 0,
-        "train_resolution": _SIDE, "commit": machine.git_commit(), "hardware": machine.hardware_name(), "resolution": _SIDE,
+        "train_resolution": _SIDE, "commit": machine.git_commit(), "hardware": machine.hardware_name(),
+        "resolution": _SIDE,
         "grid": (14, 14), "knob": None, "tuned": False, "seconds": 0.0, "view": "square", "patches": 196.0,
         "shrunk": None, "ranks": 1,
     }  # fmt: skip

@@ -114,7 +114,7 @@ def cli(capsys, monkeypatch):
     from sightline.cli.app import main
     from sightline.distributed import machine
 
-    monkeypatch.setattr(machine, "cores", lambda: 1)
+    monkeypatch.setattr(machine, "cpu_count", lambda: 1)
 
     def run(*words: object) -> tuple[int, str, str]:
         capsys.readouterr()

@@ -283,7 +283,7 @@ def test_what_fails_while_it_is_written_leaves_what_was_there(cli, models, tmp_p
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(analyse_files, "flush", full)
+    monkeypatch.setattr(analyse_files, "fsync", full)
     code, _, err = cli(*words, "--overwrite")
     assert code == 5
     assert "No space left on device" in err

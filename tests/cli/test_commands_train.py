@@ -186,7 +186,7 @@ def test_resume_of_an_unfinished_run_drops_what_was_measured(cli, monkeypatch):
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning(cli, monkeypatch):
-    real = saving.write_checkpoint
+    real = saving.write_asked_checkpoint
     saved = []
 
     def stop(*arguments):
@@ -195,10 +195,10 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(cli, monkeypatch):
         if len(saved) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(saving, "write_checkpoint", stop)
+    monkeypatch.setattr(saving, "write_asked_checkpoint", stop)
     command = [*TINY, "--set", "checkpoint_every=16", "--set", "batch_size=16", "--out", "a"]
     assert cli("train", *command)[0] == 130
-    monkeypatch.setattr(saving, "write_checkpoint", real)
+    monkeypatch.setattr(saving, "write_asked_checkpoint", real)
     file = Path("a/checkpoint/model.safetensors")
     file.write_bytes(file.read_bytes()[:-1])
     code, _, err = cli("train", *command, "--resume")

@@ -55,19 +55,19 @@ def test_found_28_a_demonstration_and_its_runs_have_owners(refused, tmp_path, mo
 
 
 def test_found_30_a_folder_that_is_renamed_in_mid_run_ends_it_with_5(cli, tmp_path, monkeypatch):
-    real = saving.write_checkpoint
+    real = saving.write_asked_checkpoint
 
     def rename(*arguments):
         real(*arguments)
         (tmp_path / "a").rename(tmp_path / "b")
 
-    monkeypatch.setattr(saving, "write_checkpoint", rename)
+    monkeypatch.setattr(saving, "write_asked_checkpoint", rename)
     words = [*TINY, "--set", "checkpoint_every=32", "--set", "batch_size=32"]
     code, out, err = cli("train", *words, "--out", tmp_path / "a")
     assert (code, out) == (5, "")
     assert f"{tmp_path / 'a'}: it was moved or deleted" in err.splitlines()[-1]
     assert not (tmp_path / "a").exists()
-    monkeypatch.setattr(saving, "write_checkpoint", real)
+    monkeypatch.setattr(saving, "write_asked_checkpoint", real)
     # Where it is now, it goes on.
     monkeypatch.setattr("sightline.io.run_lock.is_alive", lambda process: False)
     assert cli("train", *words, "--out", tmp_path / "b", "--resume")[0] == 0

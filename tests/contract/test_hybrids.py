@@ -26,7 +26,7 @@ from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.export import export_model
 from sightline.models import Model, create_model
-from sightline.models.embedders.resnet import StemCutter
+from sightline.models.embedders.resnet import StemPatchifier
 from sightline.models.resnet_stem import same_max_pool, same_padding
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -95,10 +95,10 @@ def test_what_lies_beyond_an_image_does_not_matter() -> None:
     for stem, fit in itertools.product(STEMS, ("pad", "crop")):
         model = build(stem, fit=fit).double()
         rows, layout = model.prepare(images()[0][None])
-        grid, cutter = layout.segments[0].grid, model.patch_embed.cutter
-        assert isinstance(cutter, StemCutter)
+        grid, patchifier = layout.segments[0].grid, model.patch_embed.patchifier
+        assert isinstance(patchifier, StemPatchifier)
         assert layout.segments[0].pixels == (33, 29)
-        own = cutter(torch.ones(1, 3, 33, 29))[0]
+        own = patchifier(torch.ones(1, 3, 33, 29))[0]
         assert (own == 0).any()
         assert torch.equal(model(rows + 9 * (1 - own), layout=layout), model(rows, layout=layout))
         # Whoever does not know the size takes it for a part of the image.

@@ -90,7 +90,7 @@ def test_time_is_looked_at() -> None:
     clip = clips()[0].unsqueeze(0)
     for encoding in KNOWS_CLIPS:
         model = model_of(encoding)
-        backwards = model.patch_embed.cutter.unpatchify(*model.patch_embed.cutter(clip))
+        backwards = model.patch_embed.patchifier.unpatchify(*model.patch_embed.patchifier(clip))
         # Tubelets change places, and each stays as it is.
         backwards = backwards.unflatten(2, (3, 2)).flip(2).flatten(2, 3)
         same = (model(clip) - model(backwards)).abs().max() < 1e-5

@@ -190,7 +190,7 @@ def test_found_21_workers_beyond_any_use(count, refused, tmp_path, tiny_run):
 
 def test_found_21_threads_beyond_any_use(refused, tiny_run, tmp_path, monkeypatch):
     refused("evaluate", tiny_run, "--threads", 1_000_000, says=["threads 1000000", "at most 64"])
-    monkeypatch.setattr(machine, "cores", lambda: 100)
+    monkeypatch.setattr(machine, "cpu_count", lambda: 100)
     with pytest.raises(InputError, match="at most 800 here"):
         machine.set_threads(801)
     assert machine.check_workers(800) == 800

@@ -106,7 +106,7 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
             # That of the second step is done.
             saver[0].join()
             os.kill(os.getpid(), number)
-            monkeypatch.setattr(checkpoint, "flush", flush)
+            monkeypatch.setattr(checkpoint, "fsync", flush)
         return real_step(state, *arguments)
 
     def flush(path):

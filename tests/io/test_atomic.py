@@ -15,6 +15,6 @@ def test_the_content_is_on_the_disk_before_it_has_the_name(tmp_path, monkeypatch
     def flush(path):
         flushed.append((Path(path).read_text(), file.read_text()))
 
-    monkeypatch.setattr(atomic, "flush", flush)
+    monkeypatch.setattr(atomic, "fsync", flush)
     write_file(file, b"new")
     assert (flushed, file.read_text()) == ([("new", "old")], "new")

@@ -157,12 +157,12 @@ def test_a_stem_learns_in_a_pack_what_it_learns_alone() -> None:
 
 def test_the_half_of_workers_needs_no_weights() -> None:
     model = create_model("vit_tiny_patch8", **{**TINY, "embedder": "outside_stem"})
-    cutter = Patchifier(8)
+    patchifier = Patchifier(8)
     pixels = (images()[1].unsqueeze(0) * 60).to(torch.uint8)
-    rows, grid = cutter(pixels)
-    assert (rows.dtype, tuple(grid), rows.shape[-1]) == (torch.uint8, (4, 1), cutter.patch_dim)
-    assert torch.equal(cutter.unpatchify(rows, grid), pixels)
-    assert model.patch_embed.cutter == cutter
+    rows, grid = patchifier(pixels)
+    assert (rows.dtype, tuple(grid), rows.shape[-1]) == (torch.uint8, (4, 1), patchifier.patch_dim)
+    assert torch.equal(patchifier.unpatchify(rows, grid), pixels)
+    assert model.patch_embed.patchifier == patchifier
 
 
 def test_a_head_of_all_tokens_takes_the_place_of_the_classifier_and_goes_again() -> None:

@@ -98,7 +98,7 @@ def test_what_is_drawn_is_the_picture(fit: str, task: str) -> None:
     whole = Scenes("pairs").example("test", 0, SIZE).image
     with torch.no_grad():
         outputs = model(batch.inputs.float() / 255, layout=batch.layout)
-    drawing = Drawing(task, model.patch_embed.cutter)
+    drawing = Drawing(task, model.patch_embed.patchifier)
     drawing.add(Outputs(batch, outputs, 0, 0.0, 0.0))
     picture = np.asarray(drawing._pictures[0][1].resize(SIZE[::-1], 0)).astype(float)
     rows, cols = (min(side, 8 * count) for side, count in zip(SIZE, batch.layout.segments[0].grid, strict=True))

@@ -34,30 +34,30 @@ SMALL = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 def test_a_linear_layer_over_tubelets_is_the_3d_convolution(frames: int, tubelet: int, dtype: torch.dtype) -> None:
     clips = torch.randint(0, 256, (2, 3, frames, 8, 12)).to(dtype)
-    cutter = TubeletPatchifier(4, tubelet=tubelet)
-    rows, grid = cutter(clips)
-    assert grid == cutter.grid_of(8, 12, frames) == Grid(frames // tubelet, 2, 3)
+    patchifier = TubeletPatchifier(4, tubelet=tubelet)
+    rows, grid = patchifier(clips)
+    assert grid == patchifier.grid_of(8, 12, frames) == Grid(frames // tubelet, 2, 3)
     assert rows.dtype == dtype
-    assert rows.shape == (2, grid.cells, cutter.patch_dim)
+    assert rows.shape == (2, grid.cells, patchifier.patch_dim)
     weight = torch.randn(7, 3, tubelet, 4, 4)
     by_convolution = F.conv3d(clips.float() / 255, weight, stride=(tubelet, 4, 4)).flatten(2).transpose(1, 2)
     by_rows = F.linear(rows.float() / 255, weight.flatten(1))
     assert (by_convolution - by_rows).abs().max() < 1e-4
-    assert torch.equal(cutter.unpatchify(rows, grid), clips)
+    assert torch.equal(patchifier.unpatchify(rows, grid), clips)
 
 
 def test_the_last_frame_is_repeated_and_an_image_stands_still() -> None:
-    cutter = TubeletPatchifier(4, tubelet=3)
+    patchifier = TubeletPatchifier(4, tubelet=3)
     clips = torch.randn(2, 3, 4, 8, 12)
-    rows, grid = cutter(clips)
-    assert grid == cutter.grid_of(8, 12, 4) == Grid(2, 2, 3)
-    back = cutter.unpatchify(rows, grid)
+    rows, grid = patchifier(clips)
+    assert grid == patchifier.grid_of(8, 12, 4) == Grid(2, 2, 3)
+    back = patchifier.unpatchify(rows, grid)
     assert torch.equal(back[:, :, :4], clips)
     assert torch.equal(back[:, :, 4:], clips[:, :, 3:].expand(-1, -1, 2, -1, -1))
     image = clips[:, :, 0]
-    rows, grid = cutter(image)
-    assert grid == cutter.grid_of(8, 12) == Grid(1, 2, 3)
-    assert torch.equal(cutter.unpatchify(rows, grid), image.unsqueeze(2).expand(-1, -1, 3, -1, -1))
+    rows, grid = patchifier(image)
+    assert grid == patchifier.grid_of(8, 12) == Grid(1, 2, 3)
+    assert torch.equal(patchifier.unpatchify(rows, grid), image.unsqueeze(2).expand(-1, -1, 3, -1, -1))
     # A row is (channel, frame, y, x).
     assert torch.equal(
         rows.unflatten(-1, (3, 3, 16))[:, :, 1, 2], Patchifier(4)(image)[0].unflatten(-1, (3, 16))[:, :, 1]
@@ -104,7 +104,7 @@ def test_rows_of_bytes_are_those_of_pixels(fit) -> None:
         rows, grid = rows_of(stored)
         clip = torch.from_numpy(stored.reshape(-1, height, width, 3)).permute(3, 0, 1, 2).float()
         shift = 255 * mean.view(3, 1, 1, 1)
-        expected, same = rows_of.cutter((clip - shift).unsqueeze(0))
+        expected, same = rows_of.patchifier((clip - shift).unsqueeze(0))
         assert grid == same
         assert rows.dtype == (torch.uint8 if fit == "exact" else torch.float32)
         off = rows.float().unflatten(-1, (3, -1)) - 255 * mean.view(3, 1) - expected[0].unflatten(-1, (3, -1))
@@ -157,7 +157,7 @@ def test_a_model_of_clips_is_saved_and_read(tmp_path: Path) -> None:
     save_model(model, tmp_path / "model")
     again = load_model(tmp_path / "model")
     assert again.config == model.config
-    rows, grid = model.patch_embed.cutter(torch.randn(2, 3, 4, 8, 12))
+    rows, grid = model.patch_embed.patchifier(torch.randn(2, 3, 4, 8, 12))
     layout = TokenLayout.uniform(grid, 2, num_prefix_tokens=model.num_prefix_tokens)
     assert torch.equal(again(rows, layout=layout), model(rows, layout=layout))
 

@@ -101,13 +101,13 @@ def test_where_all_are_damaged_each_is_named(undisturbed, tmp_path):
 
 
 def test_the_oldest_goes_when_the_newer_one_stands(undisturbed, monkeypatch, tmp_path):
-    real, seen = saving.write_checkpoint, []
+    real, seen = saving.write_asked_checkpoint, []
 
     def write(files, place):
         seen.append(set(steps(tmp_path / "a").values()) if place.exists() else set())
         real(files, place)
 
-    monkeypatch.setattr(saving, "write_checkpoint", write)
+    monkeypatch.setattr(saving, "write_asked_checkpoint", write)
     train(THREE, tmp_path / "a")
     assert seen == [set(), {1}, {1, 2}, {1, 2, 3}, {2, 3, 4}, {3, 4, 5}]
 

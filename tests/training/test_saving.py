@@ -35,7 +35,7 @@ class Held:
     """
 
     def __init__(self):
-        self.begun, self.go, self._real = threading.Event(), threading.Event(), saving.write_checkpoint
+        self.begun, self.go, self._real = threading.Event(), threading.Event(), saving.write_asked_checkpoint
 
     def __call__(self, files, place):
         self.begun.set()
@@ -46,7 +46,7 @@ class Held:
 @pytest.fixture
 def held(monkeypatch):
     writer = Held()
-    monkeypatch.setattr(saving, "write_checkpoint", writer)
+    monkeypatch.setattr(saving, "write_asked_checkpoint", writer)
     yield writer
     writer.go.set()
 
@@ -112,7 +112,7 @@ def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, mo
             saver.append(self)
             return self
 
-    monkeypatch.setattr(checkpoint, "flush", flush)
+    monkeypatch.setattr(checkpoint, "fsync", flush)
     monkeypatch.setattr(loop, "take_step", step)
     monkeypatch.setattr(loop, "RunSaver", Seen)
     says = [f"{tmp_path / 'a' / 'checkpoint'}: cannot be written (No space left on device)"]
@@ -126,7 +126,7 @@ def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, mo
 
 def fill_the_disk(ranks, out):
     """Train where the second checkpoint of the first rank finds no room."""
-    real, saved = saving.write_checkpoint, []
+    real, saved = saving.write_asked_checkpoint, []
 
     def write(files, place):
         saved.append(place)
@@ -134,7 +134,7 @@ def fill_the_disk(ranks, out):
             raise StorageError("the disk is full")
         real(files, place)
 
-    saving.write_checkpoint = write
+    saving.write_asked_checkpoint = write
     torch.set_num_threads(1)
     train(dataclasses.replace(ENDLESS, checkpoint_every=16), out, ranks=ranks, device="cpu")
 

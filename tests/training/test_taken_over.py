@@ -31,7 +31,7 @@ def test_found_28_a_run_that_is_taken_over_while_it_validates_saves_no_more(tmp_
 
 def test_found_28_a_folder_is_not_taken_over_in_mid_save(tmp_path, monkeypatch):
     out, taken = tmp_path / "a", []
-    real = saving.write_checkpoint
+    real = saving.write_asked_checkpoint
 
     def save(*arguments):
         other = threading.Thread(target=lambda: taken.append(claim(out, take_over=True)))
@@ -42,7 +42,7 @@ def test_found_28_a_folder_is_not_taken_over_in_mid_save(tmp_path, monkeypatch):
         threads.append(other)
 
     threads = []
-    monkeypatch.setattr(saving, "write_checkpoint", save)
+    monkeypatch.setattr(saving, "write_asked_checkpoint", save)
     monkeypatch.setattr(saving.RunWriter, "keep_best", lambda *_: [thread.join(30) for thread in threads])
     with pytest.raises(StorageError, match="has taken it over"):
         train(ENDLESS, out)

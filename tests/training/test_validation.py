@@ -114,7 +114,7 @@ def dying(name, calls, out):
     train(CURVE, out)
 
 
-AT = [("write_best", 1), ("write_checkpoint", 12), ("keep_best", 14)]
+AT = [("write_best", 1), ("write_asked_checkpoint", 12), ("keep_best", 14)]
 
 
 @pytest.mark.slow

@@ -176,7 +176,7 @@ class PlainPass:
         grid, parameters = config.grid_of((size.rows, size.cols)), -(-self.held // self.sharers)
         gradients = parameters if self.training else 0
         moments = parameters * self.moments if self.training else 0
-        of_patches = grid.cells * config.cutter.patch_dim // config.channels
+        of_patches = grid.cells * config.patchifier.patch_dim // config.channels
         pixels = (config.clip_frames or 1) * size[0] * size[1]
         activations = self.batch * config.channels * _FLOAT * (pixels + of_patches) + moment
         if self.sharers > 1:
@@ -245,7 +245,7 @@ class PlainPass:
             kept += self.whole * (1 + bool(self.outputs)) * batch * config.heads * tokens * keys * _FLOAT
         if config.patch_norm:
             # What both norms of the patch embedding gave.
-            kept += batch * cells * (config.cutter.patch_dim + config.dim) * _FLOAT
+            kept += batch * cells * (config.patchifier.patch_dim + config.dim) * _FLOAT
         # The residual stream before the first block and after the last norm.
         return kept + 2 * batch * tokens * config.dim * _FLOAT
 

@@ -88,7 +88,7 @@ def read_from_weights(
     for size, those in batches.items():
         one = measure(model, **options)
         if size != NATIVE:
-            one.measure_grid(model.patch_embed.cutter.grid_of(*size))
+            one.measure_grid(model.patch_embed.patchifier.grid_of(*size))
         elif (first := next((batch for batch in those if len(batch)), None)) is not None:
             one.begin(first)
         else:
@@ -114,5 +114,6 @@ def refuse_larger(what: str, model: Model, grid: Grid, a_head: int, side: int) -
     if layers * heads * a_head > MOST_BYTES:
         raise InputError(
             f"{what} on {grid.rows}x{grid.cols} patches: {layers} layers of {heads} heads would take "
-            f"{format_bytes(layers * heads * a_head)} (expected at most {format_bytes(MOST_BYTES)}: {side}x{side} patches)"
+            f"{format_bytes(layers * heads * a_head)} "
+            f"(expected at most {format_bytes(MOST_BYTES)}: {side}x{side} patches)"
         )

@@ -60,7 +60,7 @@ def fixed_images(model: Model) -> list[Tensor]:
     for grid in ((rows, cols), (max(rows // 2, 1) + 1, cols // 2 + 3)):
         height, width = (side * model.config.patch_size for side in grid)
         generator = torch.Generator().manual_seed(height * 100_003 + width)
-        tubelet = model.config.cutter.patch_dim // (model.config.channels * model.config.patch_size**2)
+        tubelet = model.config.patchifier.patch_dim // (model.config.channels * model.config.patch_size**2)
         frames = [side * tubelet + len(images) for side in time]
         images.append(torch.randn(1, model.config.channels, *frames, height, width, generator=generator))
     return images

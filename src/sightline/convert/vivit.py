@@ -104,7 +104,7 @@ class Vivit(Project):
         self.check_encoding(model, "learned_1d")
         if len(config.train_grid) != 3:
             raise InputError(f"vivit: cannot hold embedder = {config.embedder!r} (expected 'tubelets')")
-        frames = model.patch_embed.cutter.patch_dim // (config.channels * config.patch_size**2)
+        frames = model.patch_embed.patchifier.patch_dim // (config.channels * config.patch_size**2)
         size = [side * config.patch_size for side in config.train_grid[-2:]]
         if config.fit == "crop" and config.grid_of(config.image_size) == config.train_grid:
             # What is passed over of an image of training is a part of its size there.

@@ -138,9 +138,9 @@ def random_start(batch: Batch) -> Tensor:
     return F.pad(start, (0, 0, 0, rows * slots - len(start))).reshape(batch.inputs.shape)
 
 
-def movable(cutter: Patchifier, image_size: tuple[int, int]) -> Tensor:
+def movable(patchifier: Patchifier, image_size: tuple[int, int]) -> Tensor:
     """bool [1, cells, values]: what of the rows of such an image, (height, width) in pixels, is its own, no padding."""
-    return cutter(torch.ones(1, cutter.channels, *image_size))[0] > 0.5
+    return patchifier(torch.ones(1, patchifier.channels, *image_size))[0] > 0.5
 
 
 @contextlib.contextmanager
@@ -209,7 +209,7 @@ class AttackMeasure(ModelMeasure):
         device, said = model.anchor.device, []
         # Fitted, a value may be rounded to beyond 255.
         pixels = batch.inputs.float().clamp(0, _MOST)
-        there = movable(model.patch_embed.cutter, plan[0].image_size)
+        there = movable(model.patch_embed.patchifier, plan[0].image_size)
         start = random_start(batch).to(device) if attack.random else None
         shown, here = batch.to(device), pixels.to(device)
         tokens = batch.layout.rows * batch.layout.slots

@@ -29,21 +29,23 @@ _KINDS = ("image", "true", "said")
 class Drawing:
     """The first images of one measurement: each as it is, with what is true of it, and with what the model says."""
 
-    def __init__(self, task: Task, cutter: Patchifier) -> None:
-        self._task, self._cutter = task, cutter
+    def __init__(self, task: Task, patchifier: Patchifier) -> None:
+        self._task, self._patchifier = task, patchifier
         self._pictures: list[tuple[str, Image.Image]] = []
 
     @classmethod
     def of(cls, model: Model, task: Task) -> Drawing | None:
         """None for a task that draws nothing."""
-        return None if type(task).compared is Task.compared else cls(task, model.patch_embed.cutter)
+        return None if type(task).compared is Task.compared else cls(task, model.patch_embed.patchifier)
 
     def add(self, one: Outputs) -> list[tuple[str, Image.Image]]:
         """Draw images of a batch of one grid, as long as there are too few; what is drawn, and of what kind it is."""
         layout, each = one.batch.layout, self._task.each(one.outputs, one.batch.layout)
         fresh: list[tuple[str, Image.Image]] = []
         for number in range(min(len(one.batch), IMAGES - len(self._pictures) // len(_KINDS))):
-            pixels = self._cutter.unpatchify(one.batch.inputs[number : number + 1].float(), layout.segments[0].grid)[0]
+            pixels = self._patchifier.unpatchify(
+                one.batch.inputs[number : number + 1].float(), layout.segments[0].grid
+            )[0]
             image = pixels.round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
             shown = self._task.compared(each[number], one.batch.targets, number, np.ascontiguousarray(image))
             fresh += list(zip(_KINDS, map(_at_a_size, shown), strict=True))

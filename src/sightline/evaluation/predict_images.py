@@ -163,7 +163,7 @@ def _answered(
     if not here:
         return list(pack)  # pyright: ignore[reportReturnType]  # no image is among them
     rows, grids = [one.rows for one in here], [one.grid for one in here]
-    pixels = [model.patch_embed.cutter.valid_size(*one.crop.image_size) for one in here]
+    pixels = [model.patch_embed.patchifier.valid_size(*one.crop.image_size) for one in here]
     arranged = packed(rows, grids, [None] * len(here), model.num_prefix_tokens, pixels)
     batch = Batch(*arranged, {}, torch.arange(len(here)), [one.image for one in here], [{}] * len(here))
     with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=ever_new):

@@ -180,7 +180,7 @@ def _trace(model: Model, size: tuple[int, int], *, every_size: bool = True) -> E
     frozen = frozen_copy(model)
     if not frozen.patch_embed.takes_parts:
         # Nothing is fitted at the sizes that are promised, and torch takes minutes over a stem's arithmetic of others.
-        frozen.patch_embed.cutter = dataclasses.replace(frozen.patch_embed.cutter, fit="exact")
+        frozen.patch_embed.patchifier = dataclasses.replace(frozen.patch_embed.patchifier, fit="exact")
     with torch.no_grad():
         program = torch.export.export(frozen, (example,), dynamic_shapes=(free,))
     # Where a line of our source stood on this machine is nobody's business.

@@ -54,11 +54,11 @@ def describe_encoding(name: str) -> str:
 
 @functools.cache
 def _descriptions() -> dict[str, str]:
-    return tomllib.loads(files("sightline.hub.push").joinpath("encodings.toml").read_text("utf-8"))
+    return tomllib.loads(files("sightline.hub").joinpath("encodings.toml").read_text("utf-8"))
 
 
 def _template() -> Any:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(files("sightline.hub.push").joinpath("model_card.md").read_text("utf-8"))
+    return environment.from_string(files("sightline.hub").joinpath("model_card.md").read_text("utf-8"))

@@ -86,8 +86,8 @@ def write_checkpoint(
 
 
 def tidied(path: str | Path) -> None:
-    """Put right what a writer that was killed left beside a checkpoint folder, as `write_checkpoint` does before it writes;
-    where a link or something else than a checkpoint stands in its place, nothing.
+    """Put right what a writer that was killed left beside a checkpoint folder, as `write_checkpoint` does before it
+    writes; where a link or something else than a checkpoint stands in its place, nothing.
 
     Raises:
         StorageError: something cannot be moved or deleted.

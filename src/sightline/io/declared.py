@@ -44,8 +44,8 @@ def refuse_size(file: Path, declared: int) -> None:
     there = file.stat().st_size
     if declared > max(_SMALL_BYTES, _MOST_TIMES * there):
         raise InputError(
-            f"{file}: has {format_bytes(there)} and declares {format_bytes(declared)} of numbers; weights unfold to at most "
-            f"{_MOST_TIMES} times their file"
+            f"{file}: has {format_bytes(there)} and declares {format_bytes(declared)} of numbers; weights unfold to at "
+            f"most {_MOST_TIMES} times their file"
         )
     refuse_beyond_memory(declared, str(file))
 

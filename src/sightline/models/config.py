@@ -208,11 +208,11 @@ class ViTConfig:
                 raise InputError(f"class_names: {len(names)} names for {self.num_classes} classes")
         sides = {"image_size": Grid.checked(self.image_size, "image_size")}
         if self.table_grid is not None:
-            sides["table_grid"] = Grid.checked(self.table_grid, "table_grid", self.cutter.axes)
+            sides["table_grid"] = Grid.checked(self.table_grid, "table_grid", self.patchifier.axes)
         for name, grid in sides.items():
             for side in grid:
                 require_whole(name, side, 1, MOST["image_size"])
-        if self.clip_frames is not None and self.cutter.axes < 3:
+        if self.clip_frames is not None and self.patchifier.axes < 3:
             raise InputError(
                 f"clip_frames {self.clip_frames}: embedder {self.embedder!r} cuts images alone (expected 'tubelets')"
             )
@@ -262,26 +262,26 @@ class ViTConfig:
             InputError: as `fit_to_patches`.
         """
         sides = Grid.checked(image_size, "image_size")
-        return self.cutter.grid_of(*sides, **self._frames(frames))
+        return self.patchifier.grid_of(*sides, **self._frames(frames))
 
     def _frames(self, frames: int | None) -> dict[str, int]:
-        """How long a clip is, for a cutter of clips."""
-        return {"frames": frames or self.clip_frames or 1} if self.cutter.axes == 3 else {}
+        """How long a clip is, for a patchifier of clips."""
+        return {"frames": frames or self.clip_frames or 1} if self.patchifier.axes == 3 else {}
 
     @property
     def tubelet(self) -> int | None:
         """Frames of a patch, where the embedder cuts clips; None where it cuts images."""
-        return getattr(self.cutter, "tubelet", 1) if self.takes_clips else None
+        return getattr(self.patchifier, "tubelet", 1) if self.takes_clips else None
 
     @property
     def takes_clips(self) -> bool:
         """Whether the embedder cuts clips, of which an image is one; else images alone."""
-        return self.cutter.axes == 3
+        return self.patchifier.axes == 3
 
     @property
-    def cutter(self) -> Patchifier:
+    def patchifier(self) -> Patchifier:
         """The half of the embedder that has no weights."""
-        return embedder_class(self.embedder).cutter_of(self)
+        return embedder_class(self.embedder).patchifier_of(self)
 
     def drop_path_of(self, layer: int) -> float:
         """The rate of a layer's residual branches."""

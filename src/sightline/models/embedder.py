@@ -25,7 +25,7 @@ class Embedder(nn.Module):
 
     Attributes:
         name: as `create_model(embedder=)` and `config.json` say it.
-        cutter: the half without weights, by which this model's images become rows.
+        patchifier: the half without weights, by which this model's images become rows.
         takes_parts: it embeds the patches that are there where others were dropped.
         patch_size: (height, width) in pixels of the patches that it cuts, as timm's patch embedding says it.
     """
@@ -35,14 +35,14 @@ class Embedder(nn.Module):
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
-        self.cutter = self.cutter_of(config)
+        self.patchifier = self.patchifier_of(config)
         # As timm's patch embedding says it; other grids need nothing changed.
         self.patch_size: tuple[int, int] = (config.patch_size, config.patch_size)
         self.grid_size = tuple(config.train_grid)
         self.num_patches = config.train_grid.cells
 
     @classmethod
-    def cutter_of(cls, config: ViTConfig) -> Patchifier:
+    def patchifier_of(cls, config: ViTConfig) -> Patchifier:
         """Images to rows: pure, pickled to workers, and known without a model."""
         return Patchifier(config.patch_size, config.channels, config.fit)
 
@@ -59,7 +59,7 @@ class Embedder(nn.Module):
     @classmethod
     def multiplications(cls, config: ViTConfig) -> int:
         """Of a patch, each with its addition."""
-        return config.dim * cls.cutter_of(config).patch_dim
+        return config.dim * cls.patchifier_of(config).patch_dim
 
     @classmethod
     def held(cls, config: ViTConfig, training: bool) -> tuple[int, int]:
@@ -69,7 +69,7 @@ class Embedder(nn.Module):
 
     def values_of(self, rows: Tensor) -> int:
         """How many values a row must have, of these rows."""
-        return self.cutter.patch_dim
+        return self.patchifier.patch_dim
 
     def check_other_patches(self, config: ViTConfig) -> None:
         """Refuse, by an InputError, where no patches of another size can be cut, whatever that size."""
@@ -89,8 +89,8 @@ class Embedder(nn.Module):
             InputError: it cannot; nothing was changed. Or the patches are oblong and `fit` is not `exact`.
         """
         square = size[0] == size[1]
-        self.cutter = (
-            self.cutter_of(config) if square else RectPatchifier(0, config.channels, config.fit, (size[0], size[1]))
+        self.patchifier = (
+            self.patchifier_of(config) if square else RectPatchifier(0, config.channels, config.fit, (size[0], size[1]))
         )
         self.patch_size = (size[0], size[1])
 
@@ -114,7 +114,7 @@ class Embedder(nn.Module):
             InputError: patches of an image were dropped.
         """
         both = zip(self.pieces(rows, layout), layout.segments, strict=True)
-        return [self.cutter.unpatchify(piece, segment.grid) for piece, segment in both]
+        return [self.patchifier.unpatchify(piece, segment.grid) for piece, segment in both]
 
     def pieces(self, rows: Tensor, layout: TokenLayout) -> list[Tensor]:
         """The rows of each segment, row-major; raises InputError where patches of an image were dropped."""

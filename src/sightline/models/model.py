@@ -147,7 +147,7 @@ class Model(nn.Module):
     @property
     def image_rows(self) -> ImagePatchifier:
         """What workers make of an image of this model's."""
-        return ImagePatchifier(self.patch_embed.cutter, self.config.mean)
+        return ImagePatchifier(self.patch_embed.patchifier, self.config.mean)
 
     def prepare(self, images: Images) -> tuple[Tensor, TokenLayout]:
         """Images to flat rows [rows, patches, values] and where they stand.
@@ -165,32 +165,32 @@ class Model(nn.Module):
 
     def cut(self, images: Images) -> tuple[Tensor, TokenLayout]:
         """As `prepare`, with the patches of every image in row-major order."""
-        cutter = self.patch_embed.cutter
+        patchifier = self.patch_embed.patchifier
         prefix = self.num_prefix_tokens
         if isinstance(images, Tensor):
-            rows, grid = cutter(self._checked(images, "images", "batch, channels, height, width"))
+            rows, grid = patchifier(self._checked(images, "images", "batch, channels, height, width"))
             count, *size = images.shape[0], *images.shape[-2:]
-            pixels = cutter.valid_size(*size)
+            pixels = patchifier.valid_size(*size)
             layout = TokenLayout.uniform(grid, count, num_prefix_tokens=prefix, device=images.device, pixels=pixels)
             return rows, layout
         if not isinstance(images, Sequence):
             raise InputError(f"images: expected a tensor or a list of tensors, got {type(images).__name__}")
         cut = [
-            cutter(self._checked(image, f"image {number}", "channels, height, width").unsqueeze(0))
+            patchifier(self._checked(image, f"image {number}", "channels, height, width").unsqueeze(0))
             for number, image in enumerate(images)
         ]
         # Weights that are brought when they are needed do not say where images are.
         grids, device = [grid for _, grid in cut], cut[0][0].device if cut else self.anchor.device
-        pixels = [cutter.valid_size(*image.shape[-2:]) for image in images]
+        pixels = [patchifier.valid_size(*image.shape[-2:]) for image in images]
         layout = TokenLayout.packed(grids, num_prefix_tokens=prefix, device=device, pixels=pixels)
         if not cut:
-            return torch.zeros(1, 0, cutter.patch_dim, device=device), layout
+            return torch.zeros(1, 0, patchifier.patch_dim, device=device), layout
         return torch.cat([rows for rows, _ in cut], dim=1), layout
 
     def _checked(self, image: object, what: str, axes: str) -> Tensor:
         """Refuse what is no normalised image, or batch of them, for this model."""
         channels, dims = self.config.channels, len(axes.split())
-        clips = self.patch_embed.cutter.axes == 3
+        clips = self.patch_embed.patchifier.axes == 3
         # Of a clip the channels stand before its frames.
         place = dims - 3 - getattr(image, "ndim", dims) if clips else -3
         if (
@@ -220,7 +220,7 @@ class Model(nn.Module):
         """Flat rows that someone else laid out, checked."""
         there = sum(segment.patches for segment in layout.segments)
         # An embedder may take patches of more than one size.
-        asks = self.patch_embed.values_of(rows) if isinstance(rows, Tensor) else self.patch_embed.cutter.patch_dim
+        asks = self.patch_embed.values_of(rows) if isinstance(rows, Tensor) else self.patch_embed.patchifier.patch_dim
         expected = (layout.rows, there + layout.padding, asks)
         if not isinstance(rows, Tensor) or rows.shape != expected:
             got = list(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__

@@ -20,9 +20,9 @@ Interval = tuple[float, float]
 class ComparisonRow:
     """One object a line of `comparison.jsonl`, which says its `kind`.
 
-    `metric`, `unit`, `better`, `slices` are as in `MetricValue`. `count` test images of `split` were shown at `resolution`
-    pixels to runs that were trained on `train_images` images at `train_resolution`; of `fine_tuned` ones that is the
-    second training. `seeds` are those of the runs. `classes` says how many there are to choose from.
+    `metric`, `unit`, `better`, `slices` are as in `MetricValue`. `count` test images of `split` were shown at
+    `resolution` pixels to runs that were trained on `train_images` images at `train_resolution`; of `fine_tuned` ones
+    that is the second training. `seeds` are those of the runs. `classes` says how many there are to choose from.
     """
 
     kind: ClassVar[str]

@@ -94,11 +94,11 @@ class MaskedPatches(Task):
             raise InputError(f"task masked_patches: {said}")
         # What the model was trained on stands beside it.
         self.options = build_config(MaskedPatchesOptions, config.head_options, "head_options")
-        cutter = embedder_class(config.embedder).cutter_of(config)
-        self._side, self._channels = cutter.patch_size, config.channels
-        if cutter.patch_dim != self._channels * self._side**2:
+        patchifier = embedder_class(config.embedder).patchifier_of(config)
+        self._side, self._channels = patchifier.patch_size, config.channels
+        if patchifier.patch_dim != self._channels * self._side**2:
             raise InputError(f"task masked_patches: embedder {config.embedder}: its rows are no patches of pixels")
-        self._rows = ImagePatchifier(cutter, config.mean)
+        self._rows = ImagePatchifier(patchifier, config.mean)
 
     @classmethod
     def depends(cls) -> Depends:

@@ -235,7 +235,7 @@ class ImagePatchifier:
     """From an image to flat rows of values from 0 to 255, as workers make them: by an embedder's half without weights.
 
     Attributes:
-        cutter: the embedder's half.
+        patchifier: the embedder's half.
         mean: of each channel in [0, 1], by which images are normalised: what is added to them becomes 0.
     """
 
@@ -244,14 +244,14 @@ class ImagePatchifier:
 
     def of_patches(self, patch_size: int | None) -> ImagePatchifier:
         """The same that cuts patches of another size; None leaves it as it is."""
-        return self if patch_size is None else replace(self, cutter=replace(self.patchifier, patch_size=patch_size))
+        return self if patch_size is None else replace(self, patchifier=replace(self.patchifier, patch_size=patch_size))
 
     def __call__(self, image: np.ndarray) -> tuple[Tensor, Grid]:
         """uint8 [height, width, 3], or a clip [frames, height, width, 3], to [cells, values], uint8, or float32 where
         the image had to be fitted. For a model of one channel the image is turned grey.
 
         Raises:
-            InputError: a clip for an embedder of images; or as the cutter.
+            InputError: a clip for an embedder of images; or as the patchifier.
         """
         image = to_channels(image, self.patchifier.channels)
         if image.ndim > 3 and self.patchifier.axes < 3:

@@ -160,9 +160,9 @@ def _sum(_, bucket):  # torch compares annotations by identity
 
 def idle_batch(model: Model) -> Batch:
     """One black image, for a rank that has none in a step: what it gives counts nothing (`nothing`)."""
-    cutter, grid = model.patch_embed.cutter, model.config.train_grid
+    patchifier, grid = model.patch_embed.patchifier, model.config.train_grid
     layout = TokenLayout.packed([grid], num_prefix_tokens=model.num_prefix_tokens)
-    inputs = torch.zeros((1, grid.cells, cutter.patch_dim), dtype=torch.uint8)
+    inputs = torch.zeros((1, grid.cells, patchifier.patch_dim), dtype=torch.uint8)
     indices = torch.zeros(0, dtype=torch.int64)
     return Batch(inputs, layout, targets={}, indices=indices, names=[], slices=[]).to(model.anchor.device)
 

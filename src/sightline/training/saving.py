@@ -160,7 +160,7 @@ class Asked:
             write_checkpoint(place, self.files, keep_previous=keep_previous)
 
 
-def write_checkpoint(asked: Asked, place: Path) -> None:
+def write_asked_checkpoint(asked: Asked, place: Path) -> None:
     """Write a checkpoint; the one that stood there becomes the one before it."""
     asked.write(place, keep_previous=True)
 
@@ -206,7 +206,7 @@ class RunWriter:
                     drop_measured(self.out, self.foreign)
                     keep_older(self.out, older)
             # First, so that a log without a checkpoint says that there was one.
-            write_checkpoint(self._asked(at.checkpoint()), self.out / CHECKPOINT)
+            write_asked_checkpoint(self._asked(at.checkpoint()), self.out / CHECKPOINT)
             with self.ranks.raising_together():
                 if self.owner is not None:
                     self.owner.check()

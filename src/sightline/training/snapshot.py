@@ -1,6 +1,7 @@
 """What a run is at a step, copied to memory: what a checkpoint is made of, whoever writes it, and wherever.
 
-Taking it (`state.snapshot`) and writing it (`saving.write_checkpoint`) are apart: the steps go on while it is written.
+Taking it (`state.snapshot`) and writing it (`saving.write_asked_checkpoint`) are apart: the steps go on
+while it is written.
 """
 
 from __future__ import annotations

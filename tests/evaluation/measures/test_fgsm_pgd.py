@@ -169,7 +169,7 @@ def test_padding_is_not_moved(monkeypatch):
         lambda self, model, batch, precision: given.append(batch.inputs) or outputs(self, model, batch, precision),
     )  # fmt: skip
     measured(model, "digits", 14, images=3, shrink=False, measures=("pgd",))
-    there = movable(model.patch_embed.cutter, (14, 14)).expand(3, -1, -1)
+    there = movable(model.patch_embed.patchifier, (14, 14)).expand(3, -1, -1)
     clean, steps = given[0], [one.detach() for one in given[1:]]
     assert len(steps) == 2 * (10 + 1)
     for moved in steps:

@@ -163,7 +163,7 @@ def test_memory_is_what_a_pass_takes_beside_the_weights(monkeypatch):
 
 
 def test_what_is_not_known_has_no_row(monkeypatch):
-    monkeypatch.setattr(machine, "forget_peak", lambda *_: False)
+    monkeypatch.setattr(machine, "reset_peak_memory", lambda *_: False)
     clock(monkeypatch, 1.0)
     found = {name for name, _ in whole(measured(tiny(), "digits", 16, images=3))}
     assert found == {"throughput", "latency", "flops"}
@@ -181,7 +181,7 @@ def test_what_another_machine_measured_is_measured_again(tmp_path, monkeypatch):
             return whole(measured(model, "digits", 16, images=2, parts=parts))["latency", "16 px"].value
 
     assert [latency(1.0), latency(2.0)] == [1000, 1000]
-    monkeypatch.setattr(machine, "hardware", lambda *_: "another machine")
+    monkeypatch.setattr(machine, "hardware_name", lambda *_: "another machine")
     assert [latency(3.0), latency(4.0)] == [3000, 3000]
 
 

@@ -59,7 +59,7 @@ class ResizedLinear(nn.Linear):
 class FlexiblePatchEmbed(Embedder):
     """A linear layer over flat patches of the size that a batch has: the kernel of `base` pixels resized by its
     pseudo-inverse (Beyer et al. 2023, section 3.4). The rows say the size: channels * side**2 values. Oblong patches
-    are those of the cutter (`set_patch_size`).
+    are those of the patchifier (`set_patch_size`).
 
     Attributes:
         proj: weight [dim, channels * base**2] over (channel, y, x), and the bias, which no resize touches.
@@ -96,12 +96,12 @@ class FlexiblePatchEmbed(Embedder):
     def values_of(self, rows: Tensor) -> int:
         values = rows.shape[-1]
         side = math.isqrt(values // self.channels)
-        return values if side and self.channels * side**2 == values else self.cutter.patch_dim
+        return values if side and self.channels * side**2 == values else self.patchifier.patch_dim
 
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         values = rows.shape[-1]
         side = math.isqrt(values // self.channels)
-        size = self.patch_size if values == self.cutter.patch_dim else (side, side)
+        size = self.patch_size if values == self.patchifier.patch_dim else (side, side)
         return self.proj(rows, partial(self.kernel, size))
 
     def kernel(self, size: Sequence[int]) -> Tensor:

@@ -47,8 +47,8 @@ class PatchEmbed(Embedder):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
         self.options = build_config(self.Options, config.embedder_options, "embedder_options")
-        self.norm_input = make_norm(config, self.cutter.patch_dim, there=config.patch_norm is True)
-        self.proj = nn.Linear(self.cutter.patch_dim, config.dim, bias=config.patch_bias)
+        self.norm_input = make_norm(config, self.patchifier.patch_dim, there=config.patch_norm is True)
+        self.proj = nn.Linear(self.patchifier.patch_dim, config.dim, bias=config.patch_bias)
         self.norm = make_norm(config, config.dim, there=config.patch_norm is not False)
 
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:

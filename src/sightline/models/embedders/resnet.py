@@ -104,7 +104,7 @@ def stem_fit(image_size: int | Sequence[int], patch_size: int, stride: int) -> F
 
 
 @dataclass(frozen=True)
-class StemCutter(Patchifier):
+class StemPatchifier(Patchifier):
     """Images to rows that hold every pixel, with those that a stem is to pass over after them.
 
     A stem gives ceil(side / stride) cells of any image. `pad` makes their number a multiple of the patch's cells by
@@ -190,8 +190,8 @@ class ResNetEmbed(Embedder):
         self.proj = nn.Linear(kernel[0] * self.side**2, config.dim, bias=config.patch_bias)
 
     @classmethod
-    def cutter_of(cls, config: ViTConfig) -> StemCutter:
-        return StemCutter(config.patch_size, config.channels, config.fit, resnet_options(config).stride)
+    def patchifier_of(cls, config: ViTConfig) -> StemPatchifier:
+        return StemPatchifier(config.patch_size, config.channels, config.fit, resnet_options(config).stride)
 
     @classmethod
     def options_of(cls, config: ViTConfig) -> dict[str, Any]:
@@ -223,9 +223,9 @@ class ResNetEmbed(Embedder):
         return cells * kept + math.prod(cls.kernel_of(config)[1:]), 2 * sum(one.weights for one in layers)
 
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
-        cutter: Any = self.cutter
+        patchifier: Any = self.patchifier
         images = [
-            cutter.whole(piece, segment.grid, segment.pixels)
+            patchifier.whole(piece, segment.grid, segment.pixels)
             for piece, segment in zip(self.pieces(rows, layout), layout.segments, strict=True)
         ]
         if not torch.compiler.is_compiling():
@@ -253,6 +253,6 @@ class ResNetEmbed(Embedder):
     def _tokens(self, one: Tensor, grid: Grid) -> Tensor:
         """A map [rows, channels, height, width] to tokens [rows, patches, dim], row-major."""
         sides = [side * self.side for side in grid]
-        if self.cutter.fit == "pad":
+        if self.patchifier.fit == "pad":
             one = F.pad(one, (0, sides[1] - one.shape[-1], 0, sides[0] - one.shape[-2]))
         return self.proj(patchify(one[..., : sides[0], : sides[1]], self.side))

@@ -46,7 +46,7 @@ class Tubelets(PatchEmbed):
     Options: ClassVar[Any] = TubeletsConfig
 
     @classmethod
-    def cutter_of(cls, config: ViTConfig) -> TubeletPatchifier:
+    def patchifier_of(cls, config: ViTConfig) -> TubeletPatchifier:
         """Clips, and images, to rows."""
         return TubeletPatchifier(config.patch_size, config.channels, config.fit, options_of(config).frames)
 
@@ -64,7 +64,7 @@ class Tubelets(PatchEmbed):
     def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """As `TubeletsConfig.inflation` says; a norm of the patch is that of each frame. Weights of other values than
         a patch's pixels stay as they are, and do not fit."""
-        patch, frames = self.cutter.patch_size**2, self.options.frames
+        patch, frames = self.patchifier.patch_size**2, self.options.frames
         shares = torch.zeros(frames)
         if self.options.inflation == "central":
             shares[frames // 2] = 1.0
@@ -77,11 +77,11 @@ class Tubelets(PatchEmbed):
             shares = (2 * left - (frames + 1) * harmonic) / frames
 
         def over_frames(one: Tensor, share: Tensor) -> Tensor:
-            values = one.unflatten(-1, (self.cutter.channels, 1, patch))
+            values = one.unflatten(-1, (self.patchifier.channels, 1, patch))
             return (values * share.to(one).view(-1, 1)).flatten(-3)
 
         turned = {"proj.weight": shares, "norm_input.weight": torch.ones(frames), "norm_input.bias": torch.ones(frames)}
-        values = self.cutter.channels * patch
+        values = self.patchifier.channels * patch
         return {
             name: over_frames(one, turned[name]) if name in turned and one.shape[-1] == values else one
             for name, one in state.items()
