@@ -1,8 +1,8 @@
 """iRPE (contextual product, on keys, shared by heads, and its other names) for `families.py`.
 
 Baselines are `rpe_learned`, a bias for each displacement that all images share, and `none`. 224 px (197 tokens), four
-blocks of a ViT-S/16, whose widths are the real ones. `looked_up` beside `looked_up_by_axis` (`attention/contextual.py`)
-is one layer's look-ups beside the form without them.
+blocks of a ViT-S/16, whose widths are the real ones. `gather_by_bucket` beside `looked_up_by_axis`
+(`attention/contextual.py`) is one layer's look-ups beside the form without them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from measure import Work
 from torch import Tensor
 
 from sightline.attention.contextual import (
-    Contextual,
-    Pairs,
-    looked_up,
+    ContentBias,
+    TokenPairs,
+    gather_by_bucket,
     looked_up_by_axis,
 )
 from sightline.encodings.pattern.irpe import IrpeBuckets
@@ -46,9 +46,9 @@ def reading(form: Callable[..., Tensor], work: str, device: str) -> Work:
     """One layer's products at all pairs, of the same size; with their way back in a training step."""
     buckets, grid = IrpeBuckets("product", 1.9), Grid(14, 14)
     segment = Segment.from_grid(grid, torch.device(device))
-    pairs = Pairs(segment, segment, 1, 1)
+    pairs = TokenPairs(segment, segment, 1, 1)
     weights = torch.randn(1, 64, buckets.count + 1, device=device)
-    term = Contextual(weights, buckets, prefix_bucket=True, heads=6)
+    term = ContentBias(weights, buckets, prefix_bucket=True, heads=6)
     q = torch.randn(_BATCH, 6, grid.cells + 1, 64, device=device, requires_grad=work == STEP)
     gradient = torch.randn(_BATCH, 6, grid.cells + 1, grid.cells + 1, device=device)
 
@@ -63,7 +63,7 @@ def reading(form: Callable[..., Tensor], work: str, device: str) -> Work:
 def cases() -> list[Case]:
     """Whole models and one layer's look-ups, each by a forward and by a training step."""
     pairs = tuple((name, other) for name in _SUBJECTS for other in _BASELINES)
-    forms = {"looked_up": looked_up, "looked_up_by_axis": looked_up_by_axis}
+    forms = {"looked_up": gather_by_bucket, "looked_up_by_axis": looked_up_by_axis}
     found = []
     for work in (FORWARD, STEP):
         about = {"model": _MODEL, "depth": _DEPTH, "tokens": 197, "batch": _BATCH, "work": work}

@@ -22,7 +22,7 @@ from measure import RESULTS, Parser, append, destination, interleave, print_tabl
 from torch import Tensor
 
 from sightline.attention import Pattern, attend, use_backend
-from sightline.attention.coverage import cover, fraction
+from sightline.attention.coverage import fraction, visible_blocks
 from sightline.attention.pattern import BFLOAT16_MAX
 from sightline.data.discovery import open_source
 from sightline.encodings import create_encoding
@@ -41,7 +41,7 @@ def computed(pattern: Pattern, grid: Grid) -> float:
     """The share of all pairs that tiles compute."""
     table = pattern.tables(grid, torch.device("cpu"))[0]
     bound = BFLOAT16_MAX if pattern.prune_below is None else pattern.prune_below
-    return fraction(cover((table > -BFLOAT16_MAX) & (table >= -bound), grid), grid)
+    return fraction(visible_blocks((table > -BFLOAT16_MAX) & (table >= -bound), grid), grid)
 
 
 def at_random_weights(rounds: int) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sightline.hub.load import parted
+from sightline.hub.load import to_nested
 from sightline.training import saving
 from sightline.training.config import OptimizerConfig, TrainConfig
 
@@ -64,7 +64,7 @@ def pictures(folder: Path, classes: Sequence[str] = ("a", "b"), count: int = 4) 
 
 def put(record: dict[str, Any], **fields: Any) -> None:
     """Change fields of the configuration in a model's `config.json`, each in its part."""
-    for part, values in parted(fields).items():
+    for part, values in to_nested(fields).items():
         if part not in ("architecture", "head", "preparation", "labels"):
             record[part] = values
             continue

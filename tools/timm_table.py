@@ -26,7 +26,7 @@ MODULES = (
 def reason(name: str) -> str | None:
     """Why a name of timm is refused, or None where it is supported."""
     try:
-        Timm().vit_config({"model": name}, {})
+        Timm().import_config({"model": name}, {})
     except InputError as error:
         return str(error).removeprefix("timm: this model cannot be ours: ").split(" (expected ")[0]
     return None

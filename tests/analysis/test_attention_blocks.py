@@ -13,7 +13,7 @@ from sightline.analysis.measures.attention_distance import AttentionDistance
 from sightline.analysis.measures.attention_maps import AttentionMaps
 from sightline.analysis.measures.attention_rollout import AttentionRollout
 from sightline.analysis.measures.base import Measure
-from sightline.attention import Recorded, recording
+from sightline.attention import AttentionRecord, record_attention
 from sightline.tokens.layout import TokenLayout
 from tests.analysis.measures import explicit
 from tests.analysis.measures.explicit import recorded, tiny
@@ -71,8 +71,8 @@ def test_a_large_table_is_read_query_by_query(encoding: str, monkeypatch: pytest
 
 def test_a_pass_with_gradients_is_looked_at_without() -> None:
     model = tiny("rpe_learned")
-    calls: list[Recorded] = []
-    with recording(calls.append):
+    calls: list[AttentionRecord] = []
+    with record_attention(calls.append):
         model(torch.randn(1, 3, 12, 20))
     assert calls[0].q.requires_grad
     for block in attention_blocks(calls[0], 2_000):
@@ -83,7 +83,7 @@ def test_scores_of_any_size_are_looked_at() -> None:
     layout = TokenLayout.uniform((2, 3), 1, num_prefix_tokens=1)
     for scale in (1e-20, 1e3, 1e15):
         q, k = scale * torch.randn(1, 2, 7, 4), torch.randn(1, 2, 7, 4)
-        (block,) = attention_blocks(Recorded(0, q, k, k, None, layout, layout))
+        (block,) = attention_blocks(AttentionRecord(0, q, k, k, None, layout, layout))
         expected = torch.softmax(q.double() @ k.double().transpose(2, 3) / 2, -1)
         torch.testing.assert_close(block.attention, expected.float(), rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(block.entropy, torch.special.entr(expected).sum(-1).float(), rtol=1e-3, atol=1e-3)
@@ -129,7 +129,7 @@ def test_what_is_kept_holds_no_memory_but_its_own(encoding: str, monkeypatch: py
     held: list[Tensor] = []
     real = attention_blocks
 
-    def blocks(call: Recorded, *args):
+    def blocks(call: AttentionRecord, *args):
         # The last layer is shown as it is computed, and not kept.
         if call.layer == len(model.blocks) - 1:
             assert call.v.shape == call.q.shape

@@ -97,15 +97,15 @@ def test_a_forward_of_stages_on_any_grid(options, size, edges) -> None:
 PYRAMID = '''
 from dataclasses import dataclass
 from sightline.models.architectures.swin import Swin
-from sightline.models.stage import Stage, Work
+from sightline.models.stage import StageSpec, AttentionCost
 
 @dataclass(frozen=True)
-class Few(Stage):
+class Few(StageSpec):
     """Each token meets two."""
 
     def work(self, patches, grid=None):
         slots = self.config.depth * self.tokens(patches, grid)
-        return Work(slots, 2 * slots)
+        return AttentionCost(slots, 2 * slots)
 
 class Pyramid(Swin):
     """Another architecture of stages: one file, and no other edit."""

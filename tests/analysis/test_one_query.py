@@ -8,7 +8,7 @@ import torch
 from sightline.analysis.attention_blocks import attention_blocks
 from sightline.analysis.one_query import attention_of, visible_to
 from sightline.analysis.views import seen_from
-from sightline.attention.dispatch import recording
+from sightline.attention.dispatch import record_attention
 from tests.contract.contract import build, images
 
 GRID = (3, 5)
@@ -27,7 +27,7 @@ OPTIONS = {"lookhere": {"encoding_options": {"directions": "center"}, "heads": 4
 def calls_of(name, **options):
     model = build(name, num_registers=2, **options, **OPTIONS.get(name, {}))
     calls = []
-    with recording(calls.append), torch.no_grad():
+    with record_attention(calls.append), torch.no_grad():
         model(images(GRID, count=1))
     return model, [call for call in calls if call.layer is not None]
 

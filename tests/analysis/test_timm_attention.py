@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline.analysis.attention_blocks import attention_blocks
-from sightline.attention import Recorded, recording
+from sightline.attention import AttentionRecord, record_attention
 from sightline.models import Model
 from tests.convert.originals import imported, original
 
@@ -44,8 +44,8 @@ def theirs_of(module: Any, images: Tensor, monkeypatch: pytest.MonkeyPatch) -> l
 
 def ours_of(model: Model, images: Tensor, block_bytes: int) -> list[Tensor]:
     """What is computed again of each call, put together of its blocks."""
-    calls: list[Recorded] = []
-    with torch.inference_mode(), recording(calls.append):
+    calls: list[AttentionRecord] = []
+    with torch.inference_mode(), record_attention(calls.append):
         model(images)
     assert [call.layer for call in calls[: len(model.blocks)]] == list(range(len(model.blocks)))
     whole = []

@@ -139,7 +139,7 @@ def test_what_ships_is_whole() -> None:
 def test_the_product_of_the_faster_library(onednn: float, expected: bool) -> None:
     with using(Costs("any", "any", 1, onednn=onednn)), products.expected_shapes(ever_new=False):
         if products.has_onednn():
-            assert (costs.product_of({(1, 2, 3)}) is products.times_transposed) == expected
+            assert (costs.product_of({(1, 2, 3)}) is products.matmul_t) == expected
         assert (costs.product_of({(1, 2, 3)}) is products.plain) != (expected and products.has_onednn())
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sightline.attention.coverage import QueryTile, cover, fraction, query_order
+from sightline.attention.coverage import QueryTile, fraction, query_order, visible_blocks
 from sightline.attention.pattern import BFLOAT16_MAX
 from sightline.encodings import create_encoding
 from sightline.tokens.grid import Grid
@@ -50,7 +50,7 @@ def check(tiles: tuple[QueryTile, ...], visible: Tensor, grid: Grid) -> None:
 def test_views(name: str, grid: tuple[int, int]) -> None:
     grid = Grid(*grid)
     visible = views(name, grid)
-    covers = cover(visible, grid)
+    covers = visible_blocks(visible, grid)
     assert len(covers) == 12
     for tiles, mask in zip(covers, visible, strict=True):
         check(tiles, mask, grid)
@@ -62,14 +62,14 @@ def test_random_masks(rows: int, cols: int, share: float, seed: int) -> None:
     """Of any shape, also empty ones and full ones."""
     grid = Grid(rows, cols)
     visible = torch.rand(2, 2 * rows - 1, 2 * cols - 1, generator=torch.Generator().manual_seed(seed)) < share
-    for tiles, mask in zip(cover(visible, grid), visible, strict=True):
+    for tiles, mask in zip(visible_blocks(visible, grid), visible, strict=True):
         check(tiles, mask, grid)
 
 
 def test_the_check_sees_a_hole_and_an_overlap() -> None:
     grid = Grid(33, 47)
     visible = views("lookhere_90", grid)[0]
-    tiles = cover(visible.unsqueeze(0), grid)[0]
+    tiles = visible_blocks(visible.unsqueeze(0), grid)[0]
     check(tiles, visible, grid)
     last = tiles[-1]
     for wrong in (last.keys[:-1], (*last.keys, last.keys[-1])):
@@ -84,12 +84,12 @@ def test_the_check_sees_a_hole_and_an_overlap() -> None:
 def test_what_is_saved(name: str) -> None:
     grid = Grid(64, 64)
     visible = views(name, grid)
-    assert fraction(cover(visible, grid), grid) == pytest.approx(SHARES[name], abs=1e-3)
+    assert fraction(visible_blocks(visible, grid), grid) == pytest.approx(SHARES[name], abs=1e-3)
 
 
 def test_nothing_is_saved_where_everything_is_seen() -> None:
     grid = Grid(20, 30)
-    covers = cover(torch.ones(2, 39, 59, dtype=torch.bool), grid)
+    covers = visible_blocks(torch.ones(2, 39, 59, dtype=torch.bool), grid)
     assert fraction(covers, grid) == 1
     # Whole rows of queries on the whole grid: no keys are copied.
     for tile, keys in covers[0]:
@@ -102,7 +102,7 @@ def test_nothing_is_saved_where_everything_is_seen() -> None:
 def test_order_of_queries(grid: tuple[int, int], prefix: int) -> None:
     """Prefix slots first, then tile by tile, each from its last cell to its first."""
     grid = Grid(*grid)
-    tiles = cover(views("lookhere_45", grid), grid)[0]
+    tiles = visible_blocks(views("lookhere_45", grid), grid)[0]
     order = query_order(tiles, grid, prefix)
     assert order[:prefix].tolist() == list(range(prefix))
     assert order.sort().values.tolist() == list(range(prefix + grid.cells))

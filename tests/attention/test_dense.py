@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import sightline.attention.dispatch as dispatching
-from sightline.attention import Directed, Pattern, View, attend, forms, packs, use_backend
+from sightline.attention import DirectedBias, FieldOfView, Pattern, attend, forms, packs, use_backend
 from sightline.attention.backends import dense
 from sightline.attention.costs import Costs, Group, Point, using
 from sightline.attention.forms import explicit, explicit_attention, sdpa, sdpa_in_float32
@@ -165,7 +165,7 @@ def test_masks_survive_16_bits(dtype: torch.dtype) -> None:
     assert (found.float() - expected).abs().max() < 0.05
 
 
-DIRECTED = Pattern((Directed((View(((1, 0),)), View()), (0.5, 0.25), (False, False)),))
+DIRECTED = Pattern((DirectedBias((FieldOfView(((1, 0),)), FieldOfView()), (0.5, 0.25), (False, False)),))
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import sightline.attention.dispatch as dispatching
-from sightline.attention import Directed, Pattern, View, attend, preferred_tile, use_backend
+from sightline.attention import DirectedBias, FieldOfView, Pattern, attend, preferred_tile, use_backend
 from sightline.attention.backends import flex
-from sightline.attention.backends.flex import attend_blocks, compiled, prepare
+from sightline.attention.backends.flex import compiled, flex_forward, plan_flex
 from sightline.attention.blocks import BLOCK
 from sightline.attention.pattern import BFLOAT16_MAX
 from sightline.encodings import create_encoding
@@ -36,8 +36,9 @@ def lookhere(name: str = "lookhere_45", depth: int = 1, layer: int = 0, **config
     return create_encoding(name, depth=depth, heads=HEADS, dim=HEADS * HEAD_DIM, **config).layer_pattern(layer)
 
 
-CENTRAL = Directed(
-    views=(View(((1, 0), (0, 1))), View(((-1, 2), (0, 1)), "any"), View(((1, 1),)), View()) * 3,
+CENTRAL = DirectedBias(
+    views=(FieldOfView(((1, 0), (0, 1))), FieldOfView(((-1, 2), (0, 1)), "any"), FieldOfView(((1, 1),)), FieldOfView())
+    * 3,
     slopes=(0.5, 1.0, 0.0, 0.3) * 3,
     from_centre=(False, True, True, False) * 3,
 )
@@ -55,7 +56,7 @@ PATTERNS = {
     ),
     "from the centre, any": Pattern((CENTRAL,)),
     "three half-planes": Pattern(
-        (Directed((View(((1, 0), (0, 1), (1, -1))),) * HEADS, (1.0,) * HEADS, (False,) * HEADS),)
+        (DirectedBias((FieldOfView(((1, 0), (0, 1), (1, -1))),) * HEADS, (1.0,) * HEADS, (False,) * HEADS),)
     ),
     "sum": Pattern((CENTRAL,)) + lookhere("lookhere_90") + lookhere("alibi_2d"),
 }
@@ -81,7 +82,7 @@ def dense_bias(pattern: Pattern, layout: TokenLayout) -> Tensor:
 def kernel_bias(pattern: Pattern, layout: TokenLayout) -> Tensor:
     """What the mask and score functions say of every pair, as `dense_bias`."""
     rows = layout.coords.shape[0]
-    captured, _ = prepare(pattern, layout, rows)
+    captured, _ = plan_flex(pattern, layout, rows)
     slots = torch.arange(layout.slots)
     index = (torch.arange(rows).view(-1, 1, 1, 1), torch.arange(HEADS).view(-1, 1, 1), slots.view(-1, 1), slots)
     score = torch.zeros(rows, HEADS, layout.slots, layout.slots)
@@ -114,7 +115,7 @@ def test_mask_and_score_functions_equal_the_dense_bias(name: str) -> None:
 
 def block_pairs(pattern: Pattern, layout: TokenLayout) -> tuple[Tensor, Tensor]:
     """(partly, fully): bool [1 or rows, heads, blocks, blocks], read back from the lists that the kernel walks."""
-    _, blocks = prepare(pattern, layout, layout.rows)
+    _, blocks = plan_flex(pattern, layout, layout.rows)
     for four in (blocks[:4], blocks[4:]):
         assert all(one.dtype == torch.int32 and one.is_contiguous() for one in four)
     dense = [
@@ -201,7 +202,7 @@ def test_the_bound_is_for_blocks_alone() -> None:
     with torch.no_grad(), use_backend("flex"):
         whole, pruned = (attend(q, k, v, Pattern(base.terms, bound), layout) for bound in (None, 3.0))
     assert torch.equal(whole, pruned)
-    loose, none = (prepare(Pattern(base.terms, bound), layout, 1)[1] for bound in (1e9, None))
+    loose, none = (plan_flex(Pattern(base.terms, bound), layout, 1)[1] for bound in (1e9, None))
     assert all(torch.equal(one, other) for one, other in zip(loose, none, strict=True))
 
 
@@ -232,7 +233,7 @@ def test_gradients_equal_dense(name: str, monkeypatch: pytest.MonkeyPatch) -> No
                 with use_backend("dense"):
                     out = attend(q, k, v, PATTERNS[name], layout)
             else:
-                out = attend_blocks(q, k, v, *prepare(PATTERNS[name], layout, layout.rows))
+                out = flex_forward(q, k, v, *plan_flex(PATTERNS[name], layout, layout.rows))
             out.square().sum().backward()
             results.append((out, q.grad, k.grad, v.grad))
         for one, other in zip(*results, strict=True):
@@ -291,19 +292,19 @@ def test_never_chosen_on_a_cpu() -> None:
 
 def test_layers_share_their_blocks_and_slots() -> None:
     for layout in (TokenLayout.uniform((9, 13), 1), dropped()):
-        first, second = (prepare(lookhere(depth=3, layer=layer), layout, layout.rows) for layer in (0, 1))
+        first, second = (plan_flex(lookhere(depth=3, layer=layer), layout, layout.rows) for layer in (0, 1))
         assert all(one is other for one, other in zip(first[1], second[1], strict=True))
         assert first[0].to_key is second[0].to_key
         assert not torch.equal(first[0].table, second[0].table)
-        again = prepare(lookhere(depth=3, layer=0), layout, layout.rows)
+        again = plan_flex(lookhere(depth=3, layer=0), layout, layout.rows)
         assert again[0].table is first[0].table
-        narrow = prepare(lookhere("lookhere_90"), layout, layout.rows)
+        narrow = plan_flex(lookhere("lookhere_90"), layout, layout.rows)
         assert narrow[1][0] is not first[1][0]
 
 
 def test_sizes_share_a_table_unless_it_depends_on_the_grid() -> None:
     def table(name: str, grid: tuple[int, int]) -> Tensor:
-        return prepare(PATTERNS[name], TokenLayout.uniform(grid, 1), 1)[0].table
+        return plan_flex(PATTERNS[name], TokenLayout.uniform(grid, 1), 1)[0].table
 
     assert table("lookhere_90", (14, 14)) is table("lookhere_90", (16, 9))
     assert table("sqrt, max", (14, 14)).shape != table("sqrt, max", (16, 9)).shape
@@ -314,8 +315,8 @@ def test_caches_filled_under_inference_mode_can_train() -> None:
     flex._table.cache_clear()
     layout = TokenLayout.uniform((5, 3), 1)
     with torch.inference_mode():
-        prepare(PATTERNS["from the centre, any"], layout, 1)
-    captured, blocks = prepare(PATTERNS["from the centre, any"], layout, 1)
+        plan_flex(PATTERNS["from the centre, any"], layout, 1)
+    captured, blocks = plan_flex(PATTERNS["from the centre, any"], layout, 1)
     assert not any(one.is_inference() for one in (*captured, *blocks))
 
 
@@ -345,7 +346,7 @@ def test_ten_sizes_and_three_layers_are_one_program(train: bool, monkeypatch: py
             for layer in range(3):
                 pattern = lookhere("lookhere_90", depth=3, layer=layer)
                 q, k, v = map(flex._free_of_others, side_by_side(layout, requires_grad=train))
-                out = function(q, k, v, *prepare(pattern, layout, layout.rows))
+                out = function(q, k, v, *plan_flex(pattern, layout, layout.rows))
                 if train:
                     out.sum().backward()
                 if layer == 2:

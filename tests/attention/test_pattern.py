@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sightline.attention import Directed, Pattern, Table, View, attend, use_backend
+from sightline.attention import DirectedBias, FieldOfView, Pattern, TableBias, attend, use_backend
 from sightline.attention import pattern as module
 from sightline.attention.dispatch import BACKENDS
 from sightline.attention.pattern import BFLOAT16_MAX
@@ -30,9 +30,9 @@ from tests.attention.given import pattern
 
 CPU = torch.device("cpu")
 normals = st.tuples(st.integers(-2, 2), st.integers(-2, 2))
-views = st.builds(View, st.lists(normals, max_size=2).map(tuple), st.sampled_from(["all", "any"]))
+views = st.builds(FieldOfView, st.lists(normals, max_size=2).map(tuple), st.sampled_from(["all", "any"]))
 directed = st.builds(
-    lambda heads, scale, distance, outside, rounding: Directed(
+    lambda heads, scale, distance, outside, rounding: DirectedBias(
         tuple(view for view, _, _ in heads),
         tuple(slope for _, slope, _ in heads),
         tuple(central for _, _, central in heads),
@@ -49,7 +49,7 @@ directed = st.builds(
 )
 
 
-def by_hand(term: Directed, grid: Grid) -> Tensor:
+def by_hand(term: DirectedBias, grid: Grid) -> Tensor:
     """The definition, one number at a time."""
     f = {"linear": lambda d: d, "sqrt": math.sqrt, "square": lambda d: d * d}[term.distance]
     farthest = math.hypot(grid.rows - 1, grid.cols - 1)
@@ -74,7 +74,7 @@ def by_hand(term: Directed, grid: Grid) -> Tensor:
 
 @settings(deadline=None, max_examples=60)
 @given(directed, st.integers(1, 4), st.integers(1, 5))
-def test_directed_equals_its_definition(term: Directed, rows: int, cols: int) -> None:
+def test_directed_equals_its_definition(term: DirectedBias, rows: int, cols: int) -> None:
     grid = Grid(rows, cols)
     segment = TokenLayout.uniform(grid, 1).segments[0]
     found = Pattern((term,)).bias(segment, segment, 0, 0)[0]
@@ -105,19 +105,19 @@ def test_kept_patches_are_rows_and_columns_of_the_whole(
 
 def test_view_boundaries_are_inclusive() -> None:
     dy, dx = torch.meshgrid(torch.arange(-1, 2), torch.arange(-1, 2), indexing="ij")
-    up, corner = View(((-1, 0),)), View(((-1, 0), (0, -1)))
-    either = View(((-1, 0), (0, -1)), "any")
+    up, corner = FieldOfView(((-1, 0),)), FieldOfView(((-1, 0), (0, -1)))
+    either = FieldOfView(((-1, 0), (0, -1)), "any")
     assert up.visible(dy, dx).tolist() == [[True] * 3, [True] * 3, [False] * 3]
     assert corner.visible(dy, dx).tolist() == [[True, True, False]] * 2 + [[False] * 3]
     assert either.visible(dy, dx).tolist() == [[True] * 3] * 2 + [[True, True, False]]
-    assert View().visible(dy, dx).all()
+    assert FieldOfView().visible(dy, dx).all()
 
 
 def test_table_is_by_key_minus_query() -> None:
     grid = Grid(3, 5)
     table = torch.randn(2, 5, 9)
     segment = TokenLayout.uniform(grid, 1).segments[0]
-    bias = Pattern((Table(lambda _: table),)).bias(segment, segment, 0, 0)[0]
+    bias = Pattern((TableBias(lambda _: table),)).bias(segment, segment, 0, 0)[0]
     for query, key in [(0, 14), (14, 0), (7, 3), (6, 6)]:
         dy, dx = key // 5 - query // 5, key % 5 - query % 5
         assert torch.equal(bias[:, query, key], table[:, dy + 2, dx + 4])
@@ -126,16 +126,16 @@ def test_table_is_by_key_minus_query() -> None:
 def test_prefix_rows_of_a_table() -> None:
     extra = torch.tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
     segment = TokenLayout.uniform((1, 2), 1).segments[0]
-    bias = Pattern((Table(lambda _: torch.zeros(2, 1, 3), extra),)).bias(segment, segment, 2, 2)[0]
+    bias = Pattern((TableBias(lambda _: torch.zeros(2, 1, 3), extra),)).bias(segment, segment, 2, 2)[0]
     assert bias[0].tolist() == [[3, 3, 1, 1], [3, 3, 1, 1], [2, 2, 0, 0], [2, 2, 0, 0]]
     assert torch.equal(bias[1], 10 * bias[0])
-    no_queries = Pattern((Table(lambda _: torch.zeros(2, 1, 3), extra),)).bias(segment, segment, 0, 1)[0]
+    no_queries = Pattern((TableBias(lambda _: torch.zeros(2, 1, 3), extra),)).bias(segment, segment, 0, 1)[0]
     assert no_queries[0].tolist() == [[2, 0, 0], [2, 0, 0]]
 
 
 def test_terms_add_up() -> None:
-    one = Directed((View(),) * 2, (0.5, 0.25), (False, True))
-    other = Directed((View(((1, 0),)), View()), (0.1, 0.0), (False, False), outside="inf")
+    one = DirectedBias((FieldOfView(),) * 2, (0.5, 0.25), (False, True))
+    other = DirectedBias((FieldOfView(((1, 0),)), FieldOfView()), (0.1, 0.0), (False, False), outside="inf")
     segment = TokenLayout.uniform((3, 4), 1).segments[0]
     both = (Pattern((one,)) + Pattern((other,))).bias(segment, segment, 1, 1)
     apart = [Pattern((term,)).bias(segment, segment, 1, 1) for term in (one, other)]
@@ -144,7 +144,7 @@ def test_terms_add_up() -> None:
 
 def test_mask_and_no_penalty_is_no_nan() -> None:
     """0 times infinity."""
-    term = Directed((View(((1, 0),)),), (0.0,), (False,), scale=0.0)
+    term = DirectedBias((FieldOfView(((1, 0),)),), (0.0,), (False,), scale=0.0)
     segment = TokenLayout.uniform((3, 3), 1).segments[0]
     bias = Pattern((term,)).bias(segment, segment, 1, 1)
     assert not bias.isnan().any()
@@ -158,8 +158,8 @@ def test_shifted_coordinates(rounding: str) -> None:
     layout = TokenLayout.uniform((8, 9), 1).keep(torch.tensor([[0, 1, 10, 12]]))
     segment = layout.segments[0]
     moved = replace(segment, coords=segment.coords + torch.tensor([3, 2]))
-    relative = Pattern((Directed((View(((1, 1),)),), (0.3,), (False,), rounding=rounding),))
-    central = Pattern((Directed((View(),), (0.3,), (True,), rounding=rounding),))
+    relative = Pattern((DirectedBias((FieldOfView(((1, 1),)),), (0.3,), (False,), rounding=rounding),))
+    central = Pattern((DirectedBias((FieldOfView(),), (0.3,), (True,), rounding=rounding),))
     assert torch.equal(relative.bias(segment, segment, 1, 1), relative.bias(moved, moved, 1, 1))
     assert not torch.equal(central.bias(segment, segment, 1, 1), central.bias(moved, moved, 1, 1))
 
@@ -206,9 +206,9 @@ def test_a_bias_is_the_same_in_one_pass_over_the_pairs(threads: int, monkeypatch
 def test_rounded_once(kinds: list[int], kept: bool) -> None:
     """In 16 bits a bias is the float32 bias rounded, also where several terms are added."""
     choices = [
-        Directed((View(((1, 0),)), View()), (0.3, 0.07), (False, False)),
-        Directed((View(), View()), (0.3, 0.07), (True, False)),
-        Table(
+        DirectedBias((FieldOfView(((1, 0),)), FieldOfView()), (0.3, 0.07), (False, False)),
+        DirectedBias((FieldOfView(), FieldOfView()), (0.3, 0.07), (True, False)),
+        TableBias(
             lambda _: torch.linspace(-3, 3, 2 * 5 * 7).view(2, 5, 7), torch.tensor([[0.1, 1.1], [2.3, 3.7], [0.9, 7.7]])
         ),
     ]
@@ -224,7 +224,7 @@ def test_rounded_once(kinds: list[int], kept: bool) -> None:
 
 def test_tables_are_kept_and_stay_what_they_were():
     """Small ones by term, grid and device; every back end reads them and none writes."""
-    term = Directed((View(((1, 0),)), View()), (0.5, 0.25), (False, False))
+    term = DirectedBias((FieldOfView(((1, 0),)), FieldOfView()), (0.5, 0.25), (False, False))
     grid = Grid(3, 5)
     fresh = term._relative(grid, CPU)
     assert term.relative(grid, CPU).data_ptr() == replace(term).relative(grid, CPU).data_ptr()
@@ -242,7 +242,7 @@ def test_tables_are_kept_and_stay_what_they_were():
 
 
 def test_a_table_first_made_under_inference_mode_can_train():
-    term = Directed((View(),), (0.123,), (False,))
+    term = DirectedBias((FieldOfView(),), (0.123,), (False,))
     layout = TokenLayout.uniform((4, 2), 1)
     with torch.inference_mode():
         attend(*[torch.randn(1, 1, 9, 4)] * 3, Pattern((term,)), layout)

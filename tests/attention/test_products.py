@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sightline.attention import products
-from sightline.attention.products import times_transposed
+from sightline.attention.products import matmul_t
 from sightline.tokens.layout import TokenLayout
 from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
 
@@ -28,7 +28,7 @@ def test_times_transposed(shape: tuple[int, int, int], dtype: torch.dtype) -> No
     exact = a.double() @ b.double().T
     bound = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 1e-2}[dtype]
     for one, other in ((a, b), (a.t().contiguous().t(), b), (a, b.t().contiguous().t())):
-        found = times_transposed(one, other)
+        found = matmul_t(one, other)
         assert found.dtype == dtype
         assert found.shape == (m, n)
         assert (found - exact).norm() <= bound * exact.norm()
@@ -36,7 +36,7 @@ def test_times_transposed(shape: tuple[int, int, int], dtype: torch.dtype) -> No
 
 def test_slices_of_a_larger_tensor() -> None:
     a, b = torch.randn(40, 24)[3:30, 2:20], torch.randn(60, 50)[7:52, 5:23]
-    assert (times_transposed(a, b) - a @ b.T).abs().max() < 1e-5
+    assert (matmul_t(a, b) - a @ b.T).abs().max() < 1e-5
 
 
 def _agrees_with_dense() -> None:
@@ -112,7 +112,7 @@ def test_ever_new_shapes_are_torchs_own_products_and_that_ends(monkeypatch: pyte
     monkeypatch.setattr(products, "_onednn", lambda: operator)
     a, b = torch.randn(3, 4), torch.randn(5, 4)
     with products.expected_shapes(ever_new=True):
-        assert torch.equal(products.times_transposed(a, b), torch.mm(a, b.t()))
+        assert torch.equal(products.matmul_t(a, b), torch.mm(a, b.t()))
         assert not called
-    products.times_transposed(a, b)
+    products.matmul_t(a, b)
     assert len(called) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.attention import Recorded, attend, recording
+from sightline.attention import AttentionRecord, attend, record_attention
 from sightline.errors import InputError
 from sightline.models import create_model
 from tests.contract.randomise import randomise_parameters
@@ -18,9 +18,9 @@ def test_each_layer_is_shown_once_with_what_gives_its_outputs(encoding: str, poo
     model = create_model("vit_micro_patch4", encoding=encoding, pool=pool, depth=3, num_classes=5)
     randomise_parameters(model).eval()
     images = [torch.randn(3, 12, 20), torch.randn(3, 8, 8)]
-    seen: list[Recorded] = []
+    seen: list[AttentionRecord] = []
     plain = model(images)
-    with recording(seen.append):
+    with record_attention(seen.append):
         # Who looks is shown every token, of which a class token alone is pooled.
         torch.testing.assert_close(model(images), plain)
     assert [one.layer for one in seen] == [0, 1, 2, *([None] if pool == "attention" else [])]
@@ -43,10 +43,10 @@ def test_each_layer_is_shown_once_with_what_gives_its_outputs(encoding: str, poo
 def test_padding_is_recorded_by_nobody_and_a_recorder_ends_with_its_block() -> None:
     model = create_model("vit_micro_patch4", depth=1, num_classes=5).eval()
     rows, layout = model.prepare([torch.randn(3, 8, 8)])
-    seen: list[Recorded] = []
-    with recording(seen.append):
+    seen: list[AttentionRecord] = []
+    with record_attention(seen.append):
         model(torch.nn.functional.pad(rows, (0, 0, 0, 3)), layout=layout.pad_to(8))
-    with pytest.raises(InputError), recording(seen.append):
+    with pytest.raises(InputError), record_attention(seen.append):
         model(rows[:, :2], layout=layout)
     assert [one.keys.slots for one in seen] == [5]
     model([torch.randn(3, 8, 8)])
@@ -58,20 +58,20 @@ def test_padding_is_recorded_by_nobody_and_a_recorder_ends_with_its_block() -> N
 def test_what_is_computed_again_in_the_backward_pass_is_recorded_once(encoding: str, pool: str) -> None:
     model = create_model("vit_micro_patch4", encoding=encoding, pool=pool, depth=3, num_classes=5)
     randomise_parameters(model).train()
-    model.blocks.recomputes = True
+    model.blocks.activation_checkpointing = True
     expected = [0, 1, 2, *([None] if pool == "attention" else [])]
-    seen: list[Recorded] = []
-    with recording(seen.append):
+    seen: list[AttentionRecord] = []
+    with record_attention(seen.append):
         loss = model(torch.randn(2, 3, 12, 20)).square().sum()
         assert [one.layer for one in seen] == expected
         loss.backward()
     assert [one.layer for one in seen] == expected
     assert next(model.blocks.parameters()).grad is not None
     # Nor by who is gone when the backward pass comes, nor by who came since.
-    later: list[Recorded] = []
-    with recording(seen.append):
+    later: list[AttentionRecord] = []
+    with record_attention(seen.append):
         loss = model(torch.randn(2, 3, 12, 20)).square().sum()
-    with recording(later.append):
+    with record_attention(later.append):
         loss.backward()
     model(torch.randn(2, 3, 12, 20))
     assert [one.layer for one in seen] == 2 * expected

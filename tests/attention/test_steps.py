@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from sightline.attention import attend, use_backend
 from sightline.attention.backends import dense
 from sightline.attention.costs import of_one_form, using
-from sightline.attention.pattern import OfImages, Pattern
+from sightline.attention.pattern import ImageMask, Pattern
 from sightline.errors import InputError
 from sightline.tokens.layout import TokenLayout
 from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
@@ -151,7 +151,7 @@ def test_a_row_that_is_masked_whole_gives_zeros(images: int, dtype: torch.dtype,
     layout = TokenLayout.uniform((3, 5), images, num_prefix_tokens=2)
     values = torch.zeros(1, 1, 2, layout.slots)
     values[:, :, 0] = -torch.inf
-    what, inputs = Pattern((OfImages([values] * len(layout.segments), 12),)), leaves(layout, dtype)
+    what, inputs = Pattern((ImageMask([values] * len(layout.segments), 12),)), leaves(layout, dtype)
     with using(of_one_form(form)):
         out = attend(*inputs, what, layout)
     assert not out[:, :, 0].any()

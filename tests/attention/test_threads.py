@@ -14,7 +14,7 @@ import torch
 
 from sightline.attention import attend, threads, use_backend
 from sightline.attention.backends import tiles
-from sightline.attention.threads import run_side_by_side
+from sightline.attention.threads import run_parallel
 from sightline.tokens.layout import TokenLayout
 from tests.attention.given import pattern, random_qkv, with_gradients
 
@@ -67,12 +67,12 @@ def test_workers_compute_without_gradients_and_on_one_core() -> None:
         found.append((threading.get_ident(), torch.get_num_threads(), *modes))
 
     with torch.autocast("cpu", torch.bfloat16):
-        run_side_by_side(look, range(50))
+        run_parallel(look, range(50))
     assert {one[1:] for one in found} == {(1, False, False, False)}
     assert len(found) == 50
     assert threading.get_ident() not in {one[0] for one in found}
     with torch.inference_mode():
-        run_side_by_side(look, range(2))
+        run_parallel(look, range(2))
     assert found[-1][1:] == (1, False, True, False)
 
 
@@ -82,7 +82,7 @@ def test_the_number_of_threads_stays() -> None:
     threads._POOLS.clear()
     for count in (2, 3, 2):
         torch.set_num_threads(count)
-        run_side_by_side(lambda _: None, range(4))
+        run_parallel(lambda _: None, range(4))
         assert torch.get_num_threads() == count
         thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
         thread.start()
@@ -102,10 +102,10 @@ def test_an_error_reaches_the_caller(threads: int) -> None:
         done.append(item)
 
     with pytest.raises(ZeroDivisionError, match="item 3"):
-        run_side_by_side(work, range(8))
+        run_parallel(work, range(8))
     if threads == 2:
         assert sorted(done) == [0, 1, 2, 4, 5, 6, 7], "raised after all have ended"
-    run_side_by_side(done.append, [9])
+    run_parallel(done.append, [9])
     assert done[-1] == 9
 
 
@@ -167,11 +167,11 @@ class _Contested(dict):
 
 
 def test_another_thread_may_replace_the_pool_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    run_side_by_side(lambda _: None, range(2))
+    run_parallel(lambda _: None, range(2))
     monkeypatch.setattr(threads, "_POOLS", _Contested(threads._POOLS))
     done: list[int] = []
-    run_side_by_side(done.append, range(20))
-    run_side_by_side(done.append, range(20))
+    run_parallel(done.append, range(20))
+    run_parallel(done.append, range(20))
     assert sorted(done) == sorted([*range(20)] * 2)
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import sightline.attention.dispatch as dispatching
-from sightline.attention import Directed, Pattern, View, attend, coverage, products, use_backend
+from sightline.attention import DirectedBias, FieldOfView, Pattern, attend, coverage, products, use_backend
 from sightline.attention.backends import dense
 from sightline.attention.backends.tiles import _Plan
-from sightline.attention.coverage import cover, fraction
+from sightline.attention.coverage import fraction, visible_blocks
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
@@ -85,9 +85,9 @@ def _check_error(layout: TokenLayout, name: str, dtype: torch.dtype, seeds: int)
 def test_a_slope_of_0_keeps_the_mask() -> None:
     """What a head does not see does not matter, by whatever it is multiplied; what it sees does."""
     layout = TokenLayout.uniform((20, 18), 1, num_prefix_tokens=1)
-    up = View(((-1, 0),))
+    up = FieldOfView(((-1, 0),))
     for rounding in ("official", "exact"):
-        what = Pattern((Directed((up, View()), (0.0, 0.0), (False, False), scale=0.0, rounding=rounding),))
+        what = Pattern((DirectedBias((up, FieldOfView()), (0.0, 0.0), (False, False), scale=0.0, rounding=rounding),))
         q, k, v = random_qkv(layout, heads=2)
         with use_backend("tiles"):
             before = attend(q, k, v, what, layout)
@@ -218,9 +218,9 @@ def test_pruning(name: str) -> None:
 def test_a_penalty_at_the_bound_is_not_pruned(bound: float) -> None:
     """Whatever is pruned, each query still sees itself, and what costs no more than the bound."""
     grid = Grid(3, 40)
-    table = Directed((View(),), (0.5,), (False,)).relative(grid, CPU)
+    table = DirectedBias((FieldOfView(),), (0.5,), (False,)).relative(grid, CPU)
     layout = TokenLayout.uniform(grid, 1, num_prefix_tokens=0)
-    what = Pattern((Directed((View(),), (0.5,), (False,)),), prune_below=bound)
+    what = Pattern((DirectedBias((FieldOfView(),), (0.5,), (False,)),), prune_below=bound)
     tiles = _Plan.of(what, layout.segments[0], 0, torch.zeros(1)).covers[0]
     for (top, bottom, left, right), keys in tiles:
         held = torch.zeros(*grid, dtype=torch.bool)
@@ -242,5 +242,5 @@ def test_bounds_of_a_sum() -> None:
 
 
 def test_a_cover_of_nothing_seen_holds_no_keys() -> None:
-    tiles = cover(torch.zeros(1, 5, 9, dtype=torch.bool), Grid(3, 5))[0]
+    tiles = visible_blocks(torch.zeros(1, 5, 9, dtype=torch.bool), Grid(3, 5))[0]
     assert all(not tile.keys for tile in tiles)

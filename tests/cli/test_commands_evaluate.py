@@ -14,7 +14,7 @@ from sightline.attention import precision
 from sightline.distributed import machine
 from sightline.evaluation import parts
 from sightline.evaluation.measures import speed
-from sightline.hub.load import load_model, model_files
+from sightline.hub.load import checkpoint_files, load_model
 from sightline.io.checkpoint import write_checkpoint
 from sightline.results.predictions import read_predictions
 from sightline.results.rows import read_rows
@@ -285,7 +285,7 @@ def test_rows_of_weights_that_were_replaced_meanwhile_are_not_kept(cli, run_copy
         rows = measure(*arguments, **options)
         model = load_model(run_copy)
         model.head.weight.data.add_(1)
-        write_checkpoint(run_copy / "checkpoint", model_files(model))
+        write_checkpoint(run_copy / "checkpoint", checkpoint_files(model))
         return rows
 
     monkeypatch.setattr(evaluation, "evaluate", meanwhile)

@@ -20,7 +20,7 @@ from sightline.cli import sweep_cells
 from sightline.cli.sweep_file import read_sweep
 from sightline.cli.yaml_text import dump_yaml
 from sightline.errors import NonFiniteError
-from sightline.hub.load import read_record
+from sightline.hub.load import read_config_record
 from sightline.results.rows import MetricValue
 from sightline.sweeps import storage
 from sightline.sweeps.scores import Scored
@@ -307,7 +307,7 @@ def test_two_workers_one_of_them_killed_in_mid_cell(written, tmp_path, cli):
     killed = until(lambda: stopped_in_mid_cell(second, cells), first, second)
     os.kill(second.pid, signal.SIGKILL)
     assert second.wait() == -signal.SIGKILL
-    assert 0 < read_record(last_good(killed))["training"]["step"] < 40
+    assert 0 < read_config_record(last_good(killed))["training"]["step"] < 40
     out, err = first.communicate(timeout=1200)
     assert first.returncode == 0, err
     rows = [line.split() for line in out.splitlines()]
@@ -330,7 +330,7 @@ def stopped_in_mid_cell(process, cells):
     for file in cells.glob("*/owner.json"):
         if owned_by(file, process.pid) and (file.parent / "checkpoint" / "checksums.json").exists():
             last = last_good(file.parent)
-            if last is not None and 0 < read_record(last)["training"]["step"] < 40:
+            if last is not None and 0 < read_config_record(last)["training"]["step"] < 40:
                 return file.parent
     process.send_signal(signal.SIGCONT)
     return None

@@ -96,8 +96,8 @@ def test_rows_say_their_patch_size(model, cli, tmp_path):
         assert {row.patch_size for row in rows} == {side}
         grid = 16 // (side or 4)
         assert {row.grid for row in rows if row.resolution == 16} == {(grid, grid)}
-    assert not {row.measured for row in found[0]} & {row.measured for row in found[1]}
-    shown = {row.shown for row in found[0]}
+    assert not {row.measurement for row in found[0]} & {row.measurement for row in found[1]}
+    shown = {row.size_label for row in found[0]}
     assert shown == {"16 px in patches of 8 px", "32 px in patches of 8 px"}
     # What is said of a model as it is says nothing of it.
     assert "patch_size" not in (tmp_path / "4.jsonl").read_text()

@@ -33,7 +33,7 @@ class Slanted(RotaryEncoding):
     names: ClassVar = {"slanted": {}}
     Config: ClassVar = SlantedConfig
     source: ClassVar = "this test"
-    new_grid: ClassVar = "the same coordinates"
+    extrapolation: ClassVar = "the same coordinates"
 
     def angles(self, coords, grid, layer):
         y, x = coords.float().unsqueeze(1).unsqueeze(-1).unbind(-2)

@@ -15,7 +15,7 @@ import pytest
 
 from sightline.cli.run_config import training_config
 from sightline.errors import StoppedError
-from sightline.hub.load import read_record
+from sightline.hub.load import read_config_record
 from sightline.training import train
 from tests.ranks import free_port
 from tests.tiny import log_lines
@@ -99,7 +99,7 @@ def test_a_killed_rank_ends_all_and_four_go_on(tmp_path):
     _, said = launcher.communicate(timeout=60)
     assert launcher.returncode != 0
     assert "another rank of the run ended" in said or "Signal 9" in said
-    saved = read_record(tmp_path / "run" / "checkpoint")["training"]["step"]
+    saved = read_config_record(tmp_path / "run" / "checkpoint")["training"]["step"]
     # At most the steps since the last checkpoint, which is written every second one; the log comes right after it.
     assert saved >= 4
     assert saved - len(log_lines(tmp_path / "run")) in (0, 2)

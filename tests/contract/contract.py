@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline.attention import Pattern, Rotation, Term, rotate
-from sightline.attention.contextual import Pairs, content_of_scores
+from sightline.attention import BiasTerm, Pattern, Rotation, rotate
+from sightline.attention.contextual import TokenPairs, content_of_scores
 from sightline.encodings import PositionEncoding, list_encodings
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, create_model
@@ -69,7 +69,7 @@ def check_builds_by_name_alone(name: str, pool: str = "cls") -> None:
     assert isinstance(model.encoding, PositionEncoding)
     assert model.encoding.name == name
     assert model.encoding.source
-    assert model.encoding.new_grid
+    assert model.encoding.extrapolation
     randomise_parameters(model).eval()
     with torch.no_grad():
         logits = torch.cat([model(images((8, 8))), model(images((11, 5)))])
@@ -210,7 +210,7 @@ def scores_of(encoding: PositionEncoding, layer: int, layout: TokenLayout, q: Te
         if pattern is not None:
             segment, prefix = layout.segments[0], layout.num_prefix_tokens
             scores = scores + pattern.bias(segment, segment, prefix, prefix)
-            content = content_of_scores(pattern, q, k, Pairs(segment, segment, prefix, prefix))
+            content = content_of_scores(pattern, q, k, TokenPairs(segment, segment, prefix, prefix))
             scores = scores if content is None else scores + content
     return scores
 
@@ -272,7 +272,7 @@ def check_neighbours_do_not_matter(name: str, pool: str = "cls") -> None:
         assert (model(batch)[0] - before[0]).abs().max() < LOGITS
 
 
-class _Hidden(Term):
+class _Hidden(BiasTerm):
     """No patch attends to these keys: what dropping tokens means, done by hand on the whole image."""
 
     def __init__(self, hidden: Tensor, heads: int) -> None:

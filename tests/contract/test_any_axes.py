@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sightline import plugins
 from sightline.attention import attend, rotate, use_backend
-from sightline.attention.pattern import Directed, Pattern, View
+from sightline.attention.pattern import DirectedBias, FieldOfView, Pattern
 from sightline.encodings import create_encoding, discovery, list_encodings
 from sightline.errors import InputError
 from sightline.models.block import Block
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 import torch
 from torch import nn
-from sightline.attention.pattern import Pattern, Table
+from sightline.attention.pattern import Pattern, TableBias
 from sightline.encodings import PositionEncoding, RotaryEncoding
 from sightline.attention import Rotation
 from sightline.tokens.layout import grid_coords
@@ -47,7 +47,7 @@ class Tubes(RotaryEncoding):
     names: ClassVar = {"tubes": {}}
     Config: ClassVar = TubesConfig
     source: ClassVar = "this test"
-    new_grid: ClassVar = "the same coordinates"
+    extrapolation: ClassVar = "the same coordinates"
     axes: ClassVar = 3
 
     def __init__(self, config, shape):
@@ -71,7 +71,7 @@ class Tubes(RotaryEncoding):
             shifts = [torch.arange(1 - side, side).abs() for side in grid]
             places = torch.stack(torch.meshgrid(*shifts, indexing="ij"), dim=-1).float()
             return -(places @ self.slopes[layer].T).permute(3, 0, 1, 2)
-        return Pattern((Table(values),))
+        return Pattern((TableBias(values),))
 '''
 
 
@@ -189,7 +189,7 @@ def test_what_is_for_two_axes_declines_in_one_line() -> None:
     ):
         layout.tiled(Grid(8, 16))
     q = torch.randn(1, 1, layout.slots, 4)
-    directed = Pattern((Directed((View(((1, 0),)),), (1.0,), (False,)),))
+    directed = Pattern((DirectedBias((FieldOfView(((1, 0),)),), (1.0,), (False,)),))
     for backend in ("dense", "tiles", "flex"):
         with (
             use_backend(backend),

@@ -14,7 +14,7 @@ from torch import Tensor
 from sightline import analysis, load_model, save_model
 from sightline.analysis.flops import forward_flops
 from sightline.analysis.memory import estimate_memory
-from sightline.attention import recording
+from sightline.attention import record_attention
 from sightline.cli import app
 from sightline.errors import InputError
 from sightline.export import export_model
@@ -110,7 +110,7 @@ class _Plain:
 def test_rows_and_columns_are_what_attention_is_shown() -> None:
     shown = []
     model = axial(depth=4)
-    with recording(shown.append):
+    with record_attention(shown.append):
         model(images(GRIDS[:2]))
     for call, axis in zip(shown, itertools.cycle((0, 1))):
         for segment in call.keys.segments:
@@ -199,7 +199,7 @@ def test_looked_into() -> None:
     assert values["distance"].shape == (2, 2, model.config.heads)
     # By hand, from the attention of each row.
     shown = []
-    with recording(shown.append):
+    with record_attention(shown.append):
         model(given)
     call = shown[0]
     q, k = (one.unflatten(2, (3, 5)) for one in (call.q, call.k))

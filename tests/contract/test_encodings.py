@@ -10,7 +10,7 @@ import torch
 import sightline.attention.dispatch as dispatching
 from sightline.attention import use_backend
 from sightline.encodings import create_encoding, list_encodings
-from sightline.encodings.create import parts_of
+from sightline.encodings.create import components
 from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import (
     FOR_EACH_POOL,
@@ -99,7 +99,7 @@ def test_hooks_do_not_know_the_batch(name: str) -> None:
     added = model.encoding.added(0, layout)
     assert added is None or added.shape == (1, 16, 96)
     later = model.encoding.added(1, layout)
-    if {getattr(part.config, "at", "input") for part in parts_of(model.encoding)} == {"input"}:
+    if {getattr(part.config, "at", "input") for part in components(model.encoding)} == {"input"}:
         assert later is None
     else:
         assert added is not None

@@ -190,7 +190,7 @@ def test_plain_to_flexible_and_back(caplog):
     model = create_model(init_from=plain, embedder="flexible").eval()
     assert model.config.embedder_options == {"base": 4}
     assert torch.equal(model(image), plain(image))
-    assert not model.started_anew
+    assert not model.reinitialized
     for side in SIZES:
         model.set_patch_size(side)
         back = create_model(init_from=model, embedder="patches").eval()

@@ -16,15 +16,15 @@ from sightline.analysis.flops import forward_flops
 from sightline.analysis.memory import estimate_memory
 from sightline.analysis.one_query import attention_of
 from sightline.analysis.views import field_of_view
-from sightline.attention import Pattern, Recorded, attend, recording
+from sightline.attention import AttentionRecord, Pattern, attend, record_attention
 from sightline.attention.backends import dense
 from sightline.attention.contextual import (
-    Contextual,
-    Pairs,
+    ContentBias,
+    TokenPairs,
     content_of_scores,
-    looked_up,
+    gather_by_bucket,
     looked_up_by_axis,
-    summed,
+    scatter_by_bucket,
     summed_by_axis,
 )
 from sightline.encodings import create_encoding
@@ -137,13 +137,16 @@ def test_the_form_without_look_ups(grid, method: str, part: str, has_bucket: boo
     """Products by axis give what look-ups give, backward too: pairs to buckets is the transpose of buckets to pairs."""
     buckets = IrpeBuckets(method, 1.9, part)
     segment = Segment.from_grid(Grid(*grid), torch.device("cpu"))
-    pairs, slots = Pairs(segment, segment, prefix, prefix), prefix + segment.patches
+    pairs, slots = TokenPairs(segment, segment, prefix, prefix), prefix + segment.patches
     count = buckets.count + has_bucket
-    term = Contextual(torch.zeros(1, HEAD_DIM, count), buckets, has_bucket, HEADS)
+    term = ContentBias(torch.zeros(1, HEAD_DIM, count), buckets, has_bucket, HEADS)
     products = torch.randn(2, HEADS, slots, count, requires_grad=True)
     attention = torch.randn(2, HEADS, slots, slots, requires_grad=True)
-    for leaf, forms in ((products, (looked_up, looked_up_by_axis)), (attention, (summed, summed_by_axis))):
-        given = [(leaf, count, term, pairs) if form is summed else (leaf, term, pairs) for form in forms]
+    for leaf, forms in (
+        (products, (gather_by_bucket, looked_up_by_axis)),
+        (attention, (scatter_by_bucket, summed_by_axis)),
+    ):
+        given = [(leaf, count, term, pairs) if form is scatter_by_bucket else (leaf, term, pairs) for form in forms]
         one, other = (form(*arguments) for form, arguments in zip(forms, given, strict=True))
         assert one.std() > 0.1
         torch.testing.assert_close(one, other)
@@ -189,10 +192,10 @@ def test_what_is_refused(options: dict[str, Any], words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def calls_of(name: str, **options: Any) -> list[Recorded]:
+def calls_of(name: str, **options: Any) -> list[AttentionRecord]:
     model = build(name, num_registers=2, **options)
-    calls: list[Recorded] = []
-    with recording(calls.append), torch.no_grad():
+    calls: list[AttentionRecord] = []
+    with record_attention(calls.append), torch.no_grad():
         model(images((3, 5), count=2))
     return calls
 
@@ -205,7 +208,7 @@ def test_what_is_looked_at_is_what_is_computed(name: str, block_bytes: int) -> N
     for call in calls_of(name):
         segment, before = call.keys.segments[0], call.keys.num_prefix_tokens
         scores = call.q @ call.k.transpose(-1, -2) * call.q.shape[-1] ** -0.5
-        content = content_of_scores(call.pattern, call.q, call.k, Pairs(segment, segment, before, before))
+        content = content_of_scores(call.pattern, call.q, call.k, TokenPairs(segment, segment, before, before))
         scores = scores + call.pattern.bias(segment, segment, before, before) + (0 if content is None else content)
         whole = scores.softmax(-1)
         blocks = list(attention_blocks(call, block_bytes))
@@ -213,7 +216,7 @@ def test_what_is_looked_at_is_what_is_computed(name: str, block_bytes: int) -> N
             rows = [one.attention[one.images.tolist().index(image)] for one in blocks if image in one.images]
             torch.testing.assert_close(torch.cat(rows, dim=1), whole[image], atol=1e-6, rtol=1e-5)
         alone = TokenLayout.uniform((3, 5), 1, num_prefix_tokens=before)
-        first = Recorded(call.layer, call.q[:1], call.k[:1], call.v[:1], call.pattern, alone, alone)
+        first = AttentionRecord(call.layer, call.q[:1], call.k[:1], call.v[:1], call.pattern, alone, alone)
         for slot in range(whole.shape[2]):
             torch.testing.assert_close(attention_of(first, slot), whole[0, :, slot], atol=1e-6, rtol=1e-5)
 
@@ -226,7 +229,7 @@ def test_attention_of_dropped_tokens_is_looked_at() -> None:
         eye = torch.eye(4).expand(2, HEADS, 4, 4)
         # Of values that are the unit vectors, the outputs are the weights.
         expected = attend(q, k, eye, encoding.pattern(1, layout), layout)
-        call = Recorded(1, q, k, eye, encoding.pattern(1, layout), layout, layout)
+        call = AttentionRecord(1, q, k, eye, encoding.pattern(1, layout), layout, layout)
         blocks = list(attention_blocks(call, 200))
     for image in range(2):
         found = torch.cat([one.attention[0] for one in blocks if one.images.tolist() == [image]], dim=1)
@@ -276,5 +279,5 @@ def test_patterns_are_summed_with_their_content() -> None:
     one = encoding.layer_pattern(0)
     both = one + encoding.layer_pattern(1)
     assert isinstance(both, Pattern)
-    assert len(both.made_of("attention")) == len(both.made_of("queries")) == 2
+    assert len(both.terms_of("attention")) == len(both.terms_of("queries")) == 2
     assert not both.directed

@@ -12,7 +12,7 @@ from sightline.analysis.memory import estimate_memory
 from sightline.errors import InputError
 from sightline.export import check_exportable
 from sightline.models import Model, VisionTransformer
-from sightline.models.stage import Stage
+from sightline.models.stage import StageSpec
 from sightline.tasks.base import task_of
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -75,7 +75,9 @@ def test_what_merges_patches_or_cuts_clips_is_refused_before_the_work(refused, t
     refused(*words, *tubelets, says=["head masked_patches: a grid of 3 axes (expected 2)"])
     refused("train", "--data", "moving", *words[3:], says=["head masked_patches: a grid of 3 axes (expected 2)"])
     # Of an architecture of somebody else's, which refuses nothing itself.
-    stages = classmethod(lambda cls, config: (Stage(config, config.train_grid), Stage(config, config.train_grid, 1)))
+    stages = classmethod(
+        lambda cls, config: (StageSpec(config, config.train_grid), StageSpec(config, config.train_grid, 1))
+    )
     monkeypatch.setattr(VisionTransformer, "stages", stages)
     refused(*words, says=["task masked_patches: architecture vit merges patches (expected one that does not)"])
     assert not out.exists()

@@ -25,7 +25,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 from sightline.attention import Pattern
-from sightline.attention.pattern import Table
+from sightline.attention.pattern import TableBias
 from sightline.encodings import AddedEncoding, Knob, PatternEncoding, RotaryEncoding
 from sightline.tokens.layout import grid_coords
 """
@@ -43,7 +43,7 @@ class Diagonal(RotaryEncoding):
     names: ClassVar = {"outside_diagonal": {}, "outside_steep_diagonal": {"base": 5.0}}
     Config: ClassVar = DiagonalConfig
     source: ClassVar = "this test"
-    new_grid: ClassVar = "the same coordinates"
+    extrapolation: ClassVar = "the same coordinates"
 
     def __init__(self, config, shape):
         super().__init__(config, shape)
@@ -79,7 +79,7 @@ class Ring(AddedEncoding):
     names: ClassVar = {"outside_ring": {}}
     Config: ClassVar = RingConfig
     source: ClassVar = "this test"
-    new_grid: ClassVar = "the same distances"
+    extrapolation: ClassVar = "the same distances"
 
     def __init__(self, config, shape):
         super().__init__(config, shape)
@@ -108,7 +108,7 @@ class CityBlock(PatternEncoding):
     names: ClassVar = {"outside_city_block": {}}
     Config: ClassVar = CityBlockConfig
     source: ClassVar = "this test"
-    new_grid: ClassVar = "the same distances"
+    extrapolation: ClassVar = "the same distances"
 
     def __init__(self, config, shape):
         super().__init__(config, shape)
@@ -121,7 +121,7 @@ class CityBlock(PatternEncoding):
             dx = torch.arange(1 - grid.cols, grid.cols, device=device).abs().unsqueeze(0)
             along_y, along_x = self.slopes[layer].float()
             return -(along_y * dy + along_x * dx)
-        return Pattern((Table(values),))
+        return Pattern((TableBias(values),))
 '''
 )
 FILES = {"diagonal.py": ROTARY, "ring.py": ADDED, "city_block.py": PATTERN}

@@ -22,8 +22,8 @@ from tests.contract.randomise import randomise_parameters
 
 KINDS = registry.classes(TokenHead, "sightline.models.heads")
 HEADS = sorted(KINDS)
-WHOLE = [name for name in HEADS if not KINDS[name].takes_parts]
-OF_PARTS = [name for name in HEADS if KINDS[name].takes_parts]
+WHOLE = [name for name in HEADS if not KINDS[name].supports_token_dropping]
+OF_PARTS = [name for name in HEADS if KINDS[name].supports_token_dropping]
 # Small, and more than one of what they have several of.
 OPTIONS: dict[str, dict[str, Any]] = {
     "eomt": {"queries": 5, "blocks": 1},

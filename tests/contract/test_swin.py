@@ -15,18 +15,18 @@ from sightline.analysis.flops import forward_flops
 from sightline.analysis.measures.token_norms import TokenNorms
 from sightline.analysis.memory import estimate_memory
 from sightline.attention import rotate
-from sightline.attention.dispatch import Recorded, recording
+from sightline.attention.dispatch import AttentionRecord, record_attention
 from sightline.cli.analyse_run import _that_fit as measures_that_fit
 from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.export.refusals import check_exportable
-from sightline.hub.fine_tune import begin_with
+from sightline.hub.fine_tune import init_model_from
 from sightline.hub.load import load_model, save_model
 from sightline.models.architectures.swin import Swin
 from sightline.models.create import create_model, model_config
 from sightline.models.merging import merged
-from sightline.models.windows import Cut, windows_of
+from sightline.models.windows import WindowSpec, windows_of
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.training.prepare import build_model
@@ -118,13 +118,13 @@ def test_a_block_is_a_dense_mask_over_the_image(grid, encoding, shifted) -> None
 @pytest.mark.parametrize("shift", [(0, 0), (2, 1), (0, 2)])
 @pytest.mark.parametrize("grids", [[(8, 12)], [(9, 14)], [(5, 3), (9, 14), (8, 4), (9, 14)]])
 def test_laid_and_put_back(grids, shift, padded) -> None:
-    cut = Cut(Grid(4, 3), shift, padded)
+    cut = WindowSpec(Grid(4, 3), shift, padded)
     layout = TokenLayout.packed(grids, num_prefix_tokens=0).pad_to(sum(rows * cols for rows, cols in grids) + 3)
     tokens = F.pad(torch.randn(1, layout.slots - 3, 2), (0, 0, 0, 3))
     windows = windows_of(layout, [cut] * len(grids))
-    laid = windows.lay(tokens)
+    laid = windows.partition(tokens)
     assert laid.shape[1] == windows.layout.slots
-    assert torch.equal(windows.back(laid), tokens)
+    assert torch.equal(windows.merge(laid), tokens)
     if not padded:
         other = layout.windows((4, 3), shift)
         # As the layout says it, whatever the order of the windows.
@@ -246,9 +246,9 @@ def test_the_command_refuses_stages_once(capsys) -> None:
 
 def test_attention_is_seen_in_windows_alone() -> None:
     model, seen = model_of(), []
-    with recording(lambda one: seen.append(one)), torch.no_grad():
+    with record_attention(lambda one: seen.append(one)), torch.no_grad():
         model(torch.randn(1, 3, 36, 28))
-    assert all(isinstance(one, Recorded) and max(one.keys.seqlens) <= 16 for one in seen)
+    assert all(isinstance(one, AttentionRecord) and max(one.keys.seqlens) <= 16 for one in seen)
     assert [one.layer for one in seen] == [0, 1, 2, 3]
 
 
@@ -285,7 +285,7 @@ def test_options_of_the_architecture_change_those_of_the_registered_model() -> N
     }  # fmt: skip
     grows = model_config("swin_micro_patch4", architecture_options={"window_grows": True})
     assert grows.architecture_options == {**own, "window_grows": True}
-    model = begin_with(create_model("swin_micro_patch4"), architecture_options={"edges": "padded"})
+    model = init_model_from(create_model("swin_micro_patch4"), architecture_options={"edges": "padded"})
     assert model.config.architecture_options == {**own, "edges": "padded"}
     # Of another architecture they are its own.
     assert model_config(

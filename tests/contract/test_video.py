@@ -146,7 +146,7 @@ def test_a_model_of_images_becomes_one_of_clips(encoding: str, inflation: str) -
     cut = {"embedder": "tubelets", "embedder_options": {"frames": frames, "inflation": inflation}, "clip_frames": 6}
     model = create_model(init_from=images, **cut).eval()
     assert model.config.train_grid == Grid(2, 3, 5)
-    assert model.started_anew == ()
+    assert model.reinitialized == ()
     image = torch.randn(1, 3, 12, 20)
     still = image.unsqueeze(2).expand(-1, -1, 6, -1, -1)
     rows, layout = model.prepare(still)
@@ -168,7 +168,7 @@ def test_a_model_of_clips_begins_with_one_of_images_as_far_as_it_can() -> None:
     fields = {key: SMALL[key] for key in ("dim", "depth", "heads", "num_classes", "patch_size", "image_size")}
     images = create_model("vit_micro_patch4", **fields, encoding="learned_1d")
     model = create_model(init_from=images, embedder="tubelets", clip_frames=4, encoding="rope_axial", num_classes=2)
-    assert sorted(model.started_anew) == ["head.bias", "head.weight"]
+    assert sorted(model.reinitialized) == ["head.bias", "head.weight"]
     assert torch.equal(model.blocks[0].attn.qkv.weight, images.blocks[0].attn.qkv.weight)
     # Another size than the tables', which they keep.
     larger = create_model(init_from=images, embedder="tubelets", clip_frames=4, image_size=24)
@@ -186,7 +186,7 @@ def test_what_is_added_before_every_layer_is_inflated_in_every_layer(encoding: s
     made = {"encoding": encoding, "encoding_options": {"at": "every"}}
     images = randomise_parameters(create_model("vit_micro_patch4", **fields, **made))
     model = create_model(init_from=images, embedder="tubelets", clip_frames=4)
-    assert model.started_anew == ()
+    assert model.reinitialized == ()
     clip, image = torch.zeros(1, 3, 4, 12, 20), torch.zeros(1, 3, 12, 20)
     for layer in range(2):
         added = model.encoding.added(layer, model.prepare(clip)[1])

@@ -26,13 +26,13 @@ TIMM = {
 
 @pytest.mark.parametrize("name", TIMM)
 def test_each_of_timms_is_known_by_its_name(name: str) -> None:
-    config = Timm().vit_config({"model": name}, {})
+    config = Timm().import_config({"model": name}, {})
     layers, patch = TIMM[name]
     options = resnet_options(config)
     assert (options.layers, config.patch_size, options.width) == (layers, patch, 64)
     assert (options.groups, options.norm_eps, options.standardisation) == (32, 1e-5, "timm")
     theirs = built({"model": name}).state_dict()
-    entries = [one for entry in Timm().entries(config, {"model": name}) for one in entry.theirs]
+    entries = [one for entry in Timm().tensor_maps(config, {"model": name}) for one in entry.foreign]
     assert sorted(entries) == sorted(theirs)
 
 
@@ -46,7 +46,7 @@ def test_each_of_timms_is_known_by_its_name(name: str) -> None:
 )
 def test_other_stems_of_timm_are_refused(name: str, given: dict, words: str) -> None:
     with pytest.raises(InputError, match=f"timm: this model cannot be ours: {words}|cannot be built") as caught:
-        Timm().vit_config({"model": name, **given}, {})
+        Timm().import_config({"model": name, **given}, {})
     assert "\n" not in str(caught.value)
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from sightline.encodings import create_encoding
-from sightline.encodings.interpolate import beit_axis, resize_table
+from sightline.encodings.interpolate import beit_resize_matrix, resize_table
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
@@ -61,7 +61,7 @@ def test_resize_of_one_axis_is_linear() -> None:
 @pytest.mark.parametrize(("old", "new"), [(1, 1), (1, 5), (5, 1), (7, 7), (7, 11), (11, 7), (3, 27), (27, 53)])
 def test_beit_axis(old: int, new: int) -> None:
     """Rows sum to 1, the middle stays the middle, left mirrors right, and what is asked for lies in between."""
-    matrix = beit_axis(old, new, torch.device("cpu"))
+    matrix = beit_resize_matrix(old, new, torch.device("cpu"))
     assert matrix.shape == (new, old)
     assert matrix.dtype == torch.float32
     assert torch.allclose(matrix.sum(1), torch.ones(new), atol=1e-6)

@@ -111,7 +111,7 @@ def test_what_knows_of_positions_knows_of_it() -> None:
 
 def test_the_rule_for_another_grid_is_every_tables() -> None:
     encoding = made("learned_1d", "every")
-    encoding.set_rule("bicubic")
+    encoding.set_resize_rule("bicubic")
     assert {part.config.interpolation for part in (encoding, *encoding.later)} == {"bicubic"}
 
 

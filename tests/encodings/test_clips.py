@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from sightline.attention.pattern import Directed, Pattern, View
+from sightline.attention.pattern import DirectedBias, FieldOfView, Pattern
 from sightline.encodings import create_encoding
 from sightline.encodings.interpolate import resize_table
-from sightline.encodings.pattern.lookhere import deal_preset, deal_times
+from sightline.encodings.pattern.lookhere import assign_head_times, assign_preset_heads
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -84,8 +84,8 @@ def test_when_heads_look_where_nothing_is_said() -> None:
         (12, ["past", "future", "all", "all"]),
         (24, ["past", "future", "past", "future", "all", "all", "all", "all"]),
     ):
-        dealt = [head for head, _ in deal_preset("lookhere_90", heads)]
-        found = deal_times(dealt)
+        dealt = [head for head, _ in assign_preset_heads("lookhere_90", heads)]
+        found = assign_head_times(dealt)
         free = sum(not head.view.planes for head in dealt)
         assert found[: heads - free] == ("all",) * (heads - free)
         assert list(found[heads - free :]) == (times or ["all"] * free)
@@ -108,8 +108,8 @@ def test_mirrored_time_swaps_past_and_future() -> None:
 @pytest.mark.parametrize("outside", ["inf", "max", "zero"])
 def test_a_directed_term_over_three_axes_is_its_definition(outside) -> None:
     """From the query and from the centre, on cells that stand anywhere."""
-    views = (View(((0, 1, -2), (0, -1, 0)), "any", ((-1, 0, 0),)), View(((1, 1, 1),)), View())
-    term = Directed(views, (1.0, 0.5, 0.25), (False, False, True), 2.0, "square", outside, steps=(3.0, 1.0, 1.0))
+    views = (FieldOfView(((0, 1, -2), (0, -1, 0)), "any", ((-1, 0, 0),)), FieldOfView(((1, 1, 1),)), FieldOfView())
+    term = DirectedBias(views, (1.0, 0.5, 0.25), (False, False, True), 2.0, "square", outside, steps=(3.0, 1.0, 1.0))
     grid = OTHER
     kept = Segment.from_indices(grid, torch.tensor([[29, 3, 11, 0, 17]]))
     bias = Pattern((term,)).bias(kept, kept, 0, 0)[0]

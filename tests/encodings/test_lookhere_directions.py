@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from sightline import load_model, save_model
-from sightline.attention.pattern import View
+from sightline.attention.pattern import FieldOfView
 from sightline.cli.yaml_text import parse_yaml
 from sightline.encodings import create_encoding
-from sightline.encodings.pattern.lookhere import deal_preset, look
+from sightline.encodings.pattern.lookhere import assign_preset_heads, field_of_view
 from sightline.errors import InputError
 from tests.contract import contract
 
@@ -62,10 +62,10 @@ def test_a_list_that_spells_a_preset_is_that_preset(preset: str, grid: tuple[int
 def test_multiples_of_45_degrees_have_the_smallest_normals(turn: int) -> None:
     around = [(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)]
     for index, normal in enumerate(around):
-        assert look(45 * index + turn, 180) == View((normal,))
-        assert look(45 * index + turn, 90) == View((around[(index + 1) % 8], around[index - 1]))
-        assert look(45 * index + turn, 270) == View((around[index - 1], around[(index + 1) % 8]), "any")
-        assert look(45 * index + 22.5 + turn, 45) == View((around[(index + 2) % 8], around[index - 1]))
+        assert field_of_view(45 * index + turn, 180) == FieldOfView((normal,))
+        assert field_of_view(45 * index + turn, 90) == FieldOfView((around[(index + 1) % 8], around[index - 1]))
+        assert field_of_view(45 * index + turn, 270) == FieldOfView((around[index - 1], around[(index + 1) % 8]), "any")
+        assert field_of_view(45 * index + 22.5 + turn, 45) == FieldOfView((around[(index + 2) % 8], around[index - 1]))
 
 
 def test_degrees_run_clockwise_from_up() -> None:
@@ -79,7 +79,7 @@ def test_degrees_run_clockwise_from_up() -> None:
 @pytest.mark.parametrize("direction", [0, 30, 45, 77.7, 171, -100.25, 245, 1e6 + 0.5])
 def test_a_view_is_what_the_angle_says(direction: float, angle: float) -> None:
     dy, dx = displacements()
-    seen = look(direction, angle).visible(dy, dx)
+    seen = field_of_view(direction, angle).visible(dy, dx)
     distance = away(direction, dy, dx)
     own = (dy == 0) & (dx == 0)
     assert seen[own].all()
@@ -97,7 +97,7 @@ def test_every_direction_turns_the_same_view() -> None:
         back_y, back_x = cosine * dy - sine * dx, cosine * dx + sine * dy
         border = (back_y.abs() - back_x.abs()).abs() < 1e-6
         expected = -back_y >= back_x.abs()
-        assert torch.equal(look(turn, 90).visible(dy, dx)[~border], expected[~border])
+        assert torch.equal(field_of_view(turn, 90).visible(dy, dx)[~border], expected[~border])
 
 
 @pytest.mark.parametrize(("dy", "dx"), [(1, 2), (-3, 1), (5, -7), (-40, -39)])
@@ -106,14 +106,14 @@ def test_cells_on_a_border_are_seen(dy: int, dx: int) -> None:
     border = math.degrees(math.atan2(dx, -dy))
     steps = torch.arange(1, 100)
     for direction in (border - 25, border + 25):
-        assert look(direction, 50).visible(steps * dy, steps * dx).all()
-        assert not look(direction, 49.99).visible(steps * dy, steps * dx).any()
+        assert field_of_view(direction, 50).visible(steps * dy, steps * dx).all()
+        assert not field_of_view(direction, 49.99).visible(steps * dy, steps * dx).any()
 
 
 def test_products_stay_within_int32_on_4096_cells_a_side() -> None:
     directions = torch.rand(2000, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 1000 - 500
     for direction in [*directions.tolist(), *range(360), 44.99999, 45.00001, 1e-9]:
-        for a, b in look(direction, 77).planes:
+        for a, b in field_of_view(direction, 77).planes:
             assert (abs(a) + abs(b)) * 4095 < 2**31
             assert math.gcd(a, b) == 1
 
@@ -124,8 +124,8 @@ def test_a_hair_and_all_but_a_hair(angle: float) -> None:
         towards = torch.tensor([math.cos(math.radians(direction)), math.sin(math.radians(direction))]) * 4095
         dy, dx = -towards[0].round().long(), towards[1].round().long()
         on_it = math.degrees(math.atan2(dx, -dy))
-        assert look(on_it, angle).visible(dy, dx)
-        behind = look(on_it, angle).visible(-dy, -dx)
+        assert field_of_view(on_it, angle).visible(dy, dx)
+        behind = field_of_view(on_it, angle).visible(-dy, -dx)
         assert not behind or angle > 359.9999
 
 
@@ -257,13 +257,13 @@ def test_the_documented_table_is_what_is_dealt(preset: str) -> None:
     assert list(table) == [3, 6, 8, 12, 16, 24]
     angle = SPELLED[preset][0]
     for heads, (wide, narrow, undirected) in table.items():
-        expected = [(View(), Fraction(slope)) for slope in undirected.split(",")]
+        expected = [(FieldOfView(), Fraction(slope)) for slope in undirected.split(",")]
         for group in (narrow if preset == "lookhere_45" else wide).split(";"):
             directions, slopes = (part.split(",") for part in group.split(":"))
-            expected += [(look(float(one), angle), Fraction(slope)) for one in directions for slope in slopes]
-        dealt = deal_preset(preset, heads)
+            expected += [(field_of_view(float(one), angle), Fraction(slope)) for one in directions for slope in slopes]
+        dealt = assign_preset_heads(preset, heads)
 
-        def seen(view: View) -> bytes:
+        def seen(view: FieldOfView) -> bytes:
             return view.visible(dy, dx).numpy().tobytes()
 
         assert Counter((seen(head.view), slope) for head, slope in dealt) == Counter(

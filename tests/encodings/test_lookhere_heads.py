@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sightline.encodings import create_encoding
-from sightline.encodings.pattern.lookhere import GROUPS, PRESETS, deal_preset, parse_directions
+from sightline.encodings.pattern.lookhere import GROUPS, PRESETS, assign_preset_heads, parse_directions
 from sightline.errors import InputError
 
 NAMES = [
@@ -108,7 +108,7 @@ def test_presets_are_the_public_ones_at_12_and_16_heads(heads: int, preset: str)
 @pytest.mark.parametrize("preset", LANGUAGE)
 @pytest.mark.parametrize("heads", range(1, 33))
 def test_presets_take_any_number_of_heads(heads: int, preset: str) -> None:
-    dealt = deal_preset(preset, heads)
+    dealt = assign_preset_heads(preset, heads)
     assert len(dealt) == heads
     directed = [(head, slope) for head, slope in dealt if head.view.planes]
     undirected = [slope for head, slope in dealt if not head.view.planes]
@@ -141,7 +141,7 @@ def test_directions_of_few_heads_are_spread_around_the_circle(preset: str) -> No
     """The mean of what the heads see is in the middle: they do not all look to one side."""
     for heads in (6, 9, 12, 24):
         mean = torch.zeros(2, dtype=torch.float64)
-        for head, _ in deal_preset(preset, heads):
+        for head, _ in assign_preset_heads(preset, heads):
             dy, dx = torch.meshgrid(torch.arange(-20, 21), torch.arange(-20, 21), indexing="ij")
             if head.view.planes:
                 seen = head.view.visible(dy, dx)

@@ -124,7 +124,7 @@ def test_every_encoding_says_where_it_is_from(name: str) -> None:
     cls = registry()[name]
     assert cls.__doc__
     assert cls.source
-    assert cls.new_grid
+    assert cls.extrapolation
     assert name in cls.names
     assert cls.Config.__doc__
     config = create_encoding(name, **{**SHAPE, "heads": 12}).config

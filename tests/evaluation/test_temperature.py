@@ -203,17 +203,17 @@ def test_each_way_of_showing_images_has_its_own_and_stored_logits_give_the_same(
     rows, names = measure(link=link, resolutions=resolutions, knobs="both", tune_images=4, splits=splits)
     assert list(dict.fromkeys(row.split for row in rows)) == ["minival", *splits]
     tested = [row for row in rows if row.split != "minival"]
-    ways = {row.measured for row in tested}
+    ways = {row.measurement for row in tested}
     assert len(ways) == 8
     sigmoid = {"temperature_sigmoid", "ece_sigmoid_tempered"} if link == "sigmoid" else set()
     for way in ways:
-        found = values([row for row in tested if row.measured == way])
+        found = values([row for row in tested if row.measurement == way])
         assert found.keys() >= AFTER | sigmoid | {"temperature"}
         assert ("temperature_sigmoid" in found) is (link == "sigmoid")
         assert {row.slices["fitted_on"] for row in found.values() if row.metric in AFTER} == {"minival"}
     assert not {row.value for row in tested if row.metric == "temperature"} & {1, MOST, 1 / MOST}
     # One for each way; the held-out fonts share that of their size, and a knob may be best where it stands.
-    ways = {(row.shown, row.knob, row.value) for row in tested if row.metric == "temperature"}
+    ways = {(row.size_label, row.knob, row.value) for row in tested if row.metric == "temperature"}
     assert len(ways) == len({way[:2] for way in ways}) == len({way[2] for way in ways}) >= 4
     files = find_logits(tmp_path / "kept")
     assert sorted(file.name for file in files) == sorted(names)

@@ -189,8 +189,8 @@ def test_a_rule_is_searched_where_tables_are_resized(model, monkeypatch):
     asked = []
 
     def said(model, task, source, split, indices, view, **options):
-        asked.append(model.encoding.rule.value)
-        yield one_batch(model.encoding.rule.value, len(indices))
+        asked.append(model.encoding.resize_rule.value)
+        yield one_batch(model.encoding.resize_rule.value, len(indices))
 
     monkeypatch.setattr("sightline.evaluation.tune.predict_split", said)
     loss = {"bicubic": 0.5}
@@ -199,7 +199,7 @@ def test_a_rule_is_searched_where_tables_are_resized(model, monkeypatch):
         tune(one, of_knob(lambda rule: loss.get(rule, 1.0)), open_source("scenes"), range(8), 24, search) == "bicubic"
     )
     assert set(asked) == set(names)
-    assert one.encoding.rule.value == "bilinear"
+    assert one.encoding.resize_rule.value == "bilinear"
     assert tune(one, of_knob(lambda rule: 1.0), open_source("scenes"), range(8), 24, search) == "bilinear"
 
 
@@ -212,29 +212,29 @@ def test_another_rule_is_another_model_until_it_is_left(model, encoding):
     images = torch.randn(1, 3, 24, 40, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         before = one(images)
-        rule = one.encoding.rule
+        rule = one.encoding.resize_rule
         outputs = []
         for name in rule.candidates:
             with tuned_at(one, {"rule": name}):
-                assert one.encoding.rule.default == rule.default
+                assert one.encoding.resize_rule.default == rule.default
                 outputs.append(one(images))
         assert torch.equal(one(images), before)
     assert len({round(float(logits.double().sum()), 9) for logits in outputs}) >= len(rule.candidates) - 2
     with pytest.raises(RuntimeError), tuned_at(one, {"rule": rule.candidates[-1]}):
         raise RuntimeError
-    assert one.encoding.rule == rule
+    assert one.encoding.resize_rule == rule
     with pytest.raises(InputError, match=rf"rule {rule.name} 'bicubi'.*bicubic"):
-        one.encoding.set_rule("bicubi")
+        one.encoding.set_resize_rule("bicubi")
 
 
 def test_what_resizes_no_table_has_no_rule(model):
     for encoding in ("fourier", "lookhere_90", "rope_mixed", "none", "rope_mixed+fourier"):
         one = model(encoding=encoding).encoding
-        assert one.rule is None
+        assert one.resize_rule is None
         with pytest.raises(InputError, match="has no table that is resized"):
-            one.set_rule("bicubic")
+            one.set_resize_rule("bicubic")
     for options in ({"table": "sinusoidal"}, {"coordinates": "fractional"}):
-        assert model(encoding="factorized", encoding_options=options).encoding.rule is None
+        assert model(encoding="factorized", encoding_options=options).encoding.resize_rule is None
 
 
 def test_rows_say_what_was_searched_and_how(model, tmp_path):

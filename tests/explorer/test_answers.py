@@ -11,7 +11,7 @@ from PIL import Image
 
 from sightline.analysis.measures.knock_out import switched_off
 from sightline.analysis.measures.logit_lens import lens
-from sightline.attention.dispatch import recording
+from sightline.attention.dispatch import record_attention
 from sightline.data.preprocessing import preprocessing
 from sightline.errors import InputError
 from sightline.explorer.subjects import Subject
@@ -93,7 +93,7 @@ def test_a_model_of_four_channels_is_refused():
 def test_attention_is_a_row_of_the_matrix(server, query):
     model, image = shown(server)
     calls = []
-    with recording(calls.append), torch.inference_mode():
+    with record_attention(calls.append), torch.inference_mode():
         model(image)
     slot = int(query.removeprefix("prefix:")) + (0 if ":" in query else 2)
     rows = []
@@ -165,7 +165,7 @@ def test_overlays_are_of_the_layer_that_is_asked_for(server):
 def test_rollout_is_a_row_of_the_product(server, query, layer):
     model, image = shown(server)
     calls = []
-    with recording(calls.append), torch.inference_mode():
+    with record_attention(calls.append), torch.inference_mode():
         model(image)
     product = torch.eye(37)
     for call in calls[: layer + 1]:

@@ -17,7 +17,7 @@ import yaml
 
 from sightline.data.discovery import open_source
 from sightline.data.randomness import generator
-from sightline.hub.load import load_model, read_record
+from sightline.hub.load import load_model, read_config_record
 from sightline.results.rows import read_rows
 from sightline.training.checkpoints import last_good
 from tests.batches import uniform_batches
@@ -87,7 +87,7 @@ def survives(out) -> int:
     if (out / "log.jsonl").exists():
         steps = [json.loads(line)["step"] for line in log_lines(out)]
         assert steps == list(range(1, len(steps) + 1))
-    return read_record(found)["training"]["step"]
+    return read_config_record(found)["training"]["step"]
 
 
 def three_splits(folder) -> str:

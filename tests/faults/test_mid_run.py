@@ -19,7 +19,7 @@ import torch
 
 from sightline.cli.app import main
 from sightline.errors import RanksError
-from sightline.hub.load import load_model, read_record
+from sightline.hub.load import load_model, read_config_record
 from sightline.training import loop, train
 from tests.ranks import together
 from tests.tiny import INPUTS, MODEL, log_lines, pictures, tiny_config, tree, wait_for_saves, weights
@@ -68,7 +68,7 @@ def ended_in_a_line(code, got, out, err, *says):
 
 def goes_on(cli, monkeypatch, out, whole, words=("--resume",)):
     """What was saved is whole, nothing half written stands beside it, and the run ends as the undisturbed one."""
-    assert read_record(out / "checkpoint")["training"]["step"] == BEFORE - 1
+    assert read_config_record(out / "checkpoint")["training"]["step"] == BEFORE - 1
     assert all(bool(value.isfinite().all()) for value in load_model(out).state_dict().values())
     assert not [name for name in os.listdir(out) if name.startswith(".")]
     monkeypatch.undo()
@@ -164,7 +164,7 @@ def test_a_rank_whose_memory_is_gone_ends_the_others(tmp_path):
     said = together(2, exhausted, tmp_path / "run")
     assert time.monotonic() - float((tmp_path / "run.when").read_text()) < 60
     assert [type(one) for one in said] == [RanksError, RuntimeError]
-    assert read_record(tmp_path / "run" / "checkpoint")["training"]["step"] == BEFORE - 1
+    assert read_config_record(tmp_path / "run" / "checkpoint")["training"]["step"] == BEFORE - 1
 
 
 def cut(path):

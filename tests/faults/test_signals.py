@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from sightline.hub.load import read_record
+from sightline.hub.load import read_config_record
 from tests.processes import group, wait_for
 from tests.tiny import MODEL, log_lines, weights
 
@@ -63,7 +63,7 @@ def test_found_28_a_signal_finishes_the_step_and_saves(number, code, workers, wh
     assert last.startswith("sightline: stopped after step "), err
     assert last.endswith(f"go on with: sightline train --config {out}/config.yaml --out {out} --resume --threads 1")
     assert "Traceback" not in err
-    step = read_record(out / "checkpoint")["training"]["step"]
+    step = read_config_record(out / "checkpoint")["training"]["step"]
     assert f"after step {step} of 50" in last
     assert len(log_lines(out)) == step
     assert {"checkpoint", "config.yaml", "log.jsonl"} <= set(os.listdir(out))
@@ -128,7 +128,7 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     assert "--resume" in err
     verify_checkpoint(tmp_path / "a" / "checkpoint")
     # SIGTERM again changes nothing; SIGINT again is somebody who does not want to wait.
-    assert read_record(tmp_path / "a")["training"]["step"] == (4 if number == signal.SIGTERM else 2)
+    assert read_config_record(tmp_path / "a")["training"]["step"] == (4 if number == signal.SIGTERM else 2)
     assert not [name for name in os.listdir(tmp_path / "a") if name.startswith(".")]
 
 

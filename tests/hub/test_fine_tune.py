@@ -38,11 +38,11 @@ def test_another_encoding_keeps_all_else(encoding, trained, caplog):
     kept = {name for name in theirs if not name.startswith("encoding.")}
     assert kept == {name for name in ours if not name.startswith("encoding.")}
     assert all(torch.equal(ours[name], theirs[name]) for name in kept)
-    assert after.started_anew == tuple(name for name in ours if name.startswith("encoding."))
+    assert after.reinitialized == tuple(name for name in ours if name.startswith("encoding."))
     (line,) = [record.getMessage() for record in caplog.records]
     assert f"encoding {encoding} instead of learned_1d" in line
     assert "not used: encoding.table, encoding.prefix" in line
-    for name in after.started_anew:
+    for name in after.reinitialized:
         assert name in line
     # It computes and learns.
     loss = after(torch.randn(2, 3, 16, 20)).square().sum()
@@ -59,7 +59,7 @@ def test_the_same_encoding_is_kept_with_its_options(tmp_path, caplog):
     assert not caplog.records
     assert again.encoding.config.interpolation == "bicubic_antialias"
     assert again.config.drop_path == 0.2
-    assert again.started_anew == ()
+    assert again.reinitialized == ()
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
 
 
@@ -68,7 +68,7 @@ def test_another_number_of_classes_is_a_new_head(trained):
     after = sightline.create_model(init_from=before, num_classes=3, encoding="rope_mixed")
     assert after.num_classes == 3
     assert after.config.class_names is None
-    assert after.started_anew == ("encoding.freqs", "head.weight", "head.bias")
+    assert after.reinitialized == ("encoding.freqs", "head.weight", "head.bias")
     assert torch.equal(after.blocks[1].mlp.fc1.weight, before.blocks[1].mlp.fc1.weight)
     # A model that was given is not changed.
     assert before.num_classes == 5
@@ -84,19 +84,19 @@ def test_another_kind_of_head_is_new_and_said(trunk, tmp_path, caplog):
         maps = sightline.create_model(
             init_from=tmp_path / "m", head="pix", head_options={"background_bias": 1.0}, **dense
         )
-    assert maps.started_anew == ("head.fc.weight", "head.fc.bias")
+    assert maps.reinitialized == ("head.fc.weight", "head.fc.bias")
     (line,) = [record.getMessage() for record in caplog.records]
     assert "new: head.fc.weight, head.fc.bias; not used: " in line
     assert ("attn_pool.latent" in line) == (trunk.get("pool") == "attention")
     assert torch.equal(maps.blocks[1].mlp.fc1.weight, labels.blocks[1].mlp.fc1.weight)
     other = sightline.create_model(init_from=maps, head="linear_map")
-    assert all(name.startswith("head.") for name in other.started_anew)
-    assert other.started_anew
+    assert all(name.startswith("head.") for name in other.reinitialized)
+    assert other.reinitialized
     asked = sightline.create_model(init_from=other, head="eomt")
     assert asked.config.head_options == {}
     back = sightline.create_model(init_from=maps, task="classification")
     assert back.config.head == "linear"
-    assert {name.partition(".")[0] for name in back.started_anew} <= {"head", "attn_pool", "fc_norm"}
+    assert {name.partition(".")[0] for name in back.reinitialized} <= {"head", "attn_pool", "fc_norm"}
     assert torch.equal(back.norm.weight, labels.norm.weight)
 
 

@@ -13,7 +13,7 @@ import torch
 from sightline import list_encodings, load_model, save_model
 from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError, StorageError
-from sightline.hub.load import read_record
+from sightline.hub.load import read_config_record
 from sightline.io.checkpoint import load_tensors
 from sightline.models import create_model
 from tests.tiny import put, reseal, tree
@@ -51,7 +51,7 @@ def test_every_encoding_comes_back(encoding, model, tmp_path):
     assert (expected[0] - expected[1]).abs().max() > 1e-4
     # And once more: what was written out in full reads as the same.
     save_model(two, tmp_path / "again")
-    assert read_record(tmp_path / "again") == read_record(tmp_path / "m")
+    assert read_config_record(tmp_path / "again") == read_config_record(tmp_path / "m")
 
 
 def test_every_field_of_the_configuration_comes_back(model, tmp_path):
@@ -70,7 +70,7 @@ def test_every_field_of_the_configuration_comes_back(model, tmp_path):
 def test_defaults_are_written_out(model, tmp_path):
     """A default that changes later must not change weights that were trained with today's."""
     save_model(model("lookhere_90"), tmp_path / "m")
-    options = read_record(tmp_path / "m")["architecture"]["encoding_options"]
+    options = read_config_record(tmp_path / "m")["architecture"]["encoding_options"]
     assert {"directions", "global_slope", "layer_slopes", "rounding", "distance", "fill"} <= set(options)
 
 
@@ -111,7 +111,7 @@ def test_a_run_and_its_checkpoint_are_the_same_model(tiny_run):
     one, two = load_model(tiny_run), load_model(tiny_run / "checkpoint")
     assert torch.equal(one(images()), two(images()))
     assert one.config.class_names == tuple("0123456789")
-    assert read_record(tiny_run)["training"]["config"]["data"] == "digits"
+    assert read_config_record(tiny_run)["training"]["config"]["data"] == "digits"
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
@@ -245,7 +245,7 @@ def test_a_model_knows_no_run(model, tmp_path):
     del record["training"]
     (tmp_path / "m" / "config.json").write_text(json.dumps(record))
     reseal(tmp_path / "m")
-    assert read_record(tmp_path / "m")["training"] == {}
+    assert read_config_record(tmp_path / "m")["training"] == {}
     load_model(tmp_path / "m")
 
 

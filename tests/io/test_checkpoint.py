@@ -42,9 +42,9 @@ def one_line(error: pytest.ExceptionInfo[BaseException], *words: str) -> None:
 
 HEAD = """
 import os, sys
-from sightline.io.checkpoint import write_folder
+from sightline.io.checkpoint import write_checkpoint
 def write(value, size=10):
-    write_folder(sys.argv[1], {"config.json": str(value).encode(), "weights": bytes(size)})
+    write_checkpoint(sys.argv[1], {"config.json": str(value).encode(), "weights": bytes(size)})
 """
 
 
@@ -212,12 +212,12 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path):
     write(folder, 1)
     script = """
         import resource, torch
-        from sightline.io.checkpoint import tensor_writer
+        from sightline.io.checkpoint import save_tensors
         from sightline.errors import StorageError
         tensors = {"head.weight": torch.zeros(10**5)}
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
         try:
-            write_folder(sys.argv[1], {"config.json": b"2", "model.safetensors": tensor_writer(tensors)})
+            write_folder(sys.argv[1], {"config.json": b"2", "model.safetensors": save_tensors(tensors)})
         except StorageError as error:
             print(error, flush=True)
             sys.exit(error.exit_code)

@@ -194,6 +194,6 @@ def test_found_33_a_fault_of_our_own_is_not_called_the_users(monkeypatch):
     def broken(*_):
         raise TypeError("ours")
 
-    monkeypatch.setattr(type(_projects()["big_vision"]), "entries", broken)
+    monkeypatch.setattr(type(_projects()["big_vision"]), "tensor_maps", broken)
     with pytest.raises(TypeError, match="ours"):
         import_weights("big_vision", state, given)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sightline import registry
 from sightline.errors import InputError
-from sightline.models.box_head import BoxHead, Found
+from sightline.models.box_head import BoxHead, BoxOutputs
 from sightline.models.config import ViTConfig
 from sightline.models.head import make_head
 from sightline.models.heads.detr_queries import DetrQueriesHead
@@ -42,7 +42,7 @@ def tokens_of(grids: list[tuple[int, int]]) -> list[Tensor]:
     return [torch.randn(1, 3 + rows * cols, 16, generator=draws) for rows, cols in grids]
 
 
-def assert_same(one: Found, other: Found) -> None:
+def assert_same(one: BoxOutputs, other: BoxOutputs) -> None:
     assert one.keys() == other.keys()
     for name in one:
         assert one[name].shape == other[name].shape

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline.errors import InputError
-from sightline.models.corruption import MASKED, Corruption, Drawn, corrupted
+from sightline.models.corruption import MASKED, Corruption, CorruptionDraw, apply_corruption
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.rng import image_seed
@@ -18,7 +18,7 @@ GRIDS = [Grid(3, 5), Grid(7, 2), Grid(1, 1), Grid(5, 3)]
 SEEDS = [image_seed(3, 1, index) for index in range(len(GRIDS))]
 
 
-def alone(number: int, **corruption: float) -> Drawn:
+def alone(number: int, **corruption: float) -> CorruptionDraw:
     layout = TokenLayout.uniform(GRIDS[number], 1, num_prefix_tokens=2).with_seeds([SEEDS[number]])
     return Corruption(**corruption).draw(layout, training=True)[0]
 
@@ -124,7 +124,7 @@ def test_what_is_drawn_is_replaced_and_nothing_else(name):
     layout = layouts()[name]
     drawn = Corruption(share=0.6, masked=0.4, random=0.4).draw(layout, training=True)
     values, mask = torch.randn(layout.rows, layout.slots, 4), torch.randn(4)
-    found = corrupted(values, mask, drawn, layout)
+    found = apply_corruption(values, mask, drawn, layout)
     assert not torch.equal(found, values)
     expected, start = values.clone(), 0
     for one, length in zip(drawn, layout.seqlens, strict=True):
@@ -143,8 +143,8 @@ def test_in_tiles_the_same_patches_are_replaced():
     laid = values.clone()
     laid[:, 1:] = tiled.patches_only().to_layout_order(values[:, 1:])
     assert not torch.equal(laid, values)
-    found = tiled.to_row_major(corrupted(laid, mask, draws, tiled))
-    assert torch.equal(found, corrupted(values, mask, draws, plain))
+    found = tiled.to_row_major(apply_corruption(laid, mask, draws, tiled))
+    assert torch.equal(found, apply_corruption(values, mask, draws, plain))
 
 
 def test_one_patch_has_no_other():

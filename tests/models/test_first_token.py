@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from sightline.attention import recording
+from sightline.attention import record_attention
 from sightline.encodings import list_encodings
 from sightline.models import VisionTransformer, linear
 from sightline.models.block import Block, Mlp
@@ -89,7 +89,7 @@ def test_what_is_computed_again_is_the_same() -> None:
     model = build("rope_axial").double()
     rows, layout = laid_out(model, "packed")
     kept = both_ways(model, rows, layout)[0]
-    model.blocks.recomputes = True
+    model.blocks.activation_checkpointing = True
     for one, other in zip(both_ways(model, rows, layout)[0], kept, strict=True):
         assert torch.equal(one, other)
 
@@ -203,7 +203,7 @@ def test_what_mixes_tokens_is_given_all() -> None:
 def test_who_counts_or_records_counts_all() -> None:
     model, given = build("rope_axial"), images((3, 5))
     shapes: list[int] = []
-    with recording(lambda one: shapes.append(one.q.shape[2])):
+    with record_attention(lambda one: shapes.append(one.q.shape[2])):
         model(given)
     assert shapes == [16, 16]
     counts = []

@@ -28,7 +28,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Size]]:
         shapes.append(a.shape)
         # Rows with gaps, or one row that stands for all, are computed by a loop.
         assert all(one.is_contiguous() or one.t().is_contiguous() for one in (a, b))
-        return products.times_transposed(a, b, bias)
+        return products.matmul_t(a, b, bias)
 
     monkeypatch.setattr(linear, "takes_onednn", lambda: True)
     monkeypatch.setattr(linear, "takes_wide", lambda: False)
@@ -323,7 +323,7 @@ def test_the_gradient_of_autocast_within_autocast(wide: list[torch.dtype]) -> No
 
 def test_other_precisions_of_autocast_are_torchs(taken: list[torch.Size], monkeypatch: pytest.MonkeyPatch) -> None:
     """float16 was computed in float32 where oneDNN is the faster library."""
-    monkeypatch.setattr(linear, "product_of", lambda _: products.times_transposed)
+    monkeypatch.setattr(linear, "product_of", lambda _: products.matmul_t)
     monkeypatch.setattr(linear, "takes_wide", lambda: True)
     x, weight, bias = given(3)
     for learns in (False, True):

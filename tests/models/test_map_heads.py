@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from sightline import create_model
 from sightline.attention import use_backend
-from sightline.attention.dispatch import Recorded, recording
-from sightline.attention.pattern import OfImages
+from sightline.attention.dispatch import AttentionRecord, record_attention
+from sightline.attention.pattern import ImageMask
 from sightline.errors import InputError
 from sightline.models import Model
 from sightline.models.batch_norm import JointBatchNorm
@@ -234,8 +234,8 @@ def test_queries_see_their_masks_alone_and_patches_see_all() -> None:
     """Of two images that stand alike in one pack, each its own."""
     model = model_of("eomt", "lookhere_90")
     images = [torch.randn(3, 12, 20), torch.randn(3, 12, 20)]
-    seen: list[Recorded] = []
-    with recording(seen.append):
+    seen: list[AttentionRecord] = []
+    with record_attention(seen.append):
         outputs = model(images)
     assert [one.layer for one in seen] == [0, 1, 2]
     assert seen[0].pattern is not None
@@ -260,13 +260,13 @@ def test_queries_see_their_masks_alone_and_patches_see_all() -> None:
 def test_masks_of_heads_of_their_own_and_in_blocks_of_queries() -> None:
     """A bias of images is rendered for some heads, and for blocks of the patches that ask."""
     values = [torch.randn(1, 3, 2, 8)]
-    term = OfImages(values, 3)
+    term = ImageMask(values, 3)
     whole = term.of_image(0, slice(None), 2, 6)
     assert torch.equal(whole[:, :, :2], values[0])
     assert (whole[:, :, 2:] == 0).all()
     assert torch.equal(term.of_image(0, slice(1, 3), 2, 6), whole[:, 1:3])
     assert torch.equal(term.of_image(0, slice(None), 0, 4), whole[:, :, 2:6])
-    assert OfImages([values[0][:, :1]], 3).of_image(0, slice(1, 9), 2, 6).shape == (1, 2, 8, 8)
+    assert ImageMask([values[0][:, :1]], 3).of_image(0, slice(1, 9), 2, 6).shape == (1, 2, 8, 8)
     assert (term.relative(Grid(2, 3), torch.device("cpu")) == torch.zeros(3, 3, 5)).all()
 
 
@@ -312,7 +312,7 @@ def test_blocks_that_are_computed_again_see_the_masks_of_their_own() -> None:
         return [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
 
     kept = gradients()
-    model.blocks.recomputes = True
+    model.blocks.activation_checkpointing = True
     for one, other in zip(gradients(), kept, strict=True):
         torch.testing.assert_close(one, other)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, create_model
-from sightline.models.model import evaluation_mode
+from sightline.models.model import eval_mode
 from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
@@ -33,10 +33,10 @@ def test_evaluation_mode_gives_every_module_its_mode_back() -> None:
     mixed = model().train()
     mixed.blocks[0].eval()
     before = [module.training for module in mixed.modules()]
-    with evaluation_mode(mixed):
+    with eval_mode(mixed):
         assert not any(module.training for module in mixed.modules())
     assert [module.training for module in mixed.modules()] == before
-    with pytest.raises(InputError), evaluation_mode(mixed):
+    with pytest.raises(InputError), eval_mode(mixed):
         mixed(torch.zeros(1))
     assert [module.training for module in mixed.modules()] == before
 

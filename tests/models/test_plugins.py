@@ -65,7 +65,7 @@ class Mixer(Model):
 PER_PATCH = '''
 import torch
 from torch import nn
-from sightline.models.head import TokenHead, patches_of
+from sightline.models.head import TokenHead, patch_tokens
 
 class PerPatch(TokenHead):
     """A vector for each patch: [patches of all images, outputs], image by image, row-major."""
@@ -77,7 +77,7 @@ class PerPatch(TokenHead):
         self.fc = nn.Linear(config.dim, outputs)
 
     def forward(self, tokens, layout):
-        return torch.cat([self.fc(one).flatten(0, 1) for one in patches_of(tokens, layout)])
+        return torch.cat([self.fc(one).flatten(0, 1) for one in patch_tokens(tokens, layout)])
 '''
 
 SIZES = ((16, 24), (32, 8), (16, 24), (8, 8))

@@ -288,7 +288,7 @@ def test_no_pooling(pool: str, listed: list[Tensor], randomise) -> None:
     assert torch.equal(model.forward_head(features, pre_logits=True), model.fc_norm(features))
     assert [one.shape for one in model(listed)] == [(model.num_prefix_tokens + count, 5) for count in (6, 5)]
     patches, layout = model.prepare(images)
-    assert torch.equal(layout.row_major(model(patches, layout=layout)), model(images))
+    assert torch.equal(layout.to_row_major(model(patches, layout=layout)), model(images))
     # It stays so for another number of classes, and can be built again from its configuration.
     model.reset_classifier(3)
     assert model(images).shape[2] == 3

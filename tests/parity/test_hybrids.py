@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sightline.convert import counted_weights, export_weights, import_weights
 from sightline.models import Model
 from sightline.models.embedders.resnet import resnet_options
-from sightline.models.resnet_stem import standardised
+from sightline.models.resnet_stem import standardize_weight
 from tests.parity.family_files import assert_close, files, read, timm_name, weights
 from tests.parity.timm_toys import toy_stems
 
@@ -137,8 +137,8 @@ def test_standardised_weights(file: str, toys: Any) -> None:
     model, tensors, *_ = imported(file, toys)
     stem: Any = model.patch_embed
     root = stem.backbone.stem.conv.weight.detach()
-    assert_close(standardised(root, "official"), tensors["std.conv_root"].permute(3, 2, 0, 1), 1e-6 * 20)
-    assert (standardised(root, "official") - standardised(root, "timm")).abs().max() > 1e-6
+    assert_close(standardize_weight(root, "official"), tensors["std.conv_root"].permute(3, 2, 0, 1), 1e-6 * 20)
+    assert (standardize_weight(root, "official") - standardize_weight(root, "timm")).abs().max() > 1e-6
 
 
 @pytest.mark.parametrize("form", ["official", "timm"])
@@ -150,9 +150,9 @@ def test_the_two_forms_are_what_is_written(form: Any) -> None:
         "official": (weight - mean) / (variance.sqrt() + 1e-5),
         "timm": (weight - mean) / (variance + 1e-8).sqrt(),
     }
-    torch.testing.assert_close(standardised(weight, form), expected.pop(form), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(standardize_weight(weight, form), expected.pop(form), rtol=1e-9, atol=1e-12)
     (other,) = expected.values()
-    assert (standardised(weight, form) - other).abs().max() > 0.05
+    assert (standardize_weight(weight, form) - other).abs().max() > 0.05
 
 
 class Written:

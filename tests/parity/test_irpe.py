@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline.attention.contextual import Pairs, bucket_of_pairs, content_of_output, content_of_scores
+from sightline.attention.contextual import TokenPairs, bucket_of_pairs, content_of_output, content_of_scores
 from sightline.convert.irpe import METHODS
 from sightline.encodings import create_encoding
 from sightline.encodings.pattern.irpe import Irpe, IrpeBuckets, piecewise
@@ -44,7 +44,7 @@ def test_buckets(file: str) -> None:
         buckets = IrpeBuckets(method, float(found[2]), part)
         whole = Segment.from_grid(Grid(int(found[3]), int(found[4])), torch.device("cpu"))
         prefix = int(found[5])
-        ours = bucket_of_pairs(buckets, Pairs(whole, whole, prefix, prefix))[0]
+        ours = bucket_of_pairs(buckets, TokenPairs(whole, whole, prefix, prefix))[0]
         assert torch.equal(ours, expected.long()), key
         seen += 1
     assert seen
@@ -99,7 +99,7 @@ def test_outputs(file: str) -> None:
     q, k, _ = attention.qkv(x).unflatten(-1, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4)
     pattern, prefix = encoding.pattern(0, layout), layout.num_prefix_tokens
     segment = layout.segments[0]
-    pairs = Pairs(segment, segment, prefix, prefix)
+    pairs = TokenPairs(segment, segment, prefix, prefix)
     for where, made_of in (("k", "queries"), ("q", "keys")):
         if f"out.rpe_{where}" not in tensors:
             continue
@@ -109,7 +109,7 @@ def test_outputs(file: str) -> None:
             ours = sum(type(pattern)((term,)).bias(segment, segment, prefix, prefix) for one in terms for term in one)
             theirs = theirs.expand(-1, ours.shape[1], -1, -1)
         else:
-            ours = content_of_scores(type(pattern)(tuple(pattern.made_of(made_of))), q, k, pairs)
+            ours = content_of_scores(type(pattern)(tuple(pattern.terms_of(made_of))), q, k, pairs)
         assert_close(ours if where == "k" else ours.transpose(2, 3), theirs)
     if "out.rpe_v" in tensors:
         scores, added = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5, content_of_scores(pattern, q, k, pairs)

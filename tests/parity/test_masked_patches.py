@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.models import Model, create_model
-from sightline.models.corruption import MASKED, Corruption, Drawn, corrupted
+from sightline.models.corruption import MASKED, Corruption, CorruptionDraw, apply_corruption
 from sightline.models.heads.masked_patches import MaskedPatchesHead
 from sightline.tasks.base import make_task
 from sightline.tasks.patch_targets import class_colours, colour_classes, in_cells
@@ -110,7 +110,7 @@ def built(file: str) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:
     return model.eval(), tensors, said
 
 
-def drawn_in(tensors: dict[str, Tensor]) -> Drawn:
+def drawn_in(tensors: dict[str, Tensor]) -> CorruptionDraw:
     """The draws that were recorded: a random patch first, then the [mask], which overwrites it."""
     mask = tensors["in.mask"]
     places = torch.arange(mask.shape[1]).expand_as(mask)
@@ -120,7 +120,7 @@ def drawn_in(tensors: dict[str, Tensor]) -> Drawn:
         sources = torch.where(tensors["in.draw_random"], tensors["in.random_patches"].long(), places)
     sources = sources.masked_fill(tensors["in.draw_replace"], MASKED)
     chosen = mask.nonzero()[:, 1].unflatten(0, (len(mask), -1))
-    return Drawn(chosen, sources.gather(1, chosen))
+    return CorruptionDraw(chosen, sources.gather(1, chosen))
 
 
 @pytest.mark.parametrize("file", files("mpp_full"))
@@ -134,7 +134,7 @@ def test_the_model_of_vit_pytorch(file: str, monkeypatch: pytest.MonkeyPatch) ->
     channels = image.shape[1]
     head = model.head
     assert isinstance(head, MaskedPatchesHead)
-    hidden = corrupted(rows, head.mask_token, [drawn], bare)
+    hidden = apply_corruption(rows, head.mask_token, [drawn], bare)
     assert_close(hidden, channel_first(tensors["out.masked_pixels"], channels))
     if "out.patch_embeddings" in tensors:
         assert_close(model.patch_embed(hidden, layout), tensors["out.patch_embeddings"])

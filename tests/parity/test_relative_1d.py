@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from sightline.attention import attend
-from sightline.attention.contextual import Contextual, Pairs, bucket_of_pairs
+from sightline.attention.contextual import ContentBias, TokenPairs, bucket_of_pairs
 from sightline.attention.pattern import Pattern
 from sightline.encodings import create_encoding
 from sightline.encodings.pattern.relative_1d import Offsets, Relative1d
@@ -37,7 +37,7 @@ def test_the_papers_words(file: str, kind: str, scaled: bool) -> None:
     found = attend(q, k, v, encoding.pattern(0, layout), layout)
     assert_close(found, expected)
     segment = layout.segments[0]
-    index = bucket_of_pairs(encoding.offsets, Pairs(segment, segment, prefix, prefix))[0]
+    index = bucket_of_pairs(encoding.offsets, TokenPairs(segment, segment, prefix, prefix))[0]
     assert torch.equal(index, tensors["index.offset"].long())
     assert index[0, 0] == prefix + segment.patches - 1
     # Gradients, by the formula.
@@ -72,8 +72,8 @@ def test_scenic(file: str) -> None:
     asks, asked = torch.cat((q, k), -1), torch.cat((k, torch.zeros_like(k)), -1)
     offsets = Offsets(length, length - 1)
     terms = (
-        Contextual(torch.cat((of_k, of_q)).unsqueeze(0), offsets, False, heads, "queries"),
-        Contextual(of_v.unsqueeze(0), offsets, False, heads, "attention"),
+        ContentBias(torch.cat((of_k, of_q)).unsqueeze(0), offsets, False, heads, "queries"),
+        ContentBias(of_v.unsqueeze(0), offsets, False, heads, "attention"),
     )
     layout = TokenLayout.uniform((1, length), len(x), num_prefix_tokens=0)
     y = attend(asks * asks.shape[-1] ** 0.5, asked, v, Pattern(terms), layout).transpose(1, 2).flatten(2)
@@ -90,6 +90,6 @@ def test_scenics_tables_of_offsets(file: str) -> None:
         asks, asked = map(int, sides.groups())
         grid = Segment.from_grid(TokenLayout.uniform((1, max(asks, asked)), 1).segments[0].grid, torch.device("cpu"))
         reach = max(asks, asked) - 1
-        ours = bucket_of_pairs(Offsets(max(asks, asked), reach), Pairs(grid, grid, 0, 0))[0, :asks, :asked]
+        ours = bucket_of_pairs(Offsets(max(asks, asked), reach), TokenPairs(grid, grid, 0, 0))[0, :asks, :asked]
         # Theirs is key - query, from the least of the two lengths on.
         assert torch.equal(asks - 1 - (ours - reach), index.long()), name

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.attention.rotation import Rotation
 from sightline.convert import counted_weights, export_weights, import_weights
-from sightline.encodings.create import parts_of
+from sightline.encodings.create import components
 from sightline.encodings.pattern.rpe_learned import RpeLearned
 from sightline.models.architectures.swin import Swin
 from sightline.models.windows import windows_of
@@ -81,7 +81,7 @@ def test_outputs(file: str, case: str) -> None:
             stage, place = map(int, name.removeprefix(start).split(".blocks."))
             theirs[firsts[stage] + place] = one
     if theirs:
-        found = model.blocks.taken(model.embed(rows, layout), theirs, layout, model.encoding)
+        found = model.blocks.collect(model.embed(rows, layout), theirs, layout, model.encoding)
         for one, layer in zip(found, sorted(theirs), strict=True):
             assert_close(one, theirs[layer].reshape(one.shape))
 
@@ -106,7 +106,7 @@ def test_tables_of_another_window(file: str, case: str) -> None:
     start = f"table.{case}.layers."
     for name in [name for name in tensors if name.startswith(start)]:
         stage, place = int(name.split(".")[3]), int(name.split(".")[5])
-        part: Any = next(one for one in parts_of(model.encoding.stages[stage]) if isinstance(one, RpeLearned))
+        part: Any = next(one for one in components(model.encoding.stages[stage]) if isinstance(one, RpeLearned))
         window = Grid(*block_of(file, case, stage, place)["window"])
         assert_close(part.resized(part.tables[place], window), tensors[name], 1e-6)
 
@@ -134,7 +134,7 @@ def test_windows_and_which_tokens_meet(file: str, case: str) -> None:
             continue
         layout = TokenLayout.uniform(grid, 1, num_prefix_tokens=0)
         windows = windows_of(layout, [cut])
-        ours = windows.back(windows.layout.image_ids.unsqueeze(-1))[0, :, 0].unflatten(0, tuple(grid))
+        ours = windows.merge(windows.layout.image_ids.unsqueeze(-1))[0, :, 0].unflatten(0, tuple(grid))
         rolled = ours.roll([-one for one in cut.shift], (0, 1))
         rows, cols = cut.size
         inside = rolled.unflatten(1, (-1, cols)).unflatten(0, (-1, rows)).transpose(1, 2).flatten(2).flatten(0, 1)

@@ -157,7 +157,7 @@ def test_tables_of_positions_as_scenic_turns_them(file: str) -> None:
     grid = Grid(frames, *still)
     encoding = create_encoding("learned_1d", train_grid=grid, depth=1, heads=1, dim=table.shape[1], num_prefix_tokens=0)
     # As `create_model(init_from=)` begins a model of clips.
-    encoding.load_state_dict(encoding.inflated({"table": table}))
+    encoding.load_state_dict(encoding.inflate_from_image({"table": table}))
     added = encoding.added(0, TokenLayout.uniform(grid, 1, num_prefix_tokens=0))
     assert_close(added, tiled, 1e-6)
     zoomed = tensors["out.posemb_zoom_then_tiled"]

@@ -384,9 +384,8 @@ def test_found_38_the_worst_mistakes_are_those_with_the_highest_score():
 
 def test_found_38_the_validation_curve_and_its_best_checkpoint(figures):
     shares = {10: 0.4, 20: 0.6, 30: 0.5}
-    points = [
-        ValidationPoint(at, 32 * at, "minival", MetricValue("top1", shares[at], "fraction", 500)) for at in shares
-    ]
+    values = {at: MetricValue("top1", share, "fraction", 500) for at, share in shares.items()}
+    points = [ValidationPoint(at, 32 * at, "minival", value) for at, value in values.items()]
     run = run_of("uniform", validation=points, best_step=20)
     text = said(page_of("uniform", runs=[run]))
     assert "on 500 images of split minival" in text
@@ -396,7 +395,6 @@ def test_found_38_the_validation_curve_and_its_best_checkpoint(figures):
     assert "best checkpoint" not in said(page_of("uniform", runs=[run_of("uniform", validation=points)]))
     assert "the band is where it lies" in text
     once = run_of("uniform", validation=points[:1])
-    # A single point has no band; its interval is drawn as a bar.
     assert "the bar is where it lies" in said(page_of("uniform", runs=[once]))
     assert "the band or bar is" in said(page_of("uniform", runs=[run, dataclasses.replace(once, name="other")]))
     assert training_plots.validation_plot([once]).count("LineCollection") == 1

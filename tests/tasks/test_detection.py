@@ -15,7 +15,7 @@ from sightline.data.source import Example
 from sightline.data.targets import Crop, Objects
 from sightline.errors import InputError
 from sightline.models import ViTConfig
-from sightline.models.box_head import Found
+from sightline.models.box_head import BoxOutputs
 from sightline.models.boxes import giou
 from sightline.tasks.base import make_task
 from sightline.tasks.box_losses import focal
@@ -186,7 +186,7 @@ def test_the_pairs_of_sets_cost_the_least() -> None:
     assert side_distance(boxes[0], boxes[0]) == 0
 
 
-def fewer(found: Found, count: int) -> Found:
+def fewer(found: BoxOutputs, count: int) -> BoxOutputs:
     return {key: value[:, :count] for key, value in found.items()}
 
 
@@ -216,7 +216,7 @@ def test_the_loss_of_a_batch_is_that_of_its_images_and_padding_changes_nothing(h
         assert count == units
 
 
-def random_case(head: str, seed: int, count: int, dtype: torch.dtype = torch.float32) -> tuple[Found, Example]:
+def random_case(head: str, seed: int, count: int, dtype: torch.dtype = torch.float32) -> tuple[BoxOutputs, Example]:
     draws = torch.Generator().manual_seed(seed)
     middle = torch.rand(1, 12, 2, generator=draws) * torch.tensor([3.0, 4.0])
     half = 0.3 + torch.rand(1, 12, 2, generator=draws)

@@ -16,7 +16,7 @@ from sightline.data.sources.scenes import Scenes
 from sightline.data.targets import IGNORE, Crop
 from sightline.errors import InputError
 from sightline.evaluation import measure
-from sightline.models.map_head import MapHead
+from sightline.models.map_head import DenseHead
 from sightline.tasks.base import make_task
 from sightline.tasks.maps import enlarged, likeliest
 from sightline.tokens.grid import Grid
@@ -71,7 +71,7 @@ def test_pix_puts_each_output_of_a_token_on_its_pixel():
         assert torch.equal(maps[:, :, y, x], logits[:, y // 4, x // 4, :, y % 4, x % 4])
 
 
-class WholeHead(MapHead):
+class WholeHead(DenseHead):
     name = "whole_head"
 
     def maps(self, patches, layout):

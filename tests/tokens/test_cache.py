@@ -116,7 +116,7 @@ def nothing_prepared(monkeypatch):
 @pytest.mark.usefixtures("nothing_prepared")
 def test_found_23_kernels_are_prepared_for_the_first_sizes_alone():
     first, second = ({(side, number, 4) for number in range(6)} for side in (1, 2))
-    ours = products.times_transposed
+    ours = products.matmul_t
     assert products.product_of(first) is ours
     assert products.product_of(second) is not ours
     # What is full stays full, and each size keeps what it has.
@@ -134,15 +134,15 @@ def test_found_23_what_is_measured_does_not_hang_on_the_sizes_before_it():
         for shapes in before:
             products.product_of(shapes)
         with products.expected_shapes(ever_new=False):
-            assert products.product_of(second) is products.times_transposed
+            assert products.product_of(second) is products.matmul_t
         with products.expected_shapes(ever_new=True):
-            assert products.product_of(first) is not products.times_transposed
+            assert products.product_of(first) is not products.matmul_t
 
 
 @pytest.mark.usefixtures("nothing_prepared")
 def test_found_23_a_size_beyond_the_bound_alone_is_prepared_where_it_is_the_first():
     large = {(1, number, 4) for number in range(20)}
-    assert products.product_of(large) is products.times_transposed
+    assert products.product_of(large) is products.matmul_t
 
 
 @pytest.mark.usefixtures("nothing_prepared")

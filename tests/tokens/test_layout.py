@@ -135,9 +135,9 @@ def test_copies(make, clone) -> None:
     layout = make()
     other = clone(layout)
     assert repr(other) == repr(layout)
-    assert (other.rows, other.lengths, other.num_prefix_tokens) == (
+    assert (other.rows, other.seqlens, other.num_prefix_tokens) == (
         layout.rows,
-        layout.lengths,
+        layout.seqlens,
         layout.num_prefix_tokens,
     )
     for one, two in zip(layout.segments, other.segments, strict=True):

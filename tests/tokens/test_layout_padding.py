@@ -98,6 +98,6 @@ def test_pickled(drop: bool) -> None:
     copy = pickle.loads(data)
     assert repr(copy) == repr(layout)
     assert f"padding={layout.padding}" in repr(layout)
-    assert (copy.padding, copy.slots, copy.lengths) == (layout.padding, layout.slots, layout.seqlens)
+    assert (copy.padding, copy.slots, copy.seqlens) == (layout.padding, layout.slots, layout.seqlens)
     assert torch.equal(copy.coords, layout.coords)
     assert torch.equal(copy.image_ids, layout.image_ids)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from sightline.errors import InputError
-from sightline.hub.load import config_of, load_model, parted, save_model
+from sightline.hub.load import config_from_record, load_model, save_model, to_nested
 from sightline.models import ViTConfig, make_model
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -163,6 +163,6 @@ def test_a_model_of_clips_is_saved_and_read(tmp_path: Path) -> None:
 
 
 def test_a_configuration_without_clips_is_as_it_was() -> None:
-    record = parted(dataclasses.asdict(ViTConfig(**SMALL)))
+    record = to_nested(dataclasses.asdict(ViTConfig(**SMALL)))
     del record["preparation"]["clip_frames"]
-    assert config_of(record) == ViTConfig(**SMALL)
+    assert config_from_record(record) == ViTConfig(**SMALL)

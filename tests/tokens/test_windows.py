@@ -136,7 +136,7 @@ def test_reordered_there_and_back(grids, rows, size, shift) -> None:
         assert window.window.grid in [segment.grid for segment in layout.segments]
         assert (window.coords[0].max(dim=0).values + 1).tolist() == list(window.grid)
     again = pickle.loads(pickle.dumps(windows))
-    assert torch.equal(again.lay(places), laid)
+    assert torch.equal(again.to_layout_order(places), laid)
     assert torch.equal(again.coords, windows.coords)
     padded = layout.pad_to(layout.slots + 3).windows(size, shift)
     assert torch.equal(padded.to_layout_order(F.pad(places, (0, 0, 0, 3)))[:, : layout.slots], laid)

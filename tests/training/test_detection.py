@@ -16,7 +16,7 @@ from sightline.data.loader import Maker, load, uniform
 from sightline.data.targets import Crop
 from sightline.evaluation import measure
 from sightline.metrics.coco import Seen, Sizes, judge, mean_precision
-from sightline.models.box_head import BoxHead, Found
+from sightline.models.box_head import BoxHead, BoxOutputs
 from sightline.models.create import make_model, model_config
 from sightline.tasks.base import outputs_of
 from sightline.tasks.detection import Detection, DetectionOptions
@@ -58,7 +58,7 @@ def test_detection_trains_is_measured_and_predicts(
     assert isinstance(said["objects"], list)
 
 
-def average_precision(task: Detection, outputs: list[Found], batch: Batch) -> float:
+def average_precision(task: Detection, outputs: list[BoxOutputs], batch: Batch) -> float:
     """AP50 of one batch."""
     seen = []
     each = zip(task.each(outputs, batch.layout), batch.targets["objects"], batch.targets["seen"], strict=True)

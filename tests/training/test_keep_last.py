@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sightline.errors import InputError
-from sightline.hub.load import load_model, read_record
+from sightline.hub.load import load_model, read_config_record
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import older_checkpoint_name
 from sightline.training import saving, train
@@ -31,7 +31,7 @@ def undisturbed(tmp_path_factory):
 def steps(out):
     """The steps of the checkpoints that are there, each of them whole, by the names of their folders."""
     found = sorted(place for place in out.glob("checkpoint*") if place.is_dir() and not place.is_symlink())
-    return {place.name: read_record(place)["training"]["step"] for place in found if verify_checkpoint(place)}
+    return {place.name: read_config_record(place)["training"]["step"] for place in found if verify_checkpoint(place)}
 
 
 def test_the_last_three_stay_under_the_names_of_their_steps(undisturbed):

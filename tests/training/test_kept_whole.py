@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from sightline.errors import InputError
-from sightline.hub.load import read_record
+from sightline.hub.load import read_config_record
 from sightline.io import checkpoint
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.training import saving, train
@@ -122,7 +122,7 @@ def test_found_02_one_that_is_damaged_in_mid_run_does_not_either(undisturbed, mo
         if at.step == 5:
             flip_a_byte(out / "checkpoint" / "model.safetensors")
         if at.step == 6:
-            assert read_record(out / "checkpoint.previous")["training"]["step"] == 2
+            assert read_config_record(out / "checkpoint.previous")["training"]["step"] == 2
             raise Stopped
 
     with pytest.raises(Stopped):
@@ -138,7 +138,7 @@ def test_found_02_the_previous_one_goes_only_when_the_last_is_whole(tmp_path):
     shutil.copytree(tmp_path / "a" / "checkpoint", tmp_path / "a" / "checkpoint.previous")
     flip_a_byte(tmp_path / "a" / "checkpoint" / "model.safetensors")
     train(config, tmp_path / "a", resume=True)
-    assert read_record(tmp_path / "a" / "checkpoint.previous")["training"]["step"] == 4
+    assert read_config_record(tmp_path / "a" / "checkpoint.previous")["training"]["step"] == 4
     shutil.rmtree(tmp_path / "a" / "checkpoint")
     warnings = []
     train(config, tmp_path / "a", resume=True, warn=warnings.append)
@@ -155,7 +155,7 @@ def test_found_25_no_hard_links_are_needed(undisturbed, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint.os, "link", no_links)
     with pytest.raises(Stopped):
         train(ENDLESS, tmp_path / "a", observe=stop_at(5))
-    assert read_record(tmp_path / "a" / "checkpoint.previous")["training"]["step"] == 2
+    assert read_config_record(tmp_path / "a" / "checkpoint.previous")["training"]["step"] == 2
     train(ENDLESS, tmp_path / "a", resume=True)
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed
 

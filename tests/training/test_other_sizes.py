@@ -11,7 +11,7 @@ import sightline
 from sightline.convert import export_weights, import_weights
 from sightline.convert.timm_build import build
 from sightline.data.preprocessing import preprocessing
-from sightline.hub.load import config_of
+from sightline.hub.load import config_from_record
 from sightline.models import create_model
 from tests.contract.randomise import randomise_parameters
 
@@ -56,7 +56,7 @@ def test_found_10_older_folders_have_one_size(tmp_path):
     sightline.save_model(model, tmp_path / "m")
     record = json.loads((tmp_path / "m" / "config.json").read_text())
     assert record["architecture"].pop("table_grid") == [4, 4]
-    assert config_of(record).train_grid == (4, 4)
+    assert config_from_record(record).train_grid == (4, 4)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from sightline.data.discovery import open_source
 from sightline.data.packing import padded_length
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
-from sightline.hub.load import read_record
+from sightline.hub.load import read_config_record
 from sightline.tasks.base import outputs_of, task_class
 from sightline.training import TrainConfig, saving, train
 from sightline.training.plan import Position, training_plan
@@ -66,7 +66,7 @@ def undisturbed(tmp_path_factory):
 def test_killed_in_a_pass_and_in_the_next(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(PACKED, workers=workers)
     killed(train, config, tmp_path / "a", observe=KillAt(step))
-    assert 0 < read_record(tmp_path / "a" / "checkpoint")["training"]["step"] <= step
+    assert 0 < read_config_record(tmp_path / "a" / "checkpoint")["training"]["step"] <= step
     train(config, tmp_path / "a", resume=True)
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed
 
@@ -78,7 +78,7 @@ def test_a_run_that_is_done_is_not_done_again(undisturbed, tmp_path):
         train(PACKED, tmp_path / "a", resume=True, observe=steps.append)
     assert len(steps) == len(undisturbed[1])
     # A checkpoint holds where the plan stood: the passes before that are not planned again.
-    kept = read_record(tmp_path / "a" / "checkpoint")["training"]["course"]
+    kept = read_config_record(tmp_path / "a" / "checkpoint")["training"]["course"]
     assert (kept["seen"], 0 < kept["step"] < len(steps)) == (1024, True)
 
 

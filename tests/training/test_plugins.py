@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from sightline.metrics.base import Metric
-from sightline.models.head import TokenHead, patches_of
-from sightline.results.rows import Measured
+from sightline.models.head import TokenHead, patch_tokens
+from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task
 
 
@@ -56,7 +56,7 @@ class Brightness(Task):
         return {"maps": maps}
 
     def each(self, outputs, layout):
-        return [row for image in patches_of(outputs, layout) for row in image[..., 0]]
+        return [row for image in patch_tokens(outputs, layout) for row in image[..., 0]]
 
     def _wanted(self, targets, layout):
         """What is wanted of the patches that are here, each image by itself."""
@@ -88,14 +88,14 @@ class SquaredError(Metric):
     def rows(self):
         if not self.count:
             return []
-        value = self.total / self.count
-        return [Measured("squared_error", value, "squared brightness", self.count, better="lower", counted="patches")]
+        told = {"unit": "squared brightness", "better": "lower", "counted": "patches"}
+        return [MetricValue("squared_error", self.total / self.count, count=self.count, **told)]
 '''
 
 METRIC = '''
 """Of any classifier: how sure it is."""
 from sightline.metrics.base import Metric
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 
 
 class Sureness(Metric):
@@ -112,7 +112,7 @@ class Sureness(Metric):
         self.all += other.all
 
     def rows(self):
-        return [Measured("sureness", sum(self.all) / len(self.all), "score", len(self.all))] if self.all else []
+        return [MetricValue("sureness", sum(self.all) / len(self.all), "score", len(self.all))] if self.all else []
 '''
 
 SOURCE = '''

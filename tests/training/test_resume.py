@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from sightline.errors import InputError
-from sightline.hub.load import load_model, read_record, save_model
+from sightline.hub.load import load_model, read_config_record, save_model
 from sightline.io import atomic, checkpoint
 from sightline.models import VisionTransformer
 from sightline.training import saving, state, train
@@ -150,7 +150,7 @@ def train_dying_in_the_last_save(name, out):
     real = getattr(owner, name)
 
     def dying(path, *arguments, **options):
-        if str(path).endswith(".sightline-old") and read_record(out / "checkpoint")["training"]["step"] == 6:
+        if str(path).endswith(".sightline-old") and read_config_record(out / "checkpoint")["training"]["step"] == 6:
             kill_me()
         real(path, *arguments, **options)
 
@@ -349,4 +349,4 @@ def test_what_a_run_began_with_is_not_asked_for_again(became, run_copy, tmp_path
     for name in ("model.safetensors", "training.safetensors"):
         assert digest(tmp_path / "a/checkpoint" / name) == digest(tmp_path / "whole/checkpoint" / name)
     assert load_model(tmp_path / "a").config == load_model(tmp_path / "whole").config
-    assert read_record(tmp_path / "a")["training"]["config"]["init_from"] == str(run_copy)
+    assert read_config_record(tmp_path / "a")["training"]["config"]["init_from"] == str(run_copy)

@@ -19,4 +19,4 @@ def test_found_23_a_step_of_training_takes_one_product(monkeypatch, tmp_path):
     monkeypatch.setattr(loop, "take_step", watched)
     loop.train(tiny_config(), tmp_path / "run", device="cpu")
     assert seen
-    assert set(seen) == {products.times_transposed}
+    assert set(seen) == {products.matmul_t}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from sightline.errors import StoppedError, StorageError
-from sightline.hub.load import read_record
+from sightline.hub.load import read_config_record
 from sightline.io import checkpoint
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.training import loop, saving, train
@@ -117,7 +117,7 @@ def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, mo
     monkeypatch.setattr(loop, "RunSaver", Seen)
     says = [f"{tmp_path / 'a' / 'checkpoint'}: cannot be written (No space left on device)"]
     refused("train", *TINY, "--out", tmp_path / "a", code=5, says=says)
-    assert read_record(tmp_path / "a" / "checkpoint")["training"]["step"] == 2
+    assert read_config_record(tmp_path / "a" / "checkpoint")["training"]["step"] == 2
     verify_checkpoint(tmp_path / "a" / "checkpoint")
     assert taken == [0, 1, 2, 3, 4]
     assert len(log_lines(tmp_path / "a")) == 2
@@ -142,7 +142,7 @@ def fill_the_disk(ranks, out):
 def test_a_disk_that_is_full_ends_all_ranks_at_the_next_save(tmp_path):
     said = together(2, fill_the_disk, tmp_path / "a")
     assert [(type(one), str(one)) for one in said] == [(StorageError, "the disk is full")] * 2
-    assert read_record(tmp_path / "a" / "checkpoint")["training"]["step"] == 1
+    assert read_config_record(tmp_path / "a" / "checkpoint")["training"]["step"] == 1
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -172,7 +172,7 @@ def test_a_signal_while_a_save_is_under_way(fails, held, cli, monkeypatch, tmp_p
         return
     assert code == 143
     assert "stopped after step 3 of 6" in err
-    steps = {name: read_record(tmp_path / "a" / name)["training"]["step"] for name in os.listdir(tmp_path / "a")
+    steps = {name: read_config_record(tmp_path / "a" / name)["training"]["step"] for name in os.listdir(tmp_path / "a")
              if name.startswith("checkpoint")}  # fmt: skip
     assert steps == {"checkpoint": 3, "checkpoint.previous": 2}
 

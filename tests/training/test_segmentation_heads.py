@@ -20,13 +20,13 @@ from sightline.metrics.iou import MeanIou
 from sightline.models.create import make_model, model_config
 from sightline.models.head import TokenHead
 from sightline.models.heads.eomt import EomtHead
-from sightline.models.map_head import MapHead
+from sightline.models.map_head import DenseHead
 from sightline.tasks.base import outputs_of
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.training import train
 from tests.tiny import tiny_config
 
-HEADS = sorted({*registry.classes(MapHead, "sightline.models.heads"), "upernet", "eomt"})
+HEADS = sorted({*registry.classes(DenseHead, "sightline.models.heads"), "upernet", "eomt"})
 SMALL: dict[str, dict[str, Any]] = {
     "segmenter": {"layers": 1},
     "upernet": {"channels": 16},

@@ -14,7 +14,7 @@ from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
 from sightline.data.views import View
 from sightline.errors import InputError, StoppedError, UnreadableDataError
-from sightline.hub.load import load_model, read_record
+from sightline.hub.load import load_model, read_config_record
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.recipes import recipe
 from sightline.tasks.base import make_task
@@ -54,7 +54,7 @@ def curve(out):
 def kept(out):
     """All that must be the same, killed or not."""
     best = out / "checkpoint.best"
-    step = read_record(best)["training"]["step"]
+    step = read_config_record(best)["training"]["step"]
     return {
         "best": (step, digest(best / "model.safetensors")),
         "curve": curve(out),
@@ -103,7 +103,7 @@ def best(out):
 def test_found_38_the_best_is_a_whole_model(undisturbed):
     folder = undisturbed / "checkpoint.best"
     assert set(verify_checkpoint(folder)) == {"config.json", "model.safetensors"}
-    assert read_record(folder)["training"]["step"] == best(undisturbed)["step"]
+    assert read_config_record(folder)["training"]["step"] == best(undisturbed)["step"]
     assert best(undisturbed)["top1"] == max(line["top1"] for line in curve(undisturbed))
 
 
@@ -280,7 +280,7 @@ def test_the_best_is_by_what_was_asked(by, expected, monkeypatch, tmp_path):
     validation = ValidationConfig(images=4, best=by)
     config = dataclasses.replace(EVENTFUL, images=160, batch_size=16, checkpoint_every=32, validation=validation)
     train(config, tmp_path / "a")
-    assert read_record(tmp_path / "a" / "checkpoint.best")["training"]["step"] == expected
+    assert read_config_record(tmp_path / "a" / "checkpoint.best")["training"]["step"] == expected
 
 
 def test_the_best_of_a_step_is_of_this_run_and_no_other(tmp_path, monkeypatch):

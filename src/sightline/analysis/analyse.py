@@ -13,11 +13,11 @@ from sightline.analysis.attention_blocks import BLOCK_BYTES, attention_blocks
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Normalised, Size, Sizes, looked_at
 from sightline.analysis.measures.base import Measure
-from sightline.attention.dispatch import Recorded, recording
+from sightline.attention.dispatch import AttentionRecord, record_attention
 from sightline.data.batch import Batch, normalised
 from sightline.errors import InputError
 from sightline.models import Model
-from sightline.models.model import evaluation_mode
+from sightline.models.model import eval_mode
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
 
@@ -127,12 +127,12 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
             wanted += slots
         return wanted
 
-    def shown(call: Recorded) -> None:
+    def shown(call: AttentionRecord) -> None:
         for block in attention_blocks(call, block_bytes, asking):
             for measure in watching:
                 measure.attention(block)
 
-    def recorder(call: Recorded) -> None:
+    def recorder(call: AttentionRecord) -> None:
         if any(segment.window is not None for segment in call.keys.segments):
             for measure in watching:
                 if not measure.of_windows:
@@ -146,12 +146,12 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
         else:
             kept.add(call)
 
-    with evaluation_mode(model), torch.inference_mode():
+    with eval_mode(model), torch.inference_mode():
         for measure in measures:
             measure.begin(batch)
         rows = inputs_of(model, batch)
         if watching:
-            with recording(recorder):
+            with record_attention(recorder):
                 tokens = _through(model, rows, batch.layout, measures)
         else:
             tokens = _through(model, rows, batch.layout, measures)
@@ -168,10 +168,10 @@ class _Kept:
 
     def __init__(self, layers: int) -> None:
         self.layers = layers
-        self.calls: list[Recorded] = []
+        self.calls: list[AttentionRecord] = []
         self._free: list[Tensor] = []
 
-    def add(self, call: Recorded) -> None:
+    def add(self, call: AttentionRecord) -> None:
         """Keep what scores are computed of; values are looked at by nobody."""
         if not self.calls:
             self._free = list(call.q.new_empty(2 * self.layers, *call.q.shape).unbind(0))

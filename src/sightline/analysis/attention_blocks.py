@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention.contextual import Pairs, content_of_scores
-from sightline.attention.dispatch import Recorded
+from sightline.attention.contextual import TokenPairs, content_of_scores
+from sightline.attention.dispatch import AttentionRecord
 from sightline.attention.pattern import Pattern
 from sightline.tokens.grid import Grid
 from sightline.tokens.segment import Segment
@@ -104,7 +104,7 @@ class AttentionBlock:
 
 
 def attention_blocks(
-    call: Recorded, block_bytes: int = BLOCK_BYTES, asking: Asking = lambda *_: None
+    call: AttentionRecord, block_bytes: int = BLOCK_BYTES, asking: Asking = lambda *_: None
 ) -> Iterator[AttentionBlock]:
     """The attention of a call of `attend`, block by block, in float32 whatever its precision (ViT appendix A).
 
@@ -126,7 +126,7 @@ def attention_blocks(
 
 
 def _of_image(
-    call: Recorded,
+    call: AttentionRecord,
     number: int,
     ask: slice,
     keep: slice,
@@ -279,7 +279,7 @@ class _Bias:
             return None
         prefix, query = self._asking(first, last)
         query, key = (replace(one, coords=_of_rows(one.coords, images)) for one in (query, self.key))
-        return content_of_scores(self.pattern, q, k, Pairs(query, key, prefix, self.before_k))
+        return content_of_scores(self.pattern, q, k, TokenPairs(query, key, prefix, self.before_k))
 
     @cached_property
     def _visible(self) -> Tensor:

@@ -12,7 +12,7 @@ from sightline.encodings.create import create_encoding
 from sightline.models import ViTConfig
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
-from sightline.models.stage import Stage
+from sightline.models.stage import StageSpec
 from sightline.tokens.grid import Grid
 
 
@@ -50,7 +50,7 @@ def forward_flops(config: ViTConfig, patches: Iterable[int | Grid]) -> int:
     return 2 * total
 
 
-def _of_slot(stage: Stage) -> tuple[int, int]:
+def _of_slot(stage: StageSpec) -> tuple[int, int]:
     """Multiplications of a slot in the attention of one layer, and of a token in everything else of all of them."""
     config = stage.config
     mlp = config.mlp_hidden * (3 if config.mlp == "swiglu" else 2)
@@ -95,7 +95,7 @@ def _counted(name: str, options: str, sizes: tuple[int, int, int, int | None, in
             num_prefix_tokens=prefix,
             **json.loads(options),
         )
-    return encoding.products_of_slot()
+    return encoding.extra_flops_per_token()
 
 
 def training_flops(config: ViTConfig, patches: Iterable[int | Grid]) -> int:

@@ -16,7 +16,7 @@ from sightline.analysis.memory_estimate import MemoryEstimate
 from sightline.analysis.memory_stages import UncountableError, kept_of_stages, parameters_of, plain_stage
 from sightline.attention.backends.dense import BIAS_BYTES
 from sightline.attention.costs import SPARSE_FORMS, all_forms, current, dense_forms, shown_by
-from sightline.attention.pattern import Directed
+from sightline.attention.pattern import DirectedBias
 from sightline.attention.threads import LARGEST_BYTES
 from sightline.distributed import machine
 from sightline.errors import InputError
@@ -140,11 +140,11 @@ class PlainPass:
         self.bias, self.looked_up, self.outputs, self.shown = "none", 0, 0, 1.0
         if pattern is not None:
             if len(config.train_grid) == 2:
-                self.shown = shown_by(tuple(term for term in pattern.terms if isinstance(term, Directed)))
-            self.bias = "directed" if all(isinstance(term, Directed) for term in pattern.terms) else "learned"
-            self.bias = "content" if pattern.made_of("queries", "keys", "attention") else self.bias
-            self.looked_up = len(pattern.made_of("queries", "keys"))
-            self.outputs = len(pattern.made_of("attention"))
+                self.shown = shown_by(tuple(term for term in pattern.terms if isinstance(term, DirectedBias)))
+            self.bias = "directed" if all(isinstance(term, DirectedBias) for term in pattern.terms) else "learned"
+            self.bias = "content" if pattern.terms_of("queries", "keys", "attention") else self.bias
+            self.looked_up = len(pattern.terms_of("queries", "keys"))
+            self.outputs = len(pattern.terms_of("attention"))
         self.angles = 0 if rotation is None else rotation.angles.shape[1] * rotation.angles.shape[3]
         self.learned_angles = rotation is not None and rotation.angles.requires_grad
 

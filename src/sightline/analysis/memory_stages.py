@@ -9,7 +9,7 @@ import torch
 
 from sightline.errors import InputError
 from sightline.models import ViTConfig, make_model
-from sightline.models.stage import Stage
+from sightline.models.stage import StageSpec
 from sightline.tokens.grid import Grid
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class UncountableError(InputError):
     """A model beyond torch's own numbers, or an encoding of somebody else's that needs real tensors."""
 
 
-def plain_stage(stage: Stage) -> ViTConfig:
+def plain_stage(stage: StageSpec) -> ViTConfig:
     """The plain trunk of a stage's width and depth, whose patches are as large as merged ones."""
     fields: dict[str, Any] = {
         "architecture": "vit", "architecture_options": {}, "num_classes": 0, "class_names": None, "table_grid": None,
@@ -47,7 +47,7 @@ def parameters_of(config: ViTConfig) -> int:
 
 
 def kept_of_stages(
-    config: ViTConfig, stages: Sequence[tuple[Stage, PlainPass]], size: Grid
+    config: ViTConfig, stages: Sequence[tuple[StageSpec, PlainPass]], size: Grid
 ) -> tuple[int, int, int, int]:
     """Bytes of a pass at a size in pixels.
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sightline.attention.contextual import Pairs, content_of_scores
-from sightline.attention.dispatch import Recorded
+from sightline.attention.contextual import TokenPairs, content_of_scores
+from sightline.attention.dispatch import AttentionRecord
 from sightline.attention.pattern import BFLOAT16_MAX, Pattern
 from sightline.tokens.segment import Segment
 
 
-def attention_of(call: Recorded, query: int) -> Tensor:
+def attention_of(call: AttentionRecord, query: int) -> Tensor:
     """What one token of an image attends to: softmax(q K^T / sqrt(head_dim) + bias) (ViT appendix A), in float32.
 
     Args:
@@ -33,7 +33,7 @@ def attention_of(call: Recorded, query: int) -> Tensor:
     return torch.softmax(scores, dim=-1)
 
 
-def _content_of(call: Recorded, query: int) -> Tensor | None:
+def _content_of(call: AttentionRecord, query: int) -> Tensor | None:
     """What terms of queries and keys add to the scores of one token: float32 [heads, slots], or None."""
     if call.pattern is None:
         return None
@@ -41,11 +41,11 @@ def _content_of(call: Recorded, query: int) -> Tensor | None:
     patch = max(0, query - before)
     asking = Segment(image.grid, image.coords[:, patch : patch + (query >= before)], complete=False)
     q, k = call.q[:1, :, query : query + 1].float(), call.k[:1].float()
-    content = content_of_scores(call.pattern, q, k, Pairs(asking, image, int(query < before), before))
+    content = content_of_scores(call.pattern, q, k, TokenPairs(asking, image, int(query < before), before))
     return None if content is None else content[0, :, 0]
 
 
-def visible_to(call: Recorded, query: int) -> Tensor:
+def visible_to(call: AttentionRecord, query: int) -> Tensor:
     """Which tokens one token may attend to, as far as the pattern masks: bool [heads, slots]; arguments as
     `attention_of`. A penalty hides nothing, however large."""
     bias = bias_of(call, query)
@@ -54,7 +54,7 @@ def visible_to(call: Recorded, query: int) -> Tensor:
     return bias > -BFLOAT16_MAX
 
 
-def bias_of(call: Recorded, query: int) -> Tensor | None:
+def bias_of(call: AttentionRecord, query: int) -> Tensor | None:
     """What the pattern adds to the scores of one token: float32 [heads, slots], or None; as `attention_of`."""
     pattern, before, image = call.pattern, call.keys.num_prefix_tokens, call.keys.segments[0]
     if pattern is None:

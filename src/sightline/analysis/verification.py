@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from sightline.convert import changed_rules, counted_weights, export_weights
 from sightline.convert.timm_build import build_loaded
 from sightline.errors import InputError
-from sightline.hub.load import model_files
+from sightline.hub.load import checkpoint_files
 from sightline.io.checkpoint import check_state, write_checkpoint
 from sightline.models import Model
-from sightline.models.model import evaluation_mode
+from sightline.models.model import eval_mode
 
 TOLERANCE = 2e-5
 _SHOWN = 16
@@ -46,7 +46,7 @@ class Comparison:
 
 def save_converted(model: Model, path: str | Path) -> None:
     """`save_model`, with the outputs on fixed images in `config.json`, for `verify`."""
-    write_checkpoint(Path(path), model_files(model, fingerprint=fingerprint(model)))
+    write_checkpoint(Path(path), checkpoint_files(model, fingerprint=fingerprint(model)))
 
 
 def fixed_images(model: Model) -> list[Tensor]:
@@ -69,7 +69,7 @@ def fixed_images(model: Model) -> list[Tensor]:
 @torch.inference_mode()
 def fingerprint(model: Model) -> list[dict[str, Any]]:
     """Some outputs on the fixed images in evaluation mode, as plain values."""
-    with evaluation_mode(model):
+    with eval_mode(model):
         return [
             {"size": list(image.shape[2:]), "outputs": _some(model(image)).tolist()} for image in fixed_images(model)
         ]

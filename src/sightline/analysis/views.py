@@ -66,7 +66,7 @@ def refuse_unbiased(what: str, model: Model) -> None:
         )
     patterns = [pattern_of(model, layer, grid) for layer in range(model.config.depth)]
     there = [one for one in patterns if one is not None]
-    if there and not any(one.made_of("places") for one in there):
+    if there and not any(one.terms_of("places") for one in there):
         raise InputError(
             f"{what}: what encoding {model.config.encoding} adds is made of queries, keys or attention and has no bias "
             "of its own (expected one that has, as irpe_bias or lookhere_90)"
@@ -108,7 +108,7 @@ def field_of_view(model: Model, layer: int, grid: Grid) -> np.ndarray | None:
     by what tokens hold alone.
     """
     pattern = pattern_of(model, layer, grid)
-    if pattern is None or not pattern.made_of("places"):
+    if pattern is None or not pattern.terms_of("places"):
         return None
     return torch.from_numpy(_bias_from(model, layer, grid, centre_of(grid))).exp().clamp(max=1).numpy()
 

@@ -1,32 +1,32 @@
 """What attention computes (`Pattern`, `Rotation`) and who computes it (`dispatch`, `backends`)."""
 
 from sightline.attention.dispatch import (
-    Recorded,
+    AttentionRecord,
     asked_backend,
     attend,
     computed_again,
     is_recorded,
     preferred_tile,
-    recording,
+    record_attention,
     use_backend,
 )
-from sightline.attention.pattern import Directed, Pattern, Table, Term, View
+from sightline.attention.pattern import BiasTerm, DirectedBias, FieldOfView, Pattern, TableBias
 from sightline.attention.rotation import Rotation, rotate
 
 __all__ = [
-    "Directed",
+    "AttentionRecord",
+    "BiasTerm",
+    "DirectedBias",
+    "FieldOfView",
     "Pattern",
-    "Recorded",
     "Rotation",
-    "Table",
-    "Term",
-    "View",
+    "TableBias",
     "asked_backend",
     "attend",
     "computed_again",
     "is_recorded",
     "preferred_tile",
-    "recording",
+    "record_attention",
     "rotate",
     "use_backend",
 ]

@@ -37,13 +37,13 @@ class _Range(NamedTuple):
         return (self.low.unsqueeze(-1) <= keys.high.unsqueeze(-2)) & (keys.low.unsqueeze(-2) <= self.high.unsqueeze(-1))
 
 
-def meetings(layout: TokenLayout, visible: Tensor, near: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def block_pairs(layout: TokenLayout, visible: Tensor, near: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Which blocks of queries and keys meet, decided from their bounding boxes: never too little.
 
     Args:
         layout: of queries and keys alike.
-        visible: bool [heads, 2 rows - 1, 2 cols - 1] by displacement key - query, as `Term.relative`, on a grid that
-            covers those of all images.
+        visible: bool [heads, 2 rows - 1, 2 cols - 1] by displacement key - query, as `BiasTerm.relative`, on a grid
+            that covers those of all images.
         near: bool [heads, 1 or rows, slots], which patches may be seen as keys at all; None for all. Each block meets
             itself whatever these say.
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sightline.attention.costs import product_of
 from sightline.attention.kernel import differentiated_once
-from sightline.attention.softmax import LN_2, LOG2_E, powers2
-from sightline.attention.threads import run_side_by_side
+from sightline.attention.softmax import LN_2, LOG2_E, stable_exp2
+from sightline.attention.threads import run_parallel
 
 # Scores of so many queries at a time as stay in a core's caches (docs/LOG.md).
 _SCORES_BYTES = 3 << 20
@@ -44,11 +44,11 @@ def _computed(q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> tuple[Tensor, Tens
     def attend(head: int) -> None:
         queries, keys, values = of.inputs(head)
         for some in of.blocks:
-            powers, divisors, logs[head][some] = powers2(lambda some=some: of.scores(head, some, queries, keys))
+            powers, divisors, logs[head][some] = stable_exp2(lambda some=some: of.scores(head, some, queries, keys))
             # Sums divide the output, which is smaller than the scores.
             outs[head][some] = of.times(powers, values.t()).div_(divisors)
 
-    run_side_by_side(attend, range(len(outs)))
+    run_parallel(attend, range(len(outs)))
     return out, sums
 
 
@@ -119,7 +119,7 @@ class _ByHead(torch.autograd.Function):
             of_keys[head].copy_(grad_keys.mul_(LN_2).t())
             of_values[head].copy_(grad_values.t())
 
-        run_side_by_side(differentiate, range(len(grads)))
+        run_parallel(differentiate, range(len(grads)))
         of_bias = None if of_scores is None or bias is None else of_scores.sum_to_size(bias.shape).to(bias.dtype)
         return *found, of_bias
 

@@ -1,8 +1,8 @@
 """Terms of a Pattern that are made of what tokens hold: vectors of each displacement that queries, keys or the
 attention weights are multiplied by (Shaw et al. 2018, equations 3 and 4; iRPE, Wu et al. 2021, section 3).
 
-`looked_up` reads them pair by pair, which its backward pass scatters back; `looked_up_by_axis` is the same by two small
-matrix products an axis, forward and backward, where buckets are made of rows and columns apart.
+`gather_by_bucket` reads them pair by pair, which its backward pass scatters back; `looked_up_by_axis` is the same by
+two small matrix products an axis, forward and backward, where buckets are made of rows and columns apart.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention.pattern import MadeOf, Pattern, Term
-from sightline.attention.wide import wide
+from sightline.attention.pattern import BiasSource, BiasTerm, Pattern
+from sightline.attention.wide import at_least_float32
 from sightline.tokens.cache import ByteLRUCache
 from sightline.tokens.grid import Grid
 from sightline.tokens.segment import Segment, row_major_index
@@ -27,7 +27,7 @@ _TABLES = ByteLRUCache("buckets of displacements", 1 << 19)
 _PAIRS = ByteLRUCache("buckets of pairs", 3 << 19)
 
 
-class Buckets(ABC):
+class RelativeBuckets(ABC):
     """Which of so many vectors each displacement has; frozen and hashable, since what is made of it is kept.
 
     Attributes:
@@ -58,7 +58,7 @@ class Buckets(ABC):
 
         return _TABLES.get_tensor((self, grid, device), device, make) if type(grid.cells) is int else make()
 
-    def of_pairs(self, pairs: Pairs) -> Tensor:
+    def of_pairs(self, pairs: TokenPairs) -> Tensor:
         """Of each pair, `count` where one is a prefix token: int64 [1 or rows, queries, keys]."""
         queries, keys, grid = pairs.queries, pairs.keys, pairs.keys.grid
         shift = queries.coords.unsqueeze(2) - keys.coords.unsqueeze(1) + _furthest(grid, keys.coords)
@@ -68,7 +68,7 @@ class Buckets(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Contextual(Term):
+class ContentBias(BiasTerm):
     """A vector for each bucket of displacements, the same for all heads or one each.
 
     Of queries: scores_ij += scale q_i . w[b(i - j)]; of keys: scores_ij += scale k_j . w[b(j - i)]; of attention, which
@@ -84,17 +84,17 @@ class Contextual(Term):
     """
 
     weights: Tensor
-    buckets: Buckets
+    buckets: RelativeBuckets
     prefix_bucket: bool
     heads: int
-    made_of: MadeOf = "queries"
+    made_of: BiasSource = "queries"
 
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
         """Nothing hangs on displacements alone."""
         return torch.zeros(self.heads, *(2 * side - 1 for side in grid), device=device)
 
 
-class Pairs(NamedTuple):
+class TokenPairs(NamedTuple):
     """Which tokens ask which, of one image or of images that stand alike.
 
     Attributes:
@@ -110,7 +110,7 @@ class Pairs(NamedTuple):
     heads: slice = slice(None)
 
 
-def content_of_scores(pattern: Pattern, q: Tensor, k: Tensor, pairs: Pairs) -> Tensor | None:
+def content_of_scores(pattern: Pattern, q: Tensor, k: Tensor, pairs: TokenPairs) -> Tensor | None:
     """What terms of queries and keys add to the scores, or None where there are none.
 
     Args:
@@ -122,9 +122,9 @@ def content_of_scores(pattern: Pattern, q: Tensor, k: Tensor, pairs: Pairs) -> T
     """
     total = None
     scale = q.shape[-1] ** -0.5
-    owners: tuple[tuple[MadeOf, Tensor], ...] = ("queries", q), ("keys", k)
+    owners: tuple[tuple[BiasSource, Tensor], ...] = ("queries", q), ("keys", k)
     for made_of, owner in owners:
-        terms = [term for term in pattern.made_of(made_of) if isinstance(term, Contextual)]
+        terms = [term for term in pattern.terms_of(made_of) if isinstance(term, ContentBias)]
         if not terms:
             continue
         where = pairs if made_of == "queries" else _turned(pairs)
@@ -136,48 +136,48 @@ def content_of_scores(pattern: Pattern, q: Tensor, k: Tensor, pairs: Pairs) -> T
     return total
 
 
-def content_of_output(pattern: Pattern, attention: Tensor, pairs: Pairs) -> Tensor | None:
+def content_of_output(pattern: Pattern, attention: Tensor, pairs: TokenPairs) -> Tensor | None:
     """What terms of the attention weights [rows, heads, queries, keys] add to the output: [rows, heads, queries,
     head_dim], or None where there are none."""
     total = None
-    for term in pattern.made_of("attention"):
-        assert isinstance(term, Contextual)
+    for term in pattern.terms_of("attention"):
+        assert isinstance(term, ContentBias)
         weights = _of_heads(term, pairs).to(attention.dtype)
         added = _gathered(attention, weights.shape[-1], term, pairs) @ weights.transpose(-1, -2)
         total = added if total is None else total + added
     return total
 
 
-def _turned(pairs: Pairs) -> Pairs:
-    return Pairs(pairs.keys, pairs.queries, pairs.before_k, pairs.before_q, pairs.heads)
+def _turned(pairs: TokenPairs) -> TokenPairs:
+    return TokenPairs(pairs.keys, pairs.queries, pairs.before_k, pairs.before_q, pairs.heads)
 
 
-def _of_heads(term: Contextual, pairs: Pairs) -> Tensor:
+def _of_heads(term: ContentBias, pairs: TokenPairs) -> Tensor:
     return term.weights if len(term.weights) == 1 else term.weights[pairs.heads]
 
 
-def _spread(products: Tensor, term: Contextual, pairs: Pairs) -> Tensor:
+def _spread(products: Tensor, term: ContentBias, pairs: TokenPairs) -> Tensor:
     """Products of each token with each vector [rows, heads, queries, buckets] at its pairs."""
     if _has_axes(term, pairs, products):
         return looked_up_by_axis(products, term, pairs)
-    return looked_up(products, term, pairs)
+    return gather_by_bucket(products, term, pairs)
 
 
-def _gathered(attention: Tensor, buckets: int, term: Contextual, pairs: Pairs) -> Tensor:
+def _gathered(attention: Tensor, buckets: int, term: ContentBias, pairs: TokenPairs) -> Tensor:
     """Attention of all pairs of a bucket together: [rows, heads, queries, buckets]."""
     if _has_axes(term, pairs, attention):
         return summed_by_axis(attention, term, pairs)
-    return summed(attention, buckets, term, pairs)
+    return scatter_by_bucket(attention, buckets, term, pairs)
 
 
-def _has_axes(term: Contextual, pairs: Pairs, x: Tensor) -> bool:
+def _has_axes(term: ContentBias, pairs: TokenPairs, x: Tensor) -> bool:
     """Whether the form without look-ups is taken: on a CPU these are the faster ones (docs/LOG.md); elsewhere
     scattering many pairs into few buckets, their backward pass, is what iRPE's authors wrote a kernel for."""
     whole = pairs.queries.row_major and pairs.keys.row_major and pairs.queries.grid == pairs.keys.grid
     return term.buckets.sides is not None and whole and x.device.type != "cpu" and not torch.compiler.is_compiling()
 
 
-def looked_up(products: Tensor, term: Contextual, pairs: Pairs) -> Tensor:
+def gather_by_bucket(products: Tensor, term: ContentBias, pairs: TokenPairs) -> Tensor:
     """`products` [rows, heads, queries, buckets] at all pairs, one look-up each: [rows, heads, queries, keys]."""
     index = bucket_of_pairs(term.buckets, pairs)
     if products.shape[-1] == term.buckets.count and pairs.before_q + pairs.before_k:
@@ -185,8 +185,8 @@ def looked_up(products: Tensor, term: Contextual, pairs: Pairs) -> Tensor:
     return products.gather(-1, index.unsqueeze(1).expand(*products.shape[:2], -1, -1))
 
 
-def summed(attention: Tensor, buckets: int, term: Contextual, pairs: Pairs) -> Tensor:
-    """The transpose of `looked_up`: [rows, heads, queries, keys] -> [rows, heads, queries, buckets]."""
+def scatter_by_bucket(attention: Tensor, buckets: int, term: ContentBias, pairs: TokenPairs) -> Tensor:
+    """The transpose of `gather_by_bucket`: [rows, heads, queries, keys] -> [rows, heads, queries, buckets]."""
     index = bucket_of_pairs(term.buckets, pairs)
     # One place more than there may be buckets, for what prefix tokens get where they have none.
     total = attention.new_zeros(*attention.shape[:3], term.buckets.count + 1)
@@ -194,7 +194,7 @@ def summed(attention: Tensor, buckets: int, term: Contextual, pairs: Pairs) -> T
     return total[..., :buckets]
 
 
-def bucket_of_pairs(buckets: Buckets, pairs: Pairs) -> Tensor:
+def bucket_of_pairs(buckets: RelativeBuckets, pairs: TokenPairs) -> Tensor:
     """The bucket of each pair, `count` where one is a prefix token: int64 [1 or rows, queries, keys]."""
     queries, keys = pairs.queries, pairs.keys
 
@@ -209,9 +209,9 @@ def _furthest(grid: Grid, like: Tensor) -> Tensor:
     return torch.stack([torch.full((), side - 1, dtype=like.dtype, device=like.device) for side in grid])
 
 
-def looked_up_by_axis(products: Tensor, term: Contextual, pairs: Pairs) -> Tensor:
-    """As `looked_up`, of whole grids, without a look-up: buckets of columns become columns by one product, and those
-    of rows become rows by another."""
+def looked_up_by_axis(products: Tensor, term: ContentBias, pairs: TokenPairs) -> Tensor:
+    """As `gather_by_bucket`, of whole grids, without a look-up: buckets of columns become columns by one product, and
+    those of rows become rows by another."""
     before_q, before_k, count = pairs.before_q, pairs.before_k, term.buckets.count
     grid = pairs.keys.grid
     to_rows, to_cols = _one_hot(term.buckets, grid, products)
@@ -233,7 +233,7 @@ def looked_up_by_axis(products: Tensor, term: Contextual, pairs: Pairs) -> Tenso
     return torch.cat((top, torch.cat((left, x), dim=-1)), dim=-2)
 
 
-def summed_by_axis(attention: Tensor, term: Contextual, pairs: Pairs) -> Tensor:
+def summed_by_axis(attention: Tensor, term: ContentBias, pairs: TokenPairs) -> Tensor:
     """The transpose of `looked_up_by_axis`: as `summed`, of whole grids, without scattering."""
     before_q, before_k = pairs.before_q, pairs.before_k
     grid = pairs.keys.grid
@@ -252,7 +252,7 @@ def summed_by_axis(attention: Tensor, term: Contextual, pairs: Pairs) -> Tensor:
     return torch.cat((top, torch.cat((x, left), dim=-1)), dim=-2)
 
 
-def _one_hot(buckets: Buckets, grid: Sequence[int], like: Tensor) -> list[Tensor]:
+def _one_hot(buckets: RelativeBuckets, grid: Sequence[int], like: Tensor) -> list[Tensor]:
     """For rows and for columns, 1 where a bucket is that of one that asks and one that is asked: [side, side, buckets
     of the axis]."""
     assert buckets.sides is not None
@@ -264,11 +264,11 @@ def _one_hot(buckets: Buckets, grid: Sequence[int], like: Tensor) -> list[Tensor
     return made
 
 
-def with_output(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Pattern, pairs: Pairs) -> Tensor:
+def with_output(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Pattern, pairs: TokenPairs) -> Tensor:
     """`explicit_attention`, its softmax in float32 at least, and what terms of the attention weights add to it."""
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if bias is not None:
         scores = scores + bias
-    attention = wide(scores).softmax(dim=-1).to(v.dtype)
+    attention = at_least_float32(scores).softmax(dim=-1).to(v.dtype)
     out, added = attention @ v, content_of_output(pattern, attention, pairs)
     return out if added is None else out + added.to(out.dtype)

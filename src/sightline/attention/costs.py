@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from sightline.attention import products
-from sightline.attention.pattern import Directed, Pattern
+from sightline.attention.pattern import DirectedBias, Pattern
 from sightline.distributed import machine
 
 Pass = Literal["forward", "training"]
@@ -212,7 +212,7 @@ def chosen_form(
 
 def sparse_choice(pattern: Pattern, tokens: int, images: int, dtype: torch.dtype, head_dim: int) -> str:
     """The form of any back end for a directed pattern, images of so many tokens each on average."""
-    shown = shown_by(tuple(term for term in pattern.terms if isinstance(term, Directed)))
+    shown = shown_by(tuple(term for term in pattern.terms if isinstance(term, DirectedBias)))
     return chosen_form(all_forms(dtype, tokens), dtype, head_dim=head_dim, tokens=tokens, images=images, shown=shown)
 
 
@@ -267,7 +267,7 @@ def of_one_form(name: str) -> Costs:
 
 
 @functools.lru_cache(maxsize=256)
-def shown_by(terms: tuple[Directed, ...]) -> float:
+def shown_by(terms: tuple[DirectedBias, ...]) -> float:
     """The share of pairs of a square grid that all of these show, over their heads."""
     side = 16
     shift = torch.arange(1 - side, side)

@@ -102,11 +102,11 @@ class Slots(NamedTuple):
         return tile.keys == (Rectangle(0, self.grid.rows, 0, self.grid.cols),)
 
 
-def cover(visible: Tensor, grid: Grid, open_queries: int = _TILE**2) -> list[tuple[QueryTile, ...]]:
+def visible_blocks(visible: Tensor, grid: Grid, open_queries: int = _TILE**2) -> list[tuple[QueryTile, ...]]:
     """Cut a grid's queries into tiles, and cover what each tile sees.
 
     Args:
-        visible: bool [heads, 2 rows - 1, 2 cols - 1] by displacement key - query, as `Term.relative`.
+        visible: bool [heads, 2 rows - 1, 2 cols - 1] by displacement key - query, as `BiasTerm.relative`.
         grid: of the queries and keys.
         open_queries: of a tile of a head that sees everything, about.
 

@@ -77,7 +77,7 @@ def use_backend(name: str) -> AbstractContextManager[None]:
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded:
+class AttentionRecord:
     """One call of `attend`, before it is computed: its arguments, without padding.
 
     Attributes:
@@ -93,10 +93,10 @@ class Recorded:
     queries: TokenLayout
 
 
-_RECORDER: ContextVar[Callable[[Recorded], None] | None] = ContextVar("sightline_recorder", default=None)
+_RECORDER: ContextVar[Callable[[AttentionRecord], None] | None] = ContextVar("sightline_recorder", default=None)
 
 
-def recording(recorder: Callable[[Recorded], None] | None) -> AbstractContextManager[None]:
+def record_attention(recorder: Callable[[AttentionRecord], None] | None) -> AbstractContextManager[None]:
     """Inside, every call of `attend` in this thread is shown to `recorder` first, to nobody where it is None; no
     compiled program is looked into.
 
@@ -177,7 +177,7 @@ def attend(
         return F.pad(attend(q, k, v, pattern, keys.unpadded, queries.unpadded, layer), (0, 0, 0, queries.padding))
     recorder = None if torch.compiler.is_compiling() else _RECORDER.get()
     if recorder is not None:
-        recorder(Recorded(layer, q, k, v, pattern, keys, queries))
+        recorder(AttentionRecord(layer, q, k, v, pattern, keys, queries))
     while True:
         backend = dispatch(pattern, queries, keys, q)
         try:

@@ -33,7 +33,7 @@ def fused_kernel() -> Kernel | None:
     return None if None in found else Kernel(*found)  # pyright: ignore[reportArgumentType]
 
 
-def may_take_steps(*tensors: Tensor) -> bool:
+def custom_kernels_allowed(*tensors: Tensor) -> bool:
     """Whether attention of these may be a step of our own, which is differentiated once: they are plain tensors on a
     CPU, nothing looks for torch's operators, and its fused attention is not switched off, as it is by whoever wants
     second derivatives (`torch.nn.attention.sdpa_kernel`)."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sightline.attention.costs import chosen_form
-from sightline.attention.kernel import differentiated_once, fused_kernel, may_take_steps
+from sightline.attention.kernel import custom_kernels_allowed, differentiated_once, fused_kernel
 from sightline.attention.softmax import LN_2, LOG2_E, softmax2
 from sightline.errors import InputError
 
@@ -67,7 +67,7 @@ def is_short(patches: int, prefix: int, head_dim: int, dtype: torch.dtype) -> bo
 
 def takes(q: Tensor, k: Tensor, v: Tensor, pack: Pack) -> bool:
     """Whether such tensors are computed here: plain ones of one row on a CPU, each image with a slot at least."""
-    if q.shape[0] != 1 or not may_take_steps(q, k, v) or any(one.stride(-1) != 1 for one in (q, k, v)):
+    if q.shape[0] != 1 or not custom_kernels_allowed(q, k, v) or any(one.stride(-1) != 1 for one in (q, k, v)):
         return False
     there = all(part.queries and part.keys for part in pack.parts)
     return there and (fused_kernel() is not None or all(part.short for part in pack.parts))

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention.spreading import cut_to, in_rows, may_be_traced, spread, spread_beside_prefix, with_prefix
-from sightline.attention.view import View as View
-from sightline.attention.wide import wide, wide_dtype
+from sightline.attention.spreading import crop_table, in_rows, may_be_traced, spread, spread_beside_prefix, with_prefix
+from sightline.attention.view import FieldOfView as FieldOfView
+from sightline.attention.wide import at_least_float32, wide_dtype
 from sightline.errors import InputError
 from sightline.tokens.cache import ByteLRUCache, is_cacheable
 from sightline.tokens.grid import Grid
@@ -25,12 +25,12 @@ from sightline.tokens.segment import Segment, row_major_index
 Distance = Literal["linear", "sqrt", "square"]
 Outside = Literal["inf", "max", "zero"]
 Rounding = Literal["official", "exact"]
-MadeOf = Literal["places", "queries", "keys", "attention"]
+BiasSource = Literal["places", "queries", "keys", "attention"]
 
 BFLOAT16_MAX = torch.finfo(torch.bfloat16).max
 
 
-class Term(ABC):
+class BiasTerm(ABC):
     """One summand of the scores' bias, as a function of (query, key, head) on one image's grid. What is below -2e38
     may count as -inf, and a query whose keys are all masked so has no answer.
 
@@ -39,7 +39,7 @@ class Term(ABC):
             back end that knows it; its own bias is 0.
     """
 
-    made_of: MadeOf = "places"
+    made_of: BiasSource = "places"
 
     @abstractmethod
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
@@ -64,7 +64,7 @@ class Term(ABC):
 
 
 @dataclass(frozen=True)
-class Directed(Term):
+class DirectedBias(BiasTerm):
     """A field of view and a penalty that grows with the distance (LookHere section 3, ALiBi equation 1).
 
     bias = -(scale * (slope_h * f(distance))) inside the view of head h, and `outside` elsewhere. A slope of 0 keeps
@@ -83,7 +83,7 @@ class Directed(Term):
             bfloat16, as the public LookHere code; `exact` does not round and masks with -inf.
     """
 
-    views: tuple[View, ...]
+    views: tuple[FieldOfView, ...]
     slopes: tuple[float, ...]
     from_centre: tuple[bool, ...]
     scale: float = 1.0
@@ -93,7 +93,7 @@ class Directed(Term):
     steps: tuple[float, ...] | None = None
 
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
-        """As `Term.relative`, to be read and not written: cut from a table that covers many grids, and is kept."""
+        """As `BiasTerm.relative`, to be read and not written: cut from a table that covers many grids, and is kept."""
         for view in self.views:
             for normal in (*view.planes, *view.within):
                 if len(normal) != len(grid):
@@ -178,26 +178,26 @@ def _float64_device(device: torch.device) -> torch.device:
 
 
 @dataclass(frozen=True, eq=False)
-class Table(Term):
+class TableBias(BiasTerm):
     """A learned bias for each displacement, made for each grid, with gradients (BEiT).
 
     Attributes:
         values: grid -> [heads, 2 rows - 1, 2 cols - 1], by displacement key - query, or one axis for each of the grid.
-        extra: [3, heads] as `Term.prefix`, or None.
+        extra: [3, heads] as `BiasTerm.prefix`, or None.
     """
 
     values: Callable[[Grid], Tensor]
     extra: Tensor | None = None
 
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
-        return wide(self.values(grid))
+        return at_least_float32(self.values(grid))
 
     def prefix(self) -> Tensor | None:
         return self.extra
 
 
 @dataclass(frozen=True, eq=False)
-class OfImages(Term):
+class ImageMask(BiasTerm):
     """A bias of prefix queries that was computed of what each image shows, as of queries that look at their own masks
     alone (Mask2Former, Cheng et al. 2022, equation 2). Patches that ask have none.
 
@@ -238,33 +238,33 @@ class Pattern:
             is masked. It is exact only while scores differ by much less.
     """
 
-    terms: tuple[Term, ...]
+    terms: tuple[BiasTerm, ...]
     prune_below: float | None = None
 
     def __add__(self, other: Pattern) -> Pattern:
         bounds = [bound for bound in (self.prune_below, other.prune_below) if bound is not None]
         return Pattern(self.terms + other.terms, max(bounds) if len(bounds) == 2 else None)
 
-    def made_of(self, *what: MadeOf) -> list[Term]:
-        """Its terms that are made of that, as `Term.made_of`; of `attention` are those that add to the output."""
+    def terms_of(self, *what: BiasSource) -> list[BiasTerm]:
+        """Its terms that are made of that, as `BiasTerm.made_of`; of `attention` are those that add to the output."""
         return [term for term in self.terms if term.made_of in what]
 
     @property
     def directed(self) -> bool:
         """Whether fields of view and distances say all."""
-        return all(isinstance(term, Directed) for term in self.terms)
+        return all(isinstance(term, DirectedBias) for term in self.terms)
 
     @property
     def of_prefix(self) -> Pattern | None:
         """What it is for queries that are all prefix tokens, which see everything at no penalty; None where that is
         all."""
-        rest = tuple(term for term in self.terms if not isinstance(term, Directed))
+        rest = tuple(term for term in self.terms if not isinstance(term, DirectedBias))
         return Pattern(rest, self.prune_below) if rest else None
 
     def tables(self, grid: Grid, device: torch.device, frame: Grid | None = None) -> tuple[Tensor, Tensor | None]:
-        """The whole bias of patches on a grid, a piece of `frame`: by displacement as `Term.relative`, and by key as
-        `Term.by_key`."""
-        relative = [cut_to(term.relative(frame or grid, device), frame or grid, grid) for term in self.terms]
+        """The whole bias of patches on a grid, a piece of `frame`: by displacement as `BiasTerm.relative`, and by
+        key as `BiasTerm.by_key`."""
+        relative = [crop_table(term.relative(frame or grid, device), frame or grid, grid) for term in self.terms]
         by_key = [one for term in self.terms if (one := term.by_key(grid, device)) is not None]
         total = functools.reduce(torch.add, relative)
         return total, functools.reduce(torch.add, by_key) if by_key else None
@@ -277,21 +277,21 @@ class Pattern:
     @property
     def of_images(self) -> bool:
         """Whether it hangs on what an image shows: images that stand alike have biases of their own."""
-        return any(isinstance(term, OfImages) for term in self.terms)
+        return any(isinstance(term, ImageMask) for term in self.terms)
 
     @property
     def has_centre(self) -> bool:
         """Whether a head measures from the centre of the grid."""
-        return any(isinstance(term, Directed) and any(term.from_centre) for term in self.terms)
+        return any(isinstance(term, DirectedBias) and any(term.from_centre) for term in self.terms)
 
-    def spread(self, images: Sequence[Segment], layout: TokenLayout) -> Spread | None:
+    def spread(self, images: Sequence[Segment], layout: TokenLayout) -> DisplacementIndex | None:
         """How the biases of images of a layout are read from one table; None where each needs its own: the grid's
         centre or its greatest distance plays a part."""
-        terms = [one for one in self.terms if isinstance(one, Directed) and one.outside != "max"]
+        terms = [one for one in self.terms if isinstance(one, DirectedBias) and one.outside != "max"]
         of_grid = len(terms) < len(self.terms) or self.has_centre
         if of_grid or any(len(one.coords) > 1 for one in images):
             return None
-        return layout.cached("spread", lambda: Spread.of(images, layout))
+        return layout.cached("spread", lambda: DisplacementIndex.of(images, layout))
 
     def bias(
         self,
@@ -319,11 +319,11 @@ class Pattern:
         early = dtype if len(self.terms) == 1 else wide_dtype(dtype)
         grid, frame, device = keys.grid, keys.window_grid, keys.coords.device
 
-        def rendered(term: Term) -> Tensor:
-            if isinstance(term, OfImages):
+        def rendered(term: BiasTerm) -> Tensor:
+            if isinstance(term, ImageMask):
                 return term.of_image(image, heads, num_prefix_queries, queries.patches)
             table, by_key, extra = term.relative(frame, device)[heads], term.by_key(grid, device), term.prefix()
-            table = cut_to(table, frame, grid)
+            table = crop_table(table, frame, grid)
             if by_key is None:
                 table = table.to(early)
                 if extra is None and in_rows(queries, keys) and not may_be_traced(table):
@@ -337,7 +337,7 @@ class Pattern:
         return functools.reduce(torch.add, map(rendered, self.terms)).to(dtype)
 
 
-class Spread(NamedTuple):
+class DisplacementIndex(NamedTuple):
     """Which entries of a table of displacements the pairs of several images are.
 
     Attributes:
@@ -351,7 +351,7 @@ class Spread(NamedTuple):
     images: list[tuple[int, int]]
 
     @classmethod
-    def of(cls, images: Sequence[Segment], layout: TokenLayout) -> Spread:
+    def of(cls, images: Sequence[Segment], layout: TokenLayout) -> DisplacementIndex:
         prefix = layout.num_prefix_tokens
         cover = covering(one.grid for one in images)
         by_kind: dict[object, tuple[int, int]] = {}

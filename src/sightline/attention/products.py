@@ -56,14 +56,14 @@ def are_plain() -> bool:
 
 
 def product_of(shapes: Set[Shape]) -> Product:
-    """The product that a set of shapes takes, always the same one in a process: `times_transposed` for the first sizes
+    """The product that a set of shapes takes, always the same one in a process: `matmul_t` for the first sizes
     that there are, as many as its kernels may take memory for, and torch's own for those that come after.
 
     Args:
         shapes: (m, n, k) of all products of that size.
     """
     if _SHAPES.ever_new is not None:
-        return plain if _SHAPES.ever_new else times_transposed
+        return plain if _SHAPES.ever_new else matmul_t
     with _PREPARING.lock:
         new = shapes - _PREPARED
         # What is full stays full: a size must not change from one library to the other.
@@ -72,15 +72,15 @@ def product_of(shapes: Set[Shape]) -> Product:
         if new and _SHAPES.full:
             return plain
         _PREPARED.update(new)
-        return times_transposed
+        return matmul_t
 
 
 def plain(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`times_transposed` by torch's own product."""
+    """`matmul_t` by torch's own product."""
     return torch.mm(a, b.t()) if bias is None else torch.addmm(bias, a, b.t())
 
 
-def times_transposed(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+def matmul_t(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """a @ b^T: [m, k] and [n, k] -> [m, n], plus a bias [n] where there is one.
 
     torch.mm computes float32 with MKL, which takes its slow path on AMD processors (100 against 220 GFLOP/s on one

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sightline.attention.wide import wide
+from sightline.attention.wide import at_least_float32
 from sightline.errors import InputError
 from sightline.tokens.cache import is_cacheable, is_plain_cpu_tensor, is_traced, make_detached
 from sightline.tokens.layout import TokenLayout
@@ -76,7 +76,7 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     ):
         return _multiplied(x, rotation.as_numbers())
     cos, sin = rotation.turns()
-    x, dtype = wide(x), x.dtype
+    x, dtype = at_least_float32(x), x.dtype
     adjacent = rotation.pairing == "adjacent"
     a, b = x.unflatten(-1, (-1, 2)).unbind(-1) if adjacent else x.chunk(2, dim=-1)
     both = a * cos - b * sin, a * sin + b * cos
@@ -85,7 +85,7 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
 
 def _multiplied(x: Tensor, numbers: Tensor) -> Tensor:
     """`rotate` on a CPU: one pass over the channels in place of eight, and one more for the gradient."""
-    pairs = wide(x).unflatten(-1, (-1, 2))
+    pairs = at_least_float32(x).unflatten(-1, (-1, 2))
     # Two channels are one number where they stand so in memory.
     if pairs.stride(-1) != 1 or any(one % 2 for one in (pairs.storage_offset(), *pairs.stride()[:-1])):
         pairs = pairs.clone(memory_format=torch.contiguous_format)

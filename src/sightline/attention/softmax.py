@@ -28,7 +28,7 @@ def softmax2(scores: Tensor) -> Tensor:
     return scores.mul_(scores.sum(dim=-1, keepdim=True).reciprocal_())
 
 
-def powers2(make: Callable[[], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def stable_exp2(make: Callable[[], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """2**scores times a factor for each row, their sums [..., 1], and the logarithms of the sums of 2**scores.
 
     The factor is 1, which saves the two passes that take the greatest of a row away, wherever these sums tell that no

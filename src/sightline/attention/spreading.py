@@ -80,7 +80,7 @@ def _by_column(table: Tensor, grid: Grid) -> Tensor:
     return table.unfold(2, grid.cols, 1).transpose(1, 2).flip(1).contiguous()
 
 
-def cut_to(table: Tensor, frame: Grid, grid: Grid) -> Tensor:
+def crop_table(table: Tensor, frame: Grid, grid: Grid) -> Tensor:
     """The displacements of a piece, of those of the whole: the middle of the table."""
     for axis, (whole, side) in enumerate(zip(frame, grid, strict=True), 1):
         if whole is not side:

@@ -24,7 +24,7 @@ takes longer than to read it (docs/LOG.md)."""
 _POOLS: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
-def run_side_by_side(work: Callable[[T], None], items: Iterable[T]) -> None:
+def run_parallel(work: Callable[[T], None], items: Iterable[T]) -> None:
     """Call `work` on each item, in no order, on as many threads as torch computes with; without gradients.
 
     An error in one call is raised here, after all have ended.

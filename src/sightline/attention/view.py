@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class View:
+class FieldOfView:
     """A field of view: up to two closed half-planes a * dy + b * dx >= 0, joined by all or any.
 
     Attributes:

@@ -12,7 +12,7 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def wide(values: Tensor) -> Tensor:
+def at_least_float32(values: Tensor) -> Tensor:
     """The same in float32 at least."""
     return values.to(wide_dtype(values.dtype))
 

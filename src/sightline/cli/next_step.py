@@ -154,10 +154,10 @@ def _data(run: Path) -> str | None:
 
 def _record(model: str | Path) -> dict[str, Any]:
     """What is known of a model; nothing where its folder is not whole."""
-    from sightline.hub.load import read_record
+    from sightline.hub.load import read_config_record
 
     try:
-        return read_record(model)
+        return read_config_record(model)
     except SightlineError:
         return {}
 
@@ -198,14 +198,14 @@ def say_export(model: str | Path, stream: TextIO | None = None) -> None:
     that, on labels; nothing of a model that is not exported."""
     from sightline.export import SUFFIXES
     from sightline.export.refusals import never_exported
-    from sightline.hub.load import config_of
+    from sightline.hub.load import config_from_record
 
     record = _record(model)
     if record.get("architecture", {}).get("task") == "masked_patches":
         tuned = beside(run_of(model), "_tuned")
         say_next("train", "--data", _labelled(model), "--init-from", model, "--out", free(tuned), stream=stream)
         return
-    if record and never_exported(config_of(record)):
+    if record and never_exported(config_from_record(record)):
         return
     kind = "onnx" if all(map(importlib.util.find_spec, _ONNX)) else "torch"
     out = Path(f"{run_of(model).resolve().name}{SUFFIXES[kind]}")

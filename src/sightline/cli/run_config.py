@@ -21,7 +21,7 @@ from sightline.data.packs import PackingConfig
 from sightline.data.source import Source
 from sightline.data.summary import Summary
 from sightline.errors import InputError
-from sightline.hub.fine_tune import describe_start
+from sightline.hub.fine_tune import describe_init
 from sightline.hub.load import load_model
 from sightline.io.atomic import write_out
 from sightline.io.run_files import CONFIG
@@ -250,7 +250,7 @@ def built_model(
             )
         built = build_model(resolved, source)
     if resolved.init_from is not None:
-        print(describe_start(load_model(resolved.init_from), built, resolved.init_from), file=sys.stderr)
+        print(describe_init(load_model(resolved.init_from), built, resolved.init_from), file=sys.stderr)
     return built
 
 

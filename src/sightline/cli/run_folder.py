@@ -15,7 +15,7 @@ from sightline.cli.next_step import run_of, warn
 from sightline.data.image_file import read_image
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
-from sightline.hub.load import read_record
+from sightline.hub.load import read_config_record
 from sightline.io.run_files import BEST, INSIDE, LOG, PICTURES, PREDICTIONS, RESULTS
 from sightline.models import Model
 from sightline.reports import content
@@ -282,7 +282,7 @@ def read_validation(folder: Path) -> list[content.ValidationPoint]:
 def best_step(folder: Path) -> int | None:
     """The step of the best checkpoint; None where none is kept."""
     try:
-        return read_record(folder / BEST)["training"].get("step")
+        return read_config_record(folder / BEST)["training"].get("step")
     except InputError:
         return None
 

@@ -16,7 +16,7 @@ from sightline.distributed.machine import preserve_rng_state
 from sightline.errors import InputError
 from sightline.evaluation.measure import RunIdentity
 from sightline.evaluation.suite import side_of
-from sightline.hub.load import load_model, local_folder
+from sightline.hub.load import load_model, resolve_source
 from sightline.io.checks import require_whole
 from sightline.models import Model
 from sightline.models.patch_size import set_patch_size
@@ -76,9 +76,9 @@ class Asked:
                 words = f", {self.weights.name}"
             return model, RunIdentity(f"{self.model}{words}", suite, side_of(model), _SEED), 0, MAX_PIXELS
         self._refuse_options_of_timm()
-        if read_timm_folder(local_folder(self.model)) is not None:
+        if read_timm_folder(resolve_source(self.model)) is not None:
             model = load_model(self.model).to(device)
-            named = self.model if kind == "hf-hub" else local_folder(self.model).resolve().name
+            named = self.model if kind == "hf-hub" else resolve_source(self.model).resolve().name
             return model, RunIdentity(named, suite, side_of(model), _SEED), 0, MAX_PIXELS
         run = open_run(self.model, suite, device=device)
         named = run.identity if kind != "hf-hub" else RunIdentity(self.model, suite, run.side, run.identity.seed)

@@ -21,7 +21,7 @@ from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.evaluation import measure
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.drawn import write_pictures
-from sightline.hub.load import read_record
+from sightline.hub.load import read_config_record
 from sightline.io.declared import format_bytes
 from sightline.io.run_files import PREDICTIONS, RESULTS
 from sightline.reports.words import quantity
@@ -149,7 +149,7 @@ def carry_out(asked: Asked, bars: Bars, way_on: Callable[[Path], str] | None = N
             track(at)
             bars.move(f"training {resolved.encoding}", at.images, at.total, *_notes(at))
 
-        saved = 0 if prepared.last is None else read_record(prepared.last)["training"].get("step", 0)
+        saved = 0 if prepared.last is None else read_config_record(prepared.last)["training"].get("step", 0)
         names = asked.trackers if asked.ranks.is_main else ()
         track = held.enter_context(tracking(names, folder, dump_config(resolved), saved, warn))
         with signals.defer_interrupts() as heard:

@@ -54,12 +54,14 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
         raise InputError(f"{project}: config {config!r}: expected the arguments of its class by name")
     config = foreign.own_arguments(config)
     given = foreign.filled(config)
-    state_dict = foreign.named(_tensors(project, state_dict))
+    state_dict = foreign.rename_foreign(_tensors(project, state_dict))
     if "/transformers" not in foreign.source:
         refuse_transformers(f"{project} weights", state_dict)
     try:
-        ours = foreign.vit_config(given, state_dict)
-        ours = ours.replace(origin=_origin(project, foreign.kept(config)), score_link=foreign.score_link(ours, given))
+        ours = foreign.import_config(given, state_dict)
+        ours = ours.replace(
+            origin=_origin(project, foreign.stored_arguments(config)), score_link=foreign.score_link(ours, given)
+        )
     # Arguments of the wrong kind and tensors of no kind at all raise what they raise; it stays the cause, where a
     # fault of our own is seen.
     except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError) as error:
@@ -69,7 +71,7 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     # Without memory, so that weights that do not fit are refused whatever the arguments ask for.
     with torch.device("meta"):
         shapes = make_model(ours).state_dict()
-    entries = foreign.entries(ours, given)
+    entries = foreign.tensor_maps(ours, given)
     expected = convert_back(entries, shapes)
     state_dict = _counted(foreign, state_dict, expected)
     check_state(project, state_dict, expected)
@@ -77,8 +79,8 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     model = make_model(ours)
     wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state_dict.items()}
     for entry in entries:
-        if not entry.ours and not all(torch.equal(wide[name], expected[name]) for name in entry.theirs):
-            names = ", ".join(entry.theirs)
+        if not entry.ours and not all(torch.equal(wide[name], expected[name]) for name in entry.foreign):
+            names = ", ".join(entry.foreign)
             raise InputError(f"{project} weights: {names} follow from the configuration, and are not what it gives")
     model.load_state_dict(convert(entries, wide))
     return model.eval()
@@ -116,10 +118,10 @@ def export_weights(model: Model, project: str) -> tuple[dict[str, Tensor], dict[
         InputError: that project's models cannot; says which part.
     """
     foreign = _project(project)
-    given = foreign.given(model)
+    given = foreign.export_arguments(model)
     # Copies: what is done to them is not done to the model.
     state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    return convert_back(foreign.entries(model.config, foreign.filled(given)), state), given
+    return convert_back(foreign.tensor_maps(model.config, foreign.filled(given)), state), given
 
 
 def changed_rules(model: Model, state_dict: Mapping[str, Tensor]) -> list[str]:
@@ -135,8 +137,8 @@ def changed_rules(model: Model, state_dict: Mapping[str, Tensor]) -> list[str]:
     if origin is None:
         raise InputError("the model was not imported")
     foreign = _project(origin["project"])
-    state = foreign.named(unwrapped(state_dict))
-    return differences(foreign.vit_config(foreign.filled(origin["config"]), state), model)
+    state = foreign.rename_foreign(unwrapped(state_dict))
+    return differences(foreign.import_config(foreign.filled(origin["config"]), state), model)
 
 
 def counted_weights(
@@ -145,11 +147,11 @@ def counted_weights(
     """Those of a project's weights that compute something, under the names that it has for them: all but what serves
     training alone, and is not `expected`."""
     foreign = _project(project)
-    return _counted(foreign, foreign.named(unwrapped(state_dict)), expected)
+    return _counted(foreign, foreign.rename_foreign(unwrapped(state_dict)), expected)
 
 
 def _counted(foreign: Project, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    counted = foreign.counted(state)
+    counted = foreign.used_weights(state)
     return {name: one for name, one in counted.items() if name in expected or not trained_alone(name)}
 
 

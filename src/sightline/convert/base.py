@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sightline.encodings.base import PositionEncoding
-from sightline.encodings.create import encoding_options, parts_of
+from sightline.encodings.create import components, encoding_options
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
@@ -31,7 +31,7 @@ Turn = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorMap:
     """Some foreign tensors that are some of ours, and how each side is made of the other, bit by bit.
 
     Attributes:
@@ -39,35 +39,35 @@ class Entry:
         to_ours, to_theirs: inverse to each other; they take and give tensors in the order of the names.
     """
 
-    theirs: tuple[str, ...]
+    foreign: tuple[str, ...]
     ours: tuple[str, ...]
-    to_ours: Callable[[Sequence[Tensor]], list[Tensor]] = list
-    to_theirs: Callable[[Sequence[Tensor]], list[Tensor]] = list
+    import_fn: Callable[[Sequence[Tensor]], list[Tensor]] = list
+    export_fn: Callable[[Sequence[Tensor]], list[Tensor]] = list
 
 
-def same(theirs: str, ours: str) -> Entry:
+def copy(theirs: str, ours: str) -> TensorMap:
     """The same tensor under another name, or under its own."""
-    return Entry((theirs,), (ours,))
+    return TensorMap((theirs,), (ours,))
 
 
-def mapped(theirs: str, ours: str, to_ours: Turn, to_theirs: Turn) -> Entry:
+def transform(theirs: str, ours: str, to_ours: Turn, to_theirs: Turn) -> TensorMap:
     """One tensor that is laid out in another way."""
-    return joined((theirs,), ours, to_ours, to_theirs)
+    return concat((theirs,), ours, to_ours, to_theirs)
 
 
-def linear(theirs: str, ours: str) -> list[Entry]:
+def linear(theirs: str, ours: str) -> list[TensorMap]:
     """The weight and bias of a torch layer."""
-    return [same(f"{theirs}.{part}", f"{ours}.{part}") for part in ("weight", "bias")]
+    return [copy(f"{theirs}.{part}", f"{ours}.{part}") for part in ("weight", "bias")]
 
 
-def unbatched(theirs: str, ours: str) -> Entry:
+def unbatched(theirs: str, ours: str) -> TensorMap:
     """One tensor that has a first axis of length 1 there."""
-    return mapped(theirs, ours, lambda x: x[0], lambda x: x.unsqueeze(0))
+    return transform(theirs, ours, lambda x: x[0], lambda x: x.unsqueeze(0))
 
 
-def prefixed(theirs: str, ours: str, prefix: int = 1) -> Entry:
+def prefixed(theirs: str, ours: str, prefix: int = 1) -> TensorMap:
     """A table of one image whose first rows, those of the prefix tokens, are a tensor of their own here."""
-    return Entry(
+    return TensorMap(
         (theirs,),
         (f"{ours}.prefix", f"{ours}.table"),
         lambda one: [one[0][0, :prefix], one[0][0, prefix:]],
@@ -75,14 +75,14 @@ def prefixed(theirs: str, ours: str, prefix: int = 1) -> Entry:
     )
 
 
-def joined(
+def concat(
     theirs: Sequence[str],
     ours: str,
     to_ours: Turn = torch.clone,
     to_theirs: Turn = torch.clone,
     *,
     shares: Sequence[int] | None = None,
-) -> Entry:
+) -> TensorMap:
     """Tensors that are one here, one after the other, each turned first; of one length, or of these shares of all."""
     parts = shares or [1] * len(theirs)
 
@@ -90,21 +90,23 @@ def joined(
         unit = len(one[0]) // sum(parts)
         return [to_theirs(part) for part in one[0].split([unit * part for part in parts])]
 
-    return Entry(tuple(theirs), (ours,), lambda all_: [torch.cat([to_ours(one) for one in all_])], apart)
+    return TensorMap(tuple(theirs), (ours,), lambda all_: [torch.cat([to_ours(one) for one in all_])], apart)
 
 
-def buffer(theirs: Sequence[str], *values: Tensor) -> Entry:
+def derived(theirs: Sequence[str], *values: Tensor) -> TensorMap:
     """Tensors that follow from the configuration, and are nothing here."""
-    return Entry(tuple(theirs), (), lambda _: [], lambda _: list(values))
+    return TensorMap(tuple(theirs), (), lambda _: [], lambda _: list(values))
 
 
-def kernel(config: ViTConfig, theirs: str = "patch_embed.proj.weight") -> Entry:
+def kernel(config: ViTConfig, theirs: str = "patch_embed.proj.weight") -> TensorMap:
     """The convolution of a patch embedding, [dim, channels, height, width]."""
     shape = embedder_class(config.embedder).kernel_of(config)
-    return mapped(theirs, "patch_embed.proj.weight", lambda x: x.flatten(1), lambda x: x.reshape(shape))
+    return transform(theirs, "patch_embed.proj.weight", lambda x: x.flatten(1), lambda x: x.reshape(shape))
 
 
-def named_as_ours(config: ViTConfig, special: Sequence[Entry], renamed: Sequence[tuple[str, str]] = ()) -> list[Entry]:
+def map_remaining(
+    config: ViTConfig, special: Sequence[TensorMap], renamed: Sequence[tuple[str, str]] = ()
+) -> list[TensorMap]:
     """`special`, and every other tensor of ours under its own name, but for `renamed`: patterns of ours, and theirs."""
     with torch.device("meta"):
         names = without_knobs(make_model(config).state_dict())
@@ -115,7 +117,7 @@ def named_as_ours(config: ViTConfig, special: Sequence[Entry], renamed: Sequence
             theirs = ours
             for pattern, there in renamed:
                 theirs = re.sub(pattern, there, theirs)
-            entries.append(same(theirs, ours))
+            entries.append(copy(theirs, ours))
     return entries
 
 
@@ -141,7 +143,7 @@ class Project(ABC):
     example: ClassVar[str] = "embed_dim=384"
 
     @abstractmethod
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         """Our configuration of the model that `given`, its arguments with the defaults filled in, would build."""
 
     def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
@@ -149,7 +151,7 @@ class Project(ABC):
         return "softmax"
 
     @abstractmethod
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         """The arguments that would build `model` there.
 
         Raises:
@@ -157,7 +159,7 @@ class Project(ABC):
         """
 
     @abstractmethod
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         """Every tensor of the state dict of the model that `given` builds, which `config` is ours of."""
 
     def plain_fields(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,23 +204,23 @@ class Project(ABC):
         """The arguments, where `given` may be a whole configuration of the project's."""
         return given
 
-    def named(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def rename_foreign(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The weights under the names that its class has for them."""
         return state
 
-    def counted(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def used_weights(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Those of them that compute what ours does."""
         return state
 
-    def kept(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def stored_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments that say what the model is, to be written down with it."""
         return dict(given)
 
-    def compared(
+    def check_roundtrip(
         self, given: dict[str, Any], model: Model, state: Mapping[str, Tensor] | None = None
     ) -> dict[str, Any]:
         """`given`, where it (with what the weights `state` tell) would build `model`; else refused, saying in what."""
-        wrong = differences(self.vit_config(self.filled(given), state or {}), model)
+        wrong = differences(self.import_config(self.filled(given), state or {}), model)
         if wrong:
             raise InputError(f"{self.name}: cannot hold {'; '.join(wrong)}")
         return given
@@ -272,7 +274,7 @@ def differences(config: ViTConfig, model: Model) -> list[str]:
         aside.add(model.knob.name)
         if model.knob.value != there.knob.value:
             return [f"{model.knob.name} = {model.knob.value} (there: {there.knob.value}); set_knob back first"]
-    for part, found in zip(parts_of(model.encoding), parts_of(there.encoding), strict=True):
+    for part, found in zip(components(model.encoding), components(there.encoding), strict=True):
         options = {key: value for key, value in _effective(part).items() if key not in aside}
         wrong += [f"{part.name} {words}" for words in _unequal(options, _effective(found))]
     return wrong
@@ -331,18 +333,18 @@ def _embedder(config: ViTConfig) -> dict[str, Any]:
     return {"embedder_options": {"base": kernel_side(config), "rule": rule}}
 
 
-def convert(entries: Sequence[Entry], state: Mapping[str, Tensor]) -> State:
+def convert(entries: Sequence[TensorMap], state: Mapping[str, Tensor]) -> State:
     """Foreign tensors to ours."""
     return {
         name: tensor.contiguous()
         for entry in entries
-        for name, tensor in zip(entry.ours, entry.to_ours([state[one] for one in entry.theirs]), strict=True)
+        for name, tensor in zip(entry.ours, entry.import_fn([state[one] for one in entry.foreign]), strict=True)
     }
 
 
-def convert_back(entries: Sequence[Entry], state: Mapping[str, Tensor]) -> State:
+def convert_back(entries: Sequence[TensorMap], state: Mapping[str, Tensor]) -> State:
     """Our tensors to foreign ones."""
-    return convert([Entry(one.ours, one.theirs, one.to_theirs, one.to_ours) for one in entries], state)
+    return convert([TensorMap(one.ours, one.foreign, one.export_fn, one.import_fn) for one in entries], state)
 
 
 def check_state(project: str, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, same, unbatched
+from sightline.convert.base import Project, TensorMap, copy, unbatched
 from sightline.convert.flax_names import dense, image_fields, kernel_like, mlp, norm, out, projections, trunk
 from sightline.io.checks import require_number
 from sightline.models import Model, ViTConfig
@@ -37,7 +37,7 @@ class BigVision(Project):
         "pool_type": ("pool", {"map": "attention", "gap": "mean", "tok": "cls"}),
     }
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         hidden = given["mlp_dim"] or 4 * given["width"]
         require_number("big_vision: mlp_dim", hidden)
         table = {"interpolation": "corner_aligned", "prefix": False}
@@ -49,7 +49,7 @@ class BigVision(Project):
             gelu="tanh",
         )
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
         given = {
             "num_classes": config.num_classes or None,
@@ -59,17 +59,17 @@ class BigVision(Project):
             "image_size": config.table_size,
         }
         # What its weights would tell.
-        return self.compared(given, model, kernel_like(config))
+        return self.check_roundtrip(given, model, kernel_like(config))
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         entries = trunk(config, norms=(0, 1), attention=0, block=0)
         if config.has_class_token:
-            entries.append(same("cls", "cls_token"))
+            entries.append(copy("cls", "cls_token"))
         if config.encoding == "learned_1d":
             entries.append(unbatched("pos_embedding", "encoding.table"))
         if config.pool == "attention":
             attention = "MAPHead_0/MultiHeadDotProductAttention_0"
-            entries += [same("MAPHead_0/probe", "attn_pool.latent"), *norm("MAPHead_0/LayerNorm_0", "attn_pool.norm")]
+            entries += [copy("MAPHead_0/probe", "attn_pool.latent"), *norm("MAPHead_0/LayerNorm_0", "attn_pool.norm")]
             entries += projections(attention, ("query",), "attn_pool.q", config)
             entries += projections(attention, ("key", "value"), "attn_pool.kv", config)
             entries += [*out(attention, "attn_pool.proj", config), *mlp("MAPHead_0/MlpBlock_0", "attn_pool.mlp")]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry
+from sightline.convert.base import TensorMap
 from sightline.convert.big_vision import BigVision
 from sightline.errors import InputError
 from sightline.io.checks import require_whole
@@ -33,13 +33,13 @@ class BigVisionFlexi(BigVision):
     choices: ClassVar = {**BigVision.choices, "posemb": ("encoding", {"learn": "learned_1d"})}
     arguments: ClassVar = {**BigVision.arguments, "patch_size": (32, 32), "posemb_size": (7, 7), "seqhw": 0}
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         (base, tall), table = (_pair(self.name, name, given[name]) for name in ("patch_size", "posemb_size"))
         if base != tall:
             raise InputError(f"{self.name}: patch_size {given['patch_size']!r}: expected a square")
         whole = tuple(base * side for side in table)
         image = Grid.checked(whole if given["image_size"] is None else given["image_size"], "image_size")
-        plain = super().vit_config({**given, "image_size": whole}, state)
+        plain = super().import_config({**given, "image_size": whole}, state)
         patch = base
         if given["seqhw"]:
             require_whole(f"{self.name}: seqhw", given["seqhw"], 1)
@@ -58,7 +58,7 @@ class BigVisionFlexi(BigVision):
             encoding_options={"interpolation": "bilinear_antialias", "prefix": False},
         ).plain()
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
         base = kernel_side(config)
         if config.embedder != "flexible" or base is None:
@@ -76,13 +76,13 @@ class BigVisionFlexi(BigVision):
             "image_size": config.image_size,
             "seqhw": rows if rows == cols else 0,
         }
-        return self.compared(given, model, {"embedding/kernel": _kernel_like(config, base)})
+        return self.check_roundtrip(given, model, {"embedding/kernel": _kernel_like(config, base)})
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         base = kernel_side(config)
         assert base is not None
         # The kernel that is learnt, and not that of the patches in use.
-        return super().entries(config.replace(patch_size=base, fit="pad"), given)
+        return super().tensor_maps(config.replace(patch_size=base, fit="pad"), given)
 
 
 def _pair(project: str, name: str, value: Any) -> tuple[int, int]:

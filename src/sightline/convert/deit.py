@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, kernel, named_as_ours, prefixed, unbatched
+from sightline.convert.base import TensorMap, kernel, map_remaining, prefixed, unbatched
 from sightline.convert.vit_names import DEFAULTS, SCALES, VitNames, deit3_link
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
@@ -26,7 +26,7 @@ class Deit(VitNames):
     source = "https://github.com/facebookresearch/deit"
     arguments: ClassVar = {**DEFAULTS, "qkv_bias": False, "init_scale": 1e-4, "block_layers": None}
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         if "dist_token" in state:
             raise InputError("deit: a distilled model has two heads, which ours have not (dist_token)")
         config = ViTConfig(
@@ -41,7 +41,7 @@ class Deit(VitNames):
     def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
         return deit3_link(config) if config.layer_scale is not None else "softmax"
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
         given = self.plain_arguments(config)
         # What its weights would tell.
@@ -49,9 +49,9 @@ class Deit(VitNames):
         if config.layer_scale is not None:
             given["init_scale"] = config.layer_scale
             state["blocks.0.gamma_1"] = torch.empty(1)
-        return self.compared(given, model, state)
+        return self.check_roundtrip(given, model, state)
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         whole = config.encoding_options.get("prefix", True)
         table = prefixed("pos_embed", "encoding") if whole else unbatched("pos_embed", "encoding.table")
-        return named_as_ours(config, [kernel(config), table], SCALES)
+        return map_remaining(config, [kernel(config), table], SCALES)

@@ -97,7 +97,7 @@ class DenseProject(Project):
             return given
         return {name: value for one in (whole, given) for name, value in one.items() if name in self.arguments}
 
-    def counted(self, state: State) -> State:
+    def used_weights(self, state: State) -> State:
         return {name: one for name, one in state.items() if not any(re.match(each, name) for each in self.aside)}
 
     def refuse_names(self, state: State, foreign: Mapping[str, str]) -> None:
@@ -123,8 +123,8 @@ class DenseProject(Project):
         with torch.device("meta"):
             shapes = make_model(config).state_dict()
         # Without those that `model` has not, which tells what it is.
-        there = [one for one in self.entries(config, given) if all(name in shapes for name in one.ours)]
-        return self.compared(dict(given), model, convert_back(there, shapes))
+        there = [one for one in self.tensor_maps(config, given) if all(name in shapes for name in one.ours)]
+        return self.check_roundtrip(dict(given), model, convert_back(there, shapes))
 
 
 def pixels(model: Model) -> list[int]:

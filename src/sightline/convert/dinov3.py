@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, buffer, joined, kernel, named_as_ours
+from sightline.convert.base import Project, TensorMap, concat, derived, kernel, map_remaining
 from sightline.errors import InputError
 from sightline.io.checks import require
 from sightline.models import Model, ViTConfig
@@ -67,7 +67,7 @@ class DinoV3(Project):
     choices: ClassVar = {"norm_layer": ("norm_eps", {"layernorm": 1e-6, "layernormbf16": 1e-5})}
     only: ClassVar = tuple(_ONLY)
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         require("dinov3: ffn_layer", given["ffn_layer"], ("mlp", *_ALIGNED))
         scale = given["layerscale_init"]
         hidden, aligned = int(given["embed_dim"] * given["ffn_ratio"]), _ALIGNED.get(given["ffn_layer"])
@@ -93,7 +93,7 @@ class DinoV3(Project):
             std=(0.229, 0.224, 0.225),
         )
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         config, encoding = model.config, model.encoding
         self.check_encoding(model, "rope_dinov3")
         if len(set(config.train_grid)) > 1:
@@ -111,12 +111,12 @@ class DinoV3(Project):
             "ffn_layer": "mlp" if plain else "swiglu",
             "ffn_ratio": (config.mlp_hidden + 0.5 if plain else config.mlp_hidden * 1.5 + 0.25) / config.dim,
         }
-        return self.compared(given, model, {_PERIODS: _periods(base, config.dim // config.heads, rounding)})
+        return self.check_roundtrip(given, model, {_PERIODS: _periods(base, config.dim // config.heads, rounding)})
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         rounding = config.encoding_options.get("rounding", "none")
         periods = _periods(float(given["pos_embed_rope_base"]), config.dim // config.heads, rounding)
-        entries = [kernel(config), buffer((_PERIODS,), periods)]
+        entries = [kernel(config), derived((_PERIODS,), periods)]
         renamed = [("^reg_token", "storage_tokens")]
         for block in (f"blocks.{layer}" for layer in range(config.depth)):
             if config.qkv_bias == "qv":
@@ -124,10 +124,10 @@ class DinoV3(Project):
             if config.mlp == "swiglu":
                 for part in ("weight", "bias"):
                     gated = [f"{block}.mlp.{one}.{part}" for one in ("w1", "w2")]
-                    entries.append(joined(gated, f"{block}.mlp.fc1.{part}"))
+                    entries.append(concat(gated, f"{block}.mlp.fc1.{part}"))
         if config.mlp == "swiglu":
             renamed.append((r"mlp\.fc2\.", "mlp.w3."))
-        return named_as_ours(config, entries, renamed)
+        return map_remaining(config, entries, renamed)
 
 
 def _periods(base: float, head_dim: int, rounding: str) -> Tensor:
@@ -137,13 +137,13 @@ def _periods(base: float, head_dim: int, rounding: str) -> Tensor:
     return periods.bfloat16().float() if rounding == "bfloat16" else periods
 
 
-def _masked_bias(config: ViTConfig, name: str) -> list[Entry]:
+def _masked_bias(config: ViTConfig, name: str) -> list[TensorMap]:
     """The biases of q, k and v, of which a mask makes that of k nothing."""
     dim = config.dim
-    bias = Entry(
+    bias = TensorMap(
         (f"{name}.qkv.bias",),
         (f"{name}.q_bias", f"{name}.v_bias"),
         lambda one: [one[0][:dim], one[0][2 * dim :]],
         lambda parts: [torch.cat((parts[0], torch.zeros_like(parts[0]), parts[1]))],
     )
-    return [bias, buffer((f"{name}.qkv.bias_mask",), torch.cat((torch.ones(dim), torch.zeros(dim), torch.ones(dim))))]
+    return [bias, derived((f"{name}.qkv.bias_mask",), torch.cat((torch.ones(dim), torch.zeros(dim), torch.ones(dim))))]

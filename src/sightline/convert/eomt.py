@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, buffer, kernel, named_as_ours, prefixed, unbatched
+from sightline.convert.base import TensorMap, derived, kernel, map_remaining, prefixed, unbatched
 from sightline.convert.dense import DenseProject, image_size, pixels, sides, trunk_fields
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
@@ -39,7 +39,7 @@ class Eomt(DenseProject):
     example = ""
     aside: ClassVar = (rf"{_PROBABILITIES}$",)
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         self.refuse_names(state, _FOREIGN)
         trunk = trunk_fields(
             self.name, state, f"{_TRUNK}patch_embed.proj.weight", f"{_TRUNK}blocks", ("num_heads", given["num_heads"])
@@ -82,7 +82,7 @@ class Eomt(DenseProject):
             },
         )  # fmt: skip
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         head = model.head
         given = {
             "img_size": pixels(model),
@@ -92,7 +92,7 @@ class Eomt(DenseProject):
         }
         return self.exported(model, ("eomt",), given)
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         whole = config.encoding_options.get("prefix", True)
         table = f"{_TRUNK}pos_embed"
         special = [
@@ -100,8 +100,8 @@ class Eomt(DenseProject):
             prefixed(table, "encoding", config.num_prefix_tokens) if whole else unbatched(table, "encoding.table"),
         ]
         for name, values in (("mean", config.mean), ("std", config.std)):
-            special.append(buffer([f"encoder.pixel_{name}"], torch.tensor(values, device="cpu").reshape(1, 3, 1, 1)))
-        return named_as_ours(config, special, [(r"^(?!head\.)", _TRUNK), (r"^head\.", "")])
+            special.append(derived([f"encoder.pixel_{name}"], torch.tensor(values, device="cpu").reshape(1, 3, 1, 1)))
+        return map_remaining(config, special, [(r"^(?!head\.)", _TRUNK), (r"^head\.", "")])
 
 
 def _of_channels(state: Mapping[str, Tensor], name: str) -> tuple[float, float, float]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, joined, mapped, same
+from sightline.convert.base import TensorMap, concat, copy, transform
 from sightline.errors import InputError
 from sightline.models import ViTConfig
 from sightline.models.embedder import embedder_class
@@ -54,19 +54,19 @@ def kernel_like(config: ViTConfig) -> dict[str, Tensor]:
     return {name: torch.empty(1, 1, config.channels, 1) for name in ("embedding/kernel", "conv_root/kernel")}
 
 
-def embedding(config: ViTConfig) -> list[Entry]:
+def embedding(config: ViTConfig) -> list[TensorMap]:
     """The patch embedding, a convolution with kernel HWIO."""
     kernel = embedder_class(config.embedder).kernel_of(config)
-    weight = mapped(
+    weight = transform(
         "embedding/kernel",
         "patch_embed.proj.weight",
         lambda x: x.permute(3, 2, 0, 1).flatten(1),
         lambda x: x.reshape(kernel).permute(2, 3, 1, 0),
     )
-    return [weight, same("embedding/bias", "patch_embed.proj.bias")]
+    return [weight, copy("embedding/bias", "patch_embed.proj.bias")]
 
 
-def trunk(config: ViTConfig, *, norms: tuple[int, int], attention: int, block: int) -> list[Entry]:
+def trunk(config: ViTConfig, *, norms: tuple[int, int], attention: int, block: int) -> list[TensorMap]:
     """The patch embedding, all blocks and the norm after them.
 
     A block's modules are numbered by their kind (big_vision) or among all of a block (vision_transformer).
@@ -101,7 +101,7 @@ _TOGETHER = {
 
 def one_block(
     theirs: str, ours: str, norms: tuple[int, int], attention: str, block: str, config: ViTConfig
-) -> list[Entry]:
+) -> list[TensorMap]:
     """A pre-norm block: two norms, by the number in their names, attention and an MLP, by their names."""
     entries = []
     for number, place in enumerate(norms, 1):
@@ -112,36 +112,36 @@ def one_block(
     ]  # fmt: skip
 
 
-def norm(theirs: str, ours: str) -> list[Entry]:
+def norm(theirs: str, ours: str) -> list[TensorMap]:
     """Scale and bias of a LayerNorm."""
-    return [same(f"{theirs}/scale", f"{ours}.weight"), same(f"{theirs}/bias", f"{ours}.bias")]
+    return [copy(f"{theirs}/scale", f"{ours}.weight"), copy(f"{theirs}/bias", f"{ours}.bias")]
 
 
-def dense(theirs: str, ours: str) -> list[Entry]:
+def dense(theirs: str, ours: str) -> list[TensorMap]:
     """A layer whose kernel is (in, out)."""
-    weight = mapped(f"{theirs}/kernel", f"{ours}.weight", lambda x: x.T, lambda x: x.T)
-    return [weight, same(f"{theirs}/bias", f"{ours}.bias")]
+    weight = transform(f"{theirs}/kernel", f"{ours}.weight", lambda x: x.T, lambda x: x.T)
+    return [weight, copy(f"{theirs}/bias", f"{ours}.bias")]
 
 
-def mlp(theirs: str, ours: str) -> list[Entry]:
+def mlp(theirs: str, ours: str) -> list[TensorMap]:
     """Both layers of an MLP block."""
     return [one for number in (0, 1) for one in dense(f"{theirs}/Dense_{number}", f"{ours}.fc{number + 1}")]
 
 
-def projections(theirs: str, which: tuple[str, ...], ours: str, config: ViTConfig) -> list[Entry]:
+def projections(theirs: str, which: tuple[str, ...], ours: str, config: ViTConfig) -> list[TensorMap]:
     """Kernels (dim, heads, head_dim) and biases (heads, head_dim), which we hold one below the other."""
     split = (config.heads, config.dim // config.heads)
     kernels, biases = ([f"{theirs}/{one}/{part}" for one in which] for part in ("kernel", "bias"))
     return [
-        joined(kernels, f"{ours}.weight", lambda x: x.flatten(1).T, lambda x: x.T.unflatten(1, split)),
-        joined(biases, f"{ours}.bias", lambda x: x.flatten(), lambda x: x.unflatten(0, split)),
+        concat(kernels, f"{ours}.weight", lambda x: x.flatten(1).T, lambda x: x.T.unflatten(1, split)),
+        concat(biases, f"{ours}.bias", lambda x: x.flatten(), lambda x: x.unflatten(0, split)),
     ]
 
 
-def out(theirs: str, ours: str, config: ViTConfig) -> list[Entry]:
+def out(theirs: str, ours: str, config: ViTConfig) -> list[TensorMap]:
     """The projection of the heads' outputs, kernel (heads, head_dim, dim)."""
     split = (config.heads, config.dim // config.heads)
-    weight = mapped(
+    weight = transform(
         f"{theirs}/out/kernel", f"{ours}.weight", lambda x: x.flatten(0, 1).T, lambda x: x.T.unflatten(0, split)
     )
-    return [weight, same(f"{theirs}/out/bias", f"{ours}.bias")]
+    return [weight, copy(f"{theirs}/out/bias", f"{ours}.bias")]

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sightline.convert.base import Entry, mapped
+from sightline.convert.base import TensorMap, transform
 from sightline.convert.flax_names import norm
 from sightline.io.checks import require_group, require_list
 from sightline.models import ViTConfig
@@ -67,7 +67,7 @@ def _of_norm(name: str) -> bool:
     return any(part.startswith("gn") for part in name.split("/"))
 
 
-def stem(config: ViTConfig) -> list[Entry]:
+def stem(config: ViTConfig) -> list[TensorMap]:
     """The root and all units; nothing for another embedder."""
     if config.embedder != "resnet":
         return []
@@ -86,8 +86,8 @@ def stem(config: ViTConfig) -> list[Entry]:
     return entries
 
 
-def _layer(conv: str, gn: str, our_conv: str, our_norm: str) -> list[Entry]:
-    weight = mapped(
+def _layer(conv: str, gn: str, our_conv: str, our_norm: str) -> list[TensorMap]:
+    weight = transform(
         f"{conv}/kernel", f"{our_conv}.weight", lambda x: x.permute(3, 2, 0, 1), lambda x: x.permute(2, 3, 1, 0)
     )
     return [weight, *norm(gn, our_norm)]

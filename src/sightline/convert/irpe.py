@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from sightline.convert.base import Entry, joined, kernel, named_as_ours, prefixed
+from sightline.convert.base import TensorMap, concat, kernel, map_remaining, prefixed
 from sightline.convert.vit_names import DEFAULTS, VitNames
-from sightline.encodings.create import parts_of
+from sightline.encodings.create import components
 from sightline.encodings.pattern.irpe import Irpe
 from sightline.errors import InputError
 from sightline.io.checks import require
@@ -44,7 +44,7 @@ class CreamIrpe(VitNames):
     only: ClassVar = ("skip",)
     example: ClassVar = "rpe_on=qkv"
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         require("irpe: method", given["method"], METHODS)
         require("irpe: mode", given["mode"], MODES)
         on = "".join(sorted(given["rpe_on"], key=(_ON + given["rpe_on"]).index))
@@ -61,9 +61,9 @@ class CreamIrpe(VitNames):
         }
         return ViTConfig(**self.plain_fields(given), encoding="learned_1d+irpe", encoding_options=options)
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         given = self.plain_arguments(model.config)
-        for part in parts_of(model.encoding):
+        for part in components(model.encoding):
             if isinstance(part, Irpe):
                 config = part.config
                 given |= {
@@ -74,14 +74,14 @@ class CreamIrpe(VitNames):
                     "rpe_on": config.on,
                     "skip": 1,
                 }
-        return self.compared(given, model)
+        return self.check_roundtrip(given, model)
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
-        options = self.vit_config(given, {}).encoding_options
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+        options = self.import_config(given, {}).encoding_options
         kind = "bias" if options["irpe.mode"] == "bias" else "weight"
         parts = {"rows": "rp_rows.", "cols": "rp_cols."} if options["irpe.method"] == "cross" else {"table": ""}
         tables = [
-            joined(
+            concat(
                 [f"blocks.{layer}.attn.rpe_{where}.{inner}lookup_table_{kind}" for layer in range(config.depth)],
                 f"encoding.parts.1.{where}_{part}",
                 lambda x: x.unsqueeze(0),
@@ -90,4 +90,4 @@ class CreamIrpe(VitNames):
             for where in options["irpe.on"]
             for part, inner in parts.items()
         ]
-        return named_as_ours(config, [kernel(config), prefixed("pos_embed", "encoding.parts.0"), *tables])
+        return map_remaining(config, [kernel(config), prefixed("pos_embed", "encoding.parts.0"), *tables])

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, kernel, named_as_ours
+from sightline.convert.base import TensorMap, kernel, map_remaining
 from sightline.convert.vit_names import DEFAULTS, VitNames
 from sightline.encodings.pattern.lookhere import PRESETS
 from sightline.errors import InputError
@@ -21,7 +21,7 @@ _RULES = {"global_slope": "global_slope", "layer_slopes": "layer_slopes", "head_
 _OPTIONAL = {"distance": "distance", "fill_with": "fill"}
 
 
-class LookHere(VitNames):
+class LookHereProject(VitNames):
     """The class `lookhere.LookHere`: ViT with LayerScale, exact GELU, LayerNorm eps 1e-5 and a tanh MLP head.
 
     Its bias is rounded once to bfloat16 (`rounding: official`). `set_pos_embed(grid, global_slope)` is `set_knob`.
@@ -31,7 +31,7 @@ class LookHere(VitNames):
     source = "https://github.com/GreenCUBIC/lookhere"
     arguments: ClassVar = {**DEFAULTS, "device": None, "lh_config": None}
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         rules = given["lh_config"]
         if not isinstance(rules, Mapping):
             raise InputError(f"lookhere: lh_config {rules!r}: expected global_slope, layer_slopes and head_directions")
@@ -57,7 +57,7 @@ class LookHere(VitNames):
     def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
         return "sigmoid"
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         self.check_encoding(model, "lookhere", *PRESETS)
         encoding: Any = model.encoding
         config, rules = model.config, encoding.config
@@ -79,11 +79,11 @@ class LookHere(VitNames):
             },
         }
         hidden = {"head.fc1.weight": torch.empty(config.head_hidden or config.dim, 1)}
-        given = self.compared({**self.plain_arguments(config), "lh_config": held}, model, hidden)
+        given = self.check_roundtrip({**self.plain_arguments(config), "lh_config": held}, model, hidden)
         return {**given, "lh_config": {**held, "head_directions": _spelt(directions, config.heads)}}
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
-        return named_as_ours(config, [kernel(config)])
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+        return map_remaining(config, [kernel(config)])
 
 
 def _spelt(directions: str | list[str], heads: int) -> str | list[str]:

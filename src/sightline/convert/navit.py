@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, buffer, joined, linear, mapped, same
+from sightline.convert.base import Project, TensorMap, concat, copy, derived, linear, transform
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 
@@ -32,7 +32,7 @@ class NaVit(Project):
     arguments: ClassVar = {**dict.fromkeys(_REQUIRED), "channels": 3, "dim_head": 64, **_TRAINING}
     plain: ClassVar = {key: key for key in (*_REQUIRED, "channels") if key != "mlp_dim"}
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         for key in _REQUIRED:
             if given[key] is None:
                 raise InputError(f"navit: the configuration has no {key}")
@@ -52,25 +52,25 @@ class NaVit(Project):
             head_bias=False,
         )
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
         widths = {"mlp_dim": config.mlp_hidden, "dim_head": config.attention_width // config.heads}
-        return self.compared({**self.plain_arguments(config), **widths}, model)
+        return self.check_roundtrip({**self.plain_arguments(config), **widths}, model)
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         patch = config.channels * config.patch_size**2
         entries = [
             *_norm("to_patch_embedding.0", "patch_embed.norm_input", patch),
             *linear("to_patch_embedding.1", "patch_embed.proj"),
             *_norm("to_patch_embedding.2", "patch_embed.norm", config.dim),
-            same("pos_embed_height", "encoding.rows"),
-            same("pos_embed_width", "encoding.cols"),
+            copy("pos_embed_height", "encoding.rows"),
+            copy("pos_embed_width", "encoding.cols"),
         ]
         for layer in range(config.depth):
             theirs, ours = f"transformer.layers.{layer}", f"blocks.{layer}"
             entries += [
                 *_norm(f"{theirs}.0.norm", f"{ours}.norm1", config.dim),
-                joined(
+                concat(
                     [f"{theirs}.0.to_{one}.weight" for one in ("q", "kv")], f"{ours}.attn.qkv.weight", shares=(1, 2)
                 ),
                 *_attention(f"{theirs}.0", f"{ours}.attn", config),
@@ -81,29 +81,29 @@ class NaVit(Project):
         probe = (1, 1, config.dim)
         entries += [
             *_norm("transformer.norm", "norm", config.dim),
-            mapped("attn_pool_queries", "attn_pool.latent", lambda x: x.reshape(probe), lambda x: x.flatten()),
+            transform("attn_pool_queries", "attn_pool.latent", lambda x: x.reshape(probe), lambda x: x.flatten()),
             *_norm("attn_pool.norm", "attn_pool.norm", config.dim),
-            same("attn_pool.to_q.weight", "attn_pool.q.weight"),
-            same("attn_pool.to_kv.weight", "attn_pool.kv.weight"),
+            copy("attn_pool.to_q.weight", "attn_pool.q.weight"),
+            copy("attn_pool.to_kv.weight", "attn_pool.kv.weight"),
             *_attention("attn_pool", "attn_pool", config),
             *_norm("mlp_head.0", "fc_norm", config.dim),
         ]
         if config.num_classes:
-            return [*entries, same("mlp_head.1.weight", "head.weight")]
+            return [*entries, copy("mlp_head.1.weight", "head.weight")]
         # There a head for no classes is a layer all the same.
-        return [*entries, buffer(("mlp_head.1.weight",), torch.zeros(0, config.dim))]
+        return [*entries, derived(("mlp_head.1.weight",), torch.zeros(0, config.dim))]
 
 
-def _norm(theirs: str, ours: str, width: int) -> list[Entry]:
+def _norm(theirs: str, ours: str, width: int) -> list[TensorMap]:
     """A norm's weight, and the buffer that it has for a bias."""
-    return [same(f"{theirs}.gamma", f"{ours}.weight"), buffer((f"{theirs}.beta",), torch.zeros(width))]
+    return [copy(f"{theirs}.gamma", f"{ours}.weight"), derived((f"{theirs}.beta",), torch.zeros(width))]
 
 
-def _attention(theirs: str, ours: str, config: ViTConfig) -> list[Entry]:
+def _attention(theirs: str, ours: str, config: ViTConfig) -> list[TensorMap]:
     """The norms of q and k, and the projection of the heads."""
     factors = (config.heads, 1, config.attention_width // config.heads)
     norms = [
-        mapped(f"{theirs}.{one}.gamma", f"{ours}.{one}.gamma", lambda x: x.flatten(), lambda x: x.reshape(factors))
+        transform(f"{theirs}.{one}.gamma", f"{ours}.{one}.gamma", lambda x: x.flatten(), lambda x: x.reshape(factors))
         for one in ("q_norm", "k_norm")
     ]
-    return [*norms, same(f"{theirs}.to_out.0.weight", f"{ours}.proj.weight")]
+    return [*norms, copy(f"{theirs}.to_out.0.weight", f"{ours}.proj.weight")]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, joined, kernel, linear, mapped, named_as_ours, same
+from sightline.convert.base import TensorMap, concat, copy, kernel, linear, map_remaining, transform
 from sightline.convert.dense import DenseProject, image_size, pixels, sides, trunk_fields
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
@@ -47,7 +47,7 @@ class OwlVit(DenseProject):
         r"owlvit\.text_model\.", r"owlvit\.(text|visual)_projection\.", r"owlvit\.logit_scale$", r".*\.position_ids$",
     )  # fmt: skip
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         self.refuse_names(state, _FOREIGN)
         trunk = trunk_fields(
             self.name, state, f"{_EMBEDDINGS}patch_embedding.weight", f"{_VISION}encoder.layers",
@@ -79,7 +79,7 @@ class OwlVit(DenseProject):
             head_options={"query_dim": width},
         )  # fmt: skip
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         given = {
             **self.plain_arguments(model.config),
             "image_size": pixels(model),
@@ -87,8 +87,8 @@ class OwlVit(DenseProject):
         }
         return self.exported(model, ("owlvit",), given)
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
-        table = Entry(
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+        table = TensorMap(
             (f"{_EMBEDDINGS}position_embedding.weight",),
             ("encoding.prefix", "encoding.table"),
             lambda one: [one[0][:1], one[0][1:]],
@@ -96,22 +96,22 @@ class OwlVit(DenseProject):
         )
         special = [
             kernel(config, f"{_EMBEDDINGS}patch_embedding.weight"),
-            mapped(f"{_EMBEDDINGS}class_embedding", "cls_token", lambda x: x[None, None], lambda x: x[0, 0]),
+            transform(f"{_EMBEDDINGS}class_embedding", "cls_token", lambda x: x[None, None], lambda x: x[0, 0]),
             table,
             *linear(f"{_VISION}pre_layernorm", "blocks.0.norm_pre"),
             *linear(f"{_VISION}post_layernorm", "norm"),
-            same(_QUERIES, "head.queries"),
+            copy(_QUERIES, "head.queries"),
         ]
         layer = rf"{_VISION}encoder.layers.\1"
         for number in range(config.depth):
             heads = f"{_VISION}encoder.layers.{number}.self_attn"
             for part in ("weight", "bias"):
                 names = [f"{heads}.{one}_proj.{part}" for one in "qkv"]
-                special.append(joined(names, f"blocks.{number}.attn.qkv.{part}"))
+                special.append(concat(names, f"blocks.{number}.attn.qkv.{part}"))
         renamed = [
             (r"^blocks\.(\d+)\.norm(\d)", rf"{layer}.layer_norm\2"),
             (r"^blocks\.(\d+)\.attn\.proj", f"{layer}.self_attn.out_proj"),
             (r"^blocks\.(\d+)", layer),
             (r"^head\.", ""),
         ]
-        return named_as_ours(config, special, renamed)
+        return map_remaining(config, special, renamed)

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, buffer
+from sightline.convert.base import Project, TensorMap, derived
 from sightline.convert.swin_names import layers_of, swin_entries, swin_fields
-from sightline.encodings.create import parts_of
+from sightline.encodings.create import components
 from sightline.io.checks import require_number
 from sightline.models import Model, ViTConfig
 from sightline.models.architectures.swin import SwinOptions
@@ -49,7 +49,7 @@ class RopeSwin(Project):
     }
     only = ("patch_norm",)
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         first = "layers.0.blocks.0.attn."
         turned = given["rope_theta"] is not None or f"{first}rope_freqs" in state
         parts, options = [], {}
@@ -74,10 +74,10 @@ class RopeSwin(Project):
             encoding_options=options,
         )
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         self.check_encoding(model, *_ENCODINGS)
         config, options = model.config, SwinOptions.of(model.config)
-        parts: dict[str, Any] = {part.name: part for part in parts_of(model.encoding)}
+        parts: dict[str, Any] = {part.name: part for part in components(model.encoding)}
         turned = next((part for name, part in parts.items() if name.startswith("rope")), None)
         window: Any = options.window if options.table_window is None else options.table_window
         theta = None
@@ -94,9 +94,9 @@ class RopeSwin(Project):
             "use_rpb": turned is not None and "rpe_learned" in parts,
             "ape": "learned_1d" in parts,
         }
-        return self.compared(given, model)
+        return self.check_roundtrip(given, model)
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         options = SwinOptions.of(config)
         entries = swin_entries(config, merging=lambda stage: f"layers.{stage - 1}.downsample", head="head")
         for stage, (layers, heads) in enumerate(zip(layers_of(options), options.heads, strict=True)):
@@ -104,13 +104,13 @@ class RopeSwin(Project):
             y, x = torch.meshgrid(*(torch.arange(side) for side in window), indexing="ij")
             for layer in layers:
                 if "rpe_learned" in config.encoding:
-                    entries.append(buffer((f"{layer}.attn.relative_position_index",), _index(window)))
+                    entries.append(derived((f"{layer}.attn.relative_position_index",), _index(window)))
                 if "rope" in config.encoding:
                     names = (f"{layer}.attn.rope_t_x", f"{layer}.attn.rope_t_y")
-                    entries.append(buffer(names, x.flatten().float(), y.flatten().float()))
+                    entries.append(derived(names, x.flatten().float(), y.flatten().float()))
                 if "rope_axial" in config.encoding:
                     freqs = _axial(config.dim * 2**stage // heads, heads, _theta(config))
-                    entries.append(buffer((f"{layer}.attn.rope_freqs",), freqs))
+                    entries.append(derived((f"{layer}.attn.rope_freqs",), freqs))
         return entries
 
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, buffer, kernel, mapped, named_as_ours, unbatched
+from sightline.convert.base import TensorMap, derived, kernel, map_remaining, transform, unbatched
 from sightline.convert.vit_names import DEFAULTS, SCALES, VitNames, deit3_link
-from sightline.encodings.create import parts_of
+from sightline.encodings.create import components
 from sightline.encodings.rotation.rope_axial import RopeAxial
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
@@ -33,7 +33,7 @@ class RopeVit(VitNames):
         "use_ape": False,
     }
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         rotation = "rope_mixed" if given["rope_mixed"] else "rope_axial"
         prefix = f"{rotation}." if given["use_ape"] else ""
         options: dict[str, Any] = {f"{prefix}theta": float(given["rope_theta"])}
@@ -49,10 +49,10 @@ class RopeVit(VitNames):
     def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
         return deit3_link(config)
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         self.check_encoding(model, "rope_axial", "rope_axial+learned_1d", "rope_mixed", "rope_mixed+learned_1d")
         config = model.config
-        parts: Any = parts_of(model.encoding)
+        parts: Any = components(model.encoding)
         axial = isinstance(parts[0], RopeAxial)
         given = {
             **self.plain_arguments(config),
@@ -61,19 +61,19 @@ class RopeVit(VitNames):
             "rope_mixed": not axial,
             "use_ape": len(parts) > 1,
         }
-        return self.compared(given, model)
+        return self.check_roundtrip(given, model)
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         joined = "+" in config.encoding
         entries = [kernel(config)]
         if config.encoding.startswith("rope_mixed"):
             shape = (2, config.depth, config.heads, config.dim // config.heads // 2)
             ours = "encoding.parts.0.freqs" if joined else "encoding.freqs"
-            entries.append(mapped("freqs", ours, lambda x: x.reshape(shape), lambda x: x.flatten(2)))
+            entries.append(transform("freqs", ours, lambda x: x.reshape(shape), lambda x: x.flatten(2)))
             # Buffers: where each training patch stands, counted row by row.
             rows, cols = config.train_grid
             y, x = torch.meshgrid(torch.arange(rows).float(), torch.arange(cols).float(), indexing="ij")
-            entries.append(buffer(("freqs_t_x", "freqs_t_y"), x.flatten(), y.flatten()))
+            entries.append(derived(("freqs_t_x", "freqs_t_y"), x.flatten(), y.flatten()))
         if joined:
             entries.append(unbatched("pos_embed", "encoding.parts.1.table"))
-        return named_as_ours(config, entries, SCALES)
+        return map_remaining(config, entries, SCALES)

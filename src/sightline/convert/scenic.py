@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, same
+from sightline.convert.base import Project, TensorMap, copy
 from sightline.convert.flax_names import dense, embedding, norm, one_block
 from sightline.errors import InputError
 from sightline.io.checks import require, require_whole
@@ -53,7 +53,7 @@ class Scenic(Project):
         """Its model of `xvit.py` is one of several labels."""
         return "sigmoid"
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         kind = given["transformer_encoder_configs"].get("type")
         if kind != "axial":
             # `axial_attention` misses an argument of its own call and never ran; the others attend otherwise.
@@ -85,7 +85,7 @@ class Scenic(Project):
             head_hidden=hidden,
         )
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
         given: dict[str, Any] = {
             **self.plain_arguments(config),
@@ -100,11 +100,11 @@ class Scenic(Project):
             "classifier": "0" if config.pool == "first" else "gap",
         }
         # What its weights would tell.
-        return self.compared(given, model, _tables_like(config))
+        return self.check_roundtrip(given, model, _tables_like(config))
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         entries = [*embedding(config), *norm("Transformer/encoder_norm", "norm")]
-        entries += [same(theirs, f"encoding.{ours}") for ours, theirs in _TABLES.items()]
+        entries += [copy(theirs, f"encoding.{ours}") for ours, theirs in _TABLES.items()]
         for layer in range(config.depth):
             theirs = f"Transformer/encoder_block_{'col' if layer % 2 else 'row'}_{layer // 2}"
             entries += one_block(theirs, f"blocks.{layer}", (0, 1), "MultiHeadAttention_0", "MlpBlock_0", config)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from sightline.convert.base import Entry, kernel, mapped, named_as_ours, prefixed, same, unbatched
+from sightline.convert.base import TensorMap, copy, kernel, map_remaining, prefixed, transform, unbatched
 from sightline.convert.dense import DenseProject, heads_of, image_size, pixels, sides, trunk_fields
 from sightline.errors import InputError
 from sightline.io.checks import require
@@ -38,7 +38,7 @@ class Segmenter(DenseProject):
     # ImageNet's classifier, which the decoder replaces.
     aside: ClassVar = (r"encoder\.head(_dist)?\.",)
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         require("segmenter: normalization", given["normalization"], _NORMALISED)
         mean, std = _NORMALISED[given["normalization"]]
         trunk = trunk_fields(
@@ -67,7 +67,7 @@ class Segmenter(DenseProject):
             fit="pad",
         )
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         config, head = model.config, model.head
         if isinstance(head, LinearMapHead) and not isinstance(head.norm, nn.Identity):
             raise InputError("segmenter: cannot hold head_options.norm = True (expected False)")
@@ -81,21 +81,21 @@ class Segmenter(DenseProject):
         }
         return self.exported(model, ("segmenter", "linear_map"), given)
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         special = [
             kernel(config, "encoder.patch_embed.proj.weight"),
             prefixed("encoder.pos_embed", "encoding", config.num_prefix_tokens),
         ]
         if config.num_registers:
-            special.append(same("encoder.dist_token", "reg_token"))
+            special.append(copy("encoder.dist_token", "reg_token"))
         decoder = "decoder."
         if config.head == "segmenter":
             special.append(unbatched("decoder.cls_emb", "head.cls_emb"))
             # Theirs multiply from the right.
             special += [
-                mapped(f"decoder.{name}", f"head.{name}.weight", lambda x: x.T, lambda x: x.T)
+                transform(f"decoder.{name}", f"head.{name}.weight", lambda x: x.T, lambda x: x.T)
                 for name in ("proj_patch", "proj_classes")
             ]
         else:
             decoder = "decoder.head."
-        return named_as_ours(config, special, [(r"^(?!head\.)", "encoder."), (r"^head\.(fc\.)?", decoder)])
+        return map_remaining(config, special, [(r"^(?!head\.)", "encoder."), (r"^head\.(fc\.)?", decoder)])

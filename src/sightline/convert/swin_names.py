@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from sightline.convert.base import Entry, joined, kernel, same, unbatched
+from sightline.convert.base import TensorMap, concat, copy, kernel, unbatched
 from sightline.models import ViTConfig
 from sightline.models.architectures.swin import SwinOptions
 
 _BLOCK = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
 
 
-def stacked(theirs: Sequence[str], ours: str) -> Entry:
+def stacked(theirs: Sequence[str], ours: str) -> TensorMap:
     """Frequencies [2, heads, head_dim / 2] of each layer that are one tensor here, [2, layers, heads, head_dim / 2]."""
-    return Entry(
+    return TensorMap(
         tuple(theirs),
         (ours,),
         lambda all_: [torch.stack(list(all_), dim=1)],
@@ -28,7 +28,7 @@ def layers_of(options: SwinOptions) -> list[list[str]]:
     return [[f"layers.{stage}.blocks.{one}" for one in range(depth)] for stage, depth in enumerate(options.depths)]
 
 
-def swin_entries(config: ViTConfig, *, merging: Callable[[int], str], head: str) -> list[Entry]:
+def swin_entries(config: ViTConfig, *, merging: Callable[[int], str], head: str) -> list[TensorMap]:
     """Every tensor that is a weight.
 
     Args:
@@ -36,7 +36,7 @@ def swin_entries(config: ViTConfig, *, merging: Callable[[int], str], head: str)
         head: of the classifier.
     """
     options = SwinOptions.of(config)
-    entries = [kernel(config), same("patch_embed.proj.bias", "patch_embed.proj.bias")]
+    entries = [kernel(config), copy("patch_embed.proj.bias", "patch_embed.proj.bias")]
     pairs = [("patch_embed.norm", "patch_embed.norm"), ("norm", "norm")]
     if config.num_classes:
         pairs.append((head, "head"))
@@ -45,21 +45,21 @@ def swin_entries(config: ViTConfig, *, merging: Callable[[int], str], head: str)
         if stage:
             name = merging(stage)
             pairs.append((f"{name}.norm", f"blocks.{first}.merge.norm"))
-            entries.append(same(f"{name}.reduction.weight", f"blocks.{first}.merge.reduction.weight"))
+            entries.append(copy(f"{name}.reduction.weight", f"blocks.{first}.merge.reduction.weight"))
         for layer, there in enumerate(theirs, first):
             pairs += [(f"{there}.{part}", f"blocks.{layer}.{part}") for part in _BLOCK]
         for number, part in enumerate(parts):
             ours = f"encoding.stages.{stage}" + (f".parts.{number}" if len(parts) > 1 else "")
             if part == "rpe_learned":
                 names = [f"{one}.attn.relative_position_bias_table" for one in theirs]
-                entries.append(joined(names, f"{ours}.tables", lambda x: x.unsqueeze(0), lambda x: x[0]))
+                entries.append(concat(names, f"{ours}.tables", lambda x: x.unsqueeze(0), lambda x: x[0]))
             elif part == "rope_mixed":
                 entries.append(stacked([f"{one}.attn.rope_freqs" for one in theirs], f"{ours}.freqs"))
     if "learned_1d" in config.encoding:
         entries.append(unbatched("absolute_pos_embed", "encoding.embedding.table"))
     for there, here in pairs:
         biased = config.qkv_bias is True or not there.endswith("qkv")
-        entries += [same(f"{there}.{one}", f"{here}.{one}") for one in ("weight", *(["bias"] if biased else []))]
+        entries += [copy(f"{there}.{one}", f"{here}.{one}") for one in ("weight", *(["bias"] if biased else []))]
     return entries
 
 

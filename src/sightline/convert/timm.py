@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, differences
+from sightline.convert.base import Project, TensorMap, differences
 from sightline.convert.timm_arguments import arguments_for
 from sightline.convert.timm_build import build, built
-from sightline.convert.timm_reading import kind_of, read_fields
+from sightline.convert.timm_reading import class_name, read_fields
 from sightline.convert.timm_swin import read_swin, swin_arguments, swin_tensors
 from sightline.convert.timm_tensors import entries_of
 from sightline.convert.vit_names import deit3_link
@@ -39,37 +39,37 @@ class Timm(Project):
     def filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(given.get("model"), str):
             raise InputError("timm: the configuration has no model (the name that timm's create_model takes)")
-        return self.kept(given)
+        return self.stored_arguments(given)
 
-    def kept(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def stored_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in given.items() if key not in _HOW_IT_IS_BUILT}
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         module = built(given)
-        return ViTConfig(**(read_swin if kind_of(module) == "SwinTransformer" else read_fields)(module))
+        return ViTConfig(**(read_swin if class_name(module) == "SwinTransformer" else read_fields)(module))
 
     def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
         architecture, _, tag = given["model"].partition(".")
         return published_link(config, architecture, tag)
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
         origin = config.origin or {}
         if origin.get("project") == self.name:
             # As it came, where that still says what it is; timm can build one model in many ways.
             given = {**origin["config"], "num_classes": config.num_classes}
-            if not differences(self.vit_config(given, {}), model):
+            if not differences(self.import_config(given, {}), model):
                 return given
         given = (swin_arguments if config.architecture == "swin" else arguments_for)(model)
         if given.get("dynamic_img_size", True):
-            return self.compared(given, model)
+            return self.check_roundtrip(given, model)
         # At the one size that it then takes nothing is resized.
-        wrong = differences(self.vit_config(given, {}), model)
+        wrong = differences(self.import_config(given, {}), model)
         if wrong := [one for one in wrong if not one.startswith("learned_1d interpolation = ")]:
             raise InputError(f"{self.name}: cannot hold {'; '.join(wrong)}")
         return given
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         return swin_tensors(config) if config.architecture == "swin" else entries_of(built(given), config)
 
 
@@ -93,7 +93,7 @@ def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> Model:
     from sightline.convert import import_weights
 
     # Refused before anything is fetched.
-    config = Timm().vit_config(Timm().filled(given), {})
+    config = Timm().import_config(Timm().filled(given), {})
     built = build({**given, "pretrained": pretrained})
     model = import_weights(Timm.name, built.state_dict(), given)
     if pretrained and "num_classes" not in given:

@@ -6,9 +6,9 @@ from typing import Any
 
 from sightline.convert.timm_hybrid import hybrid_arguments
 from sightline.convert.timm_reading import RULES
-from sightline.encodings.create import encoding_options, parts_of
+from sightline.encodings.create import components, encoding_options
 from sightline.models import Model, ViTConfig
-from sightline.models.timm_names import TIMM_POOLS, Names, arguments_of
+from sightline.models.timm_names import TIMM_POOLS, Names, timm_arguments
 
 _GELUS = {"exact": "gelu", "tanh": "gelu_tanh", "quick": "quick_gelu"}
 _ROTATIONS = {"rope_axial": "cat", "rope_dinov3": "dinov3", "rope_mixed": "mixed"}
@@ -44,7 +44,7 @@ def arguments_for(model: Model) -> dict[str, Any]:
 
     What timm cannot hold is left out; reading the built module back shows it.
     """
-    config, parts = model.config, {part.name: encoding_options(part) for part in parts_of(model.encoding)}
+    config, parts = model.config, {part.name: encoding_options(part) for part in components(model.encoding)}
     table = parts.get("learned_1d")
     # A table of patches alone may be resized by another rule than that of timm's other classes.
     rule = _BICUBIC
@@ -89,7 +89,7 @@ def arguments_for(model: Model) -> dict[str, Any]:
         "pool_heads": config.pool_heads or config.heads,
         "pool_mlp_ratio": (config.pool_hidden + 0.5) / config.dim,
     }
-    names = arguments_of(kind) | arguments_of(kind, _DERIVED)
+    names = timm_arguments(kind) | timm_arguments(kind, _DERIVED)
     # What a hybrid calls its patch is one of its stem's map.
     return {**own, **{theirs: values[ours] for theirs, ours in names.items() if theirs != "patch_size"}} | {
         "patch_size": own.get("patch_size", config.patch_size)

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError, unknown_name_error
-from sightline.models.config import MOST
-from sightline.models.timm_names import CLASSES, arguments_of
+from sightline.models.config import LIMITS
+from sightline.models.timm_names import CLASSES, timm_arguments
 
 _BOUNDED = {
-    theirs: ours for kind in CLASSES for theirs, ours in arguments_of(kind).items() if ours in MOST
+    theirs: ours for kind in CLASSES for theirs, ours in timm_arguments(kind).items() if ours in LIMITS
 } | {
     "attn_pool_num_heads": "pool_heads", "attn_pool_mlp_ratio": "mlp_ratio", "pos_embed_grid_size": "image_size",
     "ref_feat_shape": "image_size",
@@ -33,8 +33,8 @@ def build(given: Mapping[str, Any], **more: Any) -> nn.Module:
     for theirs, ours in _BOUNDED.items():
         value = given.get(theirs)
         for one in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(one, int | float) and not one <= MOST[ours]:
-                raise InputError(f"timm: {theirs} {str(value)[:40]}: expected at most {MOST[ours]:,}")
+            if isinstance(one, int | float) and not one <= LIMITS[ours]:
+                raise InputError(f"timm: {theirs} {str(value)[:40]}: expected at most {LIMITS[ours]:,}")
     timm = import_timm()
     arguments = {key: value for key, value in given.items() if key != "model"}
     name = given["model"]

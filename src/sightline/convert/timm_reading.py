@@ -23,17 +23,17 @@ RULES = {
 }
 
 
-def kind_of(module: object) -> str:
+def class_name(module: object) -> str:
     """The name of a module's class; `Identity` for None."""
     return "Identity" if module is None else type(module).__name__
 
 
 def present(module: object) -> bool:
     """Whether there is something that computes."""
-    return kind_of(module) != "Identity"
+    return class_name(module) != "Identity"
 
 
-def refuse_if(lacking: bool, reason: str) -> None:
+def reject_if(lacking: bool, reason: str) -> None:
     """Refuse a module that lacks something, or has what ours lack."""
     if lacking:
         raise InputError(f"timm: this model cannot be ours: {reason}")
@@ -46,12 +46,12 @@ def read_fields(module: Any) -> dict[str, Any]:
         InputError: it has a part that our models lack; says which.
     """
     place = type(module).__module__
-    refuse_if(not place.startswith("timm."), f"{place}.{kind_of(module)} is none of timm's own")
+    reject_if(not place.startswith("timm."), f"{place}.{class_name(module)} is none of timm's own")
     known = (*CLASSES, "SwinTransformer")
-    refuse_if(kind_of(module) not in CLASSES, f"it is a {kind_of(module)} (expected {', '.join(known)})")
-    refuse_if(not len(module.blocks), "it has no blocks")
+    reject_if(class_name(module) not in CLASSES, f"it is a {class_name(module)} (expected {', '.join(known)})")
+    reject_if(not len(module.blocks), "it has no blocks")
     blocks = [_block(module, block) for block in module.blocks]
-    refuse_if(any(block != blocks[0] for block in blocks), "its blocks differ from one another")
+    reject_if(any(block != blocks[0] for block in blocks), "its blocks differ from one another")
     return {
         **_patches(module),
         **blocks[0],
@@ -67,15 +67,15 @@ def read_fields(module: Any) -> dict[str, Any]:
 
 
 def _patches(module: Any) -> dict[str, Any]:
-    naflex = kind_of(module) == "NaFlexVit"
+    naflex = class_name(module) == "NaFlexVit"
     embed = module.embeds if naflex else module.patch_embed
-    if kind_of(embed) == "HybridEmbed":
+    if class_name(embed) == "HybridEmbed":
         return hybrid_fields(embed)
-    refuse_if(kind_of(embed) not in ("PatchEmbed", "NaFlexEmbeds"), f"its patches come from a {kind_of(embed)}")
+    reject_if(class_name(embed) not in ("PatchEmbed", "NaFlexEmbeds"), f"its patches come from a {class_name(embed)}")
     sides = tuple(embed.patch_size)
-    refuse_if(len(sides) != 2 or sides[0] != sides[1], f"patches of {'x'.join(map(str, sides))} pixels are not square")
+    reject_if(len(sides) != 2 or sides[0] != sides[1], f"patches of {'x'.join(map(str, sides))} pixels are not square")
     rows = sides[0]
-    refuse_if(present(embed.norm) or getattr(embed, "norm_input", None) is not None, "its patch embedding has a norm")
+    reject_if(present(embed.norm) or getattr(embed, "norm_input", None) is not None, "its patch embedding has a norm")
     # The grid, and not img_size: timm drops pixels beyond the last whole patch.
     grid = (embed.pos_embed_grid_size or (16, 16)) if naflex else embed.grid_size
     whole = naflex or tuple(embed.img_size or grid) == (grid[0] * rows, grid[1] * rows) or embed.img_size is None
@@ -92,36 +92,38 @@ def _patches(module: Any) -> dict[str, Any]:
 def _norm(module: Any, what: str) -> tuple[str, float]:
     """(kind, epsilon) of a norm."""
     # A norm of maps is a subclass there.
-    if isinstance(module, nn.LayerNorm) and "2d" not in kind_of(module):
-        refuse_if(module.weight is None or module.bias is None, f"its {what} has no weight or no bias")
+    if isinstance(module, nn.LayerNorm) and "2d" not in class_name(module):
+        reject_if(module.weight is None or module.bias is None, f"its {what} has no weight or no bias")
         return "layer", module.eps
-    refuse_if(kind_of(module) not in ("RmsNorm", "RMSNorm"), f"its {what} is a {kind_of(module)}")
+    reject_if(class_name(module) not in ("RmsNorm", "RMSNorm"), f"its {what} is a {class_name(module)}")
     return "rms", module.eps
 
 
 def _block(module: Any, block: Any) -> dict[str, Any]:
-    refuse_if(kind_of(block) not in _BLOCKS[kind_of(module)], f"its blocks are {kind_of(block)}")
+    reject_if(class_name(block) not in _BLOCKS[class_name(module)], f"its blocks are {class_name(block)}")
     norm, eps = _norm(block.norm1, "norm1")
     found = {"norm": norm, "norm_eps": eps, **_attention(block.attn, module.embed_dim), **_mlp(block.mlp)}
     inner = {name: getattr(block.attn, name, None) for name in ("q_norm", "k_norm", "norm")}
     inner |= {"norm2": block.norm2, "mlp.norm": getattr(block.mlp, "norm", None)}
     for name, one in inner.items():
         alike = not present(one) or _norm(one, name) == (norm, eps)
-        refuse_if(not alike, f"its {name} is of another kind, or has another epsilon, than norm1")
+        reject_if(not alike, f"its {name} is of another kind, or has another epsilon, than norm1")
     first, second = (block.ls1, block.ls2) if hasattr(block, "ls1") else (block.gamma_1, block.gamma_2)
-    refuse_if(present(first) != present(second), "only one of its branches has a LayerScale")
+    reject_if(present(first) != present(second), "only one of its branches has a LayerScale")
     # A module of its own knows what it starts from; of factors that are parameters the block does.
     holder = first if hasattr(block, "ls1") else block
     return {**found, "layer_scale": float(holder.init_values) if present(first) else None}
 
 
 def _attention(attn: Any, dim: int) -> dict[str, Any]:
-    refuse_if(kind_of(attn) not in ("Attention", "EvaAttention", "AttentionRope"), f"its attention is {kind_of(attn)}")
-    refuse_if(attn.proj.in_features != dim, "its heads are not as wide as dim / heads")
-    refuse_if(attn.proj.bias is None, "the projection of its heads has no bias")
+    reject_if(
+        class_name(attn) not in ("Attention", "EvaAttention", "AttentionRope"), f"its attention is {class_name(attn)}"
+    )
+    reject_if(attn.proj.in_features != dim, "its heads are not as wide as dim / heads")
+    reject_if(attn.proj.bias is None, "the projection of its heads has no bias")
     shared = getattr(attn, "num_kv_heads", attn.num_heads) != attn.num_heads
     gated = getattr(attn, "gate", None) is not None
-    refuse_if(shared or gated, "its attention is gated, or shares keys between heads")
+    reject_if(shared or gated, "its attention is gated, or shares keys between heads")
     if getattr(attn, "qkv", None) is not None:
         biases = [attn.qkv.bias is not None] * 3 if getattr(attn, "q_bias", None) is None else [True, False, True]
     else:
@@ -136,11 +138,11 @@ def _attention(attn: Any, dim: int) -> dict[str, Any]:
 
 
 def _mlp(mlp: Any) -> dict[str, Any]:
-    kind = kind_of(mlp)
+    kind = class_name(mlp)
     gated = kind == "SwiGLU" or (kind == "GluMlp" and not mlp.gate_last)
-    known = kind == "Mlp" or (gated and kind_of(getattr(mlp, "act", None)) == "SiLU")
-    refuse_if(not known, f"its MLP is a {kind}")
-    refuse_if(mlp.fc2.bias is None, "its MLP has no biases")
+    known = kind == "Mlp" or (gated and class_name(getattr(mlp, "act", None)) == "SiLU")
+    reject_if(not known, f"its MLP is a {kind}")
+    reject_if(mlp.fc2.bias is None, "its MLP has no biases")
     return {
         "mlp": "swiglu" if gated else "gelu",
         "mlp_ratio": mlp.fc2.in_features / mlp.fc2.out_features,
@@ -152,8 +154,8 @@ def _mlp(mlp: Any) -> dict[str, Any]:
 def _gelu(act: Any) -> str:
     """Our name for an activation."""
     kinds = {"GELU": "exact", "GELUTanh": "tanh", "QuickGELU": "quick"}
-    refuse_if(kind_of(act) not in kinds, f"its activation is {kind_of(act)}")
-    return "tanh" if getattr(act, "approximate", "none") == "tanh" else kinds[kind_of(act)]
+    reject_if(class_name(act) not in kinds, f"its activation is {class_name(act)}")
+    return "tanh" if getattr(act, "approximate", "none") == "tanh" else kinds[class_name(act)]
 
 
 def _tokens(module: Any) -> dict[str, Any]:
@@ -161,37 +163,37 @@ def _tokens(module: Any) -> dict[str, Any]:
     registers = getattr(holder, "reg_token", None)
     count = 0 if registers is None else registers.shape[1]
     classes = 0 if holder.cls_token is None else holder.cls_token.shape[1]
-    refuse_if(classes > 1, f"it has {classes} CLS tokens")
-    refuse_if(module.num_prefix_tokens != classes + count, "it has prefix tokens beside a CLS token and registers")
+    reject_if(classes > 1, f"it has {classes} CLS tokens")
+    reject_if(module.num_prefix_tokens != classes + count, "it has prefix tokens beside a CLS token and registers")
     return {"class_token": classes == 1, "num_registers": count}
 
 
 def _norms(module: Any, block: dict[str, Any]) -> dict[str, Any]:
     before, after = present(module.norm), present(module.fc_norm)
-    refuse_if(before and after, "it has a norm before and one after pooling")
+    reject_if(before and after, "it has a norm before and one after pooling")
     norm_pre = getattr(module, "norm_pre", None)
     kinds = {_norm(one, "final norm") for one in (module.norm, module.fc_norm, norm_pre) if present(one)}
-    refuse_if(not kinds <= {(block["norm"], block["norm_eps"])}, "its norms are of different kinds")
+    reject_if(not kinds <= {(block["norm"], block["norm_eps"])}, "its norms are of different kinds")
     final = "before_pool" if before else "after_pool" if after else "none"
     return {"final_norm": final, "norm_pre": present(norm_pre)}
 
 
 def _pool(module: Any, block: dict[str, Any]) -> dict[str, Any]:
     theirs = module.global_pool
-    refuse_if(theirs not in TIMM_POOLS, f"its pooling is {theirs!r} (expected {', '.join(TIMM_POOLS)})")
+    reject_if(theirs not in TIMM_POOLS, f"its pooling is {theirs!r} (expected {', '.join(TIMM_POOLS)})")
     pool = TIMM_POOLS[theirs]
     found: dict[str, Any] = {"pool": pool}
-    eva = kind_of(module) == "Eva"
+    eva = class_name(module) == "Eva"
     if pool != "cls" and module.num_prefix_tokens:
         found["pool_prefix"] = (eva and pool == "attention") or bool(getattr(module, "pool_include_prefix", False))
     if pool == "attention":
         probe: Any = module.attn_pool
         plain = probe.latent_len == 1 and probe.pos_embed is None and present(probe.mlp) and present(probe.q)
         plain = plain and not present(probe.q_norm) and probe.pool == "token" and probe.latent_dim == module.embed_dim
-        refuse_if(not plain, "its attention pooling is not one probe with a projection and an MLP")
+        reject_if(not plain, "its attention pooling is not one probe with a projection and an MLP")
         norm, eps = _norm(probe.norm, "probe's norm")
         alike = {**block, "norm": norm, "norm_eps": eps, "gelu": _gelu(probe.mlp.act)} == block
-        refuse_if(not alike, "its attention pooling has another norm or activation than its blocks")
+        reject_if(not alike, "its attention pooling has another norm or activation than its blocks")
         heads, ratio = probe.num_heads, probe.mlp.fc1.out_features / module.embed_dim
         found["pool_heads"] = None if heads == block["heads"] else heads
         found["pool_mlp_ratio"] = None if ratio == block["mlp_ratio"] else ratio
@@ -210,12 +212,12 @@ def _encoding(module: Any) -> dict[str, Any]:
 
 def _rotation(module: Any) -> tuple[str, dict[str, Any]] | None:
     rope: Any = getattr(module, "rope", None)
-    kind = kind_of(rope)
+    kind = class_name(rope)
     if not present(rope):
         return None
     if kind == "RotaryEmbeddingMixed":
         return "rope_mixed", {"theta": float(rope.temperature)}
-    refuse_if(kind not in ("RotaryEmbeddingCat", "RotaryEmbeddingDinoV3"), f"its rotation is a {kind}")
+    reject_if(kind not in ("RotaryEmbeddingCat", "RotaryEmbeddingDinoV3"), f"its rotation is a {kind}")
     options: dict[str, Any] = {
         "theta": float(rope.temperature),
         "axis_order": "xy" if rope.grid_indexing == "xy" else "yx",
@@ -224,16 +226,16 @@ def _rotation(module: Any) -> tuple[str, dict[str, Any]] | None:
     }
     if kind == "RotaryEmbeddingDinoV3":
         foreign = rope.normalize_coords != "separate" or rope.min_period is not None
-        refuse_if(foreign, "its rotation has periods or coordinates of another kind than DINOv3's own")
+        reject_if(foreign, "its rotation has periods or coordinates of another kind than DINOv3's own")
         return "rope_dinov3", {**options, "coordinates": "centred"}
-    refuse_if(rope.in_pixels, "its rotation counts pixels")
+    reject_if(rope.in_pixels, "its rotation counts pixels")
     if rope.ref_feat_shape is not None:
         options |= {"coordinates": "squeezed", "reference": tuple(rope.ref_feat_shape)}
     return "rope_axial", options
 
 
 def _added(module: Any) -> tuple[str, dict[str, Any]] | None:
-    if kind_of(module) != "NaFlexVit":
+    if class_name(module) != "NaFlexVit":
         if module.pos_embed is None:
             return None
         apart = getattr(module, "no_embed_class", False) or not module.num_prefix_tokens
@@ -245,7 +247,7 @@ def _added(module: Any) -> tuple[str, dict[str, Any]] | None:
     rule = (embed.pos_embed_interp_mode, embed.pos_embed_antialias, embed.pos_embed_align_corners)
     mode = f"{rule[0]}, {'' if rule[1] else 'no '}antialias, {'' if rule[2] else 'no '}aligned corners"
     known = rule in RULES and not embed.pos_embed_use_grid_sample
-    refuse_if(not known, f"its embedding is interpolated in another way than ours are ({mode})")
+    reject_if(not known, f"its embedding is interpolated in another way than ours are ({mode})")
     aspect = embed.pos_embed_ar_preserving
     if embed.pos_embed_type == "factorized":
         return "factorized", {"new_grid": "aspect" if aspect else "resize"}
@@ -253,15 +255,15 @@ def _added(module: Any) -> tuple[str, dict[str, Any]] | None:
     if not aspect:
         return "learned_1d", {"interpolation": interpolation, "prefix": False}
     rows, cols = embed.pos_embed_grid_size
-    refuse_if(rows != cols, "its embedding keeps the aspect ratio and is not square")
+    reject_if(rows != cols, "its embedding keeps the aspect ratio and is not square")
     return "learned_2d", {"lookup": "aspect", "interpolation": interpolation}
 
 
 def _relative(module: Any) -> tuple[str, dict[str, Any]] | None:
-    if kind_of(module) != "Beit":
+    if class_name(module) != "Beit":
         return None
     own = module.blocks[0].attn.relative_position_bias_table is not None
-    refuse_if(own and module.rel_pos_bias is not None, "it has relative tables for each layer and one for all")
+    reject_if(own and module.rel_pos_bias is not None, "it has relative tables for each layer and one for all")
     return ("rpe_learned", {}) if own else ("rpe_learned_shared", {}) if module.rel_pos_bias is not None else None
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import nn
 
-from sightline.convert.base import Entry
+from sightline.convert.base import TensorMap
 from sightline.convert.swin_names import swin_entries, swin_fields
-from sightline.convert.timm_reading import kind_of, preparation, present, refuse_if
+from sightline.convert.timm_reading import class_name, preparation, present, reject_if
 from sightline.models import Model, ViTConfig
 from sightline.models.architectures.swin import SwinOptions
 
@@ -24,19 +24,21 @@ def read_swin(module: Any) -> dict[str, Any]:
     firsts = [layer.blocks[0] for layer in layers]
     heads = [block.attn.num_heads for block in firsts]
     sides = tuple(embed.patch_size)
-    refuse_if(sides[0] != sides[1], f"patches of {'x'.join(map(str, sides))} pixels are not square")
-    refuse_if(not present(embed.norm), "its patch embedding has no norm")
-    refuse_if(kind_of(firsts[0].mlp) != "Mlp" or kind_of(firsts[0].mlp.act) != "GELU", "its MLPs are of another kind")
+    reject_if(sides[0] != sides[1], f"patches of {'x'.join(map(str, sides))} pixels are not square")
+    reject_if(not present(embed.norm), "its patch embedding has no norm")
+    reject_if(
+        class_name(firsts[0].mlp) != "Mlp" or class_name(firsts[0].mlp.act) != "GELU", "its MLPs are of another kind"
+    )
     windows = {tuple(one) for one in module._ref_window_sizes}
-    refuse_if(len(windows) != 1, "its stages have windows of different sizes")
-    refuse_if(any(block.always_partition for block in firsts), "its windows are not fitted to a smaller image")
+    reject_if(len(windows) != 1, "its stages have windows of different sizes")
+    reject_if(any(block.always_partition for block in firsts), "its windows are not fitted to a smaller image")
     norms = [one for one in module.modules() if isinstance(one, nn.LayerNorm)]
-    refuse_if({one.eps for one in norms} != {1e-5}, "its norms have another epsilon than 1e-5, or are of another kind")
-    refuse_if(module.global_pool != "avg", f"its pooling is {module.global_pool!r} (expected avg)")
+    reject_if({one.eps for one in norms} != {1e-5}, "its norms have another epsilon than 1e-5, or are of another kind")
+    reject_if(module.global_pool != "avg", f"its pooling is {module.global_pool!r} (expected avg)")
     widths = [block.attn.qkv.in_features for block in firsts]
-    refuse_if(widths != [widths[0] * 2**stage for stage in range(len(widths))], "its stages do not double in width")
+    reject_if(widths != [widths[0] * 2**stage for stage in range(len(widths))], "its stages do not double in width")
     wide = any(block.attn.proj.in_features != width for block, width in zip(firsts, widths, strict=True))
-    refuse_if(wide, "its heads are not as wide as dim / heads")
+    reject_if(wide, "its heads are not as wide as dim / heads")
     fc = module.head.fc
     hidden = firsts[0].mlp.fc1.out_features
     return {
@@ -58,7 +60,7 @@ def read_swin(module: Any) -> dict[str, Any]:
     }
 
 
-def swin_tensors(config: ViTConfig) -> list[Entry]:
+def swin_tensors(config: ViTConfig) -> list[TensorMap]:
     """Every tensor of the state dict."""
     return swin_entries(config, merging=lambda stage: f"layers.{stage}.downsample", head="head.fc")
 

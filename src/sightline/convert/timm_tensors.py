@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from sightline.convert.base import Entry, joined, kernel, mapped, named_as_ours, prefixed, same, unbatched
+from sightline.convert.base import TensorMap, concat, copy, kernel, map_remaining, prefixed, transform, unbatched
 from sightline.convert.vit_names import SCALES
 from sightline.models import ViTConfig
 
 
-def entries_of(module: Any, config: ViTConfig) -> list[Entry]:
+def entries_of(module: Any, config: ViTConfig) -> list[TensorMap]:
     """Every tensor of the state dict of `module`, which `config` was read from."""
     entries = _special(module, config)
     first = module.blocks[0]
@@ -35,11 +35,11 @@ def entries_of(module: Any, config: ViTConfig) -> list[Entry]:
     for layer in range(config.depth):
         for place, theirs, ours, part in together:
             names = [f"blocks.{layer}.{place}.{one}.{part}" for one in theirs]
-            entries.append(joined(names, f"blocks.{layer}.{place}.{ours}.{part}"))
-    return named_as_ours(config, entries, renamed)
+            entries.append(concat(names, f"blocks.{layer}.{place}.{ours}.{part}"))
+    return map_remaining(config, entries, renamed)
 
 
-def _special(module: Any, config: ViTConfig) -> list[Entry]:
+def _special(module: Any, config: ViTConfig) -> list[TensorMap]:
     """The tensors that are laid out in another way."""
     embed = getattr(module, "embeds", None)
     proj = "patch_embed.proj.weight" if embed is None else "embeds.proj.weight"
@@ -49,7 +49,7 @@ def _special(module: Any, config: ViTConfig) -> list[Entry]:
         # NaFlexViT flattens a patch as (y, x, channel) where it does not say otherwise.
         side, channels = config.patch_size, config.channels
         entries = [
-            mapped(
+            transform(
                 proj,
                 "patch_embed.proj.weight",
                 lambda x: x.reshape(-1, side, side, channels).permute(0, 3, 1, 2).flatten(1),
@@ -57,14 +57,14 @@ def _special(module: Any, config: ViTConfig) -> list[Entry]:
             )
         ]
     else:
-        entries = [same(proj, "patch_embed.proj.weight")]
+        entries = [copy(proj, "patch_embed.proj.weight")]
     parts = config.encoding.split("+")
     for number, part in enumerate(parts):
         ours = f"encoding.parts.{number}" if len(parts) > 1 else "encoding"
         if part == "rope_mixed":
             # Its first frequencies are of the first axis of its grid.
             turn = partial(torch.flip, dims=(0,)) if module.rope.grid_indexing == "ij" else torch.clone
-            entries.append(mapped("rope.freqs", f"{ours}.freqs", turn, turn))
+            entries.append(transform("rope.freqs", f"{ours}.freqs", turn, turn))
         elif part in ("learned_1d", "learned_2d"):
             entries.append(_table(module, config, ours))
         elif part == "factorized":
@@ -74,15 +74,15 @@ def _special(module: Any, config: ViTConfig) -> list[Entry]:
         elif part in ("rpe_learned", "rpe_learned_shared"):
             # One of all layers, or one in each.
             tables = [name for name in module.state_dict() if name.endswith(".relative_position_bias_table")]
-            entries.append(joined(tables, f"{ours}.tables", lambda x: x.unsqueeze(0), lambda x: x[0]))
+            entries.append(concat(tables, f"{ours}.tables", lambda x: x.unsqueeze(0), lambda x: x[0]))
     return entries
 
 
-def _table(module: Any, config: ViTConfig, ours: str) -> Entry:
+def _table(module: Any, config: ViTConfig, ours: str) -> TensorMap:
     """A table of patches, with rows of prefix tokens before them or not."""
     if hasattr(module, "embeds"):
         shape = (1, *module.embeds.pos_embed_grid_size, config.dim)
-        return mapped("embeds.pos_embed", f"{ours}.table", lambda x: x.flatten(0, 2), lambda x: x.reshape(shape))
+        return transform("embeds.pos_embed", f"{ours}.table", lambda x: x.flatten(0, 2), lambda x: x.reshape(shape))
     if getattr(module, "no_embed_class", False) or not config.num_prefix_tokens:
         return unbatched("pos_embed", f"{ours}.table")
     return prefixed("pos_embed", ours, config.num_prefix_tokens)

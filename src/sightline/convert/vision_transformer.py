@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, prefixed, same, unbatched
+from sightline.convert.base import Project, TensorMap, copy, prefixed, unbatched
 from sightline.convert.flax_names import dense, image_fields, kernel_like, numbered_together, trunk
 from sightline.convert.flax_resnet import flat_norms, resnet_arguments, resnet_fields, stem
 from sightline.io.checks import require_whole
@@ -39,7 +39,7 @@ class GoogleVit(Project):
     plain: ClassVar = {"hidden_size": "dim"}
     choices: ClassVar = {"classifier": ("pool", {"token": "cls", "gap": "mean"})}
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         trunk = given["transformer"]
         for key in _TRANSFORMER:
             require_whole(f"vision_transformer: transformer.{key}", trunk.get(key), 1)
@@ -61,7 +61,7 @@ class GoogleVit(Project):
             head_hidden=hidden,
         )
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
         hybrid, stride = resnet_arguments(config)
         given: dict[str, Any] = {
@@ -74,16 +74,16 @@ class GoogleVit(Project):
             **hybrid,
         }
         # What its weights would tell.
-        return self.compared(given, model, kernel_like(config))
+        return self.check_roundtrip(given, model, kernel_like(config))
 
-    def named(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def rename_foreign(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return flat_norms(numbered_together(state))
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         entries = trunk(config, norms=(0, 2), attention=1, block=3)
         entries += stem(config)
         if config.has_class_token:
-            entries += [same("cls", "cls_token"), prefixed(_TABLE, "encoding")]
+            entries += [copy("cls", "cls_token"), prefixed(_TABLE, "encoding")]
         else:
             entries.append(unbatched(_TABLE, "encoding.table"))
         if config.head == "mlp":

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from sightline.convert.base import Project
 from sightline.models import ViTConfig
 from sightline.models.head import ScoreLink
-from sightline.models.timm_names import arguments_of
+from sightline.models.timm_names import timm_arguments
 from sightline.tokens.grid import Grid
 
 # With timm's defaults.
@@ -21,7 +21,9 @@ class VitNames(Project):
     """A project whose class takes these arguments, and others."""
 
     choices: ClassVar = {"qkv_bias": ("qkv_bias", {True: True, False: False})}
-    plain: ClassVar = {theirs: ours for theirs, ours in arguments_of("VisionTransformer").items() if theirs in DEFAULTS}
+    plain: ClassVar = {
+        theirs: ours for theirs, ours in timm_arguments("VisionTransformer").items() if theirs in DEFAULTS
+    }
 
 
 def deit3_link(config: ViTConfig) -> ScoreLink:

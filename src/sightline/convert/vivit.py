@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, joined, linear, mapped, named_as_ours, prefixed
+from sightline.convert.base import Project, TensorMap, concat, linear, map_remaining, prefixed, transform
 from sightline.errors import InputError
 from sightline.io.checks import require_whole
 from sightline.models import Model, ViTConfig
@@ -65,7 +65,7 @@ class Vivit(Project):
     def own_arguments(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         return {key: value for key, value in given.items() if key not in _ASIDE}
 
-    def named(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def rename_foreign(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         start = _INNER if _HEAD in state else ""
         found = {}
         for name, tensor in state.items():
@@ -75,10 +75,10 @@ class Vivit(Project):
             found[new if new.startswith("classifier.") else start + new] = tensor
         return found
 
-    def counted(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def used_weights(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return {name: tensor for name, tensor in state.items() if not name.startswith("pooler.")}
 
-    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         sizes = {name: _SIZES[name] if given[name] is None else given[name] for name in _SIZES}
         frames, *patch = Grid.checked(sizes["tubelet_size"], "vivit: tubelet_size", axes=3)
         if len(set(patch)) > 1:
@@ -99,7 +99,7 @@ class Vivit(Project):
             num_classes=len(state[_HEAD]) if _HEAD in state else 0,
         )
 
-    def given(self, model: Model) -> dict[str, Any]:
+    def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
         self.check_encoding(model, "learned_1d")
         if len(config.train_grid) != 3:
@@ -117,22 +117,22 @@ class Vivit(Project):
             "tubelet_size": [frames, config.patch_size, config.patch_size],
         }
         head = {_HEAD: torch.empty(config.num_classes, config.dim)} if config.num_classes else {}
-        return self.compared(given, model, head)
+        return self.check_roundtrip(given, model, head)
 
-    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         start = _INNER if config.num_classes else ""
         frames = config.embedder_options.get("frames", 2)
         shape = (config.dim, config.channels, frames, config.patch_size, config.patch_size)
         embedding = f"{start}embeddings.patch_embeddings.projection.weight"
         special = [
-            mapped(embedding, "patch_embed.proj.weight", lambda x: x.flatten(1), lambda x: x.reshape(shape)),
+            transform(embedding, "patch_embed.proj.weight", lambda x: x.flatten(1), lambda x: x.reshape(shape)),
             prefixed(f"{start}embeddings.position_embeddings", "encoding"),
             *(linear("classifier", "head") if config.num_classes else []),
         ]
         for number in range(config.depth):
             for part in ("weight", "bias") if config.qkv_bias else ("weight",):
                 names = [f"{start}layers.{number}.attention.{one}_proj.{part}" for one in "qkv"]
-                special.append(joined(names, f"blocks.{number}.attn.qkv.{part}"))
+                special.append(concat(names, f"blocks.{number}.attn.qkv.{part}"))
         renamed = [
             (r"^blocks\.(\d+)\.norm1", r"blocks.\1.layernorm_before"),
             (r"^blocks\.(\d+)\.norm2", r"blocks.\1.layernorm_after"),
@@ -142,4 +142,4 @@ class Vivit(Project):
             (r"^cls_token", f"{start}embeddings.cls_token"),
             (r"^norm\.", f"{start}layernorm."),
         ]
-        return named_as_ours(config, special, renamed)
+        return map_remaining(config, special, renamed)

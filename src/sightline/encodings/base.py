@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Pairing, Rotation
 from sightline.encodings.hooks import Hooks
-from sightline.encodings.knob import KNOB_STATE, Knob, Rule, Tunable
+from sightline.encodings.knob import KNOB_STATE, Knob, KnobSpec, ResizeRule
 from sightline.errors import InputError
 from sightline.io.checks import require, require_number, require_whole
 from sightline.tokens.grid import Grid
@@ -67,11 +67,11 @@ class PositionEncoding(nn.Module):
     Config: ClassVar[type] = type(None)
     source: ClassVar[str] = ""
     """Paper and equation, in a line."""
-    new_grid: ClassVar[str] = ""
+    extrapolation: ClassVar[str] = ""
     """What happens on a grid other than the training grid, in a line."""
     symmetric: ClassVar[bool] = False
     """Swapping rows and columns changes nothing."""
-    tunable: ClassVar[Tunable | None] = None
+    tunable: ClassVar[KnobSpec | None] = None
     """The field of its configuration that is its knob, which the attribute of that name holds as it is now."""
     resized_by: ClassVar[str | None] = None
     """The field of its configuration that says how its tables are made for another grid."""
@@ -113,7 +113,7 @@ class PositionEncoding(nn.Module):
         """How many axes the grids have that this one is for; None for any number."""
         return len(self.shape.train_grid) if isinstance(self.axes, tuple) else self.axes
 
-    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The weights of this encoding, made for clips, from those of the same one made for images: what it has of a
         still image, for each frame alike. Those that hang on no grid are what they were.
 
@@ -168,7 +168,7 @@ class PositionEncoding(nn.Module):
         setattr(self, self.tunable.name, value)
 
     @property
-    def rule(self) -> Rule | None:
+    def resize_rule(self) -> ResizeRule | None:
         """How tables are made for another grid, or None where nothing is resized."""
         name = self.resized_by
         if name is None:
@@ -176,16 +176,16 @@ class PositionEncoding(nn.Module):
         values = get_args(get_type_hints(type(self.config))[name])
         allowed = itertools.chain(*((one,) if isinstance(one, str) else get_args(one) for one in values))
         configured = getattr(self, "_configured", self.config)
-        return Rule(name, getattr(self.config, name), getattr(configured, name), tuple(allowed))
+        return ResizeRule(name, getattr(self.config, name), getattr(configured, name), tuple(allowed))
 
-    def set_rule(self, value: str) -> None:
+    def set_resize_rule(self, value: str) -> None:
         """Set that rule. What was configured stays the default; it is no part of a state dict, but `save_model` writes
         it as the configuration of the model.
 
         Raises:
             InputError: there is none, or `value` is not one of its candidates.
         """
-        rule = self.rule
+        rule = self.resize_rule
         if rule is None:
             raise InputError(f"encoding {self.name} has no table that is resized")
         require(f"rule {rule.name}", value, rule.candidates)
@@ -199,8 +199,8 @@ class PositionEncoding(nn.Module):
         if prefix + KNOB_STATE in missing:
             missing.remove(prefix + KNOB_STATE)
 
-    def steps_of(self, time_step: float) -> tuple[float, ...] | None:
-        """How far a cell is along each axis (`Directed.steps`), where a step in time is as far as so many patches.
+    def axis_steps(self, time_step: float) -> tuple[float, ...] | None:
+        """How far a cell is along each axis (`DirectedBias.steps`), where a step in time is as far as so many patches.
 
         Raises:
             InputError: it is not 1, for images.
@@ -221,7 +221,7 @@ class PositionEncoding(nn.Module):
         """Of its weights, or the CPU."""
         return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
 
-    def products_of_slot(self) -> int:
+    def extra_flops_per_token(self) -> int:
         """Multiplications a slot in a layer of what tokens hold, beside those of attention itself."""
         return 0
 
@@ -283,7 +283,7 @@ class AddedEncoding(PositionEncoding):
             return int(rest.partition(".")[0]) + 1
         return None if self.at == "shared" else -1
 
-    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Each layer's, where every layer has weights of its own."""
         if self.later is None:
             return self.inflated_table(state)
@@ -291,11 +291,11 @@ class AddedEncoding(PositionEncoding):
         for index, layer in enumerate(self.later):
             start = f"later.{index}."
             own = {name.removeprefix(start): one for name, one in state.items() if name.startswith(start)}
-            made |= {start + name: one for name, one in layer.inflated(own).items()}
+            made |= {start + name: one for name, one in layer.inflate_from_image(own).items()}
         return made
 
     def inflated_table(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """`inflated`, of what is added before one layer."""
+        """`inflate_from_image`, of what is added before one layer."""
         return dict(state)
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
@@ -315,10 +315,10 @@ class AddedEncoding(PositionEncoding):
         patches = torch.cat([piece.expand(rows, -1, -1) for piece in pieces], dim=1)
         return layout.join(patches, self.prefix_embedding())
 
-    def set_rule(self, value: str) -> None:
-        super().set_rule(value)
+    def set_resize_rule(self, value: str) -> None:
+        super().set_resize_rule(value)
         for one in self.later or ():
-            one.set_rule(value)
+            one.set_resize_rule(value)
 
     def set_knob(self, value: float) -> None:
         super().set_knob(value)
@@ -349,14 +349,14 @@ class RotaryEncoding(PositionEncoding):
             float32 [1 or rows, 1 or heads, patches, head_dim / 2].
         """
 
-    def shares(self, layer: int) -> Hashable:
+    def angle_cache_key(self, layer: int) -> Hashable:
         """All that the angles of a layer hang on beside the layout, which are then made once for all layers where it
         is equal; None where it is a weight, or not known: they are made in every layer."""
         return None
 
     def rotation(self, layer: int, layout: TokenLayout) -> Rotation:
         self.check_axes(layout.axes)
-        shared = self.shares(layer)
+        shared = self.angle_cache_key(layer)
 
         def make() -> Rotation:
             # A window's piece is turned as it would be in the whole window.

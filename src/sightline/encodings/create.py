@@ -15,7 +15,7 @@ from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Rotation
 from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape
 from sightline.encodings.discovery import registry
-from sightline.encodings.knob import Knob, Rule
+from sightline.encodings.knob import Knob, ResizeRule
 from sightline.errors import InputError, unknown_name_error
 from sightline.io.checks import build_config, require
 from sightline.tokens.grid import Grid
@@ -27,14 +27,14 @@ def _sum(parts: Iterable[Any]) -> Any:
     return functools.reduce(operator.add, present) if (present := [one for one in parts if one is not None]) else None
 
 
-class Combined(PositionEncoding):
+class CompositeEncoding(PositionEncoding):
     """Embeddings are added, rotations follow one another, biases are added; the knob is the first part's that has
     one, and so is the rule. Part `i` holds its parameters as `parts.i`."""
 
     # Its parts keep their own knobs.
     get_extra_state, set_extra_state = nn.Module.get_extra_state, nn.Module.set_extra_state
     source: ClassVar = "the sources of its parts"
-    new_grid: ClassVar = "the rules of its parts"
+    extrapolation: ClassVar = "the rules of its parts"
     axes: ClassVar = None
 
     def __init__(self, parts: Sequence[PositionEncoding], shape: TrunkShape) -> None:
@@ -69,25 +69,25 @@ class Combined(PositionEncoding):
         next(part for part in self.parts if part.knob is not None).set_knob(value)
 
     @property
-    def rule(self) -> Rule | None:
-        return next((part.rule for part in self.parts if part.rule is not None), None)
+    def resize_rule(self) -> ResizeRule | None:
+        return next((part.resize_rule for part in self.parts if part.resize_rule is not None), None)
 
-    def set_rule(self, value: str) -> None:
-        part = next((part for part in self.parts if part.rule is not None), None)
+    def set_resize_rule(self, value: str) -> None:
+        part = next((part for part in self.parts if part.resize_rule is not None), None)
         if part is None:
-            super().set_rule(value)  # raises
+            super().set_resize_rule(value)  # raises
         else:
-            part.set_rule(value)
+            part.set_resize_rule(value)
 
-    def products_of_slot(self) -> int:
-        return sum(part.products_of_slot() for part in self.parts)
+    def extra_flops_per_token(self) -> int:
+        return sum(part.extra_flops_per_token() for part in self.parts)
 
-    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         made = {}
         for index, part in enumerate(self.parts):
             start = f"parts.{index}."
             own = {name.removeprefix(start): one for name, one in state.items() if name.startswith(start)}
-            made |= {start + name: one for name, one in part.inflated(own).items()}
+            made |= {start + name: one for name, one in part.inflate_from_image(own).items()}
         return made
 
     def layer_of(self, name: str) -> int | None:
@@ -136,7 +136,7 @@ def create_encoding(
         parts.append(encoding)
     if len(parts) == 1:
         return parts[0]
-    combined = Combined(parts, shape)
+    combined = CompositeEncoding(parts, shape)
     combined.name = name
     return combined
 
@@ -152,17 +152,17 @@ def _made(cls: type[PositionEncoding], config: Any, shape: TrunkShape) -> Positi
             return cls(config, shape).to("meta")
 
 
-def parts_of(encoding: PositionEncoding) -> list[PositionEncoding]:
+def components(encoding: PositionEncoding) -> list[PositionEncoding]:
     """The encodings that a joined one is made of, or the one that it is; of one for each stage those of all stages."""
     if (stages := getattr(encoding, "stages", None)) is not None:
-        embedding = [] if encoding.embedding is None else parts_of(encoding.embedding)  # type: ignore[arg-type]
-        return [*embedding, *(part for stage in stages for part in parts_of(stage))]
+        embedding = [] if encoding.embedding is None else components(encoding.embedding)  # type: ignore[arg-type]
+        return [*embedding, *(part for stage in stages for part in components(stage))]
     return list(getattr(encoding, "parts", [encoding]))
 
 
 def encoding_options(encoding: PositionEncoding) -> dict[str, Any]:
     """The whole configuration of an encoding as `create_encoding` takes it, its defaults written out."""
-    parts = parts_of(encoding)
+    parts = components(encoding)
     if len(parts) == 1:
         return dataclasses.asdict(parts[0].config)
     # The parts of all stages have one configuration.

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention.wide import wide, wide_dtype
+from sightline.attention.wide import at_least_float32, wide_dtype
 from sightline.tokens.cache import ByteLRUCache
 from sightline.tokens.grid import Grid
 
@@ -36,7 +36,7 @@ def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolati
     if not torch.compiler.is_exporting() and old == new:
         return table
     if len(old) == 2:
-        return _resize_plane(wide(table), old, new, interpolation)
+        return _resize_plane(at_least_float32(table), old, new, interpolation)
     # In float64 where there is one, as scipy, by which scenic does it.
     exact = table.float() if table.device.type == "mps" else table.double()
     stills = [_resize_plane(one, old[1:], new[1:], interpolation) for one in exact.unflatten(0, (old[0], -1)).unbind(0)]
@@ -61,7 +61,7 @@ def longer_side(one: int, other: int) -> int:
     return torch.sym_max(one, other)  # type: ignore[return-value]
 
 
-def beit_axis(old: int, new: int, device: torch.device) -> Tensor:
+def beit_resize_matrix(old: int, new: int, device: torch.device) -> Tensor:
     """BEiT's interpolation of relative positions along one axis, as a matrix.
 
     The old displacements are spread over the new range by a geometric progression, dense at the centre, and read

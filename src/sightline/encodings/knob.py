@@ -30,7 +30,7 @@ class Knob:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ResizeRule:
     """How an encoding makes its tables for another grid than that of training.
 
     Attributes:
@@ -46,7 +46,7 @@ class Rule:
     candidates: tuple[str, ...]
 
 
-class Tunable(NamedTuple):
+class KnobSpec(NamedTuple):
     """What `Knob` says of every encoding of a kind."""
 
     name: str

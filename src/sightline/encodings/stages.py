@@ -13,7 +13,7 @@ from sightline.attention.rotation import Rotation
 from sightline.encodings.base import AddedEncoding, PositionEncoding, TrunkShape
 from sightline.encodings.create import create_encoding, share_options
 from sightline.encodings.discovery import registry
-from sightline.encodings.knob import Knob, Rule
+from sightline.encodings.knob import Knob, ResizeRule
 from sightline.errors import InputError
 from sightline.tokens.layout import TokenLayout
 
@@ -29,7 +29,7 @@ class StagedEncoding(PositionEncoding):
     # The stages keep their own knobs.
     get_extra_state, set_extra_state = nn.Module.get_extra_state, nn.Module.set_extra_state
     source: ClassVar = "the sources of its parts"
-    new_grid: ClassVar = "the rules of its parts, in each stage by the stage's own grid"
+    extrapolation: ClassVar = "the rules of its parts, in each stage by the stage's own grid"
     axes: ClassVar = None
 
     def __init__(
@@ -72,15 +72,15 @@ class StagedEncoding(PositionEncoding):
     @property
     def _ruled(self) -> list[PositionEncoding]:
         """Those whose tables are resized: of the stages, or else the embedding."""
-        return [one for one in self.stages if one.rule is not None] or [self.embedding or self.stages[0]]
+        return [one for one in self.stages if one.resize_rule is not None] or [self.embedding or self.stages[0]]
 
     @property
-    def rule(self) -> Rule | None:
-        return self._ruled[0].rule
+    def resize_rule(self) -> ResizeRule | None:
+        return self._ruled[0].resize_rule
 
-    def set_rule(self, value: str) -> None:
+    def set_resize_rule(self, value: str) -> None:
         for one in self._ruled:
-            one.set_rule(value)
+            one.set_resize_rule(value)
 
     def layer_of(self, name: str) -> int | None:
         kind, _, inner = name.partition(".")

@@ -27,7 +27,7 @@ from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import brought, plan_split, read_split
 from sightline.metrics.accuracy import Accuracy
 from sightline.models import Model
-from sightline.models.model import evaluation_mode
+from sightline.models.model import eval_mode
 from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task
 from sightline.tasks.classification import LINK_OF, LOSSES, Loss, classification_loss
@@ -151,15 +151,15 @@ def inputs_alone(model: Model, *, recomputes: bool) -> Iterator[None]:
         recomputes: keep no activations of blocks.
     """
     learnt = [one for one in model.parameters() if one.requires_grad]
-    before = model.blocks.recomputes
+    before = model.blocks.activation_checkpointing
     try:
         for one in learnt:
             one.requires_grad_(False)
-        model.blocks.recomputes = before or recomputes
-        with evaluation_mode(model):
+        model.blocks.activation_checkpointing = before or recomputes
+        with eval_mode(model):
             yield
     finally:
-        model.blocks.recomputes = before
+        model.blocks.activation_checkpointing = before
         for one in learnt:
             one.requires_grad_(True)
 

@@ -184,7 +184,7 @@ def _size_of(subject: Subject) -> str:
     """How the names of the features' parts begin, whichever measure asks for them, and however the knob and the
     rule were chosen."""
     encoding = subject.model.encoding
-    chosen = [None if one is None else one.value for one in (encoding.knob, encoding.rule)]
+    chosen = [None if one is None else one.value for one in (encoding.knob, encoding.resize_rule)]
     view = subject.view.name if isinstance(subject.view, View) else subject.view
     return _KIND + json.dumps([view, *chosen])
 

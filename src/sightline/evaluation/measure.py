@@ -129,7 +129,7 @@ class EvaluateConfig:
     def tunes(self, split: str, encoding: PositionEncoding) -> bool:
         """Whether anything is searched for before a split is measured: never for what is searched on itself, but where
         its temperature is for splits that are tuned."""
-        there = {"knob": encoding.knob, "rule": encoding.rule}
+        there = {"knob": encoding.knob, "rule": encoding.resize_rule}
         measured = split not in _UNTUNED or (
             split == SPLIT and self.temperature and any(one not in _UNTUNED for one in self.splits)
         )
@@ -291,11 +291,7 @@ def evaluate(
         check_task(task)
     # By how images are shown: what was fitted on those of minival.
     fitted: dict[tuple[object, ...], Temperature] = {}
-    where: dict[str, Any] = {
-        "commit": machine.git_commit(),
-        "hardware": machine.hardware_name(device),
-        **vars(identity),
-    }
+    where: dict[str, Any] = {"commit": machine.git_commit(), "hardware": machine.hardware_name(device)} | vars(identity)
     rows: list[ResultRow] = []
     parts, frames, precision = parts or Parts(), frames_of(source, model), chosen_precision(config.precision, device)
     for split, view in measurements(source, config, identity.train_resolution):

@@ -19,7 +19,7 @@ from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.models import Model
-from sightline.models.model import evaluation_mode
+from sightline.models.model import eval_mode
 from sightline.tasks.base import Task
 
 # Tokens of a batch on a CPU: enough to fill it, and little enough that what a layer gives stays in its cache (16,384
@@ -137,7 +137,7 @@ def predict_split(
         reading = time.perf_counter() - asked
         if len(batch):
             there = batch.to(device)
-            with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=isinstance(view, View)):
+            with eval_mode(model), torch.inference_mode(), expected_shapes(ever_new=isinstance(view, View)):
                 if warm:
                     brought(task.outputs(model, there, precision))
                     warm = False

@@ -22,7 +22,7 @@ from sightline.data.transforms import Frames, cut, size_of
 from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.evaluation.predict import TOKENS_A_PACK, brought
 from sightline.models import Model
-from sightline.models.model import evaluation_mode
+from sightline.models.model import eval_mode
 from sightline.tasks.base import Task
 from sightline.tokens.grid import Grid
 
@@ -166,7 +166,7 @@ def _answered(
     pixels = [model.patch_embed.patchifier.valid_size(*one.crop.image_size) for one in here]
     arranged = packed(rows, grids, [None] * len(here), model.num_prefix_tokens, pixels)
     batch = Batch(*arranged, {}, torch.arange(len(here)), [one.image for one in here], [{}] * len(here))
-    with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=ever_new):
+    with eval_mode(model), torch.inference_mode(), expected_shapes(ever_new=ever_new):
         outputs = brought(task.outputs(model, batch.to(model.anchor.device), precision))
     answers: list[Predicted | Unpredicted] = []
     each = iter(task.each(outputs, batch.layout))

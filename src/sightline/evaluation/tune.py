@@ -13,7 +13,7 @@ from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.encodings.base import PositionEncoding
-from sightline.encodings.create import parts_of
+from sightline.encodings.create import components
 from sightline.encodings.stages import StagedEncoding
 from sightline.errors import InputError
 from sightline.evaluation.predict import plan_split, predict_split
@@ -72,7 +72,7 @@ def searches_of(encoding: PositionEncoding, kinds: Sequence[str], view: int | Vi
         found.append(Search("knob", knob.name, knob.default, tuple(values)))
     trained = encoding.shape.train_grid
     same = isinstance(view, int) and all(side * patch_size == view for side in trained)
-    if "rule" in kinds and (rule := encoding.rule) is not None:
+    if "rule" in kinds and (rule := encoding.resize_rule) is not None:
         names = (rule.default, *(() if same else rule.candidates))
         found.append(Search("rule", rule.name, rule.default, tuple(dict.fromkeys(names))))
     return found
@@ -84,7 +84,7 @@ def printed_start(encoding: PositionEncoding, view: int | View, patch_size: int)
     Args:
         view: of `native`, whose images are of any size, there is none.
     """
-    part = next((one for one in parts_of(encoding) if one.knob is not None), None)
+    part = next((one for one in components(encoding) if one.knob is not None), None)
     # Of heads that look over the whole image, which those of windows do not.
     if part is None or isinstance(encoding, StagedEncoding) or (isinstance(view, View) and view.kind == "native"):
         return None
@@ -129,7 +129,7 @@ def tuned_at(model: Model, values: Mapping[str, float | str]) -> Iterator[None]:
         InputError: the encoding has none.
     """
     encoding = model.encoding
-    knob, rule = encoding.knob, encoding.rule
+    knob, rule = encoding.knob, encoding.resize_rule
     try:
         for kind, value in values.items():
             _set(encoding, kind, value)
@@ -138,13 +138,13 @@ def tuned_at(model: Model, values: Mapping[str, float | str]) -> Iterator[None]:
         if knob is not None:
             encoding.set_knob(knob.value)
         if rule is not None:
-            encoding.set_rule(rule.value)
+            encoding.set_resize_rule(rule.value)
 
 
 def _set(encoding: PositionEncoding, kind: str, value: float | str) -> None:
     """Turn a knob to a number, or set a rule by its name."""
     if isinstance(value, str):
-        encoding.set_rule(value)
+        encoding.set_resize_rule(value)
     else:
         encoding.set_knob(value)
 

@@ -18,7 +18,7 @@ from sightline.analysis.images import NATIVE, Size
 from sightline.analysis.measures.base import Measure
 from sightline.analysis.measures.knock_out import directions, switched_off
 from sightline.analysis.memory import refuse_what_cannot_fit
-from sightline.attention.dispatch import Recorded, recording
+from sightline.attention.dispatch import AttentionRecord, record_attention
 from sightline.data.batch import Batch, stacked
 from sightline.data.preprocessing import preprocessing
 from sightline.data.transforms import cut
@@ -55,7 +55,7 @@ class Seen:
 
     grid: Grid
     picture: np.ndarray
-    calls: list[Recorded]
+    calls: list[AttentionRecord]
     tokens: list[Tensor]
     classes: Classes
     whole: Classes | None
@@ -189,7 +189,7 @@ class Subject:
             check()
             started = time.perf_counter()
             kept = _Kept(self.model, check)
-            with switched_off(self.model, wanted.off), recording(kept.called):
+            with switched_off(self.model, wanted.off), record_attention(kept.called):
                 classes = self._classes(watch(self.model, batch, [kept]), batch.layout)
             seconds = time.perf_counter() - started
             if wanted.off and whole is None:
@@ -257,10 +257,10 @@ class _Kept(_Checked):
 
     def __init__(self, model: Model, check: Check) -> None:
         super().__init__(model, check)
-        self.calls: list[Recorded] = []
+        self.calls: list[AttentionRecord] = []
         self.outputs: list[Tensor] = []
 
-    def called(self, call: Recorded) -> None:
+    def called(self, call: AttentionRecord) -> None:
         """A layer's attention, before it is computed."""
         if call.layer is None:
             return

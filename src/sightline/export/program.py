@@ -27,7 +27,7 @@ from sightline.export.refusals import OPSET, check_exportable, check_sizes, only
 from sightline.io.atomic import write_out
 from sightline.io.read import check_file
 from sightline.models import Model
-from sightline.models.patch_size import with_plain_patches
+from sightline.models.patch_size import freeze_patch_size
 from sightline.tokens.grid import Grid
 
 METADATA = "sightline.json"
@@ -97,7 +97,7 @@ def export_model(
     path = Path(path)
     check_exportable(model, to, opset=opset, int8=int8)
     # A file holds one patch size: that in use.
-    model = with_plain_patches(model)
+    model = freeze_patch_size(model)
     patch = model.config.patch_size
     only = only_size(model, to)
     size = example_size or only or (_EXAMPLE_ROWS * patch, _EXAMPLE_COLS * patch)
@@ -178,7 +178,7 @@ def _trace(model: Model, size: tuple[int, int], *, every_size: bool = True) -> E
     free = {0: Dim("batch")} | ({2: patch * Dim("rows"), 3: patch * Dim("cols")} if every_size else {})
     example = torch.zeros(2, model.config.channels, *size)
     frozen = frozen_copy(model)
-    if not frozen.patch_embed.takes_parts:
+    if not frozen.patch_embed.supports_token_dropping:
         # Nothing is fitted at the sizes that are promised, and torch takes minutes over a stem's arithmetic of others.
         frozen.patch_embed.patchifier = dataclasses.replace(frozen.patch_embed.patchifier, fit="exact")
     with torch.no_grad():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 
-from sightline.encodings.create import parts_of
+from sightline.encodings.create import components
 from sightline.encodings.pattern.rpe_learned import RpeLearned
 from sightline.errors import InputError
 from sightline.io.checks import require
@@ -52,8 +52,8 @@ def require_packages() -> None:
 def never_exported(config: ViTConfig) -> str:
     """Why no model of a configuration is exported, whatever its head and weights; "" where one may be."""
     kind = architecture_class(config.architecture)
-    if kind.unexported:
-        return f"architecture {kind.name}: {kind.unexported}"
+    if kind.export_refusal:
+        return f"architecture {kind.name}: {kind.export_refusal}"
     clips = "a model of clips; programs are made for sizes of images alone (expected one of images)"
     return clips if len(config.train_grid) != 2 else ""
 
@@ -67,8 +67,8 @@ def check_exportable(model: Model, to: str, *, opset: int = OPSET, int8: bool = 
     check_target(to, opset=opset, int8=int8)
     if not isinstance(model, Model):
         raise InputError(f"export: expected a VisionTransformer, got {type(model).__name__}")
-    if isinstance(model.head, TokenHead) and model.head.unexported:
-        raise InputError(f"export: head {model.head.name}: {model.head.unexported}")
+    if isinstance(model.head, TokenHead) and model.head.export_refusal:
+        raise InputError(f"export: head {model.head.name}: {model.head.export_refusal}")
     if refused := never_exported(model.config):
         raise InputError(f"export: {refused}")
     if to == "torch":
@@ -83,7 +83,7 @@ def only_size(model: Model, to: str) -> tuple[int, int] | None:
 
     BEiT's rule makes a table for another grid by a search for a geometric progression, of which torch writes no ONNX.
     """
-    tables = [part.config for part in parts_of(model.encoding) if isinstance(part, RpeLearned)]
+    tables = [part.config for part in components(model.encoding) if isinstance(part, RpeLearned)]
     fixed = to == "onnx" and any(config.interpolation == "beit" for config in tables)
     own = model.config.train_grid
     return (own.rows * model.config.patch_size, own.cols * model.config.patch_size) if fixed else None

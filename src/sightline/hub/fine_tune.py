@@ -16,7 +16,7 @@ from sightline.hub.load import load_model
 from sightline.io.checkpoint import check_state
 from sightline.models import Model, ViTConfig
 from sightline.models.create import SIZES, with_architecture
-from sightline.models.patch_size import kernel_for, kernel_side, resized_config
+from sightline.models.patch_size import kernel_side, resize_patch_kernel, resized_config
 from sightline.tokens.grid import Grid
 
 _LOG = logging.getLogger("sightline")
@@ -31,7 +31,7 @@ def create_model(name: str | None = None, *, init_from: str | Path | Model | Non
     With `init_from` the model is that of the checkpoint, but for the options that are given: another `encoding`
     starts anew, as does the head for another `num_classes`, other `class_names` or another kind of head (with the
     pooling, where one of all tokens stands in a classifier's place), and everything else keeps its weights. What is
-    new, and what of the checkpoint is not used, is logged as a warning and kept in the model's `started_anew`. Another
+    new, and what of the checkpoint is not used, is logged as a warning and kept in the model's `reinitialized`. Another
     `patch_size`, or an embedder with another kernel, resizes the kernel of the patches by its pseudo-inverse.
 
     Args:
@@ -53,21 +53,21 @@ def create_model(name: str | None = None, *, init_from: str | Path | Model | Non
     where = "init_from" if isinstance(init_from, Model) else str(init_from)
     if name is not None:
         _check_name(name, options, trained, where)
-    model = begin_with(trained, where, **options)
+    model = init_model_from(trained, where, **options)
     patches = trained.config.patch_size != model.config.patch_size
     if (
         patches
-        or model.started_anew
+        or model.reinitialized
         or trained.config.heads != model.config.heads
         or not _same_encoding(trained, model)
     ):
-        _LOG.warning("%s", describe_start(trained, model, where))
+        _LOG.warning("%s", describe_init(trained, model, where))
     return model
 
 
-def begin_with(trained: Model, where: str = "init_from", **options: Any) -> Model:
+def init_model_from(trained: Model, where: str = "init_from", **options: Any) -> Model:
     """`create_model(init_from=trained, **options)` without a word; `where` names the checkpoint in errors."""
-    before, config = trained.config, begun_config(trained.config, **options)
+    before, config = trained.config, derive_config(trained.config, **options)
     model = models.make_model(config)
     # As many classes, but others: the weights of those mean nothing to these.
     renamed = None not in (before.class_names, config.class_names) and config.class_names != before.class_names
@@ -80,14 +80,14 @@ def begin_with(trained: Model, where: str = "init_from", **options: Any) -> Mode
     ours, theirs = without_knobs(model.state_dict()), without_knobs(trained.state_dict())
     if _KERNEL in theirs:
         # Before it is inflated: a kernel over frames is not resized.
-        theirs = {**theirs, _KERNEL: kernel_for(theirs[_KERNEL], before, config)}
+        theirs = {**theirs, _KERNEL: resize_patch_kernel(theirs[_KERNEL], before, config)}
     if from_images(before, config):
         theirs = _inflated(model, theirs, changed["encoding."])
     wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
     found = {name: tensor for name, tensor in theirs.items() if not name.startswith(elsewhere)}
     check_state(wanted, found, where)
     model.load_state_dict({**ours, **found})
-    model.started_anew = tuple(name for name in ours if name not in wanted)
+    model.reinitialized = tuple(name for name in ours if name not in wanted)
     if trained.knob is not None and _same_encoding(trained, model):
         model.set_knob(trained.knob.value)
     return model
@@ -102,7 +102,7 @@ def _inflated(model: Model, state: dict[str, Tensor], encoding_anew: bool) -> di
     """The weights of a model of images as those of `model`, which is one of clips (ViViT section 3.4)."""
     parts = {"patch_embed.": model.patch_embed.inflated}
     if not encoding_anew:
-        parts["encoding."] = model.encoding.inflated
+        parts["encoding."] = model.encoding.inflate_from_image
     for start, inflated in parts.items():
         own = {name.removeprefix(start): one for name, one in state.items() if name.startswith(start)}
         state = {name: one for name, one in state.items() if not name.startswith(start)}
@@ -110,7 +110,7 @@ def _inflated(model: Model, state: dict[str, Tensor], encoding_anew: bool) -> di
     return state
 
 
-def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
+def derive_config(trained: ViTConfig, **options: Any) -> ViTConfig:
     """The configuration of `create_model(init_from=)` with these options: the same encoding keeps the grid that it was
     made for, whatever the size of the images."""
     changes: dict[str, Any] = {"table_grid": trained.train_grid}
@@ -168,9 +168,9 @@ def _check_name(name: str, options: dict[str, Any], trained: Model, where: str) 
         raise InputError(f"{where}: is no {name}: {', '.join(wrong)}")
 
 
-def describe_start(trained: Model, model: Model, where: str) -> str:
+def describe_init(trained: Model, model: Model, where: str) -> str:
     """What of `model` is new and what of `trained` is not used, in a line."""
-    own, new = without_knobs(model.state_dict()), set(model.started_anew)
+    own, new = without_knobs(model.state_dict()), set(model.reinitialized)
     unused = [name for name in without_knobs(trained.state_dict()) if name in new or name not in own]
     before, after = trained.config.encoding, model.config.encoding
     encoding = f"encoding {after}" + (f" instead of {before}" if after != before else "")
@@ -180,7 +180,7 @@ def describe_start(trained: Model, model: Model, where: str) -> str:
         encoding += f", images of {_pixels(model.config)} instead of {_pixels(trained.config)}"
     if model.config.patch_size != trained.config.patch_size:
         encoding += f", patches of {model.config.patch_size} px instead of {trained.config.patch_size}"
-    names = ", ".join(model.started_anew) or "nothing"
+    names = ", ".join(model.reinitialized) or "nothing"
     return f"{where}: {encoding}; new: {names}; not used: {', '.join(unused) or 'nothing'}; all else as it was"
 
 

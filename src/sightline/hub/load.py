@@ -37,7 +37,7 @@ from sightline.io.read import RECORD, read_bytes, read_json
 from sightline.io.run_files import TRAINING, WEIGHTS
 from sightline.io.sharded import read_tensors, shard_files, tensor_shapes
 from sightline.models import Model, ViTConfig, make_model
-from sightline.models.initial import unfilled
+from sightline.models.initial import skip_init
 from sightline.models.patch_size import set_patch_size
 
 FORMAT = 2
@@ -53,7 +53,7 @@ _PARTS = {
 _ALONE = ("score_link", "origin")
 
 
-def parted(flat: Mapping[str, Any]) -> dict[str, Any]:
+def to_nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Fields by name, those that are there, in their parts; a name that is no field goes to the architecture."""
     rest = dict(flat)
     parts = {
@@ -64,7 +64,7 @@ def parted(flat: Mapping[str, Any]) -> dict[str, Any]:
     return {"architecture": {"name": rest.pop("architecture", "vit"), **rest}, **parts, **alone}
 
 
-def config_of(record: Mapping[str, Any]) -> ViTConfig:
+def config_from_record(record: Mapping[str, Any]) -> ViTConfig:
     """The configuration whose parts these are.
 
     Raises:
@@ -76,7 +76,7 @@ def config_of(record: Mapping[str, Any]) -> ViTConfig:
     return build_config(ViTConfig, flat, "model").plain()
 
 
-def model_files(
+def checkpoint_files(
     model: nn.Module, training: Mapping[str, Any] | None = None, **beside: Any
 ) -> dict[str, bytes | Callable[[Path], None]]:
     """The files of a model's folder, without their checksums.
@@ -94,7 +94,7 @@ def model_files(
     }
     return {
         WEIGHTS: save_tensors(tensors),
-        "config.json": (json.dumps(model_record(model, training, **beside), indent=2) + "\n").encode(),
+        "config.json": (json.dumps(config_record(model, training, **beside), indent=2) + "\n").encode(),
     }
 
 
@@ -103,8 +103,8 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     return without_knobs(_unwrap(model).state_dict())
 
 
-def model_record(model: nn.Module, training: Mapping[str, Any] | None = None, **beside: Any) -> dict[str, Any]:
-    """What `config.json` of a model's folder says; as `model_files`."""
+def config_record(model: nn.Module, training: Mapping[str, Any] | None = None, **beside: Any) -> dict[str, Any]:
+    """What `config.json` of a model's folder says; as `checkpoint_files`."""
     inner = _unwrap(model)
     if len(inner.blocks) != inner.config.depth:
         raise InputError(
@@ -118,7 +118,7 @@ def model_record(model: nn.Module, training: Mapping[str, Any] | None = None, **
         "format": FORMAT,
         "sightline": __version__,
         # The grid that the encoding was made for is written out.
-        **parted({**dataclasses.asdict(config), "table_grid": tuple(config.train_grid)}),
+        **to_nested({**dataclasses.asdict(config), "table_grid": tuple(config.train_grid)}),
         "knob": None if inner.knob is None else inner.knob.value,
         "training": dict(training or {}),
         **beside,
@@ -144,7 +144,7 @@ def save_model(model: nn.Module, path: str | Path) -> None:
     """
     if any(Path(path).glob(f"{Path(TRAINING).stem}*.safetensors")):
         raise InputError(f"{path}: holds the state of a training, which would be lost; give another folder")
-    write_checkpoint(Path(path), model_files(model))
+    write_checkpoint(Path(path), checkpoint_files(model))
 
 
 def _folder(path: str | Path) -> Path:
@@ -155,9 +155,9 @@ def _folder(path: str | Path) -> Path:
     return path
 
 
-def read_record(path: str | Path) -> dict[str, Any]:
+def read_config_record(path: str | Path) -> dict[str, Any]:
     """The verified `config.json` of a model's folder or of a run, here or on the Hub as `load_model` names it."""
-    path = local_folder(path)
+    path = resolve_source(path)
     files = verify_checkpoint(_folder(path))
     if "config.json" not in files:
         raise InputError(f"{path}: has no config.json")
@@ -173,9 +173,9 @@ def read_record(path: str | Path) -> dict[str, Any]:
     return record
 
 
-def seal(path: str | Path) -> str:
+def checksum(path: str | Path) -> str:
     """What tells the weights of a model's folder or of a run from those that replace them; "" where there are none."""
-    file = _folder(local_folder(path)) / CHECKSUMS
+    file = _folder(resolve_source(path)) / CHECKSUMS
     return read_bytes(file, RECORD, "the checksums of a checkpoint").decode("utf-8", "replace") if file.exists() else ""
 
 
@@ -217,7 +217,7 @@ def load_model(
     if arguments:
         raise InputError(f"{source}: only timm: takes {', '.join(arguments)}")
     with preserve_rng_state():
-        folder = local_folder(source)
+        folder = resolve_source(source)
         foreign = read_timm_folder(_folder(folder))
         if foreign is None:
             model = _load_folder(folder, allow_nonfinite)
@@ -240,7 +240,7 @@ def _with_patches(model: Model, patch_size: int | tuple[int, int] | None, source
     return model
 
 
-def local_folder(source: str | Path) -> Path:
+def resolve_source(source: str | Path) -> Path:
     """The folder on this machine that `source` means; a Hub's is fetched, or taken from its cache.
 
     Raises:
@@ -270,14 +270,14 @@ def local_folder(source: str | Path) -> Path:
 
 
 def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
-    record = read_record(path)
+    record = read_config_record(path)
     parts = shard_files(verify_checkpoint(_folder(path)), WEIGHTS)
     if not parts:
         raise InputError(f"{path}: has no {WEIGHTS}")
     file = parts[0]
     declared = read_declared(file) if len(parts) == 1 else tensor_shapes(parts)
     try:
-        config = config_of(record)
+        config = config_from_record(record)
         # Before shapes are asked for, which takes a moment a block.
         blocks = len({name.split(".")[1] for name in declared if name.startswith("blocks.")})
         if blocks < config.depth:
@@ -289,7 +289,7 @@ def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
         raise InputError(f"{path}: config.json: {error}") from None
     check_state(shapes, declared, str(file))
     refuse_size(file, sum(shape.nbytes for shape in shapes.values()))
-    with unfilled():
+    with skip_init():
         model = make_model(config)
     try:
         if record.get("knob") is not None:

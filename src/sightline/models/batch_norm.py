@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch.nn.modules.batchnorm import _BatchNorm
 
 
-def kept_normed(norm: _BatchNorm, x: Tensor) -> Tensor:
+def normalize_with_running_stats(norm: _BatchNorm, x: Tensor) -> Tensor:
     """[any, channels, ...] normed as in evaluation, whatever the norm's mode."""
     return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)
 
@@ -23,7 +23,9 @@ class PatchBatchNorm(nn.BatchNorm1d):
 
     def forward(self, input: Tensor) -> Tensor:
         """[tokens, channels] -> the same shape."""
-        return kept_normed(self, input) if self.training and len(input) == 1 else super().forward(input)
+        return (
+            normalize_with_running_stats(self, input) if self.training and len(input) == 1 else super().forward(input)
+        )
 
 
 class JointBatchNorm(nn.BatchNorm2d):
@@ -33,7 +35,7 @@ class JointBatchNorm(nn.BatchNorm2d):
     def forward(self, input: Tensor) -> Tensor:
         """[maps, channels, height, width] -> the same shape."""
         alone = self.training and input.numel() == input.shape[1]
-        return kept_normed(self, input) if alone else super().forward(input)
+        return normalize_with_running_stats(self, input) if alone else super().forward(input)
 
     def of(self, maps: Sequence[Tensor]) -> list[Tensor]:
         """Maps [rows, channels, height, width] of any sizes -> the same shapes."""

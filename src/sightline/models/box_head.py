@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.wide import wide
+from sightline.attention.wide import at_least_float32
 from sightline.models.head import TokenHead
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
 
-Found = dict[str, Tensor]
+BoxOutputs = dict[str, Tensor]
 """What is predicted of the images of one segment, by name:
 
 `logits` [rows, predictions, classes]: of each class by itself (a sigmoid makes scores of them);
@@ -66,7 +66,7 @@ def mlp(inputs: int, hidden: int, outputs: int, layers: int = 3) -> nn.Sequentia
     return nn.Sequential(*parts)
 
 
-class AtPlaces(nn.Module):
+class DensePredictor(nn.Module):
     """What one vector says of the object at its place (FCOS, Tian et al. 2019, section 3.1): classes, the distances to
     the four sides of the box, and how well that box fits.
 
@@ -84,12 +84,12 @@ class AtPlaces(nn.Module):
         self.sides = small_linear(width, 4)
         self.quality = small_linear(width, 1)
 
-    def forward(self, features: Tensor, places: Tensor) -> Found:
+    def forward(self, features: Tensor, places: Tensor) -> BoxOutputs:
         """Features [rows, n, dim] at places [1 or rows, n, 3], as `AnalysisLike` has them."""
         hidden = self.hidden(features)
         places = places.expand(features.shape[0], -1, -1)
         # In float32, and bounded: a box is no larger than the largest image.
-        far = (wide(self.sides(hidden)).clamp(max=10).exp() - 0.5) * places[..., 2:]
+        far = (at_least_float32(self.sides(hidden)).clamp(max=10).exp() - 0.5) * places[..., 2:]
         centre = places[..., :2]
         boxes = torch.cat((centre - far[..., :2], centre + far[..., 2:]), dim=-1)
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sightline.attention.wide import wide
+from sightline.attention.wide import at_least_float32
 
 # Boxes that are judged together: few enough for their overlaps with all others to stay in the processor's cache.
 _AT_ONCE = 128
@@ -64,7 +64,7 @@ def nms(boxes: Tensor, scores: Tensor, classes: Tensor, beyond: float, most: int
     left = scores.argsort(descending=True, stable=True)[:most]
     kept = [left[:0]]
     while len(left):
-        one, others = left[:_AT_ONCE], wide(boxes[left])
+        one, others = left[:_AT_ONCE], at_least_float32(boxes[left])
         both, either = _shared(others[: len(one), None], others)
         # As IoU > beyond, without a division.
         hides = both.gt(either.mul_(beyond)).logical_and_(classes[one, None] == classes[left])

@@ -20,7 +20,7 @@ Pool = Literal["cls", "mean", "attention", "query", "first"]
 
 # What is read from outside is bounded: far beyond every model that was ever published, and small enough that asking
 # for its shapes takes no time.
-MOST: dict[str, int] = {
+LIMITS: dict[str, int] = {
     "patch_size": 4_096, "dim": 65_536, "depth": 512, "heads": 4_096, "head_dim": 65_536, "channels": 65_536,
     "mlp_ratio": 1_000, "head_hidden": 1_000_000, "pool_heads": 4_096, "pool_mlp_ratio": 1_000,
     "num_classes": 10_000_000, "num_registers": 4_096, "image_size": 1_000_000, "clip_frames": 1_000_000, "crop": 1,
@@ -158,7 +158,7 @@ class ViTConfig:
         for name in ("mlp_ratio", "pool_mlp_ratio", "norm_eps", "crop"):
             value = getattr(self, name)
             if value is not None or name != "pool_mlp_ratio":
-                require_number(name, value, above=True, high=MOST.get(name))
+                require_number(name, value, above=True, high=LIMITS.get(name))
         if self.mlp_hidden < 1:
             raise InputError(f"mlp_ratio {self.mlp_ratio}: leaves no hidden channel of dim {self.dim}")
         for key in ("name", "depth", "heads", "dim", "head_dim", "train_grid", "num_prefix_tokens"):
@@ -211,7 +211,7 @@ class ViTConfig:
             sides["table_grid"] = Grid.checked(self.table_grid, "table_grid", self.patchifier.axes)
         for name, grid in sides.items():
             for side in grid:
-                require_whole(name, side, 1, MOST["image_size"])
+                require_whole(name, side, 1, LIMITS["image_size"])
         if self.clip_frames is not None and self.patchifier.axes < 3:
             raise InputError(
                 f"clip_frames {self.clip_frames}: embedder {self.embedder!r} cuts images alone (expected 'tubelets')"
@@ -226,7 +226,7 @@ class ViTConfig:
             if value is None and type(None) in allowed:
                 continue
             if kind in (int, int | None):
-                require_whole(name, value, 0 if name in _MAY_BE_ZERO else 1, MOST[name])
+                require_whole(name, value, 0 if name in _MAY_BE_ZERO else 1, LIMITS[name])
             elif kind in (bool, bool | None):
                 require_bool(name, value)
             elif bool in allowed:

@@ -22,7 +22,7 @@ MASKED = -1
 """Instead of the place of a patch: the [mask]."""
 
 
-class Drawn(NamedTuple):
+class CorruptionDraw(NamedTuple):
     """The patches of one segment that are corrupted, by their places among the patches that are there: row-major, or as
     they were kept where some were dropped.
 
@@ -58,7 +58,7 @@ class Corruption:
         if self.masked + self.random > 1 + 1e-9:
             raise InputError(f"masked {self.masked} and random {self.random}: expected at most 1 together")
 
-    def draw(self, layout: TokenLayout, training: bool) -> list[Drawn]:
+    def draw(self, layout: TokenLayout, training: bool) -> list[CorruptionDraw]:
         """What is corrupted of each segment, by the images' seeds and the patches' places in their grids alone.
 
         Where nobody said seeds, all images have the same, which never changes, unless in training: there they are drawn
@@ -97,11 +97,11 @@ class Corruption:
         for first, mine in zip(which.split(counts, dim=1), sources.split(counts, dim=1), strict=True):
             count = math.ceil(self.share * first.shape[1])
             chosen = first.argsort(dim=1, stable=True)[:, :count].sort(dim=1).values
-            found.append(Drawn(chosen, mine.gather(1, chosen)))
+            found.append(CorruptionDraw(chosen, mine.gather(1, chosen)))
         return found
 
 
-def corrupted(values: Tensor, mask: Tensor, drawn: Sequence[Drawn], layout: TokenLayout) -> Tensor:
+def apply_corruption(values: Tensor, mask: Tensor, drawn: Sequence[CorruptionDraw], layout: TokenLayout) -> Tensor:
     """Tokens, or flat rows of a layout without prefix tokens, in which what was drawn is replaced; all else stays.
 
     Args:

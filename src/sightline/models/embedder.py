@@ -26,12 +26,12 @@ class Embedder(nn.Module):
     Attributes:
         name: as `create_model(embedder=)` and `config.json` say it.
         patchifier: the half without weights, by which this model's images become rows.
-        takes_parts: it embeds the patches that are there where others were dropped.
+        supports_token_dropping: it embeds the patches that are there where others were dropped.
         patch_size: (height, width) in pixels of the patches that it cuts, as timm's patch embedding says it.
     """
 
     name: ClassVar[str]
-    takes_parts: ClassVar[bool] = True
+    supports_token_dropping: ClassVar[bool] = True
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()

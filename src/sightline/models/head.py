@@ -31,8 +31,8 @@ class TokenHead(nn.Module):
 
     Attributes:
         name: as `create_model(head=)` and `config.json` say it.
-        takes_parts: it says something of the patches that are there where others were dropped.
-        unexported: why a model with it is not exported, in words; "" where it is.
+        supports_token_dropping: it says something of the patches that are there where others were dropped.
+        export_refusal: why a model with it is not exported, in words; "" where it is.
         values: of its outputs for each patch, where they are so many that memory bounds how many images are measured at
             once; 0 where they are not.
         axes: of the grids that it is for; None for any number.
@@ -41,8 +41,8 @@ class TokenHead(nn.Module):
     """
 
     name: ClassVar[str]
-    takes_parts: ClassVar[bool] = True
-    unexported: ClassVar[str] = ""
+    supports_token_dropping: ClassVar[bool] = True
+    export_refusal: ClassVar[str] = ""
     axes: ClassVar[int | None] = 2
     values: int = 0
     done: float = 0.0
@@ -54,7 +54,7 @@ class TokenHead(nn.Module):
         """
         super().__init__()
 
-    def read(self, model: Any, rows: Tensor, layout: TokenLayout) -> Any:
+    def predict(self, model: Any, rows: Tensor, layout: TokenLayout) -> Any:
         """The task's outputs of a model's flat rows: of its normed tokens, unless a head asks the model for others, as
         those of several layers, or takes part in its last blocks."""
         return self(model.encode(rows, layout), model.encoded_layout(layout))
@@ -63,11 +63,11 @@ class TokenHead(nn.Module):
     def forward(self, tokens: Tensor, layout: TokenLayout) -> Any:
         """Normed tokens [rows, slots, dim], prefix and padding slots among them -> the task's outputs.
 
-        `patches_of` gives the patches of each image in row-major order, whatever the layout.
+        `patch_tokens` gives the patches of each image in row-major order, whatever the layout.
         """
 
 
-def patches_of(tokens: Tensor, layout: TokenLayout) -> list[Tensor]:
+def patch_tokens(tokens: Tensor, layout: TokenLayout) -> list[Tensor]:
     """The patches [rows, patches, dim] of each segment in row-major order, without prefix tokens and padding."""
     first = layout.num_prefix_tokens
     return [image[:, first:] for image in layout.split(layout.to_row_major(tokens))]

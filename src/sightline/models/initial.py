@@ -16,7 +16,7 @@ _FILLS: ContextVar[bool] = ContextVar("sightline_fills", default=True)
 
 
 @contextlib.contextmanager
-def unfilled() -> Iterator[None]:
+def skip_init() -> Iterator[None]:
     """Inside, weights of new models are not drawn as `initialise` says: every one of them is about to be read."""
     token = _FILLS.set(False)
     try:
@@ -33,7 +33,7 @@ def truncated_normal_(weight: Tensor, std: float) -> None:
     weight.uniform_(-share, share).erfinv_().mul_(2**0.5 * std).clamp_(-2 * std, 2 * std)
 
 
-def initialise(model: nn.Module) -> None:
+def init_weights(model: nn.Module) -> None:
     """What a trunk's parameters are before training.
 
     Linear weights from a normal distribution of std 1 / sqrt(fan-in) cut at two (LeCun), biases 0.

@@ -11,38 +11,38 @@ from torch import Tensor, nn
 
 from sightline.errors import InputError
 from sightline.io.checks import require_number
-from sightline.models.head import TokenHead, patches_of
+from sightline.models.head import TokenHead, patch_tokens
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
 
 
-class MapHead(TokenHead):
+class DenseHead(TokenHead):
     """Logits of each class on a grid over each image: of its pixels, or coarser.
 
     `forward` gives for each segment of the layout float [rows, num_classes, height, width]: over the image and over
-    what it was padded with. Where patches were dropped it says nothing of use (`is_there`).
+    what it was padded with. Where patches were dropped it says nothing of use (`patch_mask`).
     """
 
-    takes_parts: ClassVar[bool] = False
+    supports_token_dropping: ClassVar[bool] = False
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> list[Tensor]:
         """Raises InputError where patches were dropped that the head needs."""
-        if not self.takes_parts:
-            check_whole(self.name, layout)
-        return self.maps(patches_of(tokens, layout), layout)
+        if not self.supports_token_dropping:
+            require_complete(self.name, layout)
+        return self.maps(patch_tokens(tokens, layout), layout)
 
     @abstractmethod
     def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:
         """Normed patches [rows, patches, dim] of each segment, row-major, to their maps."""
 
 
-def check_whole(head: str, layout: TokenLayout) -> None:
+def require_complete(head: str, layout: TokenLayout) -> None:
     """Raise InputError for an image of which patches were dropped."""
     if not all(segment.complete for segment in layout.segments):
         raise InputError(f"head {head}: takes whole images (expected no token dropping: packing.drop null)")
 
 
-def filled(patches: Tensor, segment: Segment) -> Tensor:
+def scatter_to_grid(patches: Tensor, segment: Segment) -> Tensor:
     """Values [rows, patches, values] of the patches that are there as those of all of them, zero for the others."""
     if segment.complete:
         return patches
@@ -50,7 +50,7 @@ def filled(patches: Tensor, segment: Segment) -> Tensor:
     return whole.scatter(1, segment.indices.to(patches.device)[..., None].expand_as(patches), patches)
 
 
-def is_there(segment: Segment) -> Tensor:
+def patch_mask(segment: Segment) -> Tensor:
     """Which patches of an image are there: bool [1 or rows, rows of its grid, columns]."""
     there = torch.zeros(*segment.indices.shape[:1], segment.grid.cells, dtype=torch.bool, device=segment.indices.device)
     return there.scatter(1, segment.indices, True).unflatten(1, tuple(segment.grid))

@@ -19,10 +19,10 @@ from sightline.models.config import Pool, ViTConfig
 from sightline.models.embedder import embedder_class
 from sightline.models.head import TokenHead, make_head
 from sightline.models.hooks import is_bare_inside
-from sightline.models.initial import initialise
+from sightline.models.initial import init_weights
 from sightline.models.norm import PLAIN_NORMS, make_norm
 from sightline.models.pooling import Pooling, make_pooling
-from sightline.models.stage import Stage
+from sightline.models.stage import StageSpec
 from sightline.models.trunk import Trunk
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -41,7 +41,7 @@ class Model(nn.Module):
 
     Attributes:
         name: of the architecture, as `create_model(architecture=)` and `config.json` say it.
-        takes_parts: patches may be dropped.
+        supports_token_dropping: patches may be dropped.
         config: what it is made of, how its images are prepared, what its outputs are called.
         patch_embed: the embedder's module half.
         encoding: of positions, whose hooks the blocks call.
@@ -52,16 +52,16 @@ class Model(nn.Module):
         head: of the pooled vector, or a `TokenHead`.
         num_prefix_tokens: tokens of each image before those of its patches.
         num_classes: outputs of the classifier, 0 for features.
-        unexported: why no program for every size is made of it, and what is expected; "" where one is.
-        started_anew: names of weights that were not those of the checkpoint it began with (`create_model(init_from=)`).
+        export_refusal: why no program for every size is made of it, and what is expected; "" where one is.
+        reinitialized: names of weights that are not those of `create_model(init_from=)`.
     """
 
     name: ClassVar[str]
-    unexported: ClassVar[str] = ""
-    takes_parts: ClassVar[bool] = True
+    export_refusal: ClassVar[str] = ""
+    supports_token_dropping: ClassVar[bool] = True
     encoding: PositionEncoding
     attn_pool: Pooling | None
-    started_anew: tuple[str, ...] = ()
+    reinitialized: tuple[str, ...] = ()
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Model(nn.Module):
         self.norm = self._final_norm("before_pool")
         self.attn_pool = make_pooling(self.last_stage(config)) if config.has_classifier else None
         self.fc_norm = self._final_norm("after_pool")
-        initialise(self)
+        init_weights(self)
         self.head = make_head(self.last_stage(config))
 
     @abstractmethod
@@ -101,9 +101,9 @@ class Model(nn.Module):
         return config
 
     @classmethod
-    def stages(cls, config: ViTConfig) -> tuple[Stage, ...]:
+    def stages(cls, config: ViTConfig) -> tuple[StageSpec, ...]:
         """The layers in parts that are alike, by which operations and memory are counted; one where all are."""
-        return (Stage(config, config.train_grid),)
+        return (StageSpec(config, config.train_grid),)
 
     def _final_norm(self, where: str) -> nn.Module:
         """The norm before or after pooling; what is not pooled has none after it."""
@@ -141,7 +141,7 @@ class Model(nn.Module):
                 # Whoever laid tokens out is given no token back, in whatever order.
                 rows, layout = self.in_attention_order(rows, layout)
         if isinstance(self.head, TokenHead):
-            return self.head.read(self, rows, layout)
+            return self.head.predict(self, rows, layout)
         return self.head(self.pooled(rows, layout))
 
     @property
@@ -315,7 +315,7 @@ class Model(nn.Module):
         again = not before.has_classifier or (pool is not None and (pooling is None or pool != before.pool))
         if config.has_classifier and again:
             pooling = make_pooling(self.last_stage(config))
-            initialise(pooling)
+            init_weights(pooling)
         made = make_head(self.last_stage(config))
         parts = nn.ModuleDict({"head": made} | ({} if pooling is None else {"attn_pool": pooling}))
         self.config, self.num_classes = config, config.num_classes
@@ -357,7 +357,7 @@ def make_encoding(config: ViTConfig, grid: Grid) -> PositionEncoding:
 
 
 @contextlib.contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """Every module of `model` in evaluation mode; afterwards each is as it was, also where only some were training.
 
     What measures a model does not trust its caller: one that drops paths gives other numbers every time.

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.attention.wide import wide
+from sightline.attention.wide import at_least_float32
 from sightline.models.config import ViTConfig
 
 PLAIN_NORMS = {nn.LayerNorm, nn.RMSNorm, nn.Identity}
@@ -36,8 +36,8 @@ class HeadNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[rows, heads, slots, head_dim] -> the same shape in float32 at least."""
-        factors = self.scale * wide(self.gamma).unflatten(0, (self.num_heads, 1, -1))
-        return F.normalize(wide(x), dim=-1) * factors
+        factors = self.scale * at_least_float32(self.gamma).unflatten(0, (self.num_heads, 1, -1))
+        return F.normalize(at_least_float32(x), dim=-1) * factors
 
     def extra_repr(self) -> str:
         return f"heads={self.num_heads}, scale={self.scale:g}"

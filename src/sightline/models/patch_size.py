@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sightline.errors import InputError
 from sightline.io.checks import require_whole
-from sightline.models.config import MOST, ViTConfig
+from sightline.models.config import LIMITS, ViTConfig
 from sightline.models.embedder import embedder_class
 from sightline.models.head import TokenHead, make_head
 from sightline.models.kernel_resize import KernelRule, resize_kernel
@@ -38,7 +38,7 @@ def set_patch_size(model: Model, patch_size: Sides, image_size: Sides | None = N
     """
     before = model.config
     for side in patch_size if isinstance(patch_size, tuple) else (patch_size,):
-        require_whole("patch_size", side, 1, MOST["patch_size"])
+        require_whole("patch_size", side, 1, LIMITS["patch_size"])
     size = Grid.checked(patch_size, "patch_size")
     if tuple(size) == model.patch_embed.patch_size and image_size is None:
         return
@@ -102,14 +102,14 @@ def _head_of(model: Model, config: ViTConfig) -> torch.nn.Module:
     return head.train(model.head.training)
 
 
-def with_plain_patches(model: Model) -> Model:
+def freeze_patch_size(model: Model) -> Model:
     """A copy of a flexible model that has the kernel of the patches in use, and no other; any other model itself."""
     if model.config.embedder != "flexible":
         return model
     config = model.config.replace(embedder="patches", embedder_options={})
     plain, embedder = copy.deepcopy(model), embedder_class("patches")(config)
     proj: Any = model.patch_embed.proj
-    weights = {"proj.weight": kernel_for(proj.weight, model.config, config)}
+    weights = {"proj.weight": resize_patch_kernel(proj.weight, model.config, config)}
     if proj.bias is not None:
         weights["proj.bias"] = proj.bias
     embedder.load_state_dict({name: value.detach().clone() for name, value in weights.items()}, assign=True)
@@ -125,7 +125,7 @@ def kernel_side(config: ViTConfig) -> int | None:
     return getattr(options(**config.embedder_options), "base", config.patch_size)
 
 
-def kernel_for(weight: Tensor, before: ViTConfig, after: ViTConfig) -> Tensor:
+def resize_patch_kernel(weight: Tensor, before: ViTConfig, after: ViTConfig) -> Tensor:
     """The kernel [dim, channels * side**2] of one model's weights as another's are, resized in float64 where the sides
     differ: by the rule of the flexible embedder, where one is, and by the new one's where both or none are."""
     old, new = kernel_side(before), kernel_side(after)

@@ -18,7 +18,7 @@ Standardisation = Literal["official", "timm"]
 Maps = list[Tensor]
 
 
-def standardised(weight: Tensor, form: Standardisation) -> Tensor:
+def standardize_weight(weight: Tensor, form: Standardisation) -> Tensor:
     """Kernels [outputs, inputs, height, width], each of mean 0 and deviation 1 (Qiao et al. 2019).
 
     The epsilon is a part of what a checkpoint computes: `official` divides by sqrt(var) + 1e-5 (vit_jax
@@ -51,7 +51,7 @@ class StandardisedConv(nn.Module):
         nn.init.normal_(self.weight, std=(inputs * kernel**2) ** -0.5)
 
     def forward(self, maps: Maps) -> Maps:
-        weight = standardised(self.weight, self.form)
+        weight = standardize_weight(self.weight, self.form)
         return [self._of(one, weight) for one in maps]
 
     def _of(self, x: Tensor, weight: Tensor) -> Tensor:

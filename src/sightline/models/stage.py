@@ -10,7 +10,7 @@ from sightline.models.merging import merged_grid
 from sightline.tokens.grid import Grid
 
 
-class Work(NamedTuple):
+class AttentionCost(NamedTuple):
     """What attention computes of an image in all layers of a stage together.
 
     Attributes:
@@ -23,7 +23,7 @@ class Work(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageSpec:
     """One of those that `Model.stages` names; here each token meets all of its image.
 
     Attributes:
@@ -49,10 +49,10 @@ class Stage:
         cells = -(-patches // 4**self.merged) if grid is None else merged_grid(grid, self.merged).cells
         return cells + self.config.num_prefix_tokens
 
-    def work(self, patches: int, grid: Grid | None = None) -> Work:
+    def work(self, patches: int, grid: Grid | None = None) -> AttentionCost:
         """Of attention; of an image of which only the number of patches is known, as of a square one."""
         tokens = self.tokens(patches, grid)
-        return Work(self.config.depth * tokens, self.config.depth * tokens**2)
+        return AttentionCost(self.config.depth * tokens, self.config.depth * tokens**2)
 
     def keys(self, patches: int, grid: Grid | None = None) -> int:
         """How many keys a query of it meets, in the mean over layers."""

@@ -38,7 +38,7 @@ _FIELDS: Names = {
 }
 
 
-def arguments_of(kind: str, called: Names = _FIELDS) -> dict[str, str]:
+def timm_arguments(kind: str, called: Names = _FIELDS) -> dict[str, str]:
     """The arguments of one of timm's `CLASSES`, each with our field, or what is `called` so."""
     place = CLASSES.index(kind)
     names = {(one if isinstance(one, str) else one[place]): ours for ours, one in called.items()}

@@ -12,7 +12,7 @@ from torch.fx import Proxy
 
 from sightline.errors import InputError
 from sightline.models.config import ViTConfig
-from sightline.models.head import CLASSIFIERS, TokenHead, patches_of
+from sightline.models.head import CLASSIFIERS, TokenHead, patch_tokens
 from sightline.models.model import Images, Model
 from sightline.models.naflex import naflex_rows
 from sightline.models.patch_size import Sides, set_patch_size
@@ -115,7 +115,7 @@ class TimmSurface(Model):
         wanted = [self._ends[number] for number in self._taken(indices)]
         patches, layout = self.prepare(images)
         last = wanted[-1] if stop_early else len(self.blocks) - 1
-        outputs = self.blocks.taken(self.embed(patches, layout), {*wanted, last}, layout, self.encoding.hooks)
+        outputs = self.blocks.collect(self.embed(patches, layout), {*wanted, last}, layout, self.encoding.hooks)
         tokens, after = outputs[-1], self.blocks.layout_after(last, layout)
         if norm and any(one.shape[-1] != self.num_features for one in outputs):
             raise InputError(f"norm: is of {self.num_features} channels, which not all of layers {wanted} have")
@@ -168,7 +168,7 @@ class TimmSurface(Model):
 
     def _unlay(self, tokens: Tensor, layout: TokenLayout, images: Images, output_fmt: str) -> tuple[Any, Any]:
         """(patch map, prefix tokens) in image order: tensors for a tensor, lists of them for a list."""
-        maps = patches_of(tokens, layout)
+        maps = patch_tokens(tokens, layout)
         prefixes = [image[:, : self.num_prefix_tokens] for image in layout.split(tokens)]
         if output_fmt == "NCHW":
             grids = [segment.grid for segment in layout.segments]
@@ -326,12 +326,12 @@ class TimmSurface(Model):
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute the blocks' activations in the backward pass instead of keeping them."""
-        self.blocks.recomputes = enable
+        self.blocks.activation_checkpointing = enable
 
     @property
     def grad_checkpointing(self) -> bool:
         """Whether the blocks' activations are computed again."""
-        return self.blocks.recomputes
+        return self.blocks.activation_checkpointing
 
     def set_patch_size(self, patch_size: Sides, image_size: Sides | None = None) -> None:
         """Other patches from now on; see `models.patch_size.set_patch_size`."""

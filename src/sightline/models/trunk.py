@@ -30,11 +30,11 @@ class Trunk(nn.ModuleList):
     """Blocks that each call the hooks of the encoding they are given.
 
     Attributes:
-        recomputes: the blocks' activations are computed again in the backward pass instead of kept.
+        activation_checkpointing: the blocks' activations are computed again in the backward pass instead of kept.
         takes_tiles: tokens may be laid out in tiles, as a back end wants them; not where blocks cut images themselves.
     """
 
-    recomputes = False
+    activation_checkpointing = False
     takes_tiles: ClassVar[bool] = True
 
     def layout_after(self, layer: int, layout: TokenLayout) -> TokenLayout:
@@ -70,7 +70,7 @@ class Trunk(nn.ModuleList):
         last: Any = self[-1]
         return self._called(last.of_first, len(self) - 1, tokens, layout, encoding)
 
-    def taken(self, tokens: Tensor, layers: Collection[int], layout: TokenLayout, encoding: Hooks) -> list[Tensor]:
+    def collect(self, tokens: Tensor, layers: Collection[int], layout: TokenLayout, encoding: Hooks) -> list[Tensor]:
         """The outputs of some layers, counted from 0, in their order and each once; none after the last of them is run.
         Each stands as `layout_after` its layer.
 
@@ -99,7 +99,7 @@ class Trunk(nn.ModuleList):
         self, block: Callable[..., Tensor], layer: int, tokens: Tensor, layout: TokenLayout, encoding: Hooks
     ) -> Tensor:
         given = tokens, layer, self.layout_after(layer - 1, layout), encoding
-        if self.recomputes and torch.is_grad_enabled():
+        if self.activation_checkpointing and torch.is_grad_enabled():
             # What is computed again is computed by the same back end, and recorded no second time.
             again = partial(computed_again, asked_backend())
             return checkpoint(  # type: ignore[return-value]

@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.models.stage import Work
+from sightline.models.stage import AttentionCost
 from sightline.tokens.cache import ByteLRUCache, is_cacheable, make_detached
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment, Window
 
 
-class Cut(NamedTuple):
+class WindowSpec(NamedTuple):
     """How an image is cut.
 
     Attributes:
@@ -47,12 +47,12 @@ class _Image(NamedTuple):
     """An image of a row, and its bands along both axes of what is cut: itself, or itself rolled and padded."""
 
     grid: Grid
-    cut: Cut
+    cut: WindowSpec
     filled: Grid
     bands: tuple[tuple[_Band, ...], tuple[_Band, ...]]
 
     @classmethod
-    def of(cls, grid: Grid, cut: Cut) -> _Image:
+    def of(cls, grid: Grid, cut: WindowSpec) -> _Image:
         filled = [-(-side // width) * width for side, width in zip(grid, cut.size, strict=True)]
         if not cut.padded or tuple(filled) == grid:
             # Rolled, an image that whole windows fill is cut at the same borders, but for those of the wrap.
@@ -131,21 +131,21 @@ def _parts(x: Tensor, bands: Sequence[_Band], axis: int) -> Sequence[Tensor]:
     return [x] if len(bands) == 1 else x.split([band.cells for band in bands], dim=axis)
 
 
-def window_work(grid: Grid, cut: Cut) -> Work:
+def window_work(grid: Grid, cut: WindowSpec) -> AttentionCost:
     """What attention computes of an image in a layer that cuts it so."""
     image = _Image.of(grid, cut)
     high, wide = (sum(band.windows * band.width**2 for band in bands) for bands in image.bands)
-    return Work(image.filled.cells, high * wide)
+    return AttentionCost(image.filled.cells, high * wide)
 
 
-class Windows:
+class WindowedLayout:
     """The windows of the images of a layout: where their tokens come from and go to.
 
     Attributes:
         layout: a layout whose images are the windows; those that stand alike follow each other.
     """
 
-    def __init__(self, images: TokenLayout, cuts: Sequence[Cut]) -> None:
+    def __init__(self, images: TokenLayout, cuts: Sequence[WindowSpec]) -> None:
         """`cuts` has one for each image of a row."""
         self._padding, self._lengths = images.padding, images.seqlens
         self._images = [_Image.of(one.grid, cut) for one, cut in zip(images.segments, cuts, strict=True)]
@@ -166,7 +166,7 @@ class Windows:
             [one for number in self._order for one in parts[number]], rows=images.rows, num_prefix_tokens=0
         )
 
-    def lay(self, tokens: Tensor) -> Tensor:
+    def partition(self, tokens: Tensor) -> Tensor:
         """Tokens of the images [rows, slots, dim] -> of the windows [rows, slots of `layout`, dim]."""
         if self._padding:
             tokens = tokens[:, : -self._padding]
@@ -174,7 +174,7 @@ class Windows:
         parts = [part for image, own in zip(self._images, images, strict=True) for part in image.split(own)]
         return parts[0] if len(parts) == 1 else torch.cat([parts[number] for number in self._order], dim=1)
 
-    def back(self, tokens: Tensor) -> Tensor:
+    def merge(self, tokens: Tensor) -> Tensor:
         """The inverse: zeros in the images' padding slots."""
         laid = [tokens] if len(self._sizes) == 1 else tokens.split(self._sizes, dim=1)
         parts = iter([laid[number] for number in self._back])
@@ -190,13 +190,13 @@ _KEPT = ByteLRUCache("windows", 32 << 20)
 _SEGMENT_BYTES, _SLOT_BYTES = 1024, 256
 
 
-def windows_of(images: TokenLayout, cuts: Sequence[Cut]) -> Windows:
+def windows_of(images: TokenLayout, cuts: Sequence[WindowSpec]) -> WindowedLayout:
     """The windows of a layout's images, cut once for all layers that cut them alike; those of a batch of one size are
     kept for the next batch."""
     cuts = tuple(cuts)
 
-    def make() -> Windows:
-        return Windows(images, cuts)
+    def make() -> WindowedLayout:
+        return WindowedLayout(images, cuts)
 
     if len(images.segments) != 1 or images.padding or not is_cacheable(images.device):
         return images.cached(("windows", cuts), make)

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention.wide import wide
-from sightline.models.box_head import Found
+from sightline.attention.wide import at_least_float32
+from sightline.models.box_head import BoxOutputs
 from sightline.models.boxes import giou, iou
 from sightline.tasks.matching import as_sets, by_place, side_distance
 
@@ -34,7 +34,7 @@ class Wanted:
 
 def focal(logits: Tensor, wanted: Tensor, gamma: float = 2.0, alpha: float = 0.25) -> Tensor:
     """The focal loss of each logit (Lin et al. 2017, equation 5); `wanted` 0 or 1."""
-    logits = wide(logits)
+    logits = at_least_float32(logits)
     score = logits.sigmoid()
     miss = torch.where(wanted > 0, 1 - score, score)
     weight = torch.where(wanted > 0, alpha, 1 - alpha)
@@ -42,7 +42,7 @@ def focal(logits: Tensor, wanted: Tensor, gamma: float = 2.0, alpha: float = 0.2
 
 
 def loss_of_places(
-    found: Found, wanted: Wanted, real: Tensor, *, radius: float, classes: float, overlap: float
+    found: BoxOutputs, wanted: Wanted, real: Tensor, *, radius: float, classes: float, overlap: float
 ) -> tuple[Tensor, int]:
     """Focal loss of the classes, GIoU loss of the boxes, and the binary cross entropy of `quality` with their IoU,
     which takes centre-ness' place (IoU-aware, Wu et al. 2020): the sum, and over how many places with an object.
@@ -56,24 +56,24 @@ def loss_of_places(
     has = whose >= 0
     image, place = has.nonzero(as_tuple=True)
     number = whose[image, place]
-    target = torch.zeros_like(wide(logits))
+    target = torch.zeros_like(at_least_float32(logits))
     target[image, place, wanted.things[image, number]] = 1
     middle = places[:, :, None, :2]
     inside = (middle > wanted.crowds[:, None, :, :2]) & (middle < wanted.crowds[:, None, :, 2:])
     counts = real & (has | ~inside.all(dim=-1).any(dim=-1))
     weight = (counts[..., None] & wanted.known[:, None]) | (target > 0)
     total = classes * torch.where(weight, focal(logits, target), 0).sum()
-    said, true = wide(found["boxes"][image, place]), wanted.boxes[image, number]
+    said, true = at_least_float32(found["boxes"][image, place]), wanted.boxes[image, number]
     total = total + overlap * (1 - giou(said, true)).sum()
     fits = iou(said, true).detach()
-    quality = wide(found["quality"][image, place])
+    quality = at_least_float32(found["quality"][image, place])
     total = total + F.binary_cross_entropy_with_logits(quality, fits, reduction="sum")
     # Of every output, so that each weight has a gradient where there is no object.
     return total + _nothing(found["boxes"], found["quality"]), len(image)
 
 
 def loss_of_sets(
-    found: Found, wanted: Wanted, real: Tensor, *, classes: float, sides: float, overlap: float
+    found: BoxOutputs, wanted: Wanted, real: Tensor, *, classes: float, sides: float, overlap: float
 ) -> tuple[Tensor, int]:
     """Of the cheapest pairs (`as_sets`): focal loss of the classes, `side_distance` and GIoU loss of the boxes, with
     the weights by which they were paired: the sum, and over how many objects. Of earlier layers the same, each by its
@@ -88,21 +88,21 @@ def loss_of_sets(
     things, truths, there, known, real = (one.repeat(layers, *[1] * (one.dim() - 1)) for one in said)
     weights = {"classes": classes, "sides": sides, "overlap": overlap}
     image, mine, its = as_sets(logits, boxes, real, things, truths, there, **weights)
-    target = torch.zeros_like(wide(logits))
+    target = torch.zeros_like(at_least_float32(logits))
     target[image, mine, things[image, its]] = 1
     counts = (known[:, None] & real[..., None]) | (target > 0)
     total = _nothing(boxes) + classes * torch.where(counts, focal(logits, target), 0).sum()
-    one, other = wide(boxes[image, mine]), truths[image, its]
+    one, other = at_least_float32(boxes[image, mine]), truths[image, its]
     total = total + sides * side_distance(one, other).sum() + overlap * (1 - giou(one, other)).sum()
     return total, int(wanted.there.sum())
 
 
 def _nothing(*outputs: Tensor) -> Tensor:
     """0, with a gradient of 0 of all of them; not finite where one of them is not."""
-    return torch.stack([(wide(one) * 0).sum() for one in outputs]).sum()
+    return torch.stack([(at_least_float32(one) * 0).sum() for one in outputs]).sum()
 
 
-def together(outputs: Sequence[Found]) -> tuple[Found, Tensor]:
+def together(outputs: Sequence[BoxOutputs]) -> tuple[BoxOutputs, Tensor]:
     """What is found in the images of all segments as one, padded to the most predictions of one, and which are
     predictions: bool [images, predictions]. Images go one after the other, segment by segment."""
     if len(outputs) == 1:

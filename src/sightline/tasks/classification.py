@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention.wide import wide
+from sightline.attention.wide import at_least_float32
 from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
 from sightline.errors import InputError, unknown_name_error
@@ -157,7 +157,7 @@ def classification_loss(
         labels: int64 [images].
         others, shares: int64 and float32 [images], the second label of mixed images and the part of the first.
     """
-    logits, classes = wide(logits), logits.shape[-1]
+    logits, classes = at_least_float32(logits), logits.shape[-1]
     target = F.one_hot(labels, classes).to(logits)
     if others is not None and shares is not None:
         target = torch.lerp(F.one_hot(others, classes).to(logits), target, shares.to(logits).unsqueeze(1))

@@ -17,7 +17,7 @@ from sightline.data.targets import Crop, Objects
 from sightline.errors import InputError
 from sightline.io.checks import Depends, require_group, require_number, require_whole
 from sightline.models import ViTConfig
-from sightline.models.box_head import BoxHead, Found
+from sightline.models.box_head import BoxHead, BoxOutputs
 from sightline.models.boxes import nms
 from sightline.models.head import head_class, head_classes
 from sightline.tasks.base import Task
@@ -192,7 +192,7 @@ class Detection(Task):
         known[list(objects.unfinished)] = False
         return known
 
-    def loss(self, outputs: list[Found], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+    def loss(self, outputs: list[BoxOutputs], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
         """The sum over what answers for an object; units are how many do."""
         if not outputs:
             return torch.zeros(()), 0
@@ -209,13 +209,13 @@ class Detection(Task):
             total, count = loss_of_sets(found, wanted, real, **weights)
         return total, count
 
-    def each(self, outputs: list[Found], layout: TokenLayout) -> list[Found]:
+    def each(self, outputs: list[BoxOutputs], layout: TokenLayout) -> list[BoxOutputs]:
         """What is found in each image, without the first axis."""
         return [
             {name: one[row] for name, one in found.items()} for found in outputs for row in range(len(found["logits"]))
         ]
 
-    def decode(self, output: Found, crop: Crop) -> Detected:
+    def decode(self, output: BoxOutputs, crop: Crop) -> Detected:
         """The objects of the stored image, the surest first: scores are sigmoids, or the root of their product with
         `quality`'s where the head says it (as FCOS' centre-ness). What has no area on the image is no object."""
         options, config = self.options, self.config
@@ -237,7 +237,7 @@ class Detection(Task):
         fractions = (boxes[kept] / limits).numpy()
         return Detected(stored(fractions, crop), thing[kept].numpy(), sure[kept].numpy())
 
-    def results(self, outputs: list[Found], batch: Batch) -> list[dict[str, np.ndarray]]:
+    def results(self, outputs: list[BoxOutputs], batch: Batch) -> list[dict[str, np.ndarray]]:
         """The fields of `Detected` of each image, in pixels of the stored one."""
         said = []
         targets = batch.targets
@@ -252,7 +252,7 @@ class Detection(Task):
         return {"overlay": self._drawn(image, decoded.at_least(self.options.shown))}
 
     def compared(
-        self, output: Found, targets: Mapping[str, Any], number: int, image: np.ndarray
+        self, output: BoxOutputs, targets: Mapping[str, Any], number: int, image: np.ndarray
     ) -> tuple[Image.Image, Image.Image, Image.Image]:
         objects: Objects = targets["objects"][number]
         size = tuple(targets["seen"][number])

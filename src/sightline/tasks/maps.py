@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention.wide import wide
+from sightline.attention.wide import at_least_float32
 from sightline.data.targets import IGNORE
-from sightline.models.map_head import is_there
+from sightline.models.map_head import patch_mask
 from sightline.tokens.layout import TokenLayout
 
 
 class Maps:
-    """How outputs of a `MapHead` are read: for each segment float [rows, classes, height, width].
+    """How outputs of a `DenseHead` are read: for each segment float [rows, classes, height, width].
 
     The loss is the softmax cross entropy, over all pixels that have a class, whatever their image: maps are enlarged
     bilinearly (`align_corners` False) to the labels.
@@ -29,7 +29,7 @@ class Maps:
         Args:
             labels: uint8 [height, width] of each image, of any size.
         """
-        total, units, first = wide(outputs[0]).new_zeros(()), 0, 0
+        total, units, first = at_least_float32(outputs[0]).new_zeros(()), 0, 0
         for maps, segment in zip(outputs, layout.segments, strict=True):
             own = labels[first : first + len(maps)]
             first += len(maps)
@@ -42,11 +42,11 @@ class Maps:
             for some, wanted in together:
                 size, long = (wanted.shape[-2], wanted.shape[-1]), wanted.long()
                 if segment.patches == segment.grid.cells:
-                    logits = enlarged(wide(some), size)
+                    logits = enlarged(at_least_float32(some), size)
                 else:
                     # Between a patch that is there and one that is not, there is nothing to interpolate.
-                    logits = F.interpolate(wide(some), size=size, mode="nearest-exact")
-                    here = F.interpolate(is_there(segment)[None].float(), size=size, mode="nearest-exact")[0] > 0
+                    logits = F.interpolate(at_least_float32(some), size=size, mode="nearest-exact")
+                    here = F.interpolate(patch_mask(segment)[None].float(), size=size, mode="nearest-exact")[0] > 0
                     long = long.where(here, IGNORE)
                 total = total + F.cross_entropy(logits, long, ignore_index=IGNORE, reduction="sum")
                 units += int((long != IGNORE).sum())

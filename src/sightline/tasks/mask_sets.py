@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention.wide import wide
+from sightline.attention.wide import at_least_float32
 from sightline.data.targets import IGNORE
 from sightline.tasks.maps import Maps, enlarged
 from sightline.tokens.layout import TokenLayout
@@ -24,7 +24,7 @@ POINTS = 12544
 
 
 class MaskSets(Maps):
-    """How outputs of `EomtHead` are read: `Asked` for each segment.
+    """How outputs of `EomtHead` are read: `QueryOutputs` for each segment.
 
     The loss is that of mask classification (Mask2Former, Cheng et al. 2022, section 4; EoMT's weights). Of each image
     every class that its labels show is one mask; masks and queries are paired at the least cost; a pair has the binary
@@ -36,7 +36,7 @@ class MaskSets(Maps):
 
     def loss(self, outputs: list[Any], labels: Sequence[Tensor], layout: TokenLayout) -> tuple[Tensor, int]:
         """The sum over images; units are those that have a pixel with a class."""
-        total, units = wide(outputs[0]["classes"]).new_zeros(()), 0
+        total, units = at_least_float32(outputs[0]["classes"]).new_zeros(()), 0
         seeds = [None] * len(labels) if layout.seeds is None else layout.seeds.tolist()
         for output, label, seed in zip(self.each(outputs), labels, seeds, strict=True):
             there = (label.flatten() != IGNORE).nonzero()[:, 0]
@@ -51,7 +51,7 @@ class MaskSets(Maps):
             present = wanted.unique()
             true = (wanted == present[:, None]).float()
             for masks, classes in _said(output):
-                total = total + _image_loss(_at(masks, there, label.shape), wide(classes), true, present)
+                total = total + _image_loss(_at(masks, there, label.shape), at_least_float32(classes), true, present)
         return total, units
 
     def each(self, outputs: list[Any]) -> list[Any]:
@@ -99,8 +99,8 @@ def _at(masks: Tensor, pixels: Tensor, size: Sequence[int]) -> Tensor:
     """Masks [queries, height, width] at some pixels of an image of `size`, as bilinear enlargement gives them: float32
     [queries, pixels]."""
     y, x = (pixels // size[1] + 0.5) * (2 / size[0]) - 1, (pixels % size[1] + 0.5) * (2 / size[1]) - 1
-    places = torch.stack((x, y), dim=-1)[None, None].to(wide(masks).dtype)
-    return F.grid_sample(wide(masks)[None], places, padding_mode="border", align_corners=False)[0, :, 0]
+    places = torch.stack((x, y), dim=-1)[None, None].to(at_least_float32(masks).dtype)
+    return F.grid_sample(at_least_float32(masks)[None], places, padding_mode="border", align_corners=False)[0, :, 0]
 
 
 def _image_loss(logits: Tensor, classes: Tensor, true: Tensor, present: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from sightline.attention.wide import wide
+from sightline.attention.wide import at_least_float32
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop
 from sightline.data.transforms import cut
@@ -23,7 +23,7 @@ from sightline.models import ViTConfig
 from sightline.models.corruption import MASKED
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
-from sightline.models.heads.masked_patches import Guessed, MaskedPatchesHead, MaskIn, PatchTarget
+from sightline.models.heads.masked_patches import MaskedPatchesHead, MaskedPatchOutputs, MaskIn, PatchTarget
 from sightline.tasks.base import Task
 from sightline.tasks.patch_targets import class_colours, colour_classes, from_cells, in_cells
 from sightline.tokens.grid import Grid
@@ -126,17 +126,19 @@ class MaskedPatches(Task):
             case _:
                 return rows
 
-    def loss(self, outputs: list[Guessed], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+    def loss(
+        self, outputs: list[MaskedPatchOutputs], targets: Mapping[str, Any], layout: TokenLayout
+    ) -> tuple[Tensor, int]:
         """Units are the patches that were corrupted."""
         losses, _ = self.each_patch(outputs, targets, layout)
         return losses.sum(), len(losses)
 
     def each_patch(
-        self, outputs: list[Guessed], targets: Mapping[str, Any], layout: TokenLayout
+        self, outputs: list[MaskedPatchOutputs], targets: Mapping[str, Any], layout: TokenLayout
     ) -> tuple[Tensor, Tensor | None]:
         """The loss of each corrupted patch, float32 [patches], image after image; and how much of it is rightly said:
         the share of its classes, float32 [patches], None of pixels."""
-        said = wide(torch.cat([one["values"].flatten(0, 1) for one in outputs]))
+        said = at_least_float32(torch.cat([one["values"].flatten(0, 1) for one in outputs]))
         first, places = 0, []
         for one, segment in zip(outputs, layout.segments, strict=True):
             # An image has one row of a batch, or one segment of a pack.
@@ -152,10 +154,10 @@ class MaskedPatches(Task):
             losses, right = losses.mean(dim=1), right.mean(dim=1)
         return losses, right
 
-    def each(self, outputs: list[Guessed], layout: TokenLayout) -> list[Guessed]:
+    def each(self, outputs: list[MaskedPatchOutputs], layout: TokenLayout) -> list[MaskedPatchOutputs]:
         return [{name: values[row] for name, values in one.items()} for one in outputs for row in range(layout.rows)]
 
-    def decode(self, output: Guessed, crop: Crop) -> Reconstructed:
+    def decode(self, output: MaskedPatchOutputs, crop: Crop) -> Reconstructed:
         rows, sure = self.looks(output["values"])
         patches, sources = (output[name].round().long().numpy() for name in ("patches", "sources"))
         return Reconstructed(crop, self.config.grid_of(crop.image_size), patches, sources, rows, sure)
@@ -165,7 +167,7 @@ class MaskedPatches(Task):
         class, or the pixels.
 
         Args:
-            values: [patches, ...], as in `Guessed`.
+            values: [patches, ...], as in `MaskedPatchOutputs`.
         """
         if self.options.target == "pixels":
             return (255 * values.float()).clamp(0, 255), None
@@ -182,7 +184,7 @@ class MaskedPatches(Task):
         return {"reconstruction": _side_by_side(pictures)}
 
     def compared(
-        self, output: Guessed, targets: Mapping[str, Any], number: int, image: np.ndarray
+        self, output: MaskedPatchOutputs, targets: Mapping[str, Any], number: int, image: np.ndarray
     ) -> tuple[Image.Image, Image.Image, Image.Image]:
         """As the model saw it, as it is, and what the model says of the corrupted patches."""
         size = (image.shape[0], image.shape[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sightline.attention.wide import wide
+from sightline.attention.wide import at_least_float32
 from sightline.models.boxes import areas, giou
 
 
@@ -79,10 +79,10 @@ def as_sets(
     from scipy.optimize import linear_sum_assignment
 
     with torch.no_grad():
-        score = wide(logits).sigmoid().gather(2, things[:, None].expand(-1, logits.shape[1], -1))
+        score = at_least_float32(logits).sigmoid().gather(2, things[:, None].expand(-1, logits.shape[1], -1))
         found = 0.25 * (1 - score).square() * -(score + 1e-8).log()
         missed = 0.75 * score.square() * -(1 - score + 1e-8).log()
-        each, box = wide(boxes)[:, :, None], wide(wanted)[:, None]
+        each, box = at_least_float32(boxes)[:, :, None], at_least_float32(wanted)[:, None]
         cost = classes * (found - missed) + sides * side_distance(each, box) - overlap * giou(each, box)
         # Whatever a model gives, there is an answer: what is not finite is stopped by its loss.
         costs = cost.nan_to_num(1e6, 1e6, -1e6).cpu().numpy()

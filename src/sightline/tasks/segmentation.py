@@ -149,7 +149,7 @@ class Segmentation(Task):
         return reading_of(outputs).loss(outputs, labels, layout)
 
     def each(self, outputs: list[Any], layout: TokenLayout) -> list[Any]:
-        """Logits [classes, height, width] of each image, or what queries say of it (`Asked`)."""
+        """Logits [classes, height, width] of each image, or what queries say of it (`QueryOutputs`)."""
         return reading_of(outputs).each(outputs)
 
     def decode(self, output: Any, crop: Crop) -> Labelled:

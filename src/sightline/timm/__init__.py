@@ -23,9 +23,9 @@ from torch import Tensor
 from sightline.distributed.machine import import_timm
 from sightline.encodings.other_size import fits, square_of, tables_of
 from sightline.errors import InputError, unknown_name_error
-from sightline.hub.load import config_of
+from sightline.hub.load import config_from_record
 from sightline.models import ViTConfig, list_models, make_model, model_config
-from sightline.models.timm_names import TIMM_POOLS, arguments_of, timm_cfg
+from sightline.models.timm_names import TIMM_POOLS, timm_arguments, timm_cfg
 from sightline.tokens.grid import Grid
 
 timm = import_timm()
@@ -33,7 +33,7 @@ timm = import_timm()
 PREFIX = "sightline_"
 
 # timm's arguments -> fields of `ViTConfig` that mean the same.
-_FIELDS = {**arguments_of("VisionTransformer"), "drop_path_rate": "drop_path"}
+_FIELDS = {**timm_arguments("VisionTransformer"), "drop_path_rate": "drop_path"}
 # Any size runs, whatever these say.
 _IDLE = ("dynamic_img_size", "strict_img_size")
 # Arguments without a counterpart: the one value that asks for nothing, and what to do instead of another.
@@ -60,7 +60,7 @@ class UnknownArgumentError(InputError, TypeError):
     """An argument that these models do not take; a TypeError too, as timm's own models raise."""
 
 
-def fields_of(**arguments: Any) -> dict[str, Any]:
+def config_fields(**arguments: Any) -> dict[str, Any]:
     """timm's arguments of a model as fields of `ViTConfig`; such fields stay as they are.
 
     Raises:
@@ -135,7 +135,7 @@ def _build(
     unpooled = arguments.get("global_pool") == ""
     if unpooled:
         del arguments["global_pool"]
-    model: Any = make_model(model_config(size, **fields_of(**arguments)).plain()).to(device, dtype)
+    model: Any = make_model(model_config(size, **config_fields(**arguments)).plain()).to(device, dtype)
     if knob is not None:
         model.set_knob(knob)
     if unpooled:
@@ -193,11 +193,11 @@ def _knows_ours(read: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(name, Mapping):
             return record, name, given
         # timm has a name of its own for that part.
-        config = config_of({**record, "architecture": name, "labels": record["label_names"]})
+        config = config_from_record({**record, "architecture": name, "labels": record["label_names"]})
         size = "vit_base_patch16"
         plain = vars(model_config(size))
         # In timm's words, since whoever opens it may ask for others.
-        words = {ours: theirs for theirs, ours in arguments_of("VisionTransformer").items()}
+        words = {ours: theirs for theirs, ours in timm_arguments("VisionTransformer").items()}
         given = {words.get(name, name): one for name, one in vars(config).items() if one != plain[name]}
         # Whoever asks for another size of images gets the encoding as it was trained.
         given["table_grid"] = tuple(config.train_grid)
@@ -222,6 +222,6 @@ def _register(size: str) -> Callable[..., Any]:
     return timm.models.register_model(create)
 
 
-__all__ = ["PREFIX", "UnknownArgumentError", "fields_of"]
+__all__ = ["PREFIX", "UnknownArgumentError", "config_fields"]
 default_cfgs = timm.models.generate_default_cfgs({PREFIX + one: timm_cfg(model_config(one)) for one in list_models()})
 globals().update({PREFIX + one: _register(one) for one in list_models()})

@@ -213,8 +213,7 @@ class TokenLayout:
             shift: where the first window after the border begins, less than `size`; 0 where None.
 
         Raises:
-            InputError: not so, or this layout has prefix tokens (which belong to no window), dropped patches, tiles
-                or windows.
+            InputError: not so, or this layout has prefix tokens (of no window), dropped patches, tiles or windows.
         """
         sides = [size] * self.axes if size is None or isinstance(size, int) else list(size)
         whole = Grid.checked([1 if side is None else side for side in sides], "windows", axes=self.axes)
@@ -222,9 +221,8 @@ class TokenLayout:
         if len(shift) != self.axes:
             raise InputError(f"windows: shift {shift}: expected {self.axes} whole numbers")
         for first, side in zip(shift, whole, strict=True):
-            if isinstance(first, bool) or not isinstance(first, int) or not 0 <= first < side:
-                expected = f"expected a whole number, at least 0 and at most {side - 1}"
-                raise InputError(f"windows of {whole!r}: shift {first!r}: {expected}")
+            if first not in range(side):
+                raise InputError(f"windows of {whole!r}: shift {first!r}: expected at least 0, at most {side - 1}")
         if self.num_prefix_tokens or any(not one.row_major or one.window is not None for one in self.segments):
             raise InputError("windows: expected whole images in row-major order, without prefix tokens")
         # Windows are other images, of which none has a seed.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from sightline.distributed.ranks import Ranks, translate_comm_errors
-from sightline.models.batch_norm import kept_normed
+from sightline.models.batch_norm import normalize_with_running_stats
 
 
 class JointNorms:
@@ -66,7 +66,7 @@ class JointNorms:
         told = _Summed.apply(torch.cat((own * wide.sum(axes), places)), self._group)
         sums, count = told[:-1], float(told[-1].detach())
         if count <= 1:
-            return kept_normed(norm, input)
+            return normalize_with_running_stats(norm, input)
         mean = sums / count
         centred = wide - mean.view(spread)
         variance = _Summed.apply(own * centred.square().sum(axes), self._group) / count

@@ -126,7 +126,7 @@ def train(
             config, source, last = prepared.config, prepared.source, prepared.last
             foreign = measured_files(out) if last is None else []
             model = prepared.model.to(where).train()
-            model.blocks.recomputes = config.recompute
+            model.blocks.activation_checkpointing = config.recompute
             if config.frozen:
                 freeze_trunk(model)
             if config.compile:

@@ -18,8 +18,8 @@ from sightline.data.paired import ImagesWithMaps
 from sightline.data.source import Source
 from sightline.distributed import machine
 from sightline.errors import InputError
-from sightline.hub.fine_tune import begin_with, begun_config
-from sightline.hub.load import load_model, seal
+from sightline.hub.fine_tune import derive_config, init_model_from
+from sightline.hub.load import checksum, load_model
 from sightline.io.checks import build_config
 from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.tasks.base import task_class
@@ -189,7 +189,7 @@ def vit_config(config: TrainConfig, source: Source) -> ViTConfig:
     """What the model of a resolved configuration is made of."""
     options = _model_options(config, source)
     if config.init_from is not None:
-        made = begun_config(_foundation(config).config, **options)
+        made = derive_config(_foundation(config).config, **options)
     else:
         made = model_config(config.model or DEFAULT_MODEL, **options)
     check_channels(made.channels)
@@ -238,7 +238,7 @@ def _loss_settings(config: TrainConfig) -> dict[str, Any]:
 def _foundation(config: TrainConfig) -> Model:
     """The model that a run begins with."""
     assert config.init_from is not None
-    return _loaded(config.init_from, seal(config.init_from))
+    return _loaded(config.init_from, checksum(config.init_from))
 
 
 @functools.lru_cache(maxsize=1)
@@ -255,21 +255,21 @@ def build_model(config: TrainConfig, source: Source) -> Model:
     """
     torch.default_generator.manual_seed(config.seed)
     if config.init_from is not None:
-        model = begin_with(_foundation(config), config.init_from, **_model_options(config, source))
-        unlearnt = [name for name in model.started_anew if name.startswith("encoding.")]
+        model = init_model_from(_foundation(config), config.init_from, **_model_options(config, source))
+        unlearnt = [name for name in model.reinitialized if name.startswith("encoding.")]
         if config.frozen and unlearnt:
             raise InputError(f"frozen true: {unlearnt[0]} is new, and would never learn (expected its own encoding)")
     else:
         model = make_model(vit_config(config, source))
     # Said before the first step: a schedule may drop none for long.
     drop = None if config.packing is None else config.packing.drop
-    if drop is not None and not getattr(model.head, "takes_parts", True):
+    if drop is not None and not getattr(model.head, "supports_token_dropping", True):
         raise InputError(f"packing.drop {drop}: head {model.config.head} takes whole images (expected null)")
     embedder = type(model.patch_embed)
-    if drop is not None and not embedder.takes_parts:
+    if drop is not None and not embedder.supports_token_dropping:
         raise InputError(f"packing.drop {drop}: embedder {embedder.name} takes whole images (expected null)")
     with_patch_sizes(config, model.config)
-    if drop is not None and not model.takes_parts:
+    if drop is not None and not model.supports_token_dropping:
         raise InputError(f"packing.drop {drop}: architecture {model.name} takes whole images (expected null)")
     # What the task says against the model or its options is said before anything is written.
     task_class(config.task)(model.config, task_options(config))

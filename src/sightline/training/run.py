@@ -14,7 +14,7 @@ from sightline.data.image_file import MAX_PIXELS
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.evaluation.measure import RunIdentity
-from sightline.hub.load import load_model, read_record, seal
+from sightline.hub.load import checksum, load_model, read_config_record
 from sightline.io.checks import require_whole
 from sightline.io.run_files import CHECKPOINT
 from sightline.models import Model
@@ -100,8 +100,8 @@ def open_run(
     Raises:
         InputError: there is no such model, or it does not say what it was trained on and no data is given.
     """
-    path, written = Path(path), seal(path)
-    training = read_record(path)["training"]
+    path, written = Path(path), checksum(path)
+    training = read_config_record(path)["training"]
     config = training.get("config", {})
     data = data or config.get("data")
     if not isinstance(data, str):

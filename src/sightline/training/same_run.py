@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.errors import InputError
-from sightline.hub.load import read_record
+from sightline.hub.load import read_config_record
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import LOG, TRAINING, VALIDATION
 from sightline.io.sharded import shard_files
@@ -32,7 +32,7 @@ def training_record(path: Path) -> dict[str, Any]:
     Raises:
         InputError: it is of a model alone, or of another version; says what is missing.
     """
-    training, files = read_record(path)["training"], verify_checkpoint(path)
+    training, files = read_config_record(path)["training"], verify_checkpoint(path)
     lacking = sorted((_NEEDED - training.keys()) | ({LOG, VALIDATION} - files.keys()))
     if lacking or not shard_files(files, TRAINING):
         said = ", ".join(lacking) or TRAINING

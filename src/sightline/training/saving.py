@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
-from sightline.hub.load import read_record
+from sightline.hub.load import read_config_record
 from sightline.io.atomic import previous_path, remove_temporaries, storage_errors, write_file
 from sightline.io.checkpoint import checkpoint_exists, save_tensors, tidied, write_checkpoint
 from sightline.io.run_files import BEST, CHECKPOINT, LOG, RUN_FILES, VALIDATION
@@ -242,7 +242,7 @@ class RunWriter:
                 )
             return False
         with contextlib.suppress(InputError):
-            kept = read_record(self.best)["training"]
+            kept = read_config_record(self.best)["training"]
             # The time tells it from the same step of a run that went another way, as with other data.
             return (kept.get("step"), kept.get("seconds")) != (at.step, at.seconds)
         return True

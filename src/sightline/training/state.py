@@ -18,7 +18,7 @@ from sightline.data.fingerprint import Fingerprint
 from sightline.data.source import Source
 from sightline.distributed import machine
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
-from sightline.hub.load import load_model, model_record, model_tensors
+from sightline.hub.load import config_record, load_model, model_tensors
 from sightline.io.checkpoint import check_state, load_tensors, verify_checkpoint
 from sightline.io.read import read_jsonl
 from sightline.io.run_files import LEFT_OUT, LOG, TRAINING, VALIDATION, WEIGHTS
@@ -90,7 +90,7 @@ def snapshot(state: RunState, memory: Memory) -> Snapshot:
         state.step,
         memory.copied({**tested, **means}, "model/", torch.float32),
         memory.copied(training, ""),
-        model_record(state.model, _record(state)),
+        config_record(state.model, _record(state)),
         data,
         tuple(state.log),
         tuple(state.validation),

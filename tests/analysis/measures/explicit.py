@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.analysis.images import Normalised
-from sightline.attention import Recorded, recording
+from sightline.attention import AttentionRecord, record_attention
 from sightline.models import create_model
 from sightline.models.model import Model
 from sightline.tokens.layout import TokenLayout
@@ -36,7 +36,7 @@ class Seen:
         return self.attention[:, self.prefix_q :]
 
 
-def written_out(calls: Sequence[Recorded]) -> Iterator[Seen]:
+def written_out(calls: Sequence[AttentionRecord]) -> Iterator[Seen]:
     for call in calls:
         at_q = at_k = 0
         for number, (query, key) in enumerate(zip(call.queries.segments, call.keys.segments, strict=True)):
@@ -102,10 +102,10 @@ def _batch(rows: Tensor, layout: TokenLayout) -> Normalised:
     return Normalised(rows, layout, {}, torch.arange(layout.images), names, [{}] * layout.images)
 
 
-def recorded(model: Model, batch: Normalised) -> list[Recorded]:
+def recorded(model: Model, batch: Normalised) -> list[AttentionRecord]:
     """The calls of a pass of its own."""
-    calls: list[Recorded] = []
-    with torch.inference_mode(), recording(calls.append):
+    calls: list[AttentionRecord] = []
+    with torch.inference_mode(), record_attention(calls.append):
         rows, layout = model.in_attention_order(batch.inputs, batch.layout)
         model.pool(model.encode(rows, layout), layout)
     return calls

@@ -19,7 +19,7 @@ from sightline.analysis.measures.base import Measure, measure_classes
 from sightline.analysis.measures.entropy import Entropy, entropy
 from sightline.analysis.measures.head_distance import HeadDistance, head_distance
 from sightline.analysis.measures.head_diversity import HeadDiversity, head_diversity
-from sightline.attention import Pattern, Recorded
+from sightline.attention import AttentionRecord, Pattern
 from sightline.errors import InputError
 from sightline.models import create_model
 from sightline.models.model import Model
@@ -40,7 +40,7 @@ def arrays_of(
     measures = [kind(model) for kind in kinds]
     for one in measures:
         one.begin(batch)
-        for block in attention_blocks(Recorded(0, q[None], k[None], k[None], pattern, layout, layout), 700):
+        for block in attention_blocks(AttentionRecord(0, q[None], k[None], k[None], pattern, layout, layout), 700):
             one.attention(block)
         one.end(torch.empty(0), layout)
     return {name: array for one in measures for name, array in one.arrays().items()}

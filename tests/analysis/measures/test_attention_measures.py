@@ -21,7 +21,7 @@ from sightline.analysis.measures.base import Measure
 from sightline.analysis.measures.entropy import Entropy
 from sightline.analysis.measures.head_distance import HeadDistance
 from sightline.analysis.measures.head_diversity import HeadDiversity
-from sightline.attention import Recorded, recording
+from sightline.attention import AttentionRecord, record_attention
 from sightline.models import create_model
 from sightline.models.model import Model
 from sightline.tokens.grid import Grid
@@ -257,8 +257,8 @@ def test_queries_that_see_their_own_masks_alone(encoding: str, packing: bool) ->
     )  # fmt: skip
     randomise_parameters(model).eval()
     batch = explicit.packed(model) if packing else explicit.plain(model)
-    calls: list[Recorded] = []
-    with torch.inference_mode(), recording(calls.append):
+    calls: list[AttentionRecord] = []
+    with torch.inference_mode(), record_attention(calls.append):
         model(batch.inputs, layout=batch.layout)
     assert calls[-1].pattern is not None
     assert calls[-1].pattern.of_images

@@ -11,7 +11,7 @@ import torch
 
 from sightline import create_encoding
 from sightline.analysis.measures.knock_out import directions, knock_out, switched_off
-from sightline.attention import recording
+from sightline.attention import record_attention
 from sightline.errors import InputError
 from tests.analysis.measures import token_cases as cases
 
@@ -77,7 +77,7 @@ def test_nested_and_after_an_exception():
 def test_while_attention_is_recorded():
     model, seen = cases.model(), []
     given = cases.SHOWN["plain"](model)
-    with recording(seen.append), switched_off(model, [(0, 1)]):
+    with record_attention(seen.append), switched_off(model, [(0, 1)]):
         found = model(given)
     assert [call.layer for call in seen] == [0, 1]
     torch.testing.assert_close(found, by_weights(cases.model(), [(0, 1)])(given))

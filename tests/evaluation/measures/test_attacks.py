@@ -250,8 +250,8 @@ def test_the_model_is_left_as_it_was():
     modes = [part.training for part in model.modules()]
     assert torch.equal(moved_by(model, batch_of(images(1)), FGSM, 3), moved_by(model, batch_of(images(1)), FGSM, 3))
     with pytest.raises(StopIteration), inputs_alone(model, recomputes=True):
-        next(iter(() if model.blocks.recomputes else (1,)))
+        next(iter(() if model.blocks.activation_checkpointing else (1,)))
     assert [(one.requires_grad, one.grad) for one in model.parameters()] == before
     assert before[0][1] is None
     assert [part.training for part in model.modules()] == modes
-    assert not model.blocks.recomputes
+    assert not model.blocks.activation_checkpointing

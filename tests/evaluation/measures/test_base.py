@@ -20,7 +20,7 @@ FILE = '''
 """How large the knob is, twice the images."""
 from sightline.errors import InputError
 from sightline.evaluation.measures.base import ModelMeasure
-from sightline.results.rows import Measured
+from sightline.results.rows import MetricValue
 
 
 class KnobSeen(ModelMeasure):
@@ -41,7 +41,7 @@ class KnobSeen(ModelMeasure):
             advance(2 * len(subject.indices))
             return subject.model.knob.value
 
-        return [Measured("knob_seen", parts.once(work, made), "", len(subject.indices))]
+        return [MetricValue("knob_seen", parts.once(work, made), "", len(subject.indices))]
 '''
 
 

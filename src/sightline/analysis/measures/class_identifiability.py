@@ -17,7 +17,7 @@ from sightline.analysis.measures.base import Measure, PerImage, Quantity
 from sightline.analysis.measures.logit_lens import check_classifier, lens, of_images, pooled_logits
 from sightline.data.batch import Batch
 from sightline.models import Model
-from sightline.models.head import patches_of
+from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
 
 
@@ -48,7 +48,7 @@ def of_patches(model: Model, tokens: Tensor, layout: TokenLayout, labels: Tensor
     Returns:
         float64 [patches] of each image, in the order of the batch.
     """
-    logits = of_images(patches_of(lens(model, tokens, layout), layout))
+    logits = of_images(patch_tokens(lens(model, tokens, layout), layout))
     return [identifiability(one, label.expand(len(one))) for one, label in zip(logits, labels, strict=True)]
 
 

@@ -16,7 +16,7 @@ from sightline.analysis.analyse import analysed, inputs_of
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, Quantity
-from sightline.attention.pattern import Directed, View
+from sightline.attention.pattern import DirectedBias, FieldOfView
 from sightline.data.batch import Batch
 from sightline.errors import InputError, unknown_name_error
 from sightline.io.checks import require_list
@@ -110,7 +110,7 @@ def directions(model: Model) -> dict[str, list[Head]]:
     layout = TokenLayout.uniform(config.train_grid.planar("directions"), 1, num_prefix_tokens=config.num_prefix_tokens)
     for layer in range(config.depth):
         pattern = model.encoding.hooks.pattern(layer, layout)
-        terms = [one for one in (pattern.terms if pattern is not None else ()) if isinstance(one, Directed)]
+        terms = [one for one in (pattern.terms if pattern is not None else ()) if isinstance(one, DirectedBias)]
         for head in range(config.heads):
             views = [one.views[head] for one in terms if one.views[head].planes]
             looking.setdefault(tuple(sorted({_looks(view) for view in views})), []).append((layer, head))
@@ -126,7 +126,7 @@ def directions(model: Model) -> dict[str, list[Head]]:
     return named
 
 
-def _looks(view: View) -> tuple[float, float]:
+def _looks(view: FieldOfView) -> tuple[float, float]:
     """Where the middle of a field of view looks, in degrees clockwise from up, and its whole angle in degrees."""
     lengths = [math.hypot(*plane) for plane in view.planes]
     dy = sum(a / length for (a, _), length in zip(view.planes, lengths, strict=True))

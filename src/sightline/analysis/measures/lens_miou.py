@@ -17,7 +17,7 @@ from sightline.analysis.measures.logit_lens import check_classifier, lens, of_im
 from sightline.data.batch import Batch
 from sightline.metrics.iou import PixelPairs, class_ious, interval_of, resampled
 from sightline.models import Model
-from sightline.models.head import patches_of
+from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
 
 _RULE = (
@@ -78,7 +78,7 @@ class LensMiou(Measure):
         assert self.pairs is not None
         assert self.classes is not None
         said = lens(self.model, tokens, layout).index_select(-1, self.classes).argmax(-1)
-        for one, mask in zip(of_images(patches_of(said, layout)), self.masks, strict=True):
+        for one, mask in zip(of_images(patch_tokens(said, layout)), self.masks, strict=True):
             self.pairs[layer].add(mask.classes, one.cpu().numpy()[mask.patches], mask.counts)
 
     def arrays(self) -> dict[str, np.ndarray]:

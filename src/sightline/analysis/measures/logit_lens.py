@@ -12,12 +12,12 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, Quantity
-from sightline.attention.dispatch import recording
+from sightline.attention.dispatch import record_attention
 from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.io.checks import require_list, require_whole
 from sightline.models import Model
-from sightline.models.head import patches_of
+from sightline.models.head import patch_tokens
 from sightline.models.pooling import ProbePooling
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -49,7 +49,7 @@ def lens(model: Model, tokens: Tensor, layout: TokenLayout) -> Tensor:
     if isinstance(model.attn_pool, ProbePooling) and tokens.numel():
         alone = TokenLayout.uniform(Grid(1, 1), rows * slots, num_prefix_tokens=0, device=tokens.device)
         # That a token is given all attention is nothing that the model does, and shown to nobody.
-        with recording(None):
+        with record_attention(None):
             tokens = model.attn_pool(tokens.reshape(rows * slots, 1, dim), alone).reshape(rows, slots, -1)
     return model.head(model.fc_norm(tokens)).float()
 
@@ -65,7 +65,7 @@ def pooled_logits(model: Model, tokens: Tensor, layout: TokenLayout) -> Tensor:
         float32 [images, classes], in the order of the batch.
     """
     check_classifier(model, "logit_lens")
-    with recording(None):
+    with record_attention(None):
         return model.head(model.pool(model.norm(tokens), layout)).float()
 
 
@@ -142,7 +142,7 @@ class LogitLens(Measure):
         # Of logits: probabilities that are near 1 may be equal.
         which = logits.argmax(-1)
         surest = probabilities(self.model, logits).gather(-1, which.unsqueeze(-1)).squeeze(-1)
-        both = zip(*(of_images(patches_of(one, layout)) for one in (which, surest)), strict=True)
+        both = zip(*(of_images(patch_tokens(one, layout)) for one in (which, surest)), strict=True)
         self.seen[layer] += [(one.cpu().numpy(), sure.cpu().numpy()) for one, sure in both]
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, Quantity
 from sightline.data.batch import Batch
 from sightline.models import Model
-from sightline.models.head import patches_of
+from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
 
 
@@ -46,7 +46,7 @@ class PatchSimilarity(Measure):
         self.found.append(np.full((batch.layout.images, self.model.config.depth + 1), np.nan))
 
     def tokens(self, layer: int, tokens: Tensor, layout: TokenLayout) -> None:
-        each = [mean_cosine(patches) for patches in patches_of(tokens, layout)]
+        each = [mean_cosine(patches) for patches in patch_tokens(tokens, layout)]
         self.found[-1][:, layer + 1] = torch.stack(each, dim=1).flatten().cpu().numpy()
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline.attention.costs import sparse_choice
-from sightline.attention.kernel import may_take_steps
+from sightline.attention.kernel import custom_kernels_allowed
 from sightline.attention.pattern import Pattern
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import Segment, TokenLayout
@@ -92,7 +92,7 @@ class OfTiles(Backend):
             and pattern.directed
             and queries is keys
             and keys.axes == 2
-            and may_take_steps(q)
+            and custom_kernels_allowed(q)
             and all(segment.row_major for segment in keys.segments)
         )
 

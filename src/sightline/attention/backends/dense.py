@@ -14,10 +14,10 @@ from torch.utils.checkpoint import checkpoint
 from sightline.attention import packs
 from sightline.attention.backends.base import Backend
 from sightline.attention.by_head import by_head
-from sightline.attention.contextual import Pairs, content_of_scores, with_output
+from sightline.attention.contextual import TokenPairs, content_of_scores, with_output
 from sightline.attention.costs import SHORT_TOKENS, chosen_form, dense_forms
 from sightline.attention.forms import FORMS, OF_SDPA, Form, FormName, bias_dtype, explicit, explicit_attention, sdpa
-from sightline.attention.kernel import attend_with_remade, fused_kernel, may_take_steps
+from sightline.attention.kernel import attend_with_remade, custom_kernels_allowed, fused_kernel
 from sightline.attention.pattern import Pattern
 from sightline.attention.threads import LARGEST_BYTES
 from sightline.tokens.cache import ByteLRUCache, is_cacheable, is_traced
@@ -185,7 +185,7 @@ def _are_pieces(pattern: Pattern | None, runs: list[_Run], keys: TokenLayout) ->
     """Whether these are windows of fewer sizes than shapes, whose biases hang on displacements alone."""
     if pattern is None or pattern.of_images or pattern.has_centre or keys.num_prefix_tokens:
         return False
-    if pattern.made_of("queries", "keys", "attention"):
+    if pattern.terms_of("queries", "keys", "attention"):
         return False
     pieces = all(run.key.window is not None and run.key.row_major and len(run.key.grid) == 2 for run in runs)
     return pieces and len({run.key.window_grid for run in runs}) < len(runs)
@@ -235,7 +235,7 @@ def _one_image(
     around = prefix, keys.num_prefix_tokens
     if bias is None and _is_kept(pattern, run, around, q.shape[1], dtype):
         bias = _kept_bias(pattern, run, around, dtype)
-    of_content = len(pattern.made_of("queries", "keys", "attention"))
+    of_content = len(pattern.terms_of("queries", "keys", "attention"))
     of_places = len(pattern.terms) > of_content
 
     def made_for(q: Tensor, heads: slice, some: Segment, before: int) -> Tensor:
@@ -257,12 +257,12 @@ def _one_image(
         computed = explicit_attention if written else form
         if not of_content:
             return computed(q, k, v, None if made is None else made.to(dtype))
-        pairs = Pairs(some, run.key, before, keys.num_prefix_tokens, heads)
+        pairs = TokenPairs(some, run.key, before, keys.num_prefix_tokens, heads)
         content = content_of_scores(pattern, q, k, pairs)
         if content is not None:
             made = content if made is None else made + content
         made = None if made is None else made.to(dtype)
-        return with_output(q, k, v, made, pattern, pairs) if pattern.made_of("attention") else computed(q, k, v, made)
+        return with_output(q, k, v, made, pattern, pairs) if pattern.terms_of("attention") else computed(q, k, v, made)
 
     if bias is not None or torch.compiler.is_compiling():
         return biased(q, k, v)
@@ -272,7 +272,9 @@ def _one_image(
     if form is explicit and torch.is_grad_enabled() and q.shape[1] * pairs * dtype.itemsize <= BIAS_BYTES:
         return biased(q, k, v)
     # The fused kernel alone needs no second pass of attention where the bias is made anew for the backward pass.
-    again = pattern.directed and torch.is_grad_enabled() and fused_kernel() is not None and may_take_steps(q, k, v)
+    again = (
+        pattern.directed and torch.is_grad_enabled() and fused_kernel() is not None and custom_kernels_allowed(q, k, v)
+    )
     attended = (lambda *given, elements: remade(*given)) if again else functools.partial(_call, biased)
     # As many heads at a time as keep their bias within the bound.
     bound = min(BIAS_BYTES, LARGEST_BYTES) if q.device.type == "cpu" else BIAS_BYTES
@@ -322,7 +324,7 @@ def form_of(q: Tensor, k: Tensor, rows: int, masks_whole: bool = False) -> FormN
         masks_whole: a row may be masked whole.
     """
     tokens = k.shape[-2]
-    if not may_take_steps(q, k):
+    if not custom_kernels_allowed(q, k):
         return "sdpa"
     if q.shape[-2] == 1:
         # What was measured has as many queries as keys.

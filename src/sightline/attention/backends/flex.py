@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from sightline.attention.backends.base import Backend, BackendFailed
-from sightline.attention.blocks import BLOCK, meetings
-from sightline.attention.pattern import BFLOAT16_MAX, Directed, Pattern, View, covering
+from sightline.attention.blocks import BLOCK, block_pairs
+from sightline.attention.pattern import BFLOAT16_MAX, DirectedBias, FieldOfView, Pattern, covering
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
@@ -55,7 +55,7 @@ class Flex(Backend):
         return (
             able
             and pattern.directed
-            and not (pieces and any(isinstance(one, Directed) and one.outside == "max" for one in pattern.terms))
+            and not (pieces and any(isinstance(one, DirectedBias) and one.outside == "max" for one in pattern.terms))
         )
 
     def runs_on(self, device: torch.device) -> bool:
@@ -74,9 +74,9 @@ class Flex(Backend):
         assert pattern is not None
         # Under autocast a norm may have left q and k in float32 beside v.
         q, k = q.to(v.dtype), k.to(v.dtype)
-        captured, blocks = prepare(pattern, keys, q.shape[0])
+        captured, blocks = plan_flex(pattern, keys, q.shape[0])
         if q.device.type == "cpu":
-            return attend_blocks(q.detach(), k.detach(), v.detach(), captured, blocks)
+            return flex_forward(q.detach(), k.detach(), v.detach(), captured, blocks)
         try:
             out = compiled()(*map(_free_of_others, (q, k, v)), captured, blocks)
         except Exception as error:
@@ -105,7 +105,7 @@ RECOMPILE_LIMIT = 64
 
 @functools.cache
 def compiled(backend: Any = "inductor") -> Any:
-    """`attend_blocks`, compiled once for all layers, slopes, layouts and sizes.
+    """`flex_forward`, compiled once for all layers, slopes, layouts and sizes.
 
     A new number of heads, head_dim, dtype or kind of pattern compiles again, and so does each of: one row or several,
     one block or several, rows alike or dropped, with or without gradients. A new resolution does not.
@@ -117,7 +117,7 @@ def compiled(backend: Any = "inductor") -> Any:
     else:  # torch before 2.13 has one limit for all functions
         config: Any = torch._dynamo.config
         config.recompile_limit = max(RECOMPILE_LIMIT, config.recompile_limit)
-    return torch.compile(attend_blocks, backend=backend, dynamic=True, fullgraph=True, **limit)
+    return torch.compile(flex_forward, backend=backend, dynamic=True, fullgraph=True, **limit)
 
 
 def _free_of_others(x: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ def _fixed(x: Tensor, *dims: int) -> Tensor:
     return x
 
 
-class Captured(NamedTuple):
+class FlexTensors(NamedTuple):
     """What the mask and the scores are computed from; slots of all rows stand one after the other where rows differ.
 
     Attributes:
@@ -173,7 +173,7 @@ class Captured(NamedTuple):
 Blocks = tuple[Tensor, ...]
 
 
-def attend_blocks(q: Tensor, k: Tensor, v: Tensor, captured: Captured, blocks: Blocks) -> Tensor:
+def flex_forward(q: Tensor, k: Tensor, v: Tensor, captured: FlexTensors, blocks: Blocks) -> Tensor:
     """FlexAttention over the blocks that meet: [rows, heads, slots, head_dim] each."""
 
     # Functions of their own, not methods: torch looks at the code of what it inlines into the kernel.
@@ -190,12 +190,12 @@ def attend_blocks(q: Tensor, k: Tensor, v: Tensor, captured: Captured, blocks: B
     return out
 
 
-def prepare(pattern: Pattern, layout: TokenLayout, rows: int) -> tuple[Captured, Blocks]:
+def plan_flex(pattern: Pattern, layout: TokenLayout, rows: int) -> tuple[FlexTensors, Blocks]:
     """What the kernel captures and which blocks it visits; made once for all layers of a model on one layout.
 
     Slopes are part of the tables alone, which are kept apart, unless blocks are pruned by them.
     """
-    terms = tuple(term for term in pattern.terms if isinstance(term, Directed))
+    terms = tuple(term for term in pattern.terms if isinstance(term, DirectedBias))
     grids, bound = [segment.grid for segment in layout.segments], pattern.prune_below
     cover = covering(grids)
     sight = tuple(_sight(term, bound) for term in terms)
@@ -228,16 +228,16 @@ def _remember(layout: TokenLayout, key: Any, make: Any) -> Any:
     return value
 
 
-def _sight(term: Directed, bound: float | None) -> Directed:
+def _sight(term: DirectedBias, bound: float | None) -> DirectedBias:
     """What blocks are found by, on a grid that covers all: the views, and the penalties where there is a bound."""
     if term.outside == "max":
         # The greatest penalty of an image's own grid is no less than that of any distance in it.
-        term = replace(term, views=(View(),) * len(term.views))
+        term = replace(term, views=(FieldOfView(),) * len(term.views))
     return replace(term, scale=0.0) if bound is None else term
 
 
 @functools.lru_cache(maxsize=64)
-def _table(terms: tuple[Directed, ...], grids: tuple[Grid, ...], device: torch.device) -> Tensor:
+def _table(terms: tuple[DirectedBias, ...], grids: tuple[Grid, ...], device: torch.device) -> Tensor:
     """A 0 and the tables of some grids, one after the other: float32 [heads, entries]."""
     tables = [Pattern(terms).tables(grid, device)[0].flatten(1) for grid in grids]
     nothing = tables[0].new_zeros(tables[0].shape[0], 1)
@@ -247,7 +247,7 @@ def _table(terms: tuple[Directed, ...], grids: tuple[Grid, ...], device: torch.d
     return _fixed(torch.cat([nothing, *seen, *spare], dim=1), 0)
 
 
-def _capture(layout: TokenLayout, grids: list[Grid], rows: int) -> Captured:
+def _capture(layout: TokenLayout, grids: list[Grid], rows: int) -> FlexTensors:
     starts, start = {}, 1
     for grid in dict.fromkeys(grids):
         starts[grid] = start
@@ -269,7 +269,7 @@ def _capture(layout: TokenLayout, grids: list[Grid], rows: int) -> Captured:
             cell.masked_fill(layout.is_prefix, _NOWHERE),
         )
     )
-    return Captured(start_of_row, image, from_query, to_key, table=cell, by_key=None)
+    return FlexTensors(start_of_row, image, from_query, to_key, table=cell, by_key=None)
 
 
 def _by_key(pattern: Pattern, layout: TokenLayout) -> Tensor | None:
@@ -288,7 +288,7 @@ def _by_key(pattern: Pattern, layout: TokenLayout) -> Tensor | None:
 def _find_blocks(layout: TokenLayout, sight: Pattern, cover: Grid, by_key: Tensor | None) -> Blocks:
     bound = sight.prune_below
     near = None if by_key is None or bound is None else by_key >= -bound
-    partly, fully = meetings(layout, sight.visible(sight.tables(cover, layout.device)[0]), near)
+    partly, fully = block_pairs(layout, sight.visible(sight.tables(cover, layout.device)[0]), near)
     made = BlockMask.from_kv_blocks(*_listed(partly), *_listed(fully), BLOCK_SIZE=BLOCK)
     lists = (
         (made.kv_num_blocks, made.kv_indices, made.full_kv_num_blocks, made.full_kv_indices),

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from sightline.attention.backends.base import OfTiles
-from sightline.attention.coverage import QueryTile, Slots, cover, query_order
+from sightline.attention.coverage import QueryTile, Slots, query_order, visible_blocks
 from sightline.attention.kernel import differentiated_once, fused_kernel, in_rows
 from sightline.attention.pattern import Pattern
-from sightline.attention.threads import run_side_by_side
+from sightline.attention.threads import run_parallel
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import Segment, TokenLayout
@@ -74,7 +74,7 @@ class _Attention(torch.autograd.Function):
             out[:, heads] = torch.empty_like(result).index_copy_(2, group.order, result)
             sums[:, heads] = torch.empty_like(logs).index_copy_(2, group.order, logs)
 
-        run_side_by_side(attend, plan.groups)
+        run_parallel(attend, plan.groups)
         ctx.save_for_backward(q, k, v, joined, sums)
         ctx.of = pattern, segment, prefix
         return joined
@@ -108,7 +108,7 @@ class _Attention(torch.autograd.Function):
             dq[:, heads] = torch.empty_like(found).index_copy_(2, group.order, found)
             dk[:, heads], dv[:, heads] = totals
 
-        run_side_by_side(differentiate, plan.groups)
+        run_parallel(differentiate, plan.groups)
         return dq, dk, dv, None, None, None
 
 
@@ -132,7 +132,7 @@ class _Plan(NamedTuple):
     def of(cls, pattern: Pattern, segment: Segment, prefix: int, like: Tensor) -> _Plan:
         grid = Grid(*segment.grid)
         tables, by_key = pattern.tables(grid, like.device, segment.window_grid)
-        covers = cover(pattern.visible(tables), grid, open_queries=_OPEN_QUERIES)
+        covers = visible_blocks(pattern.visible(tables), grid, open_queries=_OPEN_QUERIES)
         groups: list[_Group] = []
         for _, alike in itertools.groupby(enumerate(covers), key=lambda one: one[1]):
             numbers = [number for number, _ in alike]

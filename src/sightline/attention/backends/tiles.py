@@ -12,11 +12,11 @@ from torch import Tensor
 
 from sightline.attention.backends.base import OfTiles
 from sightline.attention.costs import product_of
-from sightline.attention.coverage import QueryTile, Rectangle, Slots, cover, query_order
+from sightline.attention.coverage import QueryTile, Rectangle, Slots, query_order, visible_blocks
 from sightline.attention.kernel import differentiated_once
 from sightline.attention.pattern import Pattern
-from sightline.attention.softmax import LN_2, LOG2_E, powers2
-from sightline.attention.threads import run_side_by_side
+from sightline.attention.softmax import LN_2, LOG2_E, stable_exp2
+from sightline.attention.threads import run_parallel
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import Segment
@@ -54,7 +54,7 @@ class _TiledAttention(torch.autograd.Function):
                 result[where], logs[where] = one.attended(tile, where)
             out[index], sums[index] = one.forwards(result), one.forwards(logs).squeeze(1)
 
-        run_side_by_side(attend, itertools.product(range(q.shape[0]), range(q.shape[1])))
+        run_parallel(attend, itertools.product(range(q.shape[0]), range(q.shape[1])))
         ctx.save_for_backward(q, k, v, sums)
         ctx.of = pattern, segment, prefix
         return joined
@@ -80,7 +80,7 @@ class _TiledAttention(torch.autograd.Function):
             dq[index] = one.forwards(grad_queries).mul_(plan.scale)
             dk[index], dv[index] = grad_keys.mul_(LN_2), grad_values
 
-        run_side_by_side(differentiate, itertools.product(range(q.shape[0]), range(q.shape[1])))
+        run_parallel(differentiate, itertools.product(range(q.shape[0]), range(q.shape[1])))
         return dq, dk, dv, None, None, None
 
 
@@ -100,7 +100,7 @@ class _Plan(NamedTuple):
         tables, by_key = pattern.tables(grid, like.device, segment.window_grid)
         # Scores are float32 where q is 16 bits: in bfloat16 the output's error is 1.7 times dense's (docs/LOG.md).
         wide = torch.promote_types(like.dtype, torch.float32)
-        covers, width = cover(pattern.visible(tables), grid), like.shape[-1]
+        covers, width = visible_blocks(pattern.visible(tables), grid), like.shape[-1]
         # Queries and keys of every tile, and of the prefix slots, which see everything.
         pairs = {(tile.queries.cells, prefix + sum(one.cells for one in tile.keys)) for head in covers for tile in head}
         pairs |= {(prefix, prefix + grid.cells)} if prefix else set()
@@ -140,7 +140,7 @@ class _Head:
         """A tile's output [queries, head_dim], and the logarithms to base 2 of the sums of its softmax [queries, 1]."""
         gather = self.plan.slots.gather
         keys = gather(self.keys, tile)
-        powers, sums, logs = powers2(lambda: self._scores(tile, where, keys))
+        powers, sums, logs = stable_exp2(lambda: self._scores(tile, where, keys))
         return self.plan.times(powers, gather(self.values, tile).t()).div_(sums), logs
 
     def differentiated(

@@ -28,7 +28,7 @@ def encodings(name: str | None = None, /, *, json: Json = False) -> None:
         knob = create_encoding(each, depth=4, heads=12, dim=192, train_grid=8).knob
         kind = cls.__module__.split(".")[-2] if cls.__module__.startswith("sightline.encodings.") else "outside"
         shown = f"{knob.name} = {knob.default:g}" if knob else None
-        rows.append((each, kind, cls.source, cls.new_grid, shown))
+        rows.append((each, kind, cls.source, cls.extrapolation, shown))
     columns = ("encoding", "kind", "source", "on a new grid", "knob")
     if json:
         for row in rows:

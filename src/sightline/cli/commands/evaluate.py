@@ -111,7 +111,7 @@ def evaluate(
     from sightline.evaluation.parts import kept_beside
     from sightline.evaluation.result_files import planned_files, write_results
     from sightline.evaluation.temperature import check_task
-    from sightline.hub.load import seal
+    from sightline.hub.load import checksum
     from sightline.io.run_files import PICTURES, PREDICTIONS, RESULTS
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
@@ -146,7 +146,7 @@ def evaluate(
                     raise InputError("--patch-size: its rows are not the model's own; give --out FILE for them")
                 run = asked.run(data, where, skip_unreadable, max_pixels)
                 encoding = run.model.encoding
-                if tune and encoding.knob is None and encoding.rule is None:
+                if tune and encoding.knob is None and encoding.resize_rule is None:
                     raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
                 patch = run.model.config.patch_size
                 lengths = parse_frames(frames)
@@ -271,7 +271,7 @@ def evaluate(
             bars.say_left_out(source)
         with ranks.raising_together():
             if ranks.is_main:
-                if out is None and seal(model) != run.written:
+                if out is None and checksum(model) != run.written:
                     parts.discard()
                     raise StorageError(
                         f"{model}: its checkpoint was replaced while the one before was measured, as by a training "

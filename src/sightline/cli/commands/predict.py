@@ -186,10 +186,10 @@ def _prepared(
 def _takes_clips(model: str) -> bool:
     """Whether a folder's model takes clips; what is wrong with it is said where it is loaded."""
     from sightline.errors import SightlineError
-    from sightline.hub.load import config_of, read_record
+    from sightline.hub.load import config_from_record, read_config_record
 
     try:
-        return config_of(read_record(model)).takes_clips
+        return config_from_record(read_config_record(model)).takes_clips
     except SightlineError:
         return False
 

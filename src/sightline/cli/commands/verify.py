@@ -24,12 +24,12 @@ def verify(dest: Path, *, against: Path, project: str, json: Json = False) -> in
     from sightline.cli import next_step, progress
     from sightline.cli.foreign import read_source
     from sightline.errors import SightlineError
-    from sightline.hub.load import load_model, read_record
+    from sightline.hub.load import load_model, read_config_record
     from sightline.reports.tables import print_table
 
     with progress.Bars() as bars:
         bars.move("reading", 0, 2)
-        record = read_record(dest)
+        record = read_config_record(dest)
         model = load_model(dest)
         state, _ = read_source(project, against, None, (), needed=False)
         bars.move("comparing", 1, 2)

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.wide import wide
+from sightline.attention.wide import at_least_float32
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
-from sightline.encodings.knob import Rule
+from sightline.encodings.knob import ResizeRule
 from sightline.errors import InputError
 from sightline.io.checks import require_declared, require_number, require_whole
 from sightline.tokens.grid import Grid
@@ -79,7 +79,9 @@ class Factorized(AddedEncoding):
     }
     Config: ClassVar = FactorizedConfig
     source: ClassVar = "NaViT (2023), section 2.1 and appendix C; ViT (2021), appendix D.4"
-    new_grid: ClassVar = "absolute: by index, stretched where the table is too short; fractional: by relative place"
+    extrapolation: ClassVar = (
+        "absolute: by index, stretched where the table is too short; fractional: by relative place"
+    )
     resized_by: ClassVar = "interpolation"
     axes: ClassVar = (2, 3)
 
@@ -102,10 +104,10 @@ class Factorized(AddedEncoding):
                 setattr(self, name, nn.Parameter(config.scale * torch.randn(self.width // 2)))
 
     @property
-    def rule(self) -> Rule | None:
+    def resize_rule(self) -> ResizeRule | None:
         """Of learned tables that are read by index; all others are evaluated where it is asked."""
         stretched = (self.config.table, self.config.coordinates) == ("learned", "absolute")
-        return super().rule if stretched else None
+        return super().resize_rule if stretched else None
 
     def embedding(self, grid: Sequence[int]) -> Tensor:
         return self.embedding_on(grid, self.device)
@@ -151,7 +153,7 @@ class Factorized(AddedEncoding):
             else getattr(self, self.tables[axis])
         )
         if self.config.table == "fourier":
-            return _waves(place / length, wide(table))
+            return _waves(place / length, at_least_float32(table))
         if fractional:
             return _read_linearly(table, place)
         rule = {"index": longer_side(length, side), "resize": side, "aspect": longer}

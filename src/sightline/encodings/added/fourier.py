@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.attention.wide import wide, wide_dtype, without_autocast
+from sightline.attention.wide import at_least_float32, wide_dtype, without_autocast
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.errors import InputError
 from sightline.io.checks import require_declared, require_number, require_whole
@@ -46,7 +46,7 @@ class Frequencies(nn.Linear):
     """Phases in bfloat16 would be wrong by whole turns, also where the parameters are held in it."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.linear(input, wide(self.weight))
+        return F.linear(input, at_least_float32(self.weight))
 
 
 class Fourier(AddedEncoding):
@@ -56,7 +56,9 @@ class Fourier(AddedEncoding):
     names: ClassVar = {"fourier": {}, "fourier_fractional": {"coordinates": "fractional"}}
     Config: ClassVar = FourierConfig
     source: ClassVar = "Li et al. (2021), equations 2 and 3; NaViT (2023), appendix C; LookHere (2024), baseline"
-    new_grid: ClassVar = "evaluated at the new coordinates, in training grids (absolute) or of the image (fractional)"
+    extrapolation: ClassVar = (
+        "evaluated at the new coordinates, in training grids (absolute) or of the image (fractional)"
+    )
     axes: ClassVar = (2, 3)
 
     def __init__(self, config: FourierConfig, shape: TrunkShape) -> None:
@@ -83,7 +85,7 @@ class Fourier(AddedEncoding):
         sides = torch.stack([torch.full((), side, device=device, dtype=wide_dtype(dtype)) for side in sides])
         with without_autocast(device):
             phase = self.frequencies(grid_coords(grid, device) / sides)
-            return wide(self.mlp(torch.cat((phase.sin(), phase.cos()), dim=-1).to(dtype)))
+            return at_least_float32(self.mlp(torch.cat((phase.sin(), phase.cos()), dim=-1).to(dtype)))
 
     def inflated_table(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Features that do not change with time yet."""

@@ -41,7 +41,7 @@ class Learned1d(AddedEncoding):
     names: ClassVar = {"learned_1d": {}, "learned_1d_every": {"at": "every"}, "learned_1d_shared": {"at": "shared"}}
     Config: ClassVar = Learned1dConfig
     source: ClassVar = "ViT (2021), equation 1 and appendix D.4"
-    new_grid: ClassVar = "the table is resized in two dimensions, of clips in three"
+    extrapolation: ClassVar = "the table is resized in two dimensions, of clips in three"
     resized_by: ClassVar = "interpolation"
     axes: ClassVar = (2, 3)
 

@@ -47,7 +47,7 @@ class Learned2d(AddedEncoding):
     names: ClassVar = {"learned_2d": {}}
     Config: ClassVar = Learned2dConfig
     source: ClassVar = "Pix2Struct (2023), section 2; NaViT (2023), section 2.1"
-    new_grid: ClassVar = "looked up by coordinate; stretched to the longer side where the table is too small"
+    extrapolation: ClassVar = "looked up by coordinate; stretched to the longer side where the table is too small"
     resized_by: ClassVar = "interpolation"
 
     def __init__(self, config: Learned2dConfig, shape: TrunkShape) -> None:

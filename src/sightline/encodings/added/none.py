@@ -19,6 +19,6 @@ class NoEncoding(PositionEncoding):
     names: ClassVar = {"none": {}}
     Config: ClassVar = NoneConfig
     source: ClassVar = "ViT (2021), appendix D.4"
-    new_grid: ClassVar = "nothing to do"
+    extrapolation: ClassVar = "nothing to do"
     symmetric: ClassVar = True
     axes: ClassVar = None

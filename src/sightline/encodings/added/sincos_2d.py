@@ -53,7 +53,7 @@ class Sincos2d(AddedEncoding):
     names: ClassVar = {"sincos_2d": {}}
     Config: ClassVar = Sincos2dConfig
     source: ClassVar = "MoCo v3 (2021); MAE (2022); RoPE-ViT (2024), equation 2"
-    new_grid: ClassVar = "evaluated at the new coordinates, or the table resized"
+    extrapolation: ClassVar = "evaluated at the new coordinates, or the table resized"
     resized_by: ClassVar = "new_grid"
     axes: ClassVar = (2, 3)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sightline.attention.pattern import Directed, Pattern, View
+from sightline.attention.pattern import DirectedBias, FieldOfView, Pattern
 from sightline.encodings.base import PatternEncoding, TrunkShape
-from sightline.encodings.knob import Tunable
+from sightline.encodings.knob import KnobSpec
 from sightline.io.checks import require_number
 
 
@@ -47,19 +47,19 @@ class Alibi2d(PatternEncoding):
     names: ClassVar = {"alibi_2d": {}}
     Config: ClassVar = Alibi2dConfig
     source: ClassVar = "ALiBi (2022), section 3; CROMA (2023); LookHere (2024), baseline"
-    new_grid: ClassVar = "the same distances in cells; nothing is resized"
-    tunable: ClassVar = Tunable("global_slope", 0.0, 1e6, (0.5, 0.75, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 2.0))
+    extrapolation: ClassVar = "the same distances in cells; nothing is resized"
+    tunable: ClassVar = KnobSpec("global_slope", 0.0, 1e6, (0.5, 0.75, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 2.0))
     global_slope: float
     symmetric: ClassVar = True
     axes: ClassVar = (2, 3)
 
     def __init__(self, config: Alibi2dConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
-        self.steps = self.steps_of(config.time_step)
+        self.steps = self.axis_steps(config.time_step)
 
     def layer_pattern(self, layer: int) -> Pattern:
         heads = self.shape.heads
-        term = Directed(
-            (View(),) * heads, alibi_slopes(heads), (False,) * heads, scale=self.global_slope, steps=self.steps
+        term = DirectedBias(
+            (FieldOfView(),) * heads, alibi_slopes(heads), (False,) * heads, scale=self.global_slope, steps=self.steps
         )
         return Pattern((term,))

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.contextual import Buckets, Contextual
-from sightline.attention.pattern import MadeOf, Pattern, Table, Term
+from sightline.attention.contextual import ContentBias, RelativeBuckets
+from sightline.attention.pattern import BiasSource, BiasTerm, Pattern, TableBias
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.errors import InputError
 from sightline.io.checks import require_declared, require_number
@@ -23,7 +23,7 @@ Part = Literal["table", "rows", "cols"]
 
 # Bounds of the ratio: bucket numbers stay far below what int64 and a table of (4 r + 1)^2 vectors hold.
 _RATIOS = 1e-3, 64.0
-_MADE_OF: dict[str, MadeOf] = {"q": "keys", "k": "queries", "v": "attention"}
+_MADE_OF: dict[str, BiasSource] = {"q": "keys", "k": "queries", "v": "attention"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def piecewise(offset: Tensor, ratio: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class IrpeBuckets(Buckets):
+class IrpeBuckets(RelativeBuckets):
     """Buckets of one table; `table` of the cross method stands for `rows` and `cols`, which are tables of their own."""
 
     method: Method
@@ -139,7 +139,9 @@ class Irpe(PatternEncoding):
     }
     Config: ClassVar = IrpeConfig
     source: ClassVar = "iRPE (Wu et al. 2021), section 3; Shaw et al. (2018), equations 3 and 4"
-    new_grid: ClassVar = "the same buckets; displacements beyond the greatest have the last one; nothing is resized"
+    extrapolation: ClassVar = (
+        "the same buckets; displacements beyond the greatest have the last one; nothing is resized"
+    )
 
     def __init__(self, config: IrpeConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
@@ -162,7 +164,7 @@ class Irpe(PatternEncoding):
         parts = ((where, part, one) for where in self.config.on for part, one in self.buckets.items())
         return Pattern(tuple(make(where, buckets, self._table(where, part)[layer]) for where, part, buckets in parts))
 
-    def products_of_slot(self) -> int:
+    def extra_flops_per_token(self) -> int:
         """Of each token with the vector of each bucket."""
         if self.config.mode == "bias":
             return 0
@@ -172,17 +174,17 @@ class Irpe(PatternEncoding):
     def _table(self, where: str, part: str) -> Tensor:
         return getattr(self, f"{where}_{part}")
 
-    def _contextual(self, where: str, buckets: IrpeBuckets, table: Tensor) -> Term:
+    def _contextual(self, where: str, buckets: IrpeBuckets, table: Tensor) -> BiasTerm:
         weights = table.transpose(1, 2) if where == "v" else table
-        return Contextual(weights, buckets, self.shape.num_prefix_tokens > 0, self.shape.heads, _MADE_OF[where])
+        return ContentBias(weights, buckets, self.shape.num_prefix_tokens > 0, self.shape.heads, _MADE_OF[where])
 
-    def _bias(self, where: str, buckets: IrpeBuckets, table: Tensor) -> Term:
+    def _bias(self, where: str, buckets: IrpeBuckets, table: Tensor) -> BiasTerm:
         table = table.expand(self.shape.heads, -1)
         extra = table[:, -1].expand(3, -1) if self.shape.num_prefix_tokens else None
-        return Table(partial(_by_displacement, table, buckets, turned=where == "k"), extra)
+        return TableBias(partial(_by_displacement, table, buckets, turned=where == "k"), extra)
 
 
-def _by_displacement(table: Tensor, buckets: Buckets, grid: Grid, *, turned: bool) -> Tensor:
+def _by_displacement(table: Tensor, buckets: RelativeBuckets, grid: Grid, *, turned: bool) -> Tensor:
     """Numbers of buckets [heads, buckets] by displacement key - query; `turned` where buckets are of query - key."""
     values = table[:, buckets.table(grid, table.device)]
     values = values.unflatten(1, (2 * grid.rows - 1, 2 * grid.cols - 1))

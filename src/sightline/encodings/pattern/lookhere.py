@@ -9,9 +9,9 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from sightline.attention.pattern import Directed, Distance, Outside, Pattern, Rounding, View
+from sightline.attention.pattern import DirectedBias, Distance, FieldOfView, Outside, Pattern, Rounding
 from sightline.encodings.base import PatternEncoding, TrunkShape
-from sightline.encodings.knob import Tunable
+from sightline.encodings.knob import KnobSpec
 from sightline.errors import InputError
 from sightline.io.checks import require, require_declared, require_list, require_number
 
@@ -22,13 +22,13 @@ _UP_RIGHT, _UP_LEFT, _DOWN_RIGHT, _DOWN_LEFT = (-1, 1), (-1, -1), (1, 1), (1, -1
 
 @dataclass(frozen=True)
 class _Head:
-    view: View = field(default_factory=View)
+    view: FieldOfView = field(default_factory=FieldOfView)
     penalised: bool = True
     from_centre: bool = False
 
 
 def _looking(*planes: tuple[tuple[int, int], ...]) -> tuple[_Head, ...]:
-    return tuple(_Head(View(pair)) for pair in planes)
+    return tuple(_Head(FieldOfView(pair)) for pair in planes)
 
 
 _NONE, _ZERO, _CENTER = _Head(), _Head(penalised=False), _Head(from_centre=True)
@@ -128,7 +128,7 @@ _LARGEST_NORMAL = 2**18
 _NARROWEST = 0.001
 
 
-def look(direction: float, field_of_view: float) -> View:
+def field_of_view(direction: float, field_of_view: float) -> FieldOfView:
     """The field of view around a direction, borders included.
 
     Args:
@@ -141,10 +141,10 @@ def look(direction: float, field_of_view: float) -> View:
         the wrong side, and one within 2e-6 radians of a border may count as on it. Multiples of 45 degrees are exact.
     """
     if field_of_view == 360:
-        return View()
+        return FieldOfView()
     towards, half = direction % 360, field_of_view / 2
     normals = _normal(towards - half + 90), _normal(towards + half - 90)
-    return View(tuple(dict.fromkeys(normals)), "all" if field_of_view <= 180 else "any")
+    return FieldOfView(tuple(dict.fromkeys(normals)), "all" if field_of_view <= 180 else "any")
 
 
 def _normal(degrees: float) -> tuple[int, int]:
@@ -157,7 +157,7 @@ def _normal(degrees: float) -> tuple[int, int]:
     return (whole, ratio.numerator) if steep else (ratio.numerator, whole)
 
 
-def deal_preset(name: str, heads: int) -> list[tuple[_Head, float]]:
+def assign_preset_heads(name: str, heads: int) -> list[tuple[_Head, float]]:
     """The heads of a preset for any number of heads.
 
     12 and 16 heads are the public code's. Otherwise round(2 heads / 3) heads are directed, at least one is not
@@ -170,7 +170,7 @@ def deal_preset(name: str, heads: int) -> list[tuple[_Head, float]]:
         return parse_directions(preset.language, heads)
     directed = min(round(2 * heads / 3), heads - 1)
     directions = [8 * index // directed for index in range(directed)]
-    heads_of = [_Head(look(preset.first + 45 * direction, preset.field_of_view)) for direction in directions]
+    heads_of = [_Head(field_of_view(preset.first + 45 * direction, preset.field_of_view)) for direction in directions]
     slopes = [2.0 ** -(1 + index - directions.index(direction)) for index, direction in enumerate(directions)]
     return list(zip(heads_of, slopes, strict=True)) + [(_NONE, slope) for slope in _spread(heads - directed)]
 
@@ -185,7 +185,7 @@ _TIMES: dict[Time, tuple[tuple[int, ...], ...]] = {
 }
 
 
-def deal_times(heads: Sequence[_Head]) -> tuple[Time, ...]:
+def assign_head_times(heads: Sequence[_Head]) -> tuple[Time, ...]:
     """When each head of a layer looks, on clips, where nothing is said.
 
     The paper leaves directions in space and time to future work; this is our rule. A head that looks one way in space
@@ -200,9 +200,9 @@ def deal_times(heads: Sequence[_Head]) -> tuple[Time, ...]:
     return tuple(times)
 
 
-def _in_time(view: View, time: Time) -> View:
+def _in_time(view: FieldOfView, time: Time) -> FieldOfView:
     """A field of view in space, at some time of a clip."""
-    return View(tuple((0, *normal) for normal in view.planes), view.join, _TIMES[time])
+    return FieldOfView(tuple((0, *normal) for normal in view.planes), view.join, _TIMES[time])
 
 
 Looking = tuple[float, float, float]
@@ -213,7 +213,7 @@ _LOOKING = "(direction in degrees, field of view in degrees, slope)"
 
 @dataclass(frozen=True)
 class LookHereConfig:
-    """Configuration of `LookHere`.
+    """Configuration of `LookHereProject`.
 
     Attributes:
         directions: the public code's language ("eighths1-eighths2-none"), a preset's name, or one of them a layer;
@@ -224,7 +224,7 @@ class LookHereConfig:
         layer_slopes: slopes of the first and last layer, evenly spaced between.
         head_slopes: one a head, or None for the public code's.
         times: of clips, when each head looks: `past` and `future` with the frame of the query, `now` that frame alone,
-            or `all`; None is `deal_times`.
+            or `all`; None is `assign_head_times`.
         time_step: of clips, how many patches far a step of one tubelet in time is.
         global_slope: multiplies all slopes; the knob. 0 keeps the masks and removes the penalty.
         distance: how the penalty grows with the Euclidean distance.
@@ -320,13 +320,13 @@ def _one_a_layer(views: tuple[Any, ...]) -> bool:
 class LookHere(PatternEncoding):
     """Directed heads with a linear penalty: bias = -s_g s_l s_h f(distance) inside the head's field of view
     (LookHere section 3, equation 1). No parameter; computed from the geometry on any grid. On clips some heads look
-    into the past and the future (`deal_times`), and the distance is that in space and time."""
+    into the past and the future (`assign_head_times`), and the distance is that in space and time."""
 
     names: ClassVar = {"lookhere": {}, **{name: {"directions": name} for name in PRESETS}}
     Config: ClassVar = LookHereConfig
     source: ClassVar = "LookHere (2024), section 3, equation 1"
-    new_grid: ClassVar = "the same geometry in cells; nothing is resized"
-    tunable: ClassVar = Tunable("global_slope", 0.0, 1e6, (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0))
+    extrapolation: ClassVar = "the same geometry in cells; nothing is resized"
+    tunable: ClassVar = KnobSpec("global_slope", 0.0, 1e6, (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0))
     global_slope: float
     axes: ClassVar = (2, 3)
 
@@ -341,18 +341,18 @@ class LookHere(PatternEncoding):
         for name in ("head_slopes", "times"):
             if getattr(config, name) is not None:
                 self._check_count(name, getattr(config, name), "one each")
-        self.steps, clips = self.steps_of(config.time_step), len(shape.train_grid) == 3
+        self.steps, clips = self.axis_steps(config.time_step), len(shape.train_grid) == 3
         if config.times is not None and not clips:
             raise InputError("lookhere times: are of clips (expected none for images)")
         self.heads_of_layer: list[list[tuple[_Head, float]]] = []
         for layer, one in enumerate(layers):
             if key == "views":
                 self._check_count(f"views[{layer}]" if each else "views", one, f"{_LOOKING} for each")
-                heads = [(_Head(look(direction, angle)), slope) for direction, angle, slope in one]
+                heads = [(_Head(field_of_view(direction, angle)), slope) for direction, angle, slope in one]
             else:
-                heads = (deal_preset if one in PRESETS else parse_directions)(one, shape.heads)
+                heads = (assign_preset_heads if one in PRESETS else parse_directions)(one, shape.heads)
             if clips:
-                times = config.times or deal_times([head for head, _ in heads])
+                times = config.times or assign_head_times([head for head, _ in heads])
                 timed = zip(heads, times, strict=True)
                 heads = [(replace(head, view=_in_time(head.view, time)), slope) for (head, slope), time in timed]
             self.heads_of_layer.append(heads)
@@ -370,7 +370,7 @@ class LookHere(PatternEncoding):
     def layer_pattern(self, layer: int) -> Pattern:
         config, (heads, dealt) = self.config, zip(*self.heads_of_layer[layer], strict=True)
         slopes = zip(heads, config.head_slopes or dealt, strict=True)
-        term = Directed(
+        term = DirectedBias(
             views=tuple(head.view for head in heads),
             slopes=tuple(float(slope) if head.penalised else 0.0 for head, slope in slopes),
             from_centre=tuple(head.from_centre for head in heads),

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.contextual import Buckets, Contextual, Pairs
+from sightline.attention.contextual import ContentBias, RelativeBuckets, TokenPairs
 from sightline.attention.pattern import Pattern
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.io.checks import require_declared
@@ -43,7 +43,7 @@ class Relative1dConfig:
 
 
 @dataclass(frozen=True)
-class Offsets(Buckets):
+class Offsets(RelativeBuckets):
     """Places in raster order, that of the token whose content is used less the other's, on rows of `width` cells.
 
     Attributes:
@@ -63,7 +63,7 @@ class Offsets(Buckets):
     def of(self, dy: Tensor, dx: Tensor) -> Tensor:
         return self._bucket(dy * self.width + dx)
 
-    def of_pairs(self, pairs: Pairs) -> Tensor:
+    def of_pairs(self, pairs: TokenPairs) -> Tensor:
         if self.before is None:
             return super().of_pairs(pairs)
         asks, asked = (
@@ -72,7 +72,7 @@ class Offsets(Buckets):
         )
         return self._bucket(asks.unsqueeze(2) - asked.unsqueeze(1))
 
-    def _places(self, segment: Segment, before: int, pairs: Pairs) -> Tensor:
+    def _places(self, segment: Segment, before: int, pairs: TokenPairs) -> Tensor:
         """int64 [1 or rows, prefix tokens and patches]."""
         y, x = segment.coords.unbind(-1)
         # Of a block of the patches that ask there are none before.
@@ -101,7 +101,7 @@ class Relative1d(PatternEncoding):
     names: ClassVar = {"relative_1d": {}}
     Config: ClassVar = Relative1dConfig
     source: ClassVar = "ViT (2021), appendix D.4; Shaw et al. (2018), equations 3 and 4"
-    new_grid: ClassVar = "a displacement keeps its offset on the training grid's rows; beyond the table its last"
+    extrapolation: ClassVar = "a displacement keeps its offset on the training grid's rows; beyond the table its last"
 
     def __init__(self, config: Relative1dConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
@@ -124,14 +124,14 @@ class Relative1d(PatternEncoding):
         terms = [self._term(tables, layer, made_of) for made_of, tables in given if tables is not None]
         return Pattern(tuple(terms))
 
-    def products_of_slot(self) -> int:
+    def extra_flops_per_token(self) -> int:
         """Of each token with the vector of each offset."""
         tables = sum(1 for one in (self.tables, self.key_tables, self.value_tables) if one is not None)
         return tables * self.shape.heads * self.offsets.count * self.shape.head_dim
 
-    def _term(self, tables: Tensor, layer: int, made_of: MadeOf) -> Contextual:
+    def _term(self, tables: Tensor, layer: int, made_of: MadeOf) -> ContentBias:
         weights = tables[0 if self.config.shared else layer].transpose(-1, -2)
         if made_of != "attention" and not self.config.scaled:
             # Terms of scores are divided by it.
             weights = weights * self.shape.head_dim**0.5
-        return Contextual(weights, self.offsets, False, self.shape.heads, made_of)
+        return ContentBias(weights, self.offsets, False, self.shape.heads, made_of)

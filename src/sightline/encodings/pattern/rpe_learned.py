@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.pattern import Pattern, Table
-from sightline.attention.wide import wide, without_autocast
+from sightline.attention.pattern import Pattern, TableBias
+from sightline.attention.wide import at_least_float32, without_autocast
 from sightline.encodings.base import PatternEncoding, TrunkShape
-from sightline.encodings.interpolate import Interpolation, beit_axis, resize_table
+from sightline.encodings.interpolate import Interpolation, beit_resize_matrix, resize_table
 from sightline.io.checks import require_declared
 from sightline.tokens.grid import Grid
 
@@ -44,7 +44,7 @@ class RpeLearned(PatternEncoding):
     names: ClassVar = {"rpe_learned": {}, "rpe_learned_shared": {"shared": True}}
     Config: ClassVar = RpeLearnedConfig
     source: ClassVar = "BEiT (2022); Swin (2021), equation 4"
-    new_grid: ClassVar = "the table is resized by BEiT's geometric progression; the prefix entries are copied"
+    extrapolation: ClassVar = "the table is resized by BEiT's geometric progression; the prefix entries are copied"
     resized_by: ClassVar = "interpolation"
 
     def __init__(self, config: RpeLearnedConfig, shape: TrunkShape) -> None:
@@ -63,7 +63,7 @@ class RpeLearned(PatternEncoding):
             # The table is by query - key, the pattern by key - query.
             return resized.reshape(2 * grid.rows - 1, 2 * grid.cols - 1, -1).permute(2, 0, 1).flip(1, 2)
 
-        return Pattern((Table(values, table[cells:] if self.shape.num_prefix_tokens else None),))
+        return Pattern((TableBias(values, table[cells:] if self.shape.num_prefix_tokens else None),))
 
     def resized(self, table: Tensor, grid: Sequence[int]) -> Tensor:
         """A table of displacements for another grid: [(2 rows - 1)(2 cols - 1), heads], float32, row-major."""
@@ -79,15 +79,15 @@ class RpeLearned(PatternEncoding):
             return resize_table(table, old, new, self.config.interpolation)
         # In float32 whatever the autocast: it is a rule of the weights, not an activation.
         with without_autocast(table.device):
-            rows = beit_axis(old.rows, new.rows, table.device)
-            cols = beit_axis(old.cols, new.cols, table.device)
+            rows = beit_resize_matrix(old.rows, new.rows, table.device)
+            cols = beit_resize_matrix(old.cols, new.cols, table.device)
             if exporting:
                 # One program for every size: on the training grid the table as it is, which the rule does not give.
                 sides = [torch.full((), side, device=table.device) for side in grid]
                 same = (sides[0] == trained.rows) & (sides[1] == trained.cols)
                 rows = torch.where(same, _identity(old.rows, new.rows, table.device), rows)
                 cols = torch.where(same, _identity(old.cols, new.cols, table.device), cols)
-            values = wide(table).reshape(*old, -1)
+            values = at_least_float32(table).reshape(*old, -1)
             return torch.einsum("rp,pqh,cq->rch", rows.to(values), values, cols.to(values)).flatten(0, 1)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sightline.attention.rotation import Pairing
 from sightline.attention.wide import wide_dtype
 from sightline.encodings.base import RotaryEncoding, TrunkShape
-from sightline.encodings.knob import Tunable
+from sightline.encodings.knob import KnobSpec
 from sightline.errors import InputError
 from sightline.io.checks import require_declared, require_number, require_whole
 from sightline.tokens.grid import Grid
@@ -76,8 +76,8 @@ class RopeAxial(RotaryEncoding):
     }
     Config: ClassVar = RopeAxialConfig
     source: ClassVar = "RoPE-ViT (2024), equations 12 and 13; DINOv3 (2025), section 3.2"
-    new_grid: ClassVar = "angles at the new coordinates (extended), or the image's own span (squeezed, centred)"
-    tunable: ClassVar = Tunable(
+    extrapolation: ClassVar = "angles at the new coordinates (extended), or the image's own span (squeezed, centred)"
+    tunable: ClassVar = KnobSpec(
         "theta", 1.0 + 1e-6, 1e9, (50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 800.0, 1250.0)
     )
     theta: float
@@ -85,7 +85,7 @@ class RopeAxial(RotaryEncoding):
 
     def __init__(self, config: RopeAxialConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
-        self.steps_of(config.time_step)
+        self.axis_steps(config.time_step)
         self.pairs = self._pairs_of_clips() if len(shape.train_grid) == 3 else None
         if self.pairs is None and config.pairs is not None:
             raise InputError(f"rope_axial pairs {config.pairs}: are of clips (expected none for images)")
@@ -108,7 +108,7 @@ class RopeAxial(RotaryEncoding):
             raise InputError(f"rope_axial reference {tuple(config.reference)}: is of images (expected none for clips)")
         return pairs
 
-    def shares(self, layer: int) -> Hashable:
+    def angle_cache_key(self, layer: int) -> Hashable:
         return self.config, self.theta, self.shape.head_dim, self.shape.train_grid, wide_dtype(self.precision.dtype)
 
     def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:

@@ -10,9 +10,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.wide import wide
+from sightline.attention.wide import at_least_float32
 from sightline.encodings.base import RotaryEncoding, TrunkShape
-from sightline.encodings.knob import Tunable
+from sightline.encodings.knob import KnobSpec
 from sightline.errors import InputError
 from sightline.io.checks import require_number
 from sightline.tokens.grid import Grid
@@ -47,8 +47,8 @@ class RopeMixed(RotaryEncoding):
     names: ClassVar = {"rope_mixed": {}}
     Config: ClassVar = RopeMixedConfig
     source: ClassVar = "RoPE-ViT (2024), equation 14"
-    new_grid: ClassVar = "angles at the new coordinates, counted from 0"
-    tunable: ClassVar = Tunable("theta", 1.0 + 1e-6, 1e9, (5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0))
+    extrapolation: ClassVar = "angles at the new coordinates, counted from 0"
+    tunable: ClassVar = KnobSpec("theta", 1.0 + 1e-6, 1e9, (5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0))
     theta: float
     reads_grid = False
     axes: ClassVar = (2, 3)
@@ -90,7 +90,7 @@ class RopeMixed(RotaryEncoding):
 
     def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
         # Parameters may be held in bfloat16 by a sharded trainer; angles are float32 at least.
-        along = wide(self.freqs[:, layer]).unsqueeze(2)
+        along = at_least_float32(self.freqs[:, layer]).unsqueeze(2)
         if self.theta != self.config.theta:
             scale = (self.theta / self.config.theta) ** -self._exponents(coords.device, along.dtype)
             along = along * (scale if len(along) == 3 else scale.repeat(2))
@@ -98,6 +98,6 @@ class RopeMixed(RotaryEncoding):
         turned = x * along[-2] + y * along[-1]
         return turned if len(along) == 2 else place[..., 0, :] * along[0] + turned
 
-    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What was learned of space; time turns nothing yet."""
         return {**state, "freqs": torch.cat((torch.zeros_like(state["freqs"][:1]), state["freqs"]))}

@@ -24,7 +24,7 @@ from sightline.evaluation.measures.base import ModelMeasure, Subject
 from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import brought, images_a_batch, plan_split, read_split
 from sightline.models import Model
-from sightline.models.model import evaluation_mode
+from sightline.models.model import eval_mode
 from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task
 
@@ -94,7 +94,7 @@ def measured(subject: Subject) -> list[MetricValue]:
     (single,) = read_split(*of, [[next(one for one in full if one.index == many.indices[0])]], view)
     device = model.anchor.device
     there = [batch.to(device) for batch in (many, single)]
-    with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=isinstance(view, View)):
+    with eval_mode(model), torch.inference_mode(), expected_shapes(ever_new=isinstance(view, View)):
         passes = [_Pass(subject, batch) for batch in there]
         batches, singles = (one.times(enough) for one, enough in zip(passes, (_BATCHES, _SINGLES), strict=True))
         grown = passes[0].grown()

@@ -14,7 +14,7 @@ from sightline.errors import InputError
 from sightline.io.checks import build_config, require_declared
 from sightline.models.block import Block
 from sightline.models.config import ViTConfig
-from sightline.models.stage import Stage, Work
+from sightline.models.stage import AttentionCost, StageSpec
 from sightline.models.timm_surface import TimmSurface
 from sightline.models.trunk import Trunk
 from sightline.tokens.grid import Grid
@@ -103,7 +103,7 @@ class AxialTransformer(TimmSurface):
     """
 
     name = "axial"
-    takes_parts: ClassVar[bool] = False
+    supports_token_dropping: ClassVar[bool] = False
 
     def make_trunk(self, config: ViTConfig) -> Trunk:
         options = build_config(AxialConfig, config.architecture_options, "architecture axial")
@@ -120,16 +120,16 @@ class AxialTransformer(TimmSurface):
         return Lines(AxialBlock(config, layer, (start + layer) % 2) for layer in range(config.depth))
 
     @classmethod
-    def stages(cls, config: ViTConfig) -> tuple[Stage, ...]:
+    def stages(cls, config: ViTConfig) -> tuple[StageSpec, ...]:
         return (_LinesStage(config, config.train_grid),)
 
 
-class _LinesStage(Stage):
+class _LinesStage(StageSpec):
     """Each token meets those of its row, or of its column."""
 
-    def work(self, patches: int, grid: Grid | None = None) -> Work:
+    def work(self, patches: int, grid: Grid | None = None) -> AttentionCost:
         side, depth = math.sqrt(patches), self.config.depth
         rows, cols = (side, side) if grid is None else grid
         start = build_config(AxialConfig, self.config.architecture_options, "architecture axial").first == "columns"
         along_rows = (depth + (not start)) // 2
-        return Work(depth * patches, round(patches * (along_rows * cols + (depth - along_rows) * rows)))
+        return AttentionCost(depth * patches, round(patches * (along_rows * cols + (depth - along_rows) * rows)))

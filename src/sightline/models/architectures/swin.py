@@ -19,10 +19,10 @@ from sightline.io.checks import build_config, require, require_bool, require_lis
 from sightline.models.block import Attention, Block
 from sightline.models.config import ViTConfig
 from sightline.models.merging import PatchMerging, merged, merged_grid
-from sightline.models.stage import Stage, Work
+from sightline.models.stage import AttentionCost, StageSpec
 from sightline.models.timm_surface import TimmSurface
 from sightline.models.trunk import Trunk
-from sightline.models.windows import Cut, window_work, windows_of
+from sightline.models.windows import WindowSpec, window_work, windows_of
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
@@ -118,7 +118,7 @@ class SwinOptions:
         window = self.window if self.table_window is None else self.table_window
         return self.fitted(window, merged_grid(trained, stage))[0]
 
-    def cut(self, grid: Grid, trained: Grid, *, shifted: bool) -> Cut:
+    def cut(self, grid: Grid, trained: Grid, *, shifted: bool) -> WindowSpec:
         """How an image is cut in a stage, of its grid there and that of the training images there."""
         window: Any = Grid.checked(self.window)
         if self.window_grows:
@@ -127,7 +127,7 @@ class SwinOptions:
             window = [math.ceil(round(side * growth, 6)) for side in window]
         padded = self.edges == "padded"
         size, shift = self.fitted(tuple(window), trained if padded else grid)
-        return Cut(size, shift if shifted else (0, 0), padded)
+        return WindowSpec(size, shift if shifted else (0, 0), padded)
 
 
 class WindowAttention(Attention):
@@ -146,7 +146,7 @@ class WindowAttention(Attention):
         """[rows, slots, dim] of whole images in row-major order -> the same shape."""
         cuts = [self.options.cut(one.grid, self.trained, shifted=self.shifted) for one in layout.segments]
         windows = windows_of(layout, cuts)
-        return windows.back(super().forward(windows.lay(x), layer, windows.layout, encoding))
+        return windows.merge(super().forward(windows.partition(x), layer, windows.layout, encoding))
 
     def extra_repr(self) -> str:
         return f"window={self.options.window}, shifted={self.shifted}, edges={self.options.edges!r}"
@@ -209,8 +209,8 @@ class Swin(TimmSurface):
     """
 
     name = "swin"
-    takes_parts: ClassVar[bool] = False
-    unexported: ClassVar[str] = (
+    supports_token_dropping: ClassVar[bool] = False
+    export_refusal: ClassVar[str] = (
         "how many windows there are hangs on an image's size, and one program is for every size (expected a vit)"
     )
 
@@ -256,7 +256,7 @@ class Swin(TimmSurface):
         return stage_config(config, len(SwinOptions.of(config).depths) - 1)
 
     @classmethod
-    def stages(cls, config: ViTConfig) -> tuple[Stage, ...]:
+    def stages(cls, config: ViTConfig) -> tuple[StageSpec, ...]:
         options = SwinOptions.of(config)
         found = []
         for stage, depth in enumerate(options.depths):
@@ -350,7 +350,7 @@ class Swin(TimmSurface):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SwinStage(Stage):
+class SwinStage(StageSpec):
     """Each token meets those of its window: Swin equation 2, and what is left over at edges by its rule.
 
     Attributes:
@@ -360,17 +360,17 @@ class SwinStage(Stage):
     options: SwinOptions
     trained: Grid
 
-    def work(self, patches: int, grid: Grid | None = None) -> Work:
+    def work(self, patches: int, grid: Grid | None = None) -> AttentionCost:
         depth = self.config.depth
         if grid is None:
             # Whole windows fill it.
             slots = depth * self.tokens(patches)
-            return Work(slots, slots * self.keys(patches))
+            return AttentionCost(slots, slots * self.keys(patches))
         there = merged_grid(grid, self.merged)
         plain, shifted = (window_work(there, self._cut(there, shifted=one)) for one in (False, True))
         each = zip(plain, shifted, strict=True)
         slots, pairs = ((depth + 1) // 2 * one + depth // 2 * other for one, other in each)
-        return Work(slots, pairs)
+        return AttentionCost(slots, pairs)
 
     def keys(self, patches: int, grid: Grid | None = None) -> int:
         """Those of a whole window."""
@@ -379,7 +379,7 @@ class SwinStage(Stage):
         there = Grid(side, side) if grid is None else merged_grid(grid, self.merged)
         return min(tokens, self._cut(there, shifted=False).size.cells)
 
-    def _cut(self, grid: Grid, *, shifted: bool) -> Cut:
+    def _cut(self, grid: Grid, *, shifted: bool) -> WindowSpec:
         return self.options.cut(grid, self.trained, shifted=shifted)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sightline.errors import InputError
 from sightline.io.checks import build_config, require, require_list, require_whole
-from sightline.models.config import MOST, ViTConfig
+from sightline.models.config import LIMITS, ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.kernel_resize import KERNEL_RULES, KernelRule, resize_kernel
 from sightline.tokens.cache import is_cacheable, make_detached
@@ -41,11 +41,11 @@ class FlexibleConfig:
     rule: KernelRule = "bicubic_antialias"
 
     def __post_init__(self) -> None:
-        require_whole("embedder_options.base", self.base, 1, MOST["patch_size"])
+        require_whole("embedder_options.base", self.base, 1, LIMITS["patch_size"])
         require_list("embedder_options.sizes", self.sizes)
         object.__setattr__(self, "sizes", tuple(self.sizes))
         for side in self.sizes:
-            require_whole("embedder_options.sizes", side, 1, MOST["patch_size"])
+            require_whole("embedder_options.sizes", side, 1, LIMITS["patch_size"])
         require("embedder_options.rule", self.rule, KERNEL_RULES)
 
 

@@ -177,7 +177,7 @@ class ResNetEmbed(Embedder):
     """
 
     name = "resnet"
-    takes_parts: ClassVar[bool] = False
+    supports_token_dropping: ClassVar[bool] = False
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.errors import InputError
 from sightline.io.checks import build_config, require_declared, require_whole
-from sightline.models.config import MOST, ViTConfig
+from sightline.models.config import LIMITS, ViTConfig
 from sightline.models.embedders.patches import PatchEmbed
 from sightline.tokens.tubelets import TubeletPatchifier
 
@@ -32,7 +32,7 @@ class TubeletsConfig:
 
     def __post_init__(self) -> None:
         require_declared("embedder tubelets", self)
-        require_whole("embedder tubelets frames", self.frames, 1, MOST["patch_size"])
+        require_whole("embedder tubelets frames", self.frames, 1, LIMITS["patch_size"])
 
 
 class Tubelets(PatchEmbed):

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention import attend
-from sightline.attention.wide import wide
+from sightline.attention.wide import at_least_float32
 from sightline.io.checks import require_whole
 from sightline.models.block import Mlp
-from sightline.models.box_head import BoxHead, Found, centres, grid_sides, mlp, prior_bias, small_linear
-from sightline.models.config import MOST, ViTConfig
-from sightline.models.head import patches_of
+from sightline.models.box_head import BoxHead, BoxOutputs, centres, grid_sides, mlp, prior_bias, small_linear
+from sightline.models.config import LIMITS, ViTConfig
+from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
 
 # Of the sines of places: a turn is the whole image, and finer ones by powers down to a hundredth.
@@ -68,7 +68,7 @@ class DetrQueriesHead(BoxHead):
         """Args: queries: the most objects of an image; layers: of the decoder."""
         super().__init__(config)
         require_whole("head_options.queries", queries, 1, 10_000)
-        require_whole("head_options.layers", layers, 1, MOST["depth"])
+        require_whole("head_options.layers", layers, 1, LIMITS["depth"])
         dim = config.dim
         self.queries = nn.Parameter(torch.randn(queries, dim) * 0.02)
         # Middles spread over the image; sizes begin at e patches.
@@ -82,29 +82,29 @@ class DetrQueriesHead(BoxHead):
         for part in (self.moves[-1].weight, self.moves[-1].bias):
             nn.init.zeros_(part)  # type: ignore[arg-type]
 
-    def forward(self, tokens: Tensor, layout: TokenLayout) -> list[Found]:
+    def forward(self, tokens: Tensor, layout: TokenLayout) -> list[BoxOutputs]:
         dim, images, count = tokens.shape[-1], len(layout.segments), len(self.queries)
         queries, keys = layout.query_layout(count), layout.patches_only()
-        patches = torch.cat(patches_of(tokens, layout), dim=1)
+        patches = torch.cat(patch_tokens(tokens, layout), dim=1)
         # The patches of whole images are row-major here, whatever the order of attention.
         here = [one if not one.complete else one.from_grid(one.grid, layout.device) for one in layout.segments]
         sides = [grid_sides(one, layout) for one in here]
         middles = torch.cat([centres(one) / side[:2] for one, side in zip(here, sides, strict=True)], dim=1)
         places = _sines(middles, dim).to(patches.dtype)
         x = self.queries.expand(layout.rows, images, -1, -1).flatten(1, 2)
-        anchors = wide(self.anchors).expand(layout.rows, images, -1, -1).flatten(1, 2)
+        anchors = at_least_float32(self.anchors).expand(layout.rows, images, -1, -1).flatten(1, 2)
         scale = torch.stack(sides).repeat_interleave(count, dim=0)
         said: list[tuple[Tensor, Tensor]] = []
         for layer in self.layers:
             where = self.from_place(_sines(anchors[..., :2].sigmoid(), dim).to(x.dtype))
             x = layer(x, where, patches, places, queries, keys)
             normed = self.norm(x)
-            moved = anchors + wide(self.moves(normed))
+            moved = anchors + at_least_float32(self.moves(normed))
             said.append((self.classes(normed), _boxes(moved, scale)))
             anchors = moved.detach()
         return [self._found(said, number * count, count) for number in range(images)]
 
-    def _found(self, said: list[tuple[Tensor, Tensor]], first: int, count: int) -> Found:
+    def _found(self, said: list[tuple[Tensor, Tensor]], first: int, count: int) -> BoxOutputs:
         """What the layers say of one segment."""
         here = slice(first, first + count)
         logits, boxes = (torch.stack([one[:, here] for one in kind], dim=1) for kind in zip(*said, strict=True))
@@ -125,6 +125,6 @@ def _sines(places: Tensor, dim: int) -> Tensor:
     """Places (y, x) as fractions of an image [..., 2] to sines and cosines of many wave lengths: [..., dim]."""
     waves = max(dim // 4, 1)
     turns = torch.logspace(0, math.log10(_FINEST), waves, device=places.device)
-    angles = (wide(places).unsqueeze(-1) * turns * math.pi).flatten(-2)
+    angles = (at_least_float32(places).unsqueeze(-1) * turns * math.pi).flatten(-2)
     both = torch.cat((angles.sin(), angles.cos()), dim=-1)[..., :dim]
     return torch.nn.functional.pad(both, (0, dim - both.shape[-1]))

@@ -9,20 +9,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.attention.pattern import OfImages, Pattern
+from sightline.attention.pattern import ImageMask, Pattern
 from sightline.encodings.base import PositionEncoding
 from sightline.encodings.hooks import Hooks
 from sightline.io.checks import require_bool, require_number, require_whole
 from sightline.models.config import ViTConfig
-from sightline.models.head import TokenHead, patches_of
+from sightline.models.head import TokenHead, patch_tokens
 from sightline.models.heads.simple_pyramid import ChannelNorm
-from sightline.models.map_head import check_whole, on_grids
+from sightline.models.map_head import on_grids, require_complete
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.rng import uniform
 
 # Of chance, beside those of the blocks.
 _STREAM = 3
-Asked = dict[str, Tensor]
+QueryOutputs = dict[str, Tensor]
 """What queries say of the images of one segment:
 
 `masks` [rows, queries, height, width]: logits of whether a place is theirs, over the image;
@@ -51,7 +51,7 @@ class Queried(Hooks):
     Attributes:
         plain: the layout without the queries; count: of an image.
         first: the first layer that has queries, before which what is added to its tokens was added already.
-        hidden: what the queries of a block may not see, as `OfImages.values`; None for nothing. One that is computed
+        hidden: what the queries of a block may not see, as `ImageMask.values`; None for nothing. One that is computed
             again in the backward pass needs its own.
     """
 
@@ -70,7 +70,7 @@ class Queried(Hooks):
         pattern = super().pattern(layer, layout)
         if self.hidden is None:
             return pattern
-        masked = Pattern((OfImages(self.hidden, self.heads),))
+        masked = Pattern((ImageMask(self.hidden, self.heads),))
         return masked if pattern is None else pattern + masked
 
 
@@ -100,11 +100,11 @@ class EomtHead(TokenHead):
     from 0 to 1 between (i + 1) / (n + 2) and (i + 2) / (n + 2) of the training (`done`), so that the last part of it is
     plain attention, as evaluation is. Draws are those of the images' seeds (`chance`).
 
-    Gives `Asked` for each segment; takes whole images.
+    Gives `QueryOutputs` for each segment; takes whole images.
     """
 
     name: ClassVar[str] = "eomt"
-    takes_parts: ClassVar[bool] = False
+    supports_token_dropping: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -135,18 +135,18 @@ class EomtHead(TokenHead):
         doublings = max(1, int(math.log2(config.patch_size)) - 2)
         self.upscale = nn.Sequential(*(ScaleBlock(dim) for _ in range(doublings)))
 
-    def read(self, model: Any, rows: Tensor, layout: TokenLayout) -> list[Asked]:
-        check_whole(self.name, layout)
+    def predict(self, model: Any, rows: Tensor, layout: TokenLayout) -> list[QueryOutputs]:
+        require_complete(self.name, layout)
         tokens, first = model.embed(rows, layout), len(model.blocks) - self.blocks
         if first:
-            tokens = model.blocks.taken(tokens, [first - 1], layout, model.encoding.hooks)[-1]
+            tokens = model.blocks.collect(tokens, [first - 1], layout, model.encoding.hooks)[-1]
         # What queries say before the first block is read of tokens that know where they stand.
         added = model.encoding.hooks.added(first, layout) if layout.segments else None
         tokens = tokens if added is None else tokens + added.to(tokens.dtype)
         plain, count = layout.unpadded, self.q.num_embeddings
         joined = plain.with_prefix(count)
         tokens = put_before(tokens, self.q(torch.arange(count, device=layout.device)), layout)
-        said: list[list[Asked]] = []
+        said: list[list[QueryOutputs]] = []
         masks = self.masked if self.training else self.masked_in_evaluation
         for number in range(self.blocks):
             hidden = None
@@ -161,10 +161,10 @@ class EomtHead(TokenHead):
                 found[f"earlier_{name}"] = torch.stack([one[segment][name] for one in said], dim=1)
         return last
 
-    def forward(self, tokens: Tensor, layout: TokenLayout) -> list[Asked]:
+    def forward(self, tokens: Tensor, layout: TokenLayout) -> list[QueryOutputs]:
         """Normed tokens [rows, slots, dim], each image's queries first, to what they say."""
         found = []
-        for image, patches in zip(layout.split(tokens), on_grids(patches_of(tokens, layout), layout), strict=True):
+        for image, patches in zip(layout.split(tokens), on_grids(patch_tokens(tokens, layout), layout), strict=True):
             queries = image[:, : self.q.num_embeddings]
             masks = torch.einsum("bqc,bchw->bqhw", self.mask_head(queries), self.upscale(patches))
             found.append({"masks": masks, "classes": self.class_head(queries)})
@@ -178,7 +178,7 @@ class EomtHead(TokenHead):
         behind = self.done * (self.blocks + 2) - (number + 1)
         return (1 - min(max(behind, 0.0), 1.0)) ** self.power
 
-    def _hidden(self, said: list[Asked], layout: TokenLayout, number: int) -> list[Tensor] | None:
+    def _hidden(self, said: list[QueryOutputs], layout: TokenLayout, number: int) -> list[Tensor] | None:
         """The patches that are not in a query's mask, and their bias; None where every query sees all."""
         share = self.masked_share(number)
         if not share:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from sightline.io.checks import require_whole
-from sightline.models.box_head import AtPlaces, BoxHead, Found, centres
-from sightline.models.config import MOST, ViTConfig
-from sightline.models.head import patches_of
+from sightline.models.box_head import BoxHead, BoxOutputs, DensePredictor, centres
+from sightline.models.config import LIMITS, ViTConfig
+from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
 
 
@@ -23,10 +23,10 @@ class FcosHead(BoxHead):
     def __init__(self, config: ViTConfig, *, hidden: int = 192) -> None:
         """Args: hidden: width of a layer before the outputs, 0 for none."""
         super().__init__(config)
-        require_whole("head_options.hidden", hidden, 0, MOST["dim"])
-        self.at_places = AtPlaces(config.dim, config.num_classes, hidden)
+        require_whole("head_options.hidden", hidden, 0, LIMITS["dim"])
+        self.at_places = DensePredictor(config.dim, config.num_classes, hidden)
 
-    def forward(self, tokens: Tensor, layout: TokenLayout) -> list[Found]:
+    def forward(self, tokens: Tensor, layout: TokenLayout) -> list[BoxOutputs]:
         if not layout.segments:
             return []
         # Where patches of whole images are row-major again, the coordinates are too.
@@ -34,7 +34,7 @@ class FcosHead(BoxHead):
             centres(segment if not segment.complete else segment.from_grid(segment.grid, layout.device))
             for segment in layout.segments
         ]
-        patches = patches_of(tokens, layout)
+        patches = patch_tokens(tokens, layout)
         where = torch.cat(places, dim=1)
         # All images of a row at once, as each place answers for itself.
         found = self.at_places(torch.cat(patches, dim=1), torch.cat((where, torch.ones_like(where[..., :1])), dim=-1))

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from sightline.io.checks import require_bool
 from sightline.models.batch_norm import PatchBatchNorm
 from sightline.models.config import ViTConfig
-from sightline.models.map_head import MapHead, filled, linear, on_grids
+from sightline.models.map_head import DenseHead, linear, on_grids, scatter_to_grid
 from sightline.tokens.layout import TokenLayout
 
 
-class LinearMapHead(MapHead):
+class LinearMapHead(DenseHead):
     """Batch norm over all patches, then linear: a logit map on the patch grid, which is enlarged bilinearly to be
     scored (LookHere section 4 and appendix A.4.5; with `norm=False` the linear decoder of Segmenter).
 
@@ -23,7 +23,7 @@ class LinearMapHead(MapHead):
     """
 
     name: ClassVar[str] = "linear_map"
-    takes_parts: ClassVar[bool] = True
+    supports_token_dropping: ClassVar[bool] = True
 
     def __init__(self, config: ViTConfig, *, norm: bool = True, background_bias: float = 0.0) -> None:
         super().__init__(config)
@@ -36,4 +36,6 @@ class LinearMapHead(MapHead):
         logits = self.fc(self.norm(every))
         parts = logits.split([one.shape[0] * one.shape[1] for one in patches])
         each = zip(parts, patches, layout.segments, strict=True)
-        return on_grids([filled(part.unflatten(0, one.shape[:2]), segment) for part, one, segment in each], layout)
+        return on_grids(
+            [scatter_to_grid(part.unflatten(0, one.shape[:2]), segment) for part, one, segment in each], layout
+        )

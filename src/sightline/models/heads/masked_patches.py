@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from sightline.errors import InputError
 from sightline.io.checks import require, require_whole
 from sightline.models.config import ViTConfig
-from sightline.models.corruption import MASKED, Corruption, Drawn, corrupted
-from sightline.models.head import TokenHead, patches_of
+from sightline.models.corruption import MASKED, Corruption, CorruptionDraw, apply_corruption
+from sightline.models.head import TokenHead, patch_tokens
 from sightline.tokens.layout import TokenLayout
 
 PatchTarget = Literal["mean", "cells", "pixels"]
 MaskIn = Literal["embedding", "pixels"]
-Guessed = dict[str, Tensor]
+MaskedPatchOutputs = dict[str, Tensor]
 """What is said of the corrupted patches of one segment, by the row-major numbers of patches in their image's grid:
 
 `values` [rows, patches, ...]: logits of the mean colour [classes], of each cell's [cells, classes], or all pixels
@@ -42,7 +42,7 @@ class MaskedPatchesHead(TokenHead):
     """
 
     name: ClassVar[str] = "masked_patches"
-    unexported: ClassVar[str] = "hides patches from the model at random (expected a model fine-tuned from this one)"
+    export_refusal: ClassVar[str] = "hides patches from the model at random (expected a model fine-tuned from this one)"
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class MaskedPatchesHead(TokenHead):
         nn.init.trunc_normal_(self.fc.weight, std=0.02)
         nn.init.zeros_(self.fc.bias)
 
-    def read(self, model: Any, rows: Tensor, layout: TokenLayout) -> list[Guessed]:
+    def predict(self, model: Any, rows: Tensor, layout: TokenLayout) -> list[MaskedPatchOutputs]:
         drawn = self.corruption.draw(layout, self.training)
         if self.mask_in == "embedding":
             tokens = self(model.embed(rows, layout), layout, drawn, hides=True)
@@ -94,9 +94,9 @@ class MaskedPatchesHead(TokenHead):
         return self(model.through(tokens, layout), layout, drawn)
 
     def forward(
-        self, tokens: Tensor, layout: TokenLayout, drawn: Sequence[Drawn] | None = None, *, hides: bool = False
+        self, tokens: Tensor, layout: TokenLayout, drawn: Sequence[CorruptionDraw] | None = None, *, hides: bool = False
     ) -> Any:
-        """Normed tokens [rows, slots, dim] to what they say of the patches that were corrupted (`Guessed`).
+        """Normed tokens [rows, slots, dim] to what they say of the patches that were corrupted (`MaskedPatchOutputs`).
 
         Args:
             drawn: of each segment; None draws again, which is the same where the images have seeds.
@@ -104,9 +104,9 @@ class MaskedPatchesHead(TokenHead):
         """
         drawn = self.corruption.draw(layout, self.training) if drawn is None else drawn
         if hides:
-            return corrupted(tokens, self.mask_token, drawn, layout)
-        found: list[Guessed] = []
-        for patches, one, segment in zip(patches_of(tokens, layout), drawn, layout.segments, strict=True):
+            return apply_corruption(tokens, self.mask_token, drawn, layout)
+        found: list[MaskedPatchOutputs] = []
+        for patches, one, segment in zip(patch_tokens(tokens, layout), drawn, layout.segments, strict=True):
             places = one.chosen.unsqueeze(-1).expand(-1, -1, patches.shape[-1])
             values = self.fc(patches.gather(1, places)).unflatten(-1, self.shape)
             chosen, sources = one

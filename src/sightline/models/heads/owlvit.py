@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.attention.wide import wide
+from sightline.attention.wide import at_least_float32
 from sightline.io.checks import require_whole
-from sightline.models.box_head import BoxHead, Found, grid_sides
-from sightline.models.config import MOST, ViTConfig
-from sightline.models.head import patches_of
+from sightline.models.box_head import BoxHead, BoxOutputs, grid_sides
+from sightline.models.config import LIMITS, ViTConfig
+from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
 
@@ -63,20 +63,20 @@ class OwlVitHead(BoxHead):
         """Args: query_dim: width of the queries of classes; None takes the model's."""
         super().__init__(config)
         width = config.dim if query_dim is None else query_dim
-        require_whole("head_options.query_dim", width, 1, MOST["dim"])
+        require_whole("head_options.query_dim", width, 1, LIMITS["dim"])
         self.has_class_token = config.has_class_token
         self.layer_norm = nn.LayerNorm(config.dim, eps=1e-5)
         self.box_head = _Boxes(config.dim)
         self.class_head = _Classes(config.dim, width)
         self.queries = nn.Parameter(torch.randn(config.num_classes, width))
 
-    def forward(self, tokens: Tensor, layout: TokenLayout) -> list[Found]:
+    def forward(self, tokens: Tensor, layout: TokenLayout) -> list[BoxOutputs]:
         found = []
-        images = zip(layout.split(tokens), patches_of(tokens, layout), layout.segments, strict=True)
+        images = zip(layout.split(tokens), patch_tokens(tokens, layout), layout.segments, strict=True)
         for slots, patches, segment in images:
             whole = slots[:, :1] if self.has_class_token else patches.mean(dim=1, keepdim=True)
             merged = self.layer_norm(patches * whole)
-            centre, size = (wide(self.box_head(merged)) + box_bias(segment)).sigmoid().chunk(2, dim=-1)
+            centre, size = (at_least_float32(self.box_head(merged)) + box_bias(segment)).sigmoid().chunk(2, dim=-1)
             sides = grid_sides(segment, layout)
             # The formula has x first, and here y is.
             corners = torch.cat((centre - size / 2, centre + size / 2), dim=-1)[..., [1, 0, 3, 2]]

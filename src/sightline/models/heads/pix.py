@@ -7,16 +7,16 @@ from typing import ClassVar
 from torch import Tensor
 
 from sightline.models.config import ViTConfig
-from sightline.models.map_head import MapHead, filled, linear
+from sightline.models.map_head import DenseHead, linear, scatter_to_grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.patchify import unpatchify
 
 
-class PixHead(MapHead):
+class PixHead(DenseHead):
     """Linear, then pixel shuffle (Shi et al. 2016): logits of every pixel, none of them interpolated."""
 
     name: ClassVar[str] = "pix"
-    takes_parts: ClassVar[bool] = True
+    supports_token_dropping: ClassVar[bool] = True
 
     def __init__(self, config: ViTConfig, *, background_bias: float = 0.0) -> None:
         super().__init__(config)
@@ -27,6 +27,6 @@ class PixHead(MapHead):
 
     def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:
         return [
-            unpatchify(filled(self.fc(one), segment), segment.grid, self.patch_size)
+            unpatchify(scatter_to_grid(self.fc(one), segment), segment.grid, self.patch_size)
             for one, segment in zip(patches, layout.segments, strict=True)
         ]

@@ -11,14 +11,14 @@ from sightline.encodings import create_encoding
 from sightline.errors import InputError
 from sightline.io.checks import require_whole
 from sightline.models.block import Block
-from sightline.models.config import MOST, ViTConfig
+from sightline.models.config import LIMITS, ViTConfig
 from sightline.models.initial import truncated_normal_
-from sightline.models.map_head import MapHead, check_bias, filled, on_grids
+from sightline.models.map_head import DenseHead, check_bias, on_grids, scatter_to_grid
 from sightline.models.trunk import Trunk
 from sightline.tokens.layout import TokenLayout
 
 
-class SegmenterHead(MapHead):
+class SegmenterHead(DenseHead):
     """The mask transformer (Strudel et al. 2021, section 3.2; rstrudel/segmenter, `MaskTransformer`).
 
     A token of each class goes through blocks together with the projected patches of one image. A class's logit of a
@@ -27,7 +27,7 @@ class SegmenterHead(MapHead):
     """
 
     name: ClassVar[str] = "segmenter"
-    takes_parts: ClassVar[bool] = True
+    supports_token_dropping: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -43,15 +43,15 @@ class SegmenterHead(MapHead):
         takes heads of 64 channels) and hidden channels of its MLPs (None takes 4 dim); background_bias: of the first
         class."""
         super().__init__(config)
-        require_whole("head_options.layers", layers, 1, MOST["depth"])
+        require_whole("head_options.layers", layers, 1, LIMITS["depth"])
         dim = config.dim if dim is None else dim
-        require_whole("head_options.dim", dim, 1, MOST["dim"])
+        require_whole("head_options.dim", dim, 1, LIMITS["dim"])
         heads = max(dim // 64, 1) if heads is None else heads
-        require_whole("head_options.heads", heads, 1, MOST["heads"])
+        require_whole("head_options.heads", heads, 1, LIMITS["heads"])
         if dim % heads:
             raise InputError(f"head_options.heads {heads}: must divide the decoder's dim {dim}")
         hidden = 4 * dim if hidden is None else hidden
-        require_whole("head_options.hidden", hidden, 1, MOST["head_hidden"])
+        require_whole("head_options.hidden", hidden, 1, LIMITS["head_hidden"])
         check_bias(background_bias)
         classes = config.num_classes
         own = ViTConfig(dim=dim, depth=layers, heads=heads, mlp_ratio=hidden / dim, norm_eps=1e-5)
@@ -81,7 +81,7 @@ class SegmenterHead(MapHead):
         for image, segment in zip(every.split(tokens), every.segments, strict=True):
             classes, here = image.split((len(self.cls_emb), segment.patches), dim=1)
             logits = _unit(self.proj_patch(here)) @ _unit(self.proj_classes(classes)).mT
-            found.append(filled(self.mask_norm(logits), segment))
+            found.append(scatter_to_grid(self.mask_norm(logits), segment))
         return on_grids(found, layout)
 
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from sightline.errors import InputError
 from sightline.io.checks import require_bool, require_list, require_whole
-from sightline.models.box_head import AtPlaces, BoxHead, Found
-from sightline.models.config import MOST, ViTConfig
-from sightline.models.head import patches_of
-from sightline.models.map_head import check_whole, on_grids
+from sightline.models.box_head import BoxHead, BoxOutputs, DensePredictor
+from sightline.models.config import LIMITS, ViTConfig
+from sightline.models.head import patch_tokens
+from sightline.models.map_head import on_grids, require_complete
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import grid_coords
@@ -29,7 +29,7 @@ class ChannelNorm(nn.LayerNorm):
         return super().forward(input.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-class NormedConv(nn.Conv2d):
+class NormalizedConv(nn.Conv2d):
     """A convolution without a bias, and a norm of its channels after it."""
 
     def __init__(self, inputs: int, outputs: int, side: int) -> None:
@@ -83,7 +83,7 @@ def _level(dim: int, channels: int, scale: float) -> nn.Sequential:
         finer = [nn.MaxPool2d(2, 2)]
     else:
         raise InputError(f"head_options.scales: {scale!r} is not known (allowed: {', '.join(map(str, SCALES))})")
-    return nn.Sequential(*finer, NormedConv(dim, channels, 1), NormedConv(channels, channels, 3))
+    return nn.Sequential(*finer, NormalizedConv(dim, channels, 1), NormalizedConv(channels, channels, 3))
 
 
 class SimplePyramidHead(BoxHead):
@@ -93,7 +93,7 @@ class SimplePyramidHead(BoxHead):
     """
 
     name: ClassVar[str] = "simple_pyramid"
-    takes_parts: ClassVar[bool] = False
+    supports_token_dropping: ClassVar[bool] = False
     matching: ClassVar = "places"
 
     def __init__(
@@ -107,20 +107,20 @@ class SimplePyramidHead(BoxHead):
     ) -> None:
         """Args: channels, scales, coarsest: as `SimplePyramid`; hidden: as `fcos`."""
         super().__init__(config)
-        require_whole("head_options.channels", channels, 1, MOST["dim"])
-        require_whole("head_options.hidden", hidden, 0, MOST["dim"])
+        require_whole("head_options.channels", channels, 1, LIMITS["dim"])
+        require_whole("head_options.hidden", hidden, 0, LIMITS["dim"])
         require_bool("head_options.coarsest", coarsest)
         require_list("head_options.scales", scales or [])
         if not scales:
             raise InputError(f"head_options.scales: expected some of {', '.join(map(str, SCALES))}")
         self.pyramid = SimplePyramid(config.dim, channels, scales, coarsest=coarsest)
-        self.at_places = AtPlaces(channels, config.num_classes, hidden)
+        self.at_places = DensePredictor(channels, config.num_classes, hidden)
 
-    def forward(self, tokens: Tensor, layout: TokenLayout) -> list[Found]:
-        check_whole(self.name, layout)
-        return [self._found(one) for one in on_grids(patches_of(tokens, layout), layout)]
+    def forward(self, tokens: Tensor, layout: TokenLayout) -> list[BoxOutputs]:
+        require_complete(self.name, layout)
+        return [self._found(one) for one in on_grids(patch_tokens(tokens, layout), layout)]
 
-    def _found(self, last: Tensor) -> Found:
+    def _found(self, last: Tensor) -> BoxOutputs:
         maps = self.pyramid(last)
         features = torch.cat([one.flatten(2).transpose(1, 2) for one in maps], dim=1)
         return self.at_places(features, self._places(maps))

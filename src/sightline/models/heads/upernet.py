@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from sightline.errors import InputError, unknown_name_error
 from sightline.io.checks import require_list, require_whole
 from sightline.models.batch_norm import JointBatchNorm
-from sightline.models.config import MOST, ViTConfig
-from sightline.models.head import TokenHead, patches_of
-from sightline.models.map_head import check_bias, check_whole, on_grids
+from sightline.models.config import LIMITS, ViTConfig
+from sightline.models.head import TokenHead, patch_tokens
+from sightline.models.map_head import check_bias, on_grids, require_complete
 from sightline.tokens.layout import TokenLayout
 
 RESCALES = (4.0, 2.0, 1.0, 0.5, 0.25)
@@ -146,7 +146,7 @@ class UperNetHead(TokenHead):
     """
 
     name: ClassVar[str] = "upernet"
-    takes_parts: ClassVar[bool] = False
+    supports_token_dropping: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -170,12 +170,12 @@ class UperNetHead(TokenHead):
             require_whole("head_options.layers", layer, 0, depth - 1)
         if len(layers) != 4 or list(layers) != sorted(layers):
             raise InputError(f"head_options.layers {list(layers)}: expected four that rise, from 0 to {depth - 1}")
-        require_whole("head_options.channels", channels, 1, MOST["dim"])
+        require_whole("head_options.channels", channels, 1, LIMITS["dim"])
         require_list("head_options.pools", pools)
         if not pools:
             raise InputError("head_options.pools: expected at least one side, as 1, 2, 3, 6")
         for side in pools:
-            require_whole("head_options.pools", side, 1, MOST["image_size"])
+            require_whole("head_options.pools", side, 1, LIMITS["image_size"])
         check_bias(background_bias)
         self.layers, self.depth = tuple(layers), depth
         self.neck = Feature2Pyramid(config.dim, rescales)
@@ -183,9 +183,9 @@ class UperNetHead(TokenHead):
         with torch.no_grad():
             self.decode_head.conv_seg.bias[0] = background_bias  # type: ignore[index]
 
-    def read(self, model: Any, rows: Tensor, layout: TokenLayout) -> Maps:
-        check_whole(self.name, layout)
-        outputs = model.blocks.taken(model.embed(rows, layout), set(self.layers), layout, model.encoding.hooks)
+    def predict(self, model: Any, rows: Tensor, layout: TokenLayout) -> Maps:
+        require_complete(self.name, layout)
+        outputs = model.blocks.collect(model.embed(rows, layout), set(self.layers), layout, model.encoding.hooks)
         if self.layers[-1] == self.depth - 1:
             outputs[-1] = model.norm(outputs[-1])
         by_layer = dict(zip(sorted(set(self.layers)), outputs, strict=True))
@@ -200,4 +200,4 @@ class UperNetHead(TokenHead):
         if isinstance(tokens, Tensor):
             layers = ", ".join(map(str, self.layers))
             raise InputError(f"head {self.name}: reads layers {layers}, got the last alone (expected model(images))")
-        return self.decode_head(self.neck([on_grids(patches_of(one, layout), layout) for one in tokens]))
+        return self.decode_head(self.neck([on_grids(patch_tokens(one, layout), layout) for one in tokens]))
