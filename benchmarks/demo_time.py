@@ -45,7 +45,7 @@ def serve() -> None:
     """Answer each line of the input, "encoding part", with the processor seconds that it took."""
     from sightline.data.discovery import open_source
     from sightline.evaluation import evaluate
-    from sightline.evaluation.measure import RunIdentity
+    from sightline.evaluation.measure import RunInfo
     from sightline.recipes.demo import demo_jobs
     from sightline.training.loop import train
 
@@ -60,7 +60,7 @@ def serve() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 models[name] = train(config, Path(folder) / "run", device="cpu")
         if part == "test":
-            evaluate(models[name], open_source(config.data), tests, RunIdentity(name, config.data, 32, 0))
+            evaluate(models[name], open_source(config.data), tests, RunInfo(name, config.data, 32, 0))
         print(time.process_time() - started, flush=True)
 
 

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from measure import Work, clock, interleave, row
 from torch import Tensor
 
-from sightline.data.batch import Batch, normalised
-from sightline.data.batch import packed as packed_rows
+from sightline.data.batch import Batch, normalize
+from sightline.data.batch import collate_packed as packed_rows
 from sightline.data.targets import IGNORE
 from sightline.models import Model, create_model
-from sightline.tasks.base import Task, outputs_of, task_of
+from sightline.tasks.base import Task, predict_batch, task_of
 from sightline.tokens.grid import Grid
 from sightline.tokens.patchify import unpatchify
 
@@ -76,7 +76,7 @@ class Padded:
         # Typed as modules, its parts would not be known to be called so.
         model: Any = self.model
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
-            rows = normalised(self.inputs, model.config.mean, model.config.std)
+            rows = normalize(self.inputs, model.config.mean, model.config.std)
             x = model.patch_embed(rows, self.layout).float() + self.added
             for block in model.blocks:
                 x = x + self._attended(block.attn, block.norm1(x))
@@ -91,7 +91,7 @@ class Padded:
 
 def _packed_loss(model: Model, task: Task, batch: Batch, dtype: str) -> Tensor:
     """As the training loop computes it."""
-    total, units = task.loss(outputs_of(model, batch, dtype), batch.targets, batch.layout)
+    total, units = task.loss(predict_batch(model, batch, dtype), batch.targets, batch.layout)
     return total / units
 
 

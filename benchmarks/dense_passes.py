@@ -15,7 +15,7 @@ from sightline.data.batch import Batch
 from sightline.data.targets import Crop
 from sightline.models import Model, create_model
 from sightline.tasks.base import Task, task_of
-from sightline.tasks.windows import Inference, anchors
+from sightline.tasks.windows import InferenceMode, window_starts
 from sightline.tokens.layout import TokenLayout
 
 # LookHere's pattern lets most pairs of tokens out, the other two none.
@@ -46,7 +46,7 @@ def _labels(model: Model, task: Task, batch: Batch, dtype: str) -> Any:
     """uint8 labels at the size of the image, as evaluation makes them."""
     with torch.inference_mode():
         outputs = task.outputs(model, batch, dtype)
-        return [task.decode(one, Crop((0, 0, *_SIZE), _SIZE)) for one in task.each(outputs, batch.layout)]
+        return [task.decode(one, Crop((0, 0, *_SIZE), _SIZE)) for one in task.split_outputs(outputs, batch.layout)]
 
 
 def _compared(
@@ -54,7 +54,7 @@ def _compared(
 ) -> dict[str, Any]:
     """The row of one pass against looking so."""
     model, batch = _case(encoding, quick)
-    words = Inference(**how).words
+    words = InferenceMode(**how).words
     ways = {"one pass": task_of(model), words: task_of(model, {"inference": how})}
     works = {name: partial(_labels, model, task, batch, dtype) for name, task in ways.items()}
     works["one pass"]()
@@ -76,7 +76,7 @@ def _windows(patch: int, how: Mapping[str, Any]) -> list[int]:
     for scale in how.get("scales", (1.0,)):
         sides = [round(side * scale / patch) * patch for side in _SIZE]
         cells = math.prod(min(side, _WINDOW) // patch for side in sides)
-        places = math.prod(len(anchors(side, _WINDOW, _STRIDE)) for side in sides)
+        places = math.prod(len(window_starts(side, _WINDOW, _STRIDE)) for side in sides)
         counts += [cells] * places * (1 + how.get("flip", False))
     return counts
 

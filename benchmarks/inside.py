@@ -22,8 +22,8 @@ from measure import Parser, Work, clock, counted, in_fresh_process, interleave, 
 from timm_vit import timm_vit
 from torch import Tensor, nn
 
-from sightline.analysis.analyse import watch
-from sightline.analysis.images import looked_at
+from sightline.analysis.analyse import run_pass
+from sightline.analysis.images import batches_by_size
 from sightline.analysis.measures.attention_distance import AttentionDistance
 from sightline.analysis.measures.attention_rollout import PREFIX, AttentionRollout
 from sightline.analysis.measures.base import Measure
@@ -45,7 +45,7 @@ def case(encoding: str, side: int, depth: int) -> tuple[Model, Batch]:
     """A new model and a batch of one image of noise."""
     torch.manual_seed(0)
     model = create_model(_MODEL, encoding=encoding, depth=depth).eval()
-    (batch,) = next(iter(looked_at(model, torch.randn(1, 3, side, side)).values()))
+    (batch,) = next(iter(batches_by_size(model, torch.randn(1, 3, side, side)).values()))
     return model, batch
 
 
@@ -60,7 +60,7 @@ def inside(model: Model, batch: Batch, kinds: Sequence[type[Measure]], rollout: 
     measures: list[Measure] = [kind(model) for kind in kinds]
     if rollout:
         measures.append(AttentionRollout(model, [PREFIX]))
-    watch(model, batch, measures)
+    run_pass(model, batch, measures)
     return measures
 
 

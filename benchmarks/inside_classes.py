@@ -30,7 +30,7 @@ from sightline.data.discovery import open_source
 from sightline.distributed import machine
 from sightline.errors import SightlineError
 from sightline.hub.load import load_model
-from sightline.reports.analysis_words import DIVERSITY, LENS_MIOU, Reached, lookhere_sentence, over_images
+from sightline.reports.analysis_words import DIVERSITY, LENS_MIOU, ReachedExtreme, lookhere_sentence, over_images
 
 _MEASURES = ("head_diversity", "lens_miou", "class_identifiability", "class_patches")
 # (measure, quantity) of which each image has a value at each layer.
@@ -91,7 +91,7 @@ def sentences(rows: Sequence[dict[str, Any]]) -> list[str]:
                 row for row in rows if row["measure"] == measure and row["layer"] == layer and row["resolution"] == side
             ]
             reached = [
-                Reached(
+                ReachedExtreme(
                     row["encoding"],
                     row["value"],
                     None if row["interval"] is None else (row["interval"][0], row["interval"][1]),

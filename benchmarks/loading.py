@@ -37,18 +37,18 @@ import torch
 from measure import Parser, Work, counted, interleave, print_table, row, threads
 from photos import photos, write_folder, write_shards, write_table
 
-from sightline.data.batch import Batch, normalised
+from sightline.data.batch import Batch, normalize
 from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
-from sightline.data.transforms import ImageTransform
+from sightline.data.transforms import RandomResizedCrop
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from sightline.models.embedder import embedder_class
 from sightline.tasks.base import make_task
 from sightline.tokens.patchify import ImagePatchifier
 from sightline.training.config import TrainConfig
-from sightline.training.plan import Position, Step, training_plan
-from sightline.training.prepare import vit_config
+from sightline.training.plan import DataState, StepSpec, training_plan
+from sightline.training.prepare import model_config_of
 
 _SIDE, _NORMAL = 224, ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 # Part -> its baseline, and the least ratio that is expected.
@@ -63,11 +63,13 @@ class Opened:
 
     def __init__(self, config: TrainConfig) -> None:
         self.source, _ = open_source(config.data).check_readable("train")
-        self.config, self.model = config, vit_config(config, self.source)
-        self.task = make_task("classification", self.model).on(self.source, config.data)
+        self.config, self.model = config, model_config_of(config, self.source)
+        self.task = make_task("classification", self.model).bind(self.source, config.data)
         self.rows = ImagePatchifier(embedder_class(self.model.embedder).patchifier_of(self.model), self.model.mean)
 
-    def batches(self, seed: int = 0, first: int = 0, position: Position | None = None) -> Generator[tuple[Step, Batch]]:
+    def batches(
+        self, seed: int = 0, first: int = 0, position: DataState | None = None
+    ) -> Generator[tuple[StepSpec, Batch]]:
         """The steps of the run, from one of them on."""
         plan = training_plan(dataclasses.replace(self.config, seed=seed), self.model, self.source)
         # Its workers end with it.
@@ -82,7 +84,7 @@ class Ours:
         self.opened, self.passes = Opened(_config(data, images, batch, workers)), itertools.count()
 
     def __call__(self) -> None:
-        seen = sum(len(normalised(batch.inputs, *_NORMAL)) for _, batch in self.opened.batches(next(self.passes)))
+        seen = sum(len(normalize(batch.inputs, *_NORMAL)) for _, batch in self.opened.batches(next(self.passes)))
         assert seen == self.opened.config.images, seen
 
 
@@ -112,7 +114,7 @@ def _timm_transform(data: Any) -> Callable[[Any], Any]:
 
 
 def _as_ours() -> dict[str, Any]:
-    shown = ImageTransform()
+    shown = RandomResizedCrop()
     return {
         "scale": shown.scale, "ratio": shown.aspect, "hflip": shown.flip, "interpolation": shown.interpolation,
         "mean": _NORMAL[0], "std": _NORMAL[1],
@@ -223,7 +225,7 @@ def resume(data: str, images: int, batch: int, workers: int, rounds: int, packed
     for _, shown in (*every[:stops], *Opened(config).batches(first=stops, position=position)):
         seen.update(shown.indices.tolist())
 
-    def begin(first: int, position: Position | None) -> None:
+    def begin(first: int, position: DataState | None) -> None:
         with contextlib.closing(Opened(config).batches(first=first, position=position)) as steps:
             next(steps)
 

@@ -35,7 +35,7 @@ from sightline.errors import SightlineError
 from sightline.evaluation import EvaluateConfig
 from sightline.evaluation.logits import read_logits
 from sightline.evaluation.measure import logits_name_of
-from sightline.evaluation.paired import bootstrap_of_means, mean_over_seeds, paired_bootstrap
+from sightline.evaluation.paired import bootstrap_intervals, mean_over_seeds, paired_bootstrap
 from sightline.hub.load import load_model
 from sightline.io.run_files import CHECKPOINT, LOG, LOGITS, VALIDATION
 from sightline.io.run_files import RESULTS as ROWS
@@ -141,7 +141,7 @@ def compared(folder: Path, seeds: Sequence[int], about: dict[str, Any]) -> list[
             | {"count": len(gaps[-1]), "split": "test", "images": about["tuned"]}
         )
     value, interval = mean_over_seeds([float(gap.mean()) for gap in gaps])
-    (over_images,) = bootstrap_of_means(np.mean(gaps, axis=0)[:, None])
+    (over_images,) = bootstrap_intervals(np.mean(gaps, axis=0)[:, None])
     rows.append(
         {"what": "difference, mean", "metric": "top1", "value": value, "interval": interval, "seed": "all", **about}
         | {"interval_over_images": over_images, "count": len(gaps[0]), "split": "test", "images": about["tuned"]}

@@ -32,15 +32,15 @@ from sightline.evaluation.logits import (
     find_logits,
     measured_of,
     read_logits,
-    rescored,
+    rescore,
     task_record,
     write_logits,
 )
 from sightline.evaluation.predict import predict_split
-from sightline.evaluation.temperature import fitted_on_stored
+from sightline.evaluation.temperature import temperatures_from_logits
 from sightline.metrics.accuracy import Accuracy
 from sightline.metrics.base import Metric, metrics_of
-from sightline.metrics.tempered import Temperature, tempered
+from sightline.metrics.tempered import Temperature, with_temperature
 from sightline.tasks.base import task_of
 
 _CLASSES, _SIDE, _LEAST = 1000, 224, 1 / 1.05
@@ -64,7 +64,7 @@ def compare_passes(images: int, rounds: int) -> dict[str, Any]:
     torch.manual_seed(0)
     model = create_model("vit_small_patch16", num_classes=_CLASSES, image_size=_SIDE).eval()
     source = open_source("digits")
-    task = tempered(task_of(model).on(source, "digits"), Temperature("minival", images, 1.5, 1.5))
+    task = with_temperature(task_of(model).bind(source, "digits"), Temperature("minival", images, 1.5, 1.5))
     record = task_record(task)
 
     def shown(kinds: list[type[Metric]], keep: Path | None) -> None:
@@ -112,9 +112,9 @@ def measure_again(images: int) -> dict[str, Any]:
         write_logits(Path(place), "test.npz", drawn(images, "test"))
         minival, file = find_logits(Path(place))
         size, times = file.stat().st_size, [time.perf_counter()]
-        temperature = fitted_on_stored([minival]).of(*measured_of(file))
+        temperature = temperatures_from_logits([minival]).of(*measured_of(file))
         times.append(time.perf_counter())
-        rows = rescored(read_logits(file), temperature=temperature)
+        rows = rescore(read_logits(file), temperature=temperature)
         times.append(time.perf_counter())
         (table,) = stored_tables([file])
         rows += table.rows()

@@ -90,7 +90,7 @@ def at_trained_weights(run: Path, resolution: int, count: int) -> list[dict[str,
     """The model of a run beyond its training resolution."""
     model = load_model(run / "checkpoint").eval()
     source = open_source("scenes")
-    task = task_of(model).on(source, "scenes")
+    task = task_of(model).bind(source, "scenes")
 
     def logits(bound: float | None) -> tuple[Tensor, Tensor]:
         encoding: Any = model.encoding

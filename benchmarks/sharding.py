@@ -26,12 +26,12 @@ from sightline.io.sharded import full_tensor
 from sightline.tasks.base import task_class
 from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.optim import make_optimizer
-from sightline.training.parallel import held
+from sightline.training.parallel import parallelize
 from sightline.training.plan import training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from sightline.training.run import open_training_data
-from sightline.training.state import RunState
-from sightline.training.step import take_step
+from sightline.training.state import TrainState
+from sightline.training.step import train_step
 
 _SIDE, _IMAGES = 64, 2
 
@@ -50,15 +50,15 @@ def measure(sharing: str, model_name: str, steps: int) -> dict[str, Any] | None:
         begun = resident_bytes()
         model = build_model(config, source).train()
         parameters = sum(one.numel() for one in model.parameters())
-        task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
-        holder = held(model, ranks, config.sharing)
-        state = RunState(model, make_optimizer(model, config.optimizer), None, config, source, None, "", ranks)
+        task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
+        holder = parallelize(model, ranks, config.sharing)
+        state = TrainState(model, make_optimizer(model, config.optimizer), None, config, source, None, "", ranks)
         built, norm = machine.peak_memory(), None
         mark_memory()
         seconds = []
         for step, batches in training_plan(config, model.config, source).batches(model.image_rows, task, ranks=ranks):
             started = time.perf_counter()
-            loss = take_step(state, task, holder, batches, config.optimizer.lr, step)
+            loss = train_step(state, task, holder, batches, config.optimizer.lr, step)
             seconds.append(time.perf_counter() - started)
             if norm is None:
                 squares = [full_tensor(one.grad.square().sum()) for one in model.parameters() if one.grad is not None]

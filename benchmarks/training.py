@@ -31,7 +31,7 @@ from sightline.data.targets import Label
 from sightline.distributed import machine
 from sightline.tasks.classification import LOSSES, Loss
 from sightline.training.config import Precision, TrainConfig
-from sightline.training.loop import Progress, train
+from sightline.training.loop import TrainProgress, train
 from sightline.training.optimizer_config import OptimizerConfig
 
 _SIDE, _CLASSES, _CLIP, _RATE, _DECAY = 224, 1000, 1.0, 1e-3, 0.05
@@ -125,7 +125,7 @@ def compare(
     began = now()
     every = range(2, rounds + 2)
 
-    def observe(progress: Progress) -> None:
+    def observe(progress: TrainProgress) -> None:
         nonlocal began
         ended = now()
         with _as_usual():

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.data.batch import Batch, packed, stacked
-from sightline.data.loader import Maker, Planned, load, uniform
+from sightline.data.batch import Batch, collate_packed, collate_uniform
+from sightline.data.loader import Collator, SampleSpec, load_batches, uniform
 from sightline.data.packing import pack_window
 from sightline.data.source import Source
 from sightline.data.views import View
@@ -44,13 +44,13 @@ def uniform_batches(
     """Batches of one size in that order, the last one smaller where it must be; `options` as `packed_batches`."""
     tokens = image_size[0] // patch_size * (image_size[1] // patch_size)
     planned = uniform(indices, image_size, tokens, batch_size, epoch)
-    return packed_batches(source, split, planned, patch_size=patch_size, arrange=stacked, **options)
+    return packed_batches(source, split, planned, patch_size=patch_size, arrange=collate_uniform, **options)
 
 
 def packed_batches(
     source: Source,
     split: str,
-    planned: Iterable[Sequence[Planned]],
+    planned: Iterable[Sequence[SampleSpec]],
     *,
     patch_size: int = 4,
     padded: Sequence[int] | None = None,
@@ -58,11 +58,11 @@ def packed_batches(
     pin: bool = False,
     **options: Any,
 ) -> Iterator[Batch]:
-    """The batches of a plan, one row each; `options` are other fields of `Maker`, as `seed` and `num_prefix_tokens`."""
-    options = {"arrange": functools.partial(packed, padded=padded), **options}
+    """The batches of a plan, one row each; `options` are other fields of `Collator`, as `seed`."""
+    options = {"arrange": functools.partial(collate_packed, padded=padded), **options}
     rows = ImagePatchifier(Patchifier(patch_size), mean=(0.5, 0.5, 0.5))
-    make = Maker(source, split, rows, labelling(len(source.classes)).targets, **options)
-    return load(make, planned, workers=workers, pin=pin)
+    make = Collator(source, split, rows, labelling(len(source.classes)).targets, **options)
+    return load_batches(make, planned, workers=workers, pin=pin)
 
 
 def pack_stream(lengths: Iterable[int], capacity: int, *, look_ahead: int = 1024, **options: Any) -> Iterator[Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sightline.evaluation.compared import ComparedRun, compared
-from sightline.evaluation.logits import StoredLogits, rescored, write_logits
+from sightline.evaluation.compared import TrainedRun, compare_runs
+from sightline.evaluation.logits import StoredLogits, rescore, write_logits
 from sightline.evaluation.measure import logits_name_of
 from sightline.results.comparison import ComparisonRow
 from sightline.results.rows import ResultRow, dump_rows
@@ -27,7 +27,7 @@ def made_run(
     knob: float | None = None,
     trained: int = TRAINED,
     fine_tuned: bool = False,
-) -> ComparedRun:
+) -> TrainedRun:
     """A run whose answers by (split, side) are right or not; the object of image i is the i-th smallest."""
     rows: list[ResultRow] = []
     for (split, side), told in right.items():
@@ -51,12 +51,12 @@ def made_run(
         stored = StoredLogits(
             logits, labels.astype(np.int64), np.arange(len(told), dtype=np.int64), names, sizes, task, measured
         )
-        mine = rescored(stored)
+        mine = rescore(stored)
         write_logits(folder / "logits", logits_name_of(mine[0]), stored)
         rows += mine
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.jsonl").write_text(dump_rows(rows))
-    return ComparedRun(folder, 640, fine_tuned=fine_tuned)
+    return TrainedRun(folder, 640, fine_tuned=fine_tuned)
 
 
 def share(count: int, of: int = 40) -> list[bool]:
@@ -73,7 +73,7 @@ COUNTS = {
 }
 
 
-def made_runs(out: Path, counts: Mapping[str, Sequence[Sequence[int]]] = COUNTS) -> list[ComparedRun]:
+def made_runs(out: Path, counts: Mapping[str, Sequence[Sequence[int]]] = COUNTS) -> list[TrainedRun]:
     """Runs of three encodings and seeds, tested at two sizes and on unseen fonts, and a second training of each."""
     runs = []
     for encoding, (small, large) in counts.items():
@@ -89,4 +89,4 @@ def made_runs(out: Path, counts: Mapping[str, Sequence[Sequence[int]]] = COUNTS)
 
 def made_rows(out: Path, counts: Mapping[str, Sequence[Sequence[int]]] = COUNTS) -> list[ComparisonRow]:
     """The rows of `made_runs`."""
-    return compared(made_runs(out, counts))
+    return compare_runs(made_runs(out, counts))

@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def together(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What `work(ranks, *arguments)` gives on each of `size` ranks, processes of their own; an exception is given
+    """What `run_worker(ranks, *arguments)` gives on each of `size` ranks, processes of their own; an exception is given
     back as it was raised. What is passed is pickled."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from sightline.analysis.analyse import watch
-from sightline.analysis.images import Normalised, looked_at
+from sightline.analysis.analyse import run_pass
+from sightline.analysis.images import Normalised, batches_by_size
 from sightline.analysis.measures.base import Measure
 from sightline.models import create_model
 from tests.contract.randomise import randomise_parameters
@@ -88,7 +88,7 @@ class Layers(Measure):
 
 def layers_of(model, images):
     """What each layer gives for images, and how it is laid out."""
-    (batch,) = next(iter(looked_at(model, images).values()))
+    (batch,) = next(iter(batches_by_size(model, images).values()))
     kept = Layers(model)
-    watch(model, batch, [kept])
+    run_pass(model, batch, [kept])
     return kept.kept

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sightline.analysis import analyse
-from sightline.analysis.analyse import watch
+from sightline.analysis.analyse import run_pass
 from sightline.analysis.attention_blocks import AttentionBlock, attention_blocks
 from sightline.analysis.measures.attention_distance import AttentionDistance
 from sightline.analysis.measures.attention_maps import AttentionMaps
@@ -100,7 +100,7 @@ class _Asked(Measure):
         super().__init__(model)
         self.slots, self.shown = slots, 0
 
-    def wants(self, segment, prefix: int) -> list[int] | None:
+    def queries(self, segment, prefix: int) -> list[int] | None:
         return self.slots
 
     def attention(self, block: AttentionBlock) -> None:
@@ -115,11 +115,11 @@ def test_no_more_is_computed_than_somebody_asks() -> None:
     batch = explicit.plain(model, images=1)
     for slots, count in (([3], 1), ([], 0), (None, 16)):
         measures = [_Asked(model, slots), _Asked(model, [5])]
-        watch(model, batch, measures)
+        run_pass(model, batch, measures)
         expected = 16 if slots is None else count + 1
         assert [one.shown for one in measures] == [3 * expected] * 2
     maps = AttentionMaps(model)
-    assert sorted(maps.wants(batch.layout.segments[0], 1)) == [0, 8]
+    assert sorted(maps.queries(batch.layout.segments[0], 1)) == [0, 8]
 
 
 @pytest.mark.parametrize("encoding", ["none", "rope_axial"])
@@ -145,7 +145,7 @@ def test_what_is_kept_holds_no_memory_but_its_own(encoding: str, monkeypatch: py
         def attention(self, block: AttentionBlock) -> None:
             layers.append(block.layer)
 
-    watch(model, explicit.plain(model), [AttentionRollout(model), Order(model)])
+    run_pass(model, explicit.plain(model), [AttentionRollout(model), Order(model)])
     assert layers == [2, 1, 0]
     assert len(held) == 4
     storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in held}

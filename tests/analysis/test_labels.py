@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from sightline.analysis.images import NATIVE
-from sightline.analysis.labels import OTHER, UNSAID, in_patches, required, said_by, split_batches
+from sightline.analysis.labels import OTHER, UNSAID, in_patches, label_map, required, split_batches
 from sightline.data.batch import Batch
 from sightline.data.discovery import open_source
 from sightline.data.views import View
@@ -47,7 +47,7 @@ def test_scenes_in_the_models_own_numbers():
 
 
 def test_without_names_classes_stand_at_their_places():
-    said = said_by(of_glyphs(class_names=None), open_source("scenes"))
+    said = label_map(of_glyphs(class_names=None), open_source("scenes"))
     assert said.labels.tolist() == list(range(24))
     assert said.pixels.tolist() == [OTHER, *range(24)]
 
@@ -84,7 +84,7 @@ def test_images_alone_say_nothing():
 @pytest.mark.parametrize("view", [16, View("native"), View("tokens", 12)])
 def test_images_are_those_that_evaluate_shows(view):
     model, source, indices = of_glyphs(), open_source("scenes"), list(range(9))
-    task = Classification(model.config, ClassificationOptions()).on(source, "scenes")
+    task = Classification(model.config, ClassificationOptions()).bind(source, "scenes")
     planned = plan_split(model, source, "test", indices, view)
     expected = list(read_split(model, task, source, "test", planned, view))
     size = (view, view) if isinstance(view, int) else NATIVE if view == View("native") else view

@@ -7,7 +7,7 @@ import torch
 
 from sightline.analysis.attention_blocks import attention_blocks
 from sightline.analysis.one_query import attention_of, visible_to
-from sightline.analysis.views import seen_from
+from sightline.analysis.views import visible_from
 from sightline.attention.dispatch import record_attention
 from tests.contract.contract import build, images
 
@@ -61,7 +61,7 @@ def test_each_row_is_that_of_the_matrix(name):
 def test_what_is_visible_is_what_the_encoding_lets_be_seen(name):
     model, calls = calls_of(name)
     for patch in range(15):
-        visible, _ = seen_from(model, GRID, divmod(patch, 5))
+        visible, _ = visible_from(model, GRID, divmod(patch, 5))
         found = torch.stack([visible_to(call, 3 + patch) for call in calls])
         assert found[..., :3].all()
         assert torch.equal(found[..., 3:].unflatten(-1, GRID), torch.from_numpy(visible))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sightline import create_encoding
-from sightline.analysis.views import field_of_view, seen_from
+from sightline.analysis.views import field_of_view, visible_from
 from sightline.errors import InputError
 from sightline.models import create_model
 from sightline.tokens.grid import Grid
@@ -59,7 +59,7 @@ def test_a_learned_bias_never_counts_for_more_than_1(randomise):
 @pytest.mark.parametrize("cell", [(0, 0), (3, 1), (2, 6)])
 def test_what_is_seen_from_a_cell_is_its_row_of_every_layers_bias(encoding, cell, randomise):
     one = randomise(model(encoding))
-    visible, bias = seen_from(one, (4, 7), cell)
+    visible, bias = visible_from(one, (4, 7), cell)
     assert (visible.shape, visible.dtype) == ((2, 4, 4, 7), bool)
     assert (bias.shape, bias.dtype) == ((2, 4, 4, 7), np.float32)
     layout = TokenLayout.uniform((4, 7), 1, num_prefix_tokens=0)
@@ -74,7 +74,7 @@ def test_what_is_seen_from_a_cell_is_its_row_of_every_layers_bias(encoding, cell
 
 
 def test_an_encoding_without_a_bias_lets_all_be_seen():
-    visible, bias = seen_from(model("rope_axial"), (3, 5), (2, 4))
+    visible, bias = visible_from(model("rope_axial"), (3, 5), (2, 4))
     assert (visible.shape, visible.all(), bias.any()) == ((2, 4, 3, 5), True, False)
     assert bias.dtype == np.float32
 
@@ -82,7 +82,7 @@ def test_an_encoding_without_a_bias_lets_all_be_seen():
 def test_a_directed_heads_view_ends_at_the_edge():
     """From a corner, a quadrant that opens away from the grid holds the corner alone."""
     one = create_model("vit_micro_patch4", encoding="lookhere_90", image_size=20, depth=1, dim=48, heads=12)
-    counts = seen_from(one, (4, 7), (0, 0))[0].sum((2, 3))[0]
+    counts = visible_from(one, (4, 7), (0, 0))[0].sum((2, 3))[0]
     assert counts.min() < 10
     assert counts.max() == 28
 
@@ -90,4 +90,4 @@ def test_a_directed_heads_view_ends_at_the_edge():
 @pytest.mark.parametrize("cell", [(4, 0), (0, 7), (-1, 0), (1,), (0.0, 1), [4, 0], "ab", 3])
 def test_a_cell_that_is_not_in_the_grid_is_refused(cell):
     with pytest.raises(InputError, match=r"expected \(row, col\), from \(0, 0\) to \(3, 6\) of a grid of 4x7"):
-        seen_from(model("alibi_2d"), (4, 7), cell)
+        visible_from(model("alibi_2d"), (4, 7), cell)

@@ -176,14 +176,14 @@ def test_preference() -> None:
 NEW = '''
 """A back end of one new file."""
 from sightline.attention.backends.base import Backend
-from sightline.attention.backends.tiles import Tiles
+from sightline.attention.backends.tiles import TileBackend
 
 
 class Unfinished(Backend):
     name, preference = "unfinished", 99
 
 
-class Twice(Tiles):
+class Twice(TileBackend):
     name, preference = "twice", 50
 
     def pays(self, pattern, keys, q):

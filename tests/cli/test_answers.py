@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from sightline.cli import answers
-from sightline.cli.answers import Asked, write_answers
+from sightline.cli.answers import PredictRequest, write_answers
 from sightline.data.allowance import Unreadable
 from sightline.distributed.ranks import Ranks
 from sightline.hub.load import load_model
@@ -41,11 +41,11 @@ def written(ranks: Ranks, run: Path, images, out: Path, kill=None):
     torch.set_num_threads(1)
     answers._PARTS = 4
     if kill is not None and kill[0] == ranks.rank:
-        Asked.record = after(kill[1], Asked.record)
+        PredictRequest.record = after(kill[1], PredictRequest.record)
     model = load_model(run)
     moved = []
     codes = write_answers(
-        Asked(model, task_of(model), "native", None, "float32", 10**6, 3), images, out, ranks, moved.append
+        PredictRequest(model, task_of(model), "native", None, "float32", 10**6, 3), images, out, ranks, moved.append
     )
     return codes, sum(moved)
 
@@ -79,8 +79,8 @@ def test_a_killed_command_goes_on(size, tiny_run, photos, alone, tmp_path, monke
     killed(written, Ranks(), tiny_run, images, tmp_path / "two.jsonl", kill=(0, 7))
     assert not (tmp_path / "two.jsonl").exists()
     if size == 1:
-        made, record = [], Asked.record
-        monkeypatch.setattr(Asked, "record", lambda *given: made.append(1) or record(*given))
+        made, record = [], PredictRequest.record
+        monkeypatch.setattr(PredictRequest, "record", lambda *given: made.append(1) or record(*given))
         alone(tiny_run, images, tmp_path / "two.jsonl")
         # Parts of three images, of which two were finished.
         assert len(made) == 14 - 6

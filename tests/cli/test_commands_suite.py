@@ -12,7 +12,7 @@ import pytest
 from sightline.data.discovery import open_source
 from sightline.errors import StorageError
 from sightline.evaluation import suite as suite_module
-from sightline.evaluation.logits import find_logits, read_logits, rescored
+from sightline.evaluation.logits import find_logits, read_logits, rescore
 from sightline.hub.load import save_model
 from sightline.models import create_model
 from sightline.results.rows import read_rows
@@ -39,7 +39,7 @@ def test_rows_logits_and_tables(given, cli):
     assert {row.resolution for row in rows} == {16, 24}
     assert {row.preparation for row in rows} == {"model"}
     assert {row.data for row in rows} == {words[3]}
-    assert [row for file in find_logits(out / "logits") for row in rescored(read_logits(file))] == rows
+    assert [row for file in find_logits(out / "logits") for row in rescore(read_logits(file))] == rows
     assert f"rows: {out / 'results.jsonl'}" in said
     assert "Top-1 accuracy" in said
     code, said, _ = cli(*words, "--json")
@@ -219,7 +219,7 @@ SUITE = '''
 """Somebody's own test set: of two answers both are right."""
 from sightline.data.discovery import open_source
 from sightline.evaluation.scoring import Scoring
-from sightline.evaluation.suites.base import Opened, Part, Suite
+from sightline.evaluation.suites.base import OpenedSuite, EvalSet, Suite
 
 
 class Mine(Suite):
@@ -229,7 +229,7 @@ class Mine(Suite):
     def open(cls, argument):
         source = open_source(f"imagefolder:{argument}")
         either = Scoring("either", [[0, 1]] * source.length("test"))
-        return Opened((Part("mine", source, "test", (Scoring("mine"), either)),))
+        return OpenedSuite((EvalSet("mine", source, "test", (Scoring("mine"), either)),))
 '''
 PREPARATION = '''
 """The upper left corner, as it is."""

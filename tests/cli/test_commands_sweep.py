@@ -23,9 +23,9 @@ from sightline.errors import NonFiniteError
 from sightline.hub.load import read_config_record
 from sightline.results.rows import MetricValue
 from sightline.sweeps import storage
-from sightline.sweeps.scores import Scored
-from sightline.sweeps.worker import Reached
-from sightline.training.checkpoints import last_good
+from sightline.sweeps.scores import CellScore
+from sightline.sweeps.worker import CellResult
+from sightline.training.checkpoints import last_whole
 from tests.tiny import MODEL, pictures, tree
 
 BASE = {"data": "digits", "images": 64, "resolution": 16, "precision": "float32", "model_options": MODEL}
@@ -56,7 +56,7 @@ def stubbed(monkeypatch):
             raise NonFiniteError("loss nan")
         value = 0.1 * claim.cell.fields["seed"] + 0.5 * (claim.cell.fields["encoding"] == "lookhere_90")
         measured = MetricValue("top1", value, "fraction", 100, better="higher")
-        return Reached(Scored(claim.cell.name, dict(claim.cell.fields), measured).as_record(), value)
+        return CellResult(CellScore(claim.cell.name, dict(claim.cell.fields), measured).as_record(), value)
 
     monkeypatch.setattr(sweep_cells.Cells, "run", run)
     return failing
@@ -307,7 +307,7 @@ def test_two_workers_one_of_them_killed_in_mid_cell(written, tmp_path, cli):
     killed = until(lambda: stopped_in_mid_cell(second, cells), first, second)
     os.kill(second.pid, signal.SIGKILL)
     assert second.wait() == -signal.SIGKILL
-    assert 0 < read_config_record(last_good(killed))["training"]["step"] < 40
+    assert 0 < read_config_record(last_whole(killed))["training"]["step"] < 40
     out, err = first.communicate(timeout=1200)
     assert first.returncode == 0, err
     rows = [line.split() for line in out.splitlines()]
@@ -329,7 +329,7 @@ def stopped_in_mid_cell(process, cells):
     process.send_signal(signal.SIGSTOP)
     for file in cells.glob("*/owner.json"):
         if owned_by(file, process.pid) and (file.parent / "checkpoint" / "checksums.json").exists():
-            last = last_good(file.parent)
+            last = last_whole(file.parent)
             if last is not None and 0 < read_config_record(last)["training"]["step"] < 40:
                 return file.parent
     process.send_signal(signal.SIGCONT)

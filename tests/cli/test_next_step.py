@@ -16,7 +16,7 @@ from sightline.cli import next_step
 from sightline.data.summary import Summary
 from sightline.hub.load import checkpoint_files
 from sightline.io.checkpoint import write_checkpoint
-from sightline.recipes import recipe_for
+from sightline.recipes import default_recipe
 from sightline.results.predictions import read_predictions
 from tests.tiny import pictures
 
@@ -159,7 +159,7 @@ def test_the_packed_training_and_the_comparison_are_offered(cli, tmp_path, monke
 def test_a_first_training_without_a_gpu_is_bounded_in_operations(side, count, expected, monkeypatch):
     """The recipe for 2,433 images of 124 px took 74 minutes of processor time at 224 px."""
     seen = Summary(count, side, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2), count)
-    folder = recipe_for("imagefolder:x", lambda _: seen)
+    folder = default_recipe("imagefolder:x", lambda _: seen)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert next_step.first_look(folder, count) == expected
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

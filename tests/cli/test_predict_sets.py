@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sightline.cli import answers
-from sightline.cli.answers import Asked, write_answers
+from sightline.cli.answers import PredictRequest, write_answers
 from sightline.cli.commands.predict import _opened, _told
 from sightline.data.image_list import list_images
 from sightline.distributed.ranks import Ranks
@@ -88,7 +88,7 @@ def shared(ranks: Ranks, run, spec, out):
     told = _told(listed, ranks)
     files = listed if ranks.is_main else _opened(told, (spec,))
     model = load_model(run)
-    asked = Asked(model, task_of(model), "native", None, "float32", 10**6, 3)
+    asked = PredictRequest(model, task_of(model), "native", None, "float32", 10**6, 3)
     return write_answers(asked, files, out, ranks, lambda _: None)
 
 

@@ -16,7 +16,7 @@ from sightline.cli.commands.predict import predict
 from sightline.cli.commands.train import train
 from sightline.cli.options import meant
 from sightline.data.discovery import open_source
-from sightline.data.stored import StoredImages
+from sightline.data.stored import FileSource
 from sightline.errors import _SYNONYMS, did_you_mean, near
 from sightline.training.config import OptimizerConfig, TrainConfig
 from tests.data.dense_folders import coco, masks
@@ -119,7 +119,7 @@ def test_a_folder_alone_is_what_it_looks_like(cli, refused, tmp_path, monkeypatc
         ("wds", shards(tmp_path / "w", images(count=1)).partition(":")[2]),
     ):
         refused("train", made, says=[f"did you mean {kind}:{made}?"])
-        assert isinstance(open_source(f"{kind}:{made}"), StoredImages)
+        assert isinstance(open_source(f"{kind}:{made}"), FileSource)
 
 
 def test_a_table_alone_is_named(refused, tmp_path):

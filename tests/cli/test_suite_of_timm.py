@@ -14,7 +14,7 @@ from sightline.convert import export_weights, import_weights, timm_build
 from sightline.data.image_file import read_image
 from sightline.data.preprocessing import preprocessing
 from sightline.distributed.machine import import_timm
-from sightline.evaluation.logits import find_logits, read_logits, rescored
+from sightline.evaluation.logits import find_logits, read_logits, rescore
 from sightline.evaluation.preparations.base import preparation_class
 from sightline.export.program import export_model
 from sightline.hub.load import load_model, save_model
@@ -125,7 +125,7 @@ def test_one_state_dict_says_the_same_everywhere(tmp_path, cli, monkeypatch):
     given = np.stack([prepare.normalise(one).numpy() for one in shown])
     (logits,) = session.run(None, {"images": given})
     assert np.abs(logits - stored.logits).max() < 1e-4 * np.abs(expected).max()
-    for row, other in zip(rescored(stored), rescored(dataclasses.replace(stored, logits=logits)), strict=True):
+    for row, other in zip(rescore(stored), rescore(dataclasses.replace(stored, logits=logits)), strict=True):
         assert (row.metric, row.slices, row.count) == (other.metric, other.slices, other.count)
         exact = row.unit == "fraction"
         assert other.value == (row.value if exact else pytest.approx(row.value, abs=1e-3))

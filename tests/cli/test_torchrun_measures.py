@@ -55,9 +55,9 @@ WAITING = """
 import sys, time
 from pathlib import Path
 from sightline.cli.app import main
-from sightline.evaluation.parts import Parts
+from sightline.evaluation.parts import WorkFolder
 
-go, put, finished = Path(sys.argv.pop(1)), Parts._put, []
+go, put, finished = Path(sys.argv.pop(1)), WorkFolder._put, []
 
 def wait(self, *part):
     put(self, *part)
@@ -65,7 +65,7 @@ def wait(self, *part):
     while len(finished) == 2 and not go.exists():
         time.sleep(0.05)
 
-Parts._put = wait
+WorkFolder._put = wait
 sys.exit(main())
 """
 

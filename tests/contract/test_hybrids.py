@@ -20,7 +20,7 @@ from sightline.analysis.flops import forward_flops
 from sightline.analysis.measures.patch_filters import patch_filters
 from sightline.analysis.memory import estimate_memory
 from sightline.convert import import_weights
-from sightline.data.batch import normalised, packed, stacked
+from sightline.data.batch import collate_packed, collate_uniform, normalize
 from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
@@ -132,14 +132,14 @@ def test_what_workers_make_of_an_image(fit: str) -> None:
         rows, grids = zip(*(make(one) for one in pictures), strict=True)
         pixels = [make.patchifier.valid_size(*one.shape[:2]) for one in pictures]
         assert [make.patchifier.grid_of(*one.shape[:2]) for one in pictures] == list(grids)
-        inputs, layout = packed(rows, grids, [None] * len(rows), model.num_prefix_tokens, pixels)
-        found = model(normalised(inputs, config.mean, config.std), layout=layout)
+        inputs, layout = collate_packed(rows, grids, [None] * len(rows), model.num_prefix_tokens, pixels)
+        found = model(normalize(inputs, config.mean, config.std), layout=layout)
         tensors = [(torch.tensor(one).permute(2, 0, 1) / 255 - 0.5) / 0.5 for one in pictures]
         torch.testing.assert_close(found, model(tensors), rtol=0, atol=2e-5)
-        inputs, layout = stacked(
+        inputs, layout = collate_uniform(
             [rows[0], rows[4]], [grids[0]] * 2, [None] * 2, model.num_prefix_tokens, [pixels[0]] * 2
         )
-        alike = model(normalised(inputs, config.mean, config.std), layout=layout)
+        alike = model(normalize(inputs, config.mean, config.std), layout=layout)
         torch.testing.assert_close(alike, model(torch.stack([tensors[0], tensors[4]])), rtol=0, atol=2e-5)
 
 

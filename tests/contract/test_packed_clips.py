@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sightline.data.frames import FrameSampling
-from sightline.data.loader import Maker, Planned
+from sightline.data.loader import Collator, SampleSpec
 from sightline.data.sources.clips import Clips
 from sightline.models import Model, ViTConfig, make_model
 from sightline.tasks.base import task_of
@@ -33,13 +33,13 @@ def model_of(encoding: str, tubelet: int, randomise) -> Model:
     return randomise(make_model(config)).eval()
 
 
-def planned(model: Model, source: Clips, indices: list[int], kept: bool = False) -> list[Planned]:
+def planned(model: Model, source: Clips, indices: list[int], kept: bool = False) -> list[SampleSpec]:
     found = []
     for index in indices:
         size = SIZES[index % 4]
         cells = model.config.grid_of(size, source.frames_shown("test", index)).cells
         stay = torch.randperm(cells)[: cells // 2 + 1].sort().values.numpy() if kept else None
-        found.append(Planned(index, 0, size, cells if stay is None else len(stay), stay))
+        found.append(SampleSpec(index, 0, size, cells if stay is None else len(stay), stay))
     return found
 
 
@@ -49,7 +49,7 @@ def planned(model: Model, source: Clips, indices: list[int], kept: bool = False)
 def test_packed_is_alone(source: Clips, encoding: str, tubelet: int, kept: bool, randomise) -> None:
     model = model_of(encoding, tubelet, randomise)
     task = task_of(model)
-    make_batch = Maker(source, "test", model.image_rows, task.targets, num_prefix_tokens=model.num_prefix_tokens)
+    make_batch = Collator(source, "test", model.image_rows, task.targets, num_prefix_tokens=model.num_prefix_tokens)
     every = planned(model, source, list(range(8)), kept)
     with torch.no_grad():
         pack = make_batch(every)
@@ -66,11 +66,11 @@ def test_packed_is_alone(source: Clips, encoding: str, tubelet: int, kept: bool,
 def test_a_batch_of_clips_of_one_size_is_the_tensor_that_a_model_takes(source: Clips, randomise) -> None:
     model = model_of("lookhere_90", 2, randomise)
     uniform = source.showing_frames(FrameSampling(4))
-    from sightline.data.batch import stacked
+    from sightline.data.batch import collate_uniform
 
     task = task_of(model)
-    make_batch = Maker(uniform, "test", model.image_rows, task.targets, stacked, model.num_prefix_tokens)
-    batch = make_batch([Planned(index, 0, (8, 12), 12) for index in range(8)])
+    make_batch = Collator(uniform, "test", model.image_rows, task.targets, collate_uniform, model.num_prefix_tokens)
+    batch = make_batch([SampleSpec(index, 0, (8, 12), 12) for index in range(8)])
     clips = torch.stack([torch.from_numpy(uniform.example("test", i, (8, 12)).image.copy()) for i in range(8)])
     with torch.no_grad():
         found = task.outputs(model, batch, "float32")
@@ -82,10 +82,10 @@ def test_a_batch_of_clips_of_one_size_is_the_tensor_that_a_model_takes(source: C
 def test_gradients_of_a_pack_are_those_of_each_alone(source: Clips, randomise) -> None:
     model = model_of("lookhere_90", 2, randomise)
     task = task_of(model)
-    make_batch = Maker(source, "test", model.image_rows, task.targets, num_prefix_tokens=model.num_prefix_tokens)
+    make_batch = Collator(source, "test", model.image_rows, task.targets, num_prefix_tokens=model.num_prefix_tokens)
     every = planned(model, source, list(range(8)))
 
-    def gradients(batches: list[list[Planned]]) -> dict[str, torch.Tensor]:
+    def gradients(batches: list[list[SampleSpec]]) -> dict[str, torch.Tensor]:
         model.zero_grad()
         for one in batches:
             task.outputs(model, make_batch(one), "float32").square().sum().backward()

@@ -253,7 +253,7 @@ def source_of(project: str, file: Path, classes: int) -> list[str]:
 )
 def test_from_a_file_to_scores(project: str, file: str, metric: str, cli: Any, tmp_path: Path) -> None:
     data = open_source("scenes:pairs")
-    names = tuple(data.things if metric == "box_ap" else data.pixel_classes)
+    names = tuple(data.object_classes if metric == "box_ap" else data.pixel_classes)
     (tmp_path / "names.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
     told = source_of(project, tmp_path / file, len(names))
     dest = tmp_path / "m"

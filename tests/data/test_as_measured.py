@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from sightline.data.discovery import open_source
-from sightline.data.transforms import cut, eval_crop
+from sightline.data.transforms import apply_crop, eval_crop
 
 
 def shown(source, index=0, side=16, **options):
@@ -25,7 +25,7 @@ def test_files_are_cut_as_in_evaluation_and_decoded_whole(tmp_path):
     source = open_source(f"imagefolder:{tmp_path}").prepared("bilinear", 0.875)
     with Image.open(tmp_path / "train/a/one.jpg") as file:
         whole = np.asarray(file.convert("RGB"))
-    expected = cut(whole, eval_crop((300, 400), (16, 16), 0.875), "bilinear")
+    expected = apply_crop(whole, eval_crop((300, 400), (16, 16), 0.875), "bilinear")
     for seed, epoch in ((0, 0), (3, 5)):
         assert np.array_equal(shown(source.as_measured(), seed=seed, epoch=epoch), expected)
     assert not np.array_equal(shown(source), expected)

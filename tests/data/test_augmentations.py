@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageFilter, ImageOps
 
 from sightline.data.augmentations import rand_augment
-from sightline.data.augmenting import augmented, make_augmentations
+from sightline.data.augmenting import apply_augmentations, make_augmentations
 from sightline.data.discovery import open_source
 from sightline.data.mixing import MixingConfig, read_example
 from sightline.data.randomness import generator
@@ -222,16 +222,19 @@ def test_what_one_draws_hangs_on_no_other():
     erasing = one("random_erasing")
     for index in range(10):
         told = {"seed": 3, "epoch": 2, "index": index}
-        expected = augmented(augmented(image, [erasing], **told), [alone], **told)
-        assert np.array_equal(augmented(image, both, **told), expected)
+        expected = apply_augmentations(apply_augmentations(image, [erasing], **told), [alone], **told)
+        assert np.array_equal(apply_augmentations(image, both, **told), expected)
 
 
 def test_seed_epoch_and_index_decide():
     kinds = make_augmentations(ALL)
     told = {"seed": 1, "epoch": 1, "index": 1}
-    found = [augmented(IMAGES[0], kinds, **told | change) for change in ({}, {"seed": 2}, {"epoch": 2}, {"index": 2})]
+    found = [
+        apply_augmentations(IMAGES[0], kinds, **told | change)
+        for change in ({}, {"seed": 2}, {"epoch": 2}, {"index": 2})
+    ]
     assert all(not np.array_equal(found[0], other) for other in found[1:])
-    assert np.array_equal(found[0], augmented(IMAGES[0], kinds, **told))
+    assert np.array_equal(found[0], apply_augmentations(IMAGES[0], kinds, **told))
 
 
 def test_batches_are_the_same_in_any_order_and_for_any_number_of_workers():
@@ -260,7 +263,7 @@ def test_both_of_two_mixed_images_are_augmented():
         if mixed.target.share == 0:
             partner = int(_partner(index, **told))
             image = scenes.example("train", partner, (16, 24), **told).image
-            assert np.array_equal(mixed.image, augmented(image, kinds, index=partner, **told))
+            assert np.array_equal(mixed.image, apply_augmentations(image, kinds, index=partner, **told))
             found += 1
     assert found >= 2
 

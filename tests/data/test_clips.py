@@ -17,12 +17,12 @@ from sightline.data.discovery import open_source
 from sightline.data.folder_check import check_folder
 from sightline.data.frames import FrameSampling
 from sightline.data.image_list import list_images
-from sightline.data.loader import Maker, Planned, load
+from sightline.data.loader import Collator, SampleSpec, load_batches
 from sightline.data.mixing import MixingConfig, read_example
-from sightline.data.packs import by_frames, by_grid, plan
+from sightline.data.packs import group_by_frames, group_by_grid, plan
 from sightline.data.sampling import ConstantDrop, SizeSampler
 from sightline.data.sources.clips import Clips
-from sightline.data.transforms import cut, eval_crop, whole_crop
+from sightline.data.transforms import apply_crop, eval_crop, whole_crop
 from sightline.data.views import View
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation.shrunk import shrunk
@@ -59,7 +59,7 @@ def test_what_is_measured_is_the_centre_of_frames_spread_over_the_clip(folder: P
     assert example.image.shape == (3, 8, 8, 3)
     assert example.image.dtype == np.uint8
     for place, frame in zip([0, 2, 4], example.image, strict=True):
-        assert np.array_equal(frame, cut(whole[place], eval_crop(SIZE, (8, 8))))
+        assert np.array_equal(frame, apply_crop(whole[place], eval_crop(SIZE, (8, 8))))
     assert example.name == str(folder / "test" / "jump" / "a")
     # Without a number of frames, the one in the middle, as an image.
     assert np.array_equal(Clips(folder).example("test", 0, SIZE).image, whole[2])
@@ -99,16 +99,16 @@ def test_packs_show_as_many_frames_as_there_are(folder: Path) -> None:
     source = Clips(folder).showing_frames(FrameSampling(4, exact=False))
     assert [source.frames_shown("test", index) for index in range(4)] == [4, 4, 3, 1]
     assert [source.example("test", index, (8, 8)).image.shape[0] for index in range(4)] == [4, 4, 3, 1]
-    assert by_frames(source, "test", range(8)) == {1: [3, 7], 3: [2, 6], 4: [0, 1, 4, 5]}
-    found = by_grid(source, "test", range(4), View("native", 100), 4, tubelet=2)
+    assert group_by_frames(source, "test", range(8)) == {1: [3, 7], 3: [2, 6], 4: [0, 1, 4, 5]}
+    found = group_by_grid(source, "test", range(4), View("native", 100), 4, tubelet=2)
     assert found == {Grid(1, 3, 4): [3], Grid(2, 3, 4): [0, 1, 2]}
 
 
 def packs_of(source: Clips, workers: int = 0, **options: object) -> list:
     sampler = SizeSampler(4, drop=ConstantDrop(0.25), most_tokens=40, tubelet=2)
     planned = list(plan(source, "train", sampler, capacity=60, images=16, seed=5))
-    make_batch = Maker(source, "train", ROWS, labelling(2).targets, seed=5, **options)
-    return list(load(make_batch, planned, workers=workers))
+    make_batch = Collator(source, "train", ROWS, labelling(2).targets, seed=5, **options)
+    return list(load_batches(make_batch, planned, workers=workers))
 
 
 def test_packs_of_images_and_clips_are_the_same_for_any_number_of_workers(folder: Path) -> None:
@@ -164,7 +164,7 @@ def test_what_is_mixed_has_as_many_frames(folder: Path, kind: str) -> None:
 
 
 def test_augmentations_draw_once_for_all_frames(tmp_path: Path) -> None:
-    from sightline.data.augmenting import augmented, make_augmentations
+    from sightline.data.augmenting import apply_augmentations, make_augmentations
 
     frame = frames_of(1, 1, (16, 16))[0]
     clip = np.stack([frame, frame, frame])
@@ -172,10 +172,10 @@ def test_augmentations_draw_once_for_all_frames(tmp_path: Path) -> None:
     for name, options in ways.items():
         made = make_augmentations({name: options})
         for epoch in range(5):
-            changed = augmented(clip, made, seed=0, epoch=epoch, index=3)
+            changed = apply_augmentations(clip, made, seed=0, epoch=epoch, index=3)
             assert changed.shape == clip.shape
             assert (changed == changed[0]).all(), name
-            assert np.array_equal(changed[1], augmented(frame, made, seed=0, epoch=epoch, index=3))
+            assert np.array_equal(changed[1], apply_augmentations(frame, made, seed=0, epoch=epoch, index=3))
 
 
 def test_twins_and_splits_are_as_of_images(folder: Path) -> None:
@@ -240,8 +240,8 @@ def test_a_frame_that_is_damaged_is_found_when_it_is_decoded(folder: Path) -> No
     source = source.showing_frames(FrameSampling(5))
     with pytest.raises(UnreadableDataError, match=r"frame12\.png"):
         source.example("train", 0, (8, 8))
-    make_batch = Maker(source, "train", ROWS, labelling(2).targets)
-    batch = make_batch([Planned(index, 0, (8, 8), 8) for index in range(2)])
+    make_batch = Collator(source, "train", ROWS, labelling(2).targets)
+    batch = make_batch([SampleSpec(index, 0, (8, 8), 8) for index in range(2)])
     assert len(batch) == 1
     assert batch.left_out[0].path == str(folder / "train" / "jump" / "a")
     assert {Path(one.path).name for one in check_folder(Clips(folder)).unreadable["train"]} == {"a"}
@@ -260,7 +260,7 @@ def test_clips_are_bounded(folder: Path) -> None:
     with pytest.raises(UnreadableDataError, match="192 pixels is too large"):
         source.stored_size("test", 0)
     save_gif(folder / "test" / "jump" / "z.gif", frames_of(0, 20))
-    assert Clips(folder).up_to(12 * 16 * 20).header_fault(Clips(folder).rows_of("test")[4]) is None
+    assert Clips(folder).up_to(12 * 16 * 20).header_error(Clips(folder).rows_of("test")[4]) is None
     with pytest.raises(UnreadableDataError, match="20 frames of 16x12 = 3840 pixels are too large"):
         Clips(folder).up_to(12 * 16).example("test", 4, (8, 8))
 
@@ -352,11 +352,11 @@ def test_a_clip_is_shrunk_frame_by_frame(folder: Path) -> None:
     small = shrunk(source, 8).example("test", 0, (12, 16)).image
     assert small.shape == (3, 8, 8, 3)
     for frame, little in zip(clip, small, strict=True):
-        assert np.array_equal(little, cut(frame, whole_crop((12, 16), (8, 8))))
+        assert np.array_equal(little, apply_crop(frame, whole_crop((12, 16), (8, 8))))
 
 
 def test_a_page_shows_the_frame_in_the_middle(folder: Path) -> None:
     example = Clips(folder).showing_frames(FrameSampling(5)).example("test", 0, SIZE)
-    assert np.array_equal(example.still, example.image[2])
+    assert np.array_equal(example.middle_frame, example.image[2])
     still = Clips(folder).example("test", 0, SIZE)
-    assert still.still is still.image
+    assert still.middle_frame is still.image

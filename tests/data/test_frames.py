@@ -10,9 +10,9 @@ from sightline.errors import InputError
 
 
 def test_frames_lie_in_the_middle_of_equal_spans() -> None:
-    assert FrameSampling(4).places(8).tolist() == [1, 3, 5, 7]
-    assert FrameSampling(4).places(10).tolist() == [1, 3, 6, 8]
-    assert FrameSampling(1).places(9).tolist() == [4]
+    assert FrameSampling(4).positions(8).tolist() == [1, 3, 5, 7]
+    assert FrameSampling(4).positions(10).tolist() == [1, 3, 6, 8]
+    assert FrameSampling(1).positions(9).tolist() == [4]
 
 
 @pytest.mark.parametrize("stored", [1, 2, 3, 7, 16, 1000])
@@ -22,7 +22,7 @@ def test_frames_lie_in_the_middle_of_equal_spans() -> None:
 def test_places_are_there_and_rise(stored: int, count: int, stride: int | None, exact: bool) -> None:
     sampling = FrameSampling(count, stride, exact)
     for share in (0.0, 0.31, 0.5, 1 - 2**-53):
-        places = sampling.places(stored, share)
+        places = sampling.positions(stored, share)
         assert places.dtype == np.int64
         assert len(places) == sampling.shown(stored)
         assert 0 <= places.min() <= places.max() < stored
@@ -30,31 +30,31 @@ def test_places_are_there_and_rise(stored: int, count: int, stride: int | None, 
 
 
 def test_a_short_clip_repeats_frames_or_shows_those_that_it_has() -> None:
-    assert FrameSampling(6).places(3).tolist() == [0, 0, 1, 1, 2, 2]
-    assert FrameSampling(6, exact=False).places(3).tolist() == [0, 1, 2]
-    assert FrameSampling(4, 2).places(3).tolist() == [0, 2, 2, 2]
-    assert FrameSampling(4, 2, exact=False).places(3).tolist() == [0, 2]
-    assert FrameSampling(4, exact=False).places(1).tolist() == [0]
+    assert FrameSampling(6).positions(3).tolist() == [0, 0, 1, 1, 2, 2]
+    assert FrameSampling(6, exact=False).positions(3).tolist() == [0, 1, 2]
+    assert FrameSampling(4, 2).positions(3).tolist() == [0, 2, 2, 2]
+    assert FrameSampling(4, 2, exact=False).positions(3).tolist() == [0, 2]
+    assert FrameSampling(4, exact=False).positions(1).tolist() == [0]
 
 
 def test_a_stride_takes_the_middle_part_and_draws_its_begin() -> None:
     sampling = FrameSampling(3, 2)
-    assert sampling.places(11).tolist() == [3, 5, 7]
-    begins = {int(sampling.drawn(11, seed=0, epoch=epoch, index=5)[0]) for epoch in range(200)}
+    assert sampling.positions(11).tolist() == [3, 5, 7]
+    begins = {int(sampling.draw(11, seed=0, epoch=epoch, index=5)[0]) for epoch in range(200)}
     assert begins == set(range(7))
 
 
 def test_a_draw_is_of_seed_epoch_and_index_alone() -> None:
     sampling = FrameSampling(4)
     drawn = {
-        (seed, epoch, index): tuple(sampling.drawn(100, seed=seed, epoch=epoch, index=index).tolist())
+        (seed, epoch, index): tuple(sampling.draw(100, seed=seed, epoch=epoch, index=index).tolist())
         for seed in range(3)
         for epoch in range(3)
         for index in range(3)
     }
     assert len(set(drawn.values())) > 15
     for (seed, epoch, index), places in reversed(list(drawn.items())):
-        assert tuple(sampling.drawn(100, seed=seed, epoch=epoch, index=index).tolist()) == places
+        assert tuple(sampling.draw(100, seed=seed, epoch=epoch, index=index).tolist()) == places
     # One offset for all: they lie as far from each other as ever.
     assert all(np.diff(places).tolist() == [25, 25, 25] for places in drawn.values())
 

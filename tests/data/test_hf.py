@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from sightline.data.discovery import open_source
-from sightline.data.file_listing import FileListing
+from sightline.data.file_listing import ImageIndex
 from sightline.data.image_file import read_image
 from sightline.data.sources.hf import HuggingFace
 from sightline.errors import InputError, UnreadableDataError
@@ -125,7 +125,7 @@ def test_rows_without_an_image_or_a_label(tmp_path):
         "train/6": "label -1 is none of the 2 classes (expected: 0 to 1)",
     }
     assert np.array_equal(read_image(source.listing.image(3)), PIXELS[5])
-    assert source.listing.stamps[3, 0] == there.stat().st_size
+    assert source.listing.stats[3, 0] == there.stat().st_size
     with pytest.raises(UnreadableDataError, match=r"^mine:train/6: label -1"):
         source.example("train", 6, (8, 8))
 
@@ -153,13 +153,13 @@ def test_a_header_takes_no_more_than_its_bytes(tmp_path, monkeypatch):
     )  # fmt: skip
     assert len(big.data.column("image")[0]["bytes"].as_py()) > 300_000
     spec = write(tmp_path / "big", train=big)
-    source, real = open_source(spec), module.Span.readinto
+    source, real = open_source(spec), module.ByteRange.readinto
 
     def counted(self, buffer):
         asked.append(real(self, buffer))
         return asked[-1]
 
-    monkeypatch.setattr(module.Span, "readinto", counted)
+    monkeypatch.setattr(module.ByteRange, "readinto", counted)
     assert source.stored_size("train", 0) == (700, 900)
     # The header and the sample of the content, of a third of a megabyte.
     assert 0 < sum(asked) < 60_000
@@ -276,5 +276,5 @@ def test_a_file_that_changed_is_asked_again(tmp_path, monkeypatch):
         os.utime(file, ns=(1, 1))
     again = open_source(spec)
     assert not again.listing.read[again.images[0]]
-    assert isinstance(again.listing, FileListing)
+    assert isinstance(again.listing, ImageIndex)
     assert again.fingerprint().digest == before.digest

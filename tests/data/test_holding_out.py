@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sightline.data.discovery import open_source, taken_apart
+from sightline.data.discovery import open_source, parse_spec
 from sightline.data.randomness import generator
 from sightline.errors import InputError
 from sightline.training import train
@@ -122,9 +122,9 @@ def test_where_there_is_no_train_nothing_can_be_held_out_of_it(tmp_path):
 
 
 def test_it_stands_anywhere_among_options():
-    assert taken_apart("hf:DIR,minival=0.1,image=img") == ("hf", "DIR,image=img", "0.1")
-    assert taken_apart("imagefolder:a,b/c") == ("imagefolder", "a,b/c", None)
-    assert taken_apart("imagefolder:x,minival=1/y") == ("imagefolder", "x,minival=1/y", None)
+    assert parse_spec("hf:DIR,minival=0.1,image=img") == ("hf", "DIR,image=img", "0.1")
+    assert parse_spec("imagefolder:a,b/c") == ("imagefolder", "a,b/c", None)
+    assert parse_spec("imagefolder:x,minival=1/y") == ("imagefolder", "x,minival=1/y", None)
 
 
 def test_a_run_is_validated_on_it_and_goes_on_with_it(tmp_path):

@@ -12,10 +12,10 @@ from PIL import Image
 
 from sightline.data import stored
 from sightline.data.discovery import open_source
-from sightline.data.file_listing import FileListing
+from sightline.data.file_listing import ImageIndex
 from sightline.data.image_file import read_image
 from sightline.data.sources.imagefolder import ImageFolder
-from sightline.data.transforms import ImageTransform, cut, eval_crop
+from sightline.data.transforms import RandomResizedCrop, apply_crop, eval_crop
 from sightline.errors import InputError, UnreadableDataError
 from sightline.training.config import TrainConfig
 from sightline.training.run import open_training_data
@@ -51,11 +51,12 @@ def test_labels_order_and_views(tmp_path: Path) -> None:
         image = read_image(path)
         example = source.example("test", index, (8, 10))
         assert (example.target.label, example.name) == (label, path)
-        assert (example.image == cut(image, eval_crop((12, 18), (8, 10)))).all()
+        assert (example.image == apply_crop(image, eval_crop((12, 18), (8, 10)))).all()
         trained = source.example("train", index, (8, 10), seed=2, epoch=3).image
         image = read_image(source.files("train")[index][0])
         assert (
-            trained == cut(image, ImageTransform().train_crop((12, 18), (8, 10), seed=2, epoch=3, index=index))
+            trained
+            == apply_crop(image, RandomResizedCrop().train_crop((12, 18), (8, 10), seed=2, epoch=3, index=index))
         ).all()
 
 
@@ -63,7 +64,7 @@ def test_the_options_of_the_view_are_used(tmp_path: Path) -> None:
     make(tmp_path)
     image = read_image(ImageFolder(tmp_path).files("test")[0][0])
     source = ImageFolder(tmp_path).prepared("box", 0.5)
-    expected = cut(image, eval_crop((12, 18), (8, 8), crop=0.5), "box")
+    expected = apply_crop(image, eval_crop((12, 18), (8, 8), crop=0.5), "box")
     assert (source.example("test", 0, (8, 8)).image == expected).all()
     with pytest.raises(UnreadableDataError, match="too large"):
         ImageFolder(tmp_path).up_to(10).example("test", 0, (8, 8))
@@ -206,10 +207,10 @@ def test_files_of_one_size_or_with_one_end_are_not_one_image(tmp_path: Path) -> 
 
     def groups(splits: str, across: bool) -> list[list[str]]:
         stamps = [(len(contents[name]), 1, 1) if name in contents else (-1, -1, -1) for name in names]
-        listing = FileListing(
+        listing = ImageIndex(
             [f"{split}/{name}" for split, name in zip(splits, names, strict=True)], paths, np.array(stamps)
         )
-        found = listing.twins(across=across)
+        found = listing.duplicates(across=across)
         return [[names[row] for row in group] for group in found]
 
     assert groups("1212212", across=True) == [["a", "e"]]

@@ -248,5 +248,5 @@ def test_numbers_of_maps_are_looked_for_once(made, monkeypatch, tmp_path):
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
     root = made("masks")
     assert len(opened("masks", root).pixel_classes) == 7
-    monkeypatch.setattr("sightline.data.sources.masks.read_numbers", None)
+    monkeypatch.setattr("sightline.data.sources.masks.read_label_map", None)
     assert len(opened("masks", root).pixel_classes) == 7

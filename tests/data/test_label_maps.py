@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data.image_file import read_image_size, read_numbers
-from sightline.data.label_map import Legend
+from sightline.data.image_file import read_image_size, read_label_map
+from sightline.data.label_map import LabelMapping
 from sightline.errors import UnreadableDataError
 
 
@@ -36,7 +36,7 @@ def test_numbers_are_those_that_are_written(tmp_path, bits, colour):
     """Pillow shows grey values of two and four bits widened to eight, and a bilevel image as truth values."""
     values = np.random.default_rng(bits).integers(0, min(2**bits, 2**bits if colour == 0 else 85), (5, 7))
     (tmp_path / "a.png").write_bytes(png(values, bits, colour))
-    read = read_numbers(tmp_path / "a.png")
+    read = read_label_map(tmp_path / "a.png")
     assert read.shape == (5, 7)
     assert (read == values).all()
 
@@ -47,7 +47,7 @@ def test_a_map_is_upright_as_its_header_says(tmp_path, orientation):
     exif[0x0112] = orientation
     values = np.arange(35, dtype=np.uint8).reshape(5, 7)
     Image.fromarray(values).save(tmp_path / "a.png", exif=exif)
-    upright = read_numbers(tmp_path / "a.png")
+    upright = read_label_map(tmp_path / "a.png")
     assert upright.shape == read_image_size(tmp_path / "a.png")
     turned = {1: values, 2: values[:, ::-1], 3: values[::-1, ::-1], 4: values[::-1], 5: values.T,
               6: np.rot90(values, -1), 7: values[::-1, ::-1].T, 8: np.rot90(values)}  # fmt: skip
@@ -61,16 +61,16 @@ def test_a_map_is_upright_as_its_header_says(tmp_path, orientation):
 def test_what_is_no_map(tmp_path, name, colour, said):
     Image.new("RGB" if len(colour) == 3 else "RGBA", (7, 5), colour).save(tmp_path / name)
     with pytest.raises(UnreadableDataError, match=said):
-        read_numbers(tmp_path / name)
+        read_label_map(tmp_path / name)
     with pytest.raises(UnreadableDataError, match="too large"):
-        read_numbers(tmp_path / name, max_pixels=34)
+        read_label_map(tmp_path / name, max_pixels=34)
     with pytest.raises(UnreadableDataError, match="no such file"):
-        read_numbers(tmp_path / "b.png")
+        read_label_map(tmp_path / "b.png")
 
 
 def test_a_legend_says_which_class_each_number_is(tmp_path):
     Image.fromarray(np.array([[7, 9, 255], [1, 7, 9]], np.uint8)).save(tmp_path / "a.png")
-    legend = Legend([9, 7], "7 or 9", ignored=[255, 1])
+    legend = LabelMapping([9, 7], "7 or 9", ignored=[255, 1])
     read = legend.read(str(tmp_path / "a.png"))
     assert read.dtype == np.uint8
     assert read.tolist() == [[1, 0, 255], [255, 1, 0]]
@@ -82,7 +82,7 @@ def test_a_number_that_is_no_class_is_named_with_its_place(tmp_path, value, kind
     values[2, 5] = values[3, 0] = value
     Image.fromarray(values).save(tmp_path / "a.png")
     with pytest.raises(UnreadableDataError) as caught:
-        Legend([7], "7 alone", ignored=[]).read(str(tmp_path / "a.png"))
+        LabelMapping([7], "7 alone", ignored=[]).read(str(tmp_path / "a.png"))
     assert (
         str(caught.value) == f"{tmp_path / 'a.png'}: value {value} at row 2, column 5 is no class (expected: 7 alone)"
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.data.batch import Batch, packed
+from sightline.data.batch import Batch, collate_packed
 from sightline.data.contact_sheet import contact_sheet
 from sightline.data.discovery import open_source
 from sightline.data.packs import epoch_order
@@ -135,7 +135,7 @@ def regions() -> Batch:
         "scale": 0.5,
     }
     images = [torch.zeros(4, 12, dtype=torch.uint8), torch.ones(6, 12, dtype=torch.uint8)]
-    inputs, layout = packed(images, [Grid(2, 2), Grid(2, 3)], [None, np.array([1, 4])], num_prefix_tokens=1)
+    inputs, layout = collate_packed(images, [Grid(2, 2), Grid(2, 3)], [None, np.array([1, 4])], num_prefix_tokens=1)
     return Batch(inputs, layout, targets, torch.tensor([7, 5]), ["a", "b"], [{}, {"group": "un"}])
 
 

@@ -37,7 +37,7 @@ def test_what_is_stored_is_read(kind, changed):
     source = opened(kind, changed(kind))
     assert (source.splits, source.provides, source.classes) == (("train", "test"), ("objects",), ())
     # By rising id, with holes.
-    assert (source.things, source.category_ids) == (("car", "cat", "toothbrush"), (3, 17, 90))
+    assert (source.object_classes, source.category_ids) == (("car", "cat", "toothbrush"), (3, 17, 90))
     assert [source.length(split) for split in source.splits] == [3, 3]
     assert [source.stored_size("test", index) for index in range(3)] == list(folders.SIZES)
     assert [source.image_id("test", index) for index in range(3)] == [1000, 1001, 1002]
@@ -45,7 +45,7 @@ def test_what_is_stored_is_read(kind, changed):
     said = the_objects(source, "test", 0)
     # (x, y, width, height) is (y0, x0, y1, x1) here; in the order of the file, which is turned round.
     assert said.boxes.tolist() == [[2, 0, 5, 1], [2, 0, 5, 1], [2, 1.5, 8.5, 7.25]]
-    assert said.things.tolist() == [1, 2, 0]
+    assert said.labels.tolist() == [1, 2, 0]
     assert said.areas.tolist() == [3, 3, 18.7]
     assert said.crowd.tolist() == ([False, True, False] if kind == "coco" else [False] * 3)
     # Runs go down the columns: two pixels outside, three inside.
@@ -61,10 +61,10 @@ def test_what_is_stored_is_read(kind, changed):
 def test_what_is_known_to_be_absent(changed):
     source = opened("lvis", changed("lvis"))
     # Ids 17, and 90 and 3.
-    assert [the_objects(source, "test", index).absent for index in range(3)] == [(1,), (), (1,)]
-    assert [the_objects(source, "test", index).unfinished for index in range(3)] == [(), (0, 2), ()]
+    assert [the_objects(source, "test", index).negative_classes for index in range(3)] == [(1,), (), (1,)]
+    assert [the_objects(source, "test", index).non_exhaustive_classes for index in range(3)] == [(), (0, 2), ()]
     source = opened("coco", changed("coco"))
-    assert the_objects(source, "test", 0).absent is None
+    assert the_objects(source, "test", 0).negative_classes is None
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,7 @@ from sightline.data.packs import plan
 from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
 from sightline.errors import InputError
 from sightline.models import create_model
-from sightline.tasks.base import outputs_of
+from sightline.tasks.base import predict_batch
 from tests.batches import kept_of, packed_batches
 from tests.contract.randomise import randomise_parameters
 
@@ -48,7 +48,7 @@ def logits(source, batches):
         by_index = {}
         for batch in packed_batches(source, "train", several, num_prefix_tokens=model.num_prefix_tokens):
             with torch.no_grad():
-                by_index |= dict(zip(batch.indices.tolist(), outputs_of(model, batch), strict=True))
+                by_index |= dict(zip(batch.indices.tolist(), predict_batch(model, batch), strict=True))
         found[len(several)] = by_index
     return found[len(batches)], found[sum(map(len, batches))]
 

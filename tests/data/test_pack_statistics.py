@@ -10,7 +10,7 @@ from PIL import Image
 
 from sightline.data.discovery import open_source
 from sightline.data.image_file import read_image, read_image_size
-from sightline.data.packs import histogram, pack_statistics, size_of
+from sightline.data.packs import displayed_size, histogram, pack_statistics
 from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
 from sightline.errors import InputError, UnreadableDataError
 from tests.tiny import INPUTS
@@ -51,7 +51,7 @@ def test_photographs_have_their_own_sizes(tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.zeros((height, width, 3), np.uint8)).save(folder / f"{number}.png")
     source = open_source(f"imagefolder:{tmp_path}")
-    assert sorted(size_of(source, "train", index, 0) for index in range(3)) == sorted(sizes)
+    assert sorted(displayed_size(source, "train", index, 0) for index in range(3)) == sorted(sizes)
     found = pack_statistics(source, "train", SizeSampler(16), capacity=64)
     assert sorted(found.lengths) == sorted([3 * 6, 6 * 3, 13 * 1])
     with pytest.raises(InputError, match="has 18 tokens, and a sequence 17"):

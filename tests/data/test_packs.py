@@ -17,7 +17,7 @@ from sightline.data.sampling import BetaDrop, ConstantDrop, ResolutionSampling, 
 from sightline.encodings import list_encodings
 from sightline.errors import InputError, UnreadableDataError
 from sightline.models import create_model
-from sightline.tasks.base import outputs_of
+from sightline.tasks.base import predict_batch
 from sightline.tokens.patchify import patchify
 from tests.batches import packed_batches, same
 from tests.contract.randomise import randomise_parameters
@@ -105,12 +105,12 @@ def test_an_image_in_a_pack_gives_what_it_gives_alone(encoding, drop):
     randomise_parameters(model).eval()
     prefix = model.num_prefix_tokens
     for batch in packed_batches(source, "train", batches, num_prefix_tokens=prefix):
-        together = outputs_of(model, batch)
+        together = predict_batch(model, batch)
         assert together.std() > 0.02
         singles = packed_batches(
             source, "train", [[one] for one in _unpacked(batches, batch)], num_prefix_tokens=prefix
         )
-        alone = torch.cat([outputs_of(model, one) for one in singles])
+        alone = torch.cat([predict_batch(model, one) for one in singles])
         assert (together - alone).abs().max() < 2e-5
         if drop is None:
             size = tuple(4 * side for side in batch.layout.segments[0].grid)

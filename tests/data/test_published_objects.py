@@ -60,7 +60,7 @@ def coco_of(source, split="val2017"):
 )
 def test_boxes_are_cut_at_the_edge_and_left_out_without_area(changed, box, expected):
     source = changed(bbox=box)
-    said = source.target_of(0, (12, 20))
+    said = source.target(0, (12, 20))
     assert len(said.boxes) == (2 if expected is None else 3)
     if expected is not None:
         assert said.boxes[-1].tolist() == expected
@@ -89,7 +89,7 @@ def test_masks_and_areas_are_those_of_pycocotools(changed, outline, short):
     parts = outline if isinstance(outline, dict) else [part for part in outline if len(part) > 5]
     coco: Any = coco_of(source)
     expected = coco.annToMask({**coco.anns[5], "segmentation": parts})
-    said = source.target_of(source.images[3], (12, 20))
+    said = source.target(source.images[3], (12, 20))
     assert (said.masks[-1] == expected).all()
     assert said.areas[-1] == expected.sum() > 0
     assert [one.get(SHORT, 0) for one in source.left_out.values()] == [short] * 2 * bool(short)
@@ -97,7 +97,7 @@ def test_masks_and_areas_are_those_of_pycocotools(changed, outline, short):
 
 def test_an_object_without_a_part_left_keeps_its_box(changed):
     source = changed(segmentation=[[1, 2, 3, 4]], area=None, bbox=[2, 3, 4, 5])
-    said = source.target_of(0, (12, 20))
+    said = source.target(0, (12, 20))
     assert said.boxes[-1].tolist() == [3, 2, 8, 6]
     assert said.masks.sum(axis=(1, 2)).tolist()[-1] == 0
     assert said.masks.any(axis=(1, 2)).tolist() == [True, True, False]
@@ -107,16 +107,16 @@ def test_an_object_without_a_part_left_keeps_its_box(changed):
 @pytest.mark.parametrize("key", ["area", "iscrowd", "segmentation"])
 @pytest.mark.parametrize("null", [False, True])
 def test_fields_that_are_missing_or_null(changed, key, null):
-    before = changed().target_of(0, (12, 20))
+    before = changed().target(0, (12, 20))
     source = changed(**{key: None}) if null else changed((key,))
-    said = source.target_of(0, (12, 20))
+    said = source.target(0, (12, 20))
     assert (said.boxes == before.boxes).all()
     assert not said.crowd[-1]
     assert said.areas[-1] == (before.masks[-1].sum() if key == "area" else before.areas[-1])
     assert source.check_readable("train")[0].length("train") == 3
     # Of the box, where nothing else is known.
     source = changed(("area", "segmentation"), bbox=[15, 2, 6, 3])
-    assert source.target_of(0, (12, 20)).areas[-1] == 15
+    assert source.target(0, (12, 20)).areas[-1] == 15
 
 
 def test_checking_counts_objects_and_what_is_left_out(changed, cli):

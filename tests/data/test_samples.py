@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, UnidentifiedImageError
 
-from sightline.data.image_file import read_image, read_image_size, read_numbers, read_picture, rgb_pixels
+from sightline.data.image_file import read_image, read_image_size, read_label_map, read_picture, rgb_pixels
 from sightline.errors import UnreadableDataError
 from tests.data.image_bytes import chunk, png, tiff
 
@@ -151,7 +151,7 @@ def test_a_transparent_grey_of_every_depth(tmp_path, bits):
         (tmp_path / "a.png").write_bytes(png(values, bits, 0, said))
         assert (read_image(tmp_path / "a.png") == as_rgb(expected)).all()
         # Of a label map the numbers stay.
-        assert (read_numbers(tmp_path / "a.png") == values).all()
+        assert (read_label_map(tmp_path / "a.png") == values).all()
 
 
 @pytest.mark.parametrize("bits", [8, 16])
@@ -173,7 +173,7 @@ def test_a_transparent_entry_of_a_palette(tmp_path, bits):
     expected = np.where(values[..., None] == 1, 255, palette[values])
     said = chunk(b"PLTE", palette.tobytes()) + chunk(b"tRNS", b"\xff\0")
     assert (read(tmp_path / "a.png", png(values, bits, 3, said)) == expected).all()
-    assert (read_numbers(tmp_path / "a.png") == values).all()
+    assert (read_label_map(tmp_path / "a.png") == values).all()
 
 
 @pytest.mark.parametrize("most", [1, 10, 100, 254, 255, 256, 1000, 1023, 4095, 65535])
@@ -235,7 +235,7 @@ def test_metadata_that_is_not_needed_is_passed_over(tmp_path, name, behind):
     assert (np.asarray(read_picture(path)) == values).all()
     assert read_image_size(path) == (5, 7)
     path.write_bytes(png(values[..., 0], 8, 0, **{"behind" if behind else "before": METADATA[name]}))
-    assert (read_numbers(path) == values[..., 0]).all()
+    assert (read_label_map(path) == values[..., 0]).all()
 
 
 def test_what_is_beside_passed_over_metadata_holds(tmp_path):
@@ -268,7 +268,7 @@ def test_a_map_in_equal_channels_is_its_numbers(tmp_path, bits):
         (4, np.concatenate([values[..., None], opaque], axis=2)),
     ):
         (tmp_path / "a.png").write_bytes(png(stored, bits, colour))
-        read_ = read_numbers(tmp_path / "a.png")
+        read_ = read_label_map(tmp_path / "a.png")
         assert read_.dtype.itemsize == bits // 8
         assert (read_ == values).all()
 
@@ -280,11 +280,11 @@ def test_colours_are_no_map(tmp_path, bits):
     values[2, 3, 1] = 1
     (tmp_path / "a.png").write_bytes(png(values, bits, 6))
     with pytest.raises(UnreadableDataError, match="row 2, column 3 is a colour"):
-        read_numbers(tmp_path / "a.png")
+        read_label_map(tmp_path / "a.png")
     values[2, 3] = 0
     (tmp_path / "a.png").write_bytes(png(values, bits, 6))
     with pytest.raises(UnreadableDataError, match="row 2, column 3 is transparent"):
-        read_numbers(tmp_path / "a.png")
+        read_label_map(tmp_path / "a.png")
 
 
 def test_a_folder_of_masks_in_colours_is_refused_as_colours(tmp_path, cli):

@@ -8,7 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from sightline.data.scenes.draw import SPLITS
-from sightline.data.sources.scenes import Drawn, Scenes
+from sightline.data.sources.scenes import Scenes, SceneTarget
 
 KINDS = sorted((task, split) for task, splits in SPLITS.items() for split in splits)
 SIDES = st.integers(7, 40)
@@ -16,9 +16,9 @@ SIDES = st.integers(7, 40)
 drawn = settings(max_examples=30, phases=[Phase.generate])
 
 
-def seen(task: str, split: str, index: int, size: tuple[int, int]) -> Drawn:
+def seen(task: str, split: str, index: int, size: tuple[int, int]) -> SceneTarget:
     target = Scenes(task).example(split, index, size).target
-    assert isinstance(target, Drawn)
+    assert isinstance(target, SceneTarget)
     return target
 
 
@@ -34,7 +34,7 @@ def test_boxes_and_masks_grow_with_the_image(
     large = size[0] * times, size[1] * times
     one, many = (seen(task, split, index, each) for each in (size, large))
     assert np.allclose(one.objects.boxes * times, many.objects.boxes, rtol=0, atol=1e-9 * max(large))
-    assert (one.objects.things == many.objects.things).all()
+    assert (one.objects.labels == many.objects.labels).all()
     # What a pixel is covered of is the mean of those in its place.
     finer = many.seen.masks.reshape(-1, size[0], times, size[1], times).mean(axis=(2, 4))
     assert np.abs(finer - one.seen.masks).max() < 1e-6

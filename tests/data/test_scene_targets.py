@@ -20,7 +20,7 @@ def test_boxes_hold_their_masks_exactly(task, size):
         said = source.example("test", index, size).target.objects
         assert said.size == size
         assert said.masks.shape == (len(said.boxes), *size)
-        assert ((said.things >= 0) & (said.things < len(source.things))).all()
+        assert ((said.labels >= 0) & (said.labels < len(source.object_classes))).all()
         for box, mask in zip(said.boxes, said.masks, strict=True):
             rows, cols = np.nonzero(mask)
             if len(rows):

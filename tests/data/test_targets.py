@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sightline.data.source import Example
 from sightline.data.sources.scenes import Scenes
 from sightline.data.targets import IGNORE, Crop, Label, Objects, Pixels, Target
-from sightline.data.transforms import ImageTransform, SimpleCrop, cut, eval_crop, whole_crop
+from sightline.data.transforms import RandomResizedCrop, SimpleRandomCrop, apply_crop, eval_crop, whole_crop
 from sightline.errors import InputError
 
 
@@ -25,7 +25,7 @@ def painted(mask):
 
 def follows(mask, crop):
     """Whether the mask is moved as the picture is, pixel for pixel."""
-    moved, picture = crop.of_map(mask), cut(painted(mask), crop, "nearest")
+    moved, picture = crop.apply_to_map(mask), apply_crop(painted(mask), crop, "nearest")
     assert moved.shape == crop.image_size == picture.shape[:2]
     assert moved.dtype == mask.dtype
     return bool((picture == painted(moved)).all())
@@ -39,7 +39,7 @@ SIZES = [((24, 40), (24, 40)), ((24, 40), (12, 20)), ((24, 40), (48, 120)), ((30
 def test_a_mask_is_scaled_and_mirrored_as_its_picture(size, image_size, mirrored):
     mask, crop = mask_of(*size), Crop((0, 0, *size), image_size, mirrored)
     assert follows(mask, crop)
-    assert (crop.of_map(mask)[:, ::-1] == Crop(crop.box, image_size, not mirrored).of_map(mask)).all()
+    assert (crop.apply_to_map(mask)[:, ::-1] == Crop(crop.box, image_size, not mirrored).apply_to_map(mask)).all()
 
 
 @pytest.mark.parametrize("box", [(3, 8, 15, 32), (0, 16, 12, 40), (12, 0, 24, 24), (6.5, 2.5, 18.5, 26.5)])
@@ -51,13 +51,13 @@ def test_a_mask_is_cut_off_centre_as_its_picture(box, image_size, mirrored):
 
 def test_by_hand():
     mask = np.arange(12).reshape(3, 4)
-    assert Crop((1, 1, 3, 3), (2, 2)).of_map(mask).tolist() == [[5, 6], [9, 10]]
-    assert Crop((1, 1, 3, 3), (2, 2), mirrored=True).of_map(mask).tolist() == [[6, 5], [10, 9]]
-    assert Crop((0, 2, 1, 4), (2, 4)).of_map(mask).tolist() == [[2, 2, 3, 3]] * 2
+    assert Crop((1, 1, 3, 3), (2, 2)).apply_to_map(mask).tolist() == [[5, 6], [9, 10]]
+    assert Crop((1, 1, 3, 3), (2, 2), mirrored=True).apply_to_map(mask).tolist() == [[6, 5], [10, 9]]
+    assert Crop((0, 2, 1, 4), (2, 4)).apply_to_map(mask).tolist() == [[2, 2, 3, 3]] * 2
     # Each centre takes what it lies in, not a mean: halved, of four pixels the last.
-    assert Crop((1, 0, 3, 4), (1, 2)).of_map(mask).tolist() == [[9, 11]]
+    assert Crop((1, 0, 3, 4), (1, 2)).apply_to_map(mask).tolist() == [[9, 11]]
     # Further axes stay as they are.
-    two = Crop((0, 1, 1, 3), (1, 2), mirrored=True).of_map(np.stack([mask, -mask], axis=-1))
+    two = Crop((0, 1, 1, 3), (1, 2), mirrored=True).apply_to_map(np.stack([mask, -mask], axis=-1))
     assert two.tolist() == [[[2, -2], [1, -1]]]
 
 
@@ -79,14 +79,14 @@ def test_a_mask_follows_what_is_measured(size, image_size, crop):
 def test_a_mask_follows_what_is_drawn_in_training(index, image_size):
     """Boxes are not whole there: the same pixels, however few a new one takes or gives."""
     for flip in (0.0, 1.0):
-        made = ImageTransform(flip=flip).train_crop((67, 93), image_size, seed=3, epoch=1, index=index)
+        made = RandomResizedCrop(flip=flip).train_crop((67, 93), image_size, seed=3, epoch=1, index=index)
         assert made.mirrored == bool(flip)
         assert follows(mask_of(67, 93, index), made)
 
 
 def test_a_mirror_is_drawn_for_picture_and_mask_alike():
     mask = mask_of(40, 40)
-    crops = [ImageTransform().train_crop((40, 40), (20, 20), seed=0, epoch=0, index=index) for index in range(40)]
+    crops = [RandomResizedCrop().train_crop((40, 40), (20, 20), seed=0, epoch=0, index=index) for index in range(40)]
     assert 8 < sum(crop.mirrored for crop in crops) < 32
     assert all(follows(mask, crop) for crop in crops)
 
@@ -117,11 +117,11 @@ def test_a_box_ends_where_its_rectangle_does(box, kind, index, data):
     image_size = data.draw(st.sampled_from([(40, 40), (60, 90), (30, 90), (80, 20)]))
     crop = {
         "eval": lambda: eval_crop((60, 90), image_size, 0.875),
-        "train": lambda: ImageTransform().train_crop((60, 90), image_size, seed=1, epoch=0, index=index),
+        "train": lambda: RandomResizedCrop().train_crop((60, 90), image_size, seed=1, epoch=0, index=index),
         "whole": lambda: whole_crop((60, 90), image_size),
     }[kind]()
-    (moved,) = crop.of_boxes(np.array([box], float))
-    found = extent(cut(rectangle(60, 90, box), crop, "nearest"))
+    (moved,) = crop.apply_to_boxes(np.array([box], float))
+    found = extent(apply_crop(rectangle(60, 90, box), crop, "nearest"))
     area = (moved[2] - moved[0]) * (moved[3] - moved[1])
     assert (moved >= 0).all()
     assert (moved <= [*image_size, *image_size]).all()
@@ -138,10 +138,10 @@ def test_boxes_by_hand():
     boxes = np.array([[4, 8, 12, 24], [0, 0, 2, 2], [10, 30, 30, 60]], float)
     crop = Crop((2, 4, 18, 36), (32, 32))
     # Twice as high, as wide as it was; what lies outside has no area, what lies over the edge ends there.
-    assert crop.of_boxes(boxes).tolist() == [[4, 4, 20, 20], [0, 0, 0, 0], [16, 26, 32, 32]]
+    assert crop.apply_to_boxes(boxes).tolist() == [[4, 4, 20, 20], [0, 0, 0, 0], [16, 26, 32, 32]]
     mirrored = Crop(crop.box, crop.image_size, mirrored=True)
-    assert mirrored.of_boxes(boxes).tolist() == [[4, 12, 20, 28], [0, 32, 0, 32], [16, 0, 32, 6]]
-    assert mirrored.of_boxes(np.zeros((0, 4))).shape == crop.of_boxes(np.zeros((0, 4))).shape == (0, 4)
+    assert mirrored.apply_to_boxes(boxes).tolist() == [[4, 12, 20, 28], [0, 32, 0, 32], [16, 0, 32, 6]]
+    assert mirrored.apply_to_boxes(np.zeros((0, 4))).shape == crop.apply_to_boxes(np.zeros((0, 4))).shape == (0, 4)
     assert boxes[0].tolist() == [4, 8, 12, 24], "and what was given stays"
 
 
@@ -149,9 +149,9 @@ def test_boxes_by_hand():
 def test_boxes_and_masks_agree(index):
     mask = np.zeros((60, 90), np.uint8)
     mask[10:50, 20:80] = 1
-    crop = ImageTransform().train_crop((60, 90), (120, 160), seed=5, epoch=0, index=index)
-    (moved,) = crop.of_boxes(np.array([[10, 20, 50, 80]], float))
-    assert np.abs(moved - extent(255 * crop.of_map(mask)[..., None])).max() <= 0.5 + 1e-9
+    crop = RandomResizedCrop().train_crop((60, 90), (120, 160), seed=5, epoch=0, index=index)
+    (moved,) = crop.apply_to_boxes(np.array([[10, 20, 50, 80]], float))
+    assert np.abs(moved - extent(255 * crop.apply_to_map(mask)[..., None])).max() <= 0.5 + 1e-9
 
 
 @pytest.mark.parametrize("image_size", [(32, 32), (20, 45), (3, 2), (1, 1)])
@@ -160,29 +160,29 @@ def test_what_is_reflected_is_so_in_masks_too(image_size):
     for index, (height, width) in enumerate([(60, 90), (90, 60), (7, 200), (300, 5), (1, 9), (32, 32), (20, 45)]):
         mask = mask_of(height, width, index)
         for flip in (0.0, 1.0):
-            transform = SimpleCrop(flip=flip)
+            transform = SimpleRandomCrop(flip=flip)
             crop = transform.train_crop((height, width), image_size, seed=5, epoch=0, index=index)
-            moved = Pixels(mask).moved(crop).pixels
+            moved = Pixels(mask).transform(crop).pixels
             assert moved.shape == image_size
-            assert (cut(painted(mask), crop, "nearest") == painted(moved)).all()
+            assert (apply_crop(painted(mask), crop, "nearest") == painted(moved)).all()
 
 
 @pytest.mark.parametrize("index", range(12))
 def test_boxes_of_a_simple_crop_end_at_the_picture(index):
     mask = np.zeros((60, 90), np.uint8)
     mask[10:50, 20:80] = 1
-    crop = SimpleCrop().train_crop((60, 90), (60, 60), seed=5, epoch=0, index=index)
-    (moved,) = crop.of_boxes(np.array([[10, 20, 50, 80]], float))
-    shown = crop.of_map(mask)
+    crop = SimpleRandomCrop().train_crop((60, 90), (60, 60), seed=5, epoch=0, index=index)
+    (moved,) = crop.apply_to_boxes(np.array([[10, 20, 50, 80]], float))
+    shown = crop.apply_to_map(mask)
     rows, cols = (np.flatnonzero(shown.any(axis=axis)) for axis in (1, 0))
     assert np.abs(moved - [rows[0], cols[0], rows[-1] + 1, cols[-1] + 1]).max() <= 1e-9
 
 
 def test_a_label_is_said_of_the_whole_and_stays():
     label = Label(3)
-    assert label.moved(Crop((0, 0, 2, 2), (4, 4), mirrored=True)) == label
-    assert label.words(["a", "b", "c", "d"]) == "d"
-    assert label.mixed(Label(1), 0.25) == Label(3, other=1, share=0.25)
+    assert label.transform(Crop((0, 0, 2, 2), (4, 4), mirrored=True)) == label
+    assert label.describe(["a", "b", "c", "d"]) == "d"
+    assert label.mix(Label(1), 0.25) == Label(3, other=1, share=0.25)
 
 
 def test_a_target_that_cannot_be_mixed_says_so():
@@ -190,8 +190,8 @@ def test_a_target_that_cannot_be_mixed_says_so():
         pass
 
     with pytest.raises(InputError, match=r"mixing: a regions cannot be mixed \(expected mixing null\)"):
-        Regions().mixed(Regions(), 0.5)
-    assert Regions().words([]) == ""
+        Regions().mix(Regions(), 0.5)
+    assert Regions().describe([]) == ""
 
 
 def test_an_example_s_target_moves_with_its_picture():
@@ -201,8 +201,8 @@ def test_an_example_s_target_moves_with_its_picture():
         def __init__(self, mask):
             self.mask = mask
 
-        def moved(self, crop):
-            return Regions(crop.of_map(self.mask))
+        def transform(self, crop):
+            return Regions(crop.apply_to_map(self.mask))
 
     mask = mask_of(48, 64)
     source = Scenes().showing(0.3)._with(interpolation="nearest", crop=0.875)
@@ -228,11 +228,11 @@ def crops():
 @given(crops(), st.integers(0, 99))
 def test_classes_of_pixels_follow_the_picture(crop, seed):
     mask = mask_of(24, 40, seed)
-    moved = Pixels(mask).moved(crop).pixels
-    assert (cut(painted(mask), crop, "nearest") == painted(moved)).all()
+    moved = Pixels(mask).transform(crop).pixels
+    assert (apply_crop(painted(mask), crop, "nearest") == painted(moved)).all()
     # Where answers are measured, nothing is lost of what is shown.
     rows, cols = crop.region
-    kept = Pixels(mask).measured(crop).pixels
+    kept = Pixels(mask).for_evaluation(crop).pixels
     assert (kept == mask[rows, cols]).all()
     assert abs(kept.shape[0] - (crop.box[2] - crop.box[0])) <= 1
     assert abs(kept.shape[1] - (crop.box[3] - crop.box[1])) <= 1
@@ -240,9 +240,9 @@ def test_classes_of_pixels_follow_the_picture(crop, seed):
 
 def test_a_whole_picture_keeps_all_of_its_labels():
     mask = mask_of(24, 40)
-    assert (Pixels(mask).measured(whole_crop((24, 40), (8, 8))).pixels == mask).all()
+    assert (Pixels(mask).for_evaluation(whole_crop((24, 40), (8, 8))).pixels == mask).all()
     mask[3] = IGNORE
-    assert (Pixels(mask).moved(Crop((0, 0, 24, 40), (24, 40), True)).pixels[3] == IGNORE).all()
+    assert (Pixels(mask).transform(Crop((0, 0, 24, 40), (24, 40), True)).pixels[3] == IGNORE).all()
 
 
 def objects_of(boxes, size=(24, 40)):
@@ -259,7 +259,7 @@ def test_objects_follow_the_picture(crop, seed):
     draw = np.random.default_rng(seed)
     corners = np.sort(draw.integers(0, 24, (3, 2, 2)), axis=1)
     before = objects_of([[y0, x0, y1 + 1, x1 + 1] for (y0, x0), (y1, x1) in corners])
-    for after in (before.moved(crop), before.measured(crop)):
+    for after in (before.transform(crop), before.for_evaluation(crop)):
         assert len(after.boxes) == 3
         assert (after.boxes[:, :2] >= 0).all()
         assert (after.boxes[:, 2:] <= after.size).all()
@@ -275,13 +275,13 @@ def test_objects_follow_the_picture(crop, seed):
 
 def test_objects_by_hand():
     there = objects_of([[4, 10, 8, 20], [0, 0, 2, 2]])
-    moved = there.moved(Crop((4, 10, 24, 30), (40, 40), mirrored=True))
+    moved = there.transform(Crop((4, 10, 24, 30), (40, 40), mirrored=True))
     assert moved.boxes.tolist() == [[0, 20, 8, 40], [0, 40, 0, 40]]
     assert moved.areas.tolist() == [160, 0]
     assert moved.size == (40, 40)
-    part = there.measured(Crop((4, 10, 24, 30), (5, 5)))
+    part = there.for_evaluation(Crop((4, 10, 24, 30), (5, 5)))
     assert part.boxes[0].tolist() == [0, 0, 4, 10]
     assert part.size == (20, 20)
-    none = objects_of([]).moved(Crop((0, 0, 24, 40), (12, 20)))
+    none = objects_of([]).transform(Crop((0, 0, 24, 40), (12, 20)))
     assert none.boxes.shape == (0, 4)
     assert none.masks.shape == (0, 12, 20)

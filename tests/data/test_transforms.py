@@ -16,7 +16,14 @@ from PIL import Image
 from sightline.data.discovery import open_source
 from sightline.data.randomness import generator
 from sightline.data.sampling import native_grid
-from sightline.data.transforms import INTERPOLATIONS, ImageTransform, SimpleCrop, cut, eval_crop, whole_crop
+from sightline.data.transforms import (
+    INTERPOLATIONS,
+    RandomResizedCrop,
+    SimpleRandomCrop,
+    apply_crop,
+    eval_crop,
+    whole_crop,
+)
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 
@@ -25,21 +32,21 @@ RAMP = np.stack(np.broadcast_arrays(np.arange(120)[:, None] * 2, np.arange(90)[N
 
 
 def resize(image: np.ndarray, image_size: tuple[int, int], interpolation: str = "bicubic") -> np.ndarray:
-    return cut(image, whole_crop(image.shape[:2], image_size), interpolation)
+    return apply_crop(image, whole_crop(image.shape[:2], image_size), interpolation)
 
 
 def eval_view(image, image_size, crop: float = 1.0, interpolation: str = "bicubic") -> np.ndarray:
-    return cut(image, eval_crop(image.shape[:2], image_size, crop), interpolation)
+    return apply_crop(image, eval_crop(image.shape[:2], image_size, crop), interpolation)
 
 
 def train_view(image, image_size, interpolation: str = "bicubic", *, seed, epoch, index, **options) -> np.ndarray:
-    crop = ImageTransform(**options).train_crop(image.shape[:2], image_size, seed=seed, epoch=epoch, index=index)
-    return cut(image, crop, interpolation)
+    crop = RandomResizedCrop(**options).train_crop(image.shape[:2], image_size, seed=seed, epoch=epoch, index=index)
+    return apply_crop(image, crop, interpolation)
 
 
 def native_view(image, patch_size: int, max_tokens: int | None = None) -> np.ndarray:
     grid = native_grid(image.shape[:2], patch_size, max_tokens)
-    return cut(image, whole_crop(image.shape[:2], (grid.rows * patch_size, grid.cols * patch_size)))
+    return apply_crop(image, whole_crop(image.shape[:2], (grid.rows * patch_size, grid.cols * patch_size)))
 
 
 def two_steps(image: np.ndarray, side: int, crop: float) -> np.ndarray:
@@ -52,18 +59,18 @@ def two_steps(image: np.ndarray, side: int, crop: float) -> np.ndarray:
     return np.asarray(resized)[top : top + side, left : left + side]
 
 
-@pytest.mark.parametrize("kind", [ImageTransform, SimpleCrop])
+@pytest.mark.parametrize("kind", [RandomResizedCrop, SimpleRandomCrop])
 def test_an_image_of_pillow_is_cut_as_its_pixels_are(kind) -> None:
     mirrored = set()
     for index in range(8):
         crop = kind().train_crop(IMAGE.shape[:2], (40, 24), seed=3, epoch=0, index=index)
-        view = cut(IMAGE, crop)
-        assert np.array_equal(cut(Image.fromarray(IMAGE), crop), view)
+        view = apply_crop(IMAGE, crop)
+        assert np.array_equal(apply_crop(Image.fromarray(IMAGE), crop), view)
         if crop.mirrored:
-            assert np.array_equal(view, cut(IMAGE, dataclasses.replace(crop, mirrored=False))[:, ::-1])
+            assert np.array_equal(view, apply_crop(IMAGE, dataclasses.replace(crop, mirrored=False))[:, ::-1])
         mirrored.add(crop.mirrored)
     assert mirrored == {True, False}
-    assert np.array_equal(cut(Image.fromarray(IMAGE), whole_crop((61, 97), (61, 97))), IMAGE)
+    assert np.array_equal(apply_crop(Image.fromarray(IMAGE), whole_crop((61, 97), (61, 97))), IMAGE)
 
 
 @pytest.mark.parametrize("shape", [(61, 97), (97, 61), (64, 64), (33, 200)])
@@ -234,12 +241,12 @@ def test_a_simple_crop_is_that_of_torchvision(shape, side, monkeypatch) -> None:
         whole = lambda low, high, size, draws=draws: torch.tensor([int(draws.integers(low, high))])  # noqa: E731
         monkeypatch.setattr(torch, "randint", whole)
         monkeypatch.setattr(torch, "rand", lambda _, draws=draws: torch.tensor([draws.random()]))
-        crop = SimpleCrop().train_crop(shape, (side, side), seed=6, epoch=2, index=index)
-        assert np.array_equal(cut(image, crop), np.asarray(theirs(Image.fromarray(image))))
+        crop = SimpleRandomCrop().train_crop(shape, (side, side), seed=6, epoch=2, index=index)
+        assert np.array_equal(apply_crop(image, crop), np.asarray(theirs(Image.fromarray(image))))
 
 
 def test_a_simple_crop_stands_anywhere_and_is_mirrored_half_of_the_time() -> None:
-    crops = [SimpleCrop().train_crop((30, 60), (30, 30), seed=0, epoch=0, index=index) for index in range(600)]
+    crops = [SimpleRandomCrop().train_crop((30, 60), (30, 30), seed=0, epoch=0, index=index) for index in range(600)]
     tops, lefts = ({round(crop.box[axis]) for crop in crops} for axis in (0, 1))
     assert tops == set(range(-4, 5))
     assert lefts == set(range(-4, 35))
@@ -252,13 +259,13 @@ def test_a_long_strip_is_never_scaled_as_a_whole() -> None:
     strip = np.random.default_rng(1).integers(100, 156, (2, 5000, 3), dtype=np.uint8)
     whole = np.asarray(Image.fromarray(strip).resize((160_000, 64), Image.Resampling.BICUBIC))
     for index in range(6):
-        crop = SimpleCrop(flip=0.0).train_crop((2, 5000), (64, 64), seed=3, epoch=0, index=index)
+        crop = SimpleRandomCrop(flip=0.0).train_crop((2, 5000), (64, 64), seed=3, epoch=0, index=index)
         _, (height, width), _ = crop.scaled((2, 5000))
         assert (height, width) == (64, 64)
         top, left = round(crop.box[0] * 32), round(crop.box[1] * 32)
         padded = np.pad(whole, ((4, 4), (0, 0), (0, 0)), "reflect")
         expected = padded[top + 4 : top + 68, left : left + 64]
-        assert np.abs(cut(strip, crop).astype(int) - expected).max() <= 2
+        assert np.abs(apply_crop(strip, crop).astype(int) - expected).max() <= 2
 
 
 def test_a_source_shows_simple_crops_where_it_is_asked_to() -> None:

@@ -11,7 +11,7 @@ import pytest
 from sightline.data.image_file import read_image
 from sightline.data.labelled import options_of
 from sightline.data.scanning import watched
-from sightline.data.shards import Wanted, read_shards
+from sightline.data.shards import SampleFields, index_shards
 from sightline.data.sources.wds import WebDataset
 from sightline.data.splits import split_in
 from sightline.errors import InputError, UnreadableDataError
@@ -210,11 +210,11 @@ def test_wherever_a_shard_is_cut_off_it_is_said(tmp_path):
     write_tar(path, members)
     content = path.read_bytes()
     end = len(content.rstrip(b"\0"))
-    complete = read_shards([str(path)], Wanted(), tmp_path)[0]
+    complete = index_shards([str(path)], SampleFields(), tmp_path)[0]
     assert (complete.lost, complete.unlabelled, complete.skipped) == ({}, {}, [])
     for at in sorted({*range(0, end, 512), *range(100, end, 512), *range(511, end, 512)}):
         path.write_bytes(content[:at])
-        [shard] = read_shards([str(path)], Wanted(), tmp_path)
+        [shard] = index_shards([str(path)], SampleFields(), tmp_path)
         faulty = shard.lost.keys() | shard.unlabelled.keys()
         for row, (name, offset, size) in enumerate(zip(shard.names, shard.offsets, shard.sizes, strict=True)):
             if row not in faulty:
@@ -229,7 +229,7 @@ def test_wherever_a_shard_is_cut_off_it_is_said(tmp_path):
         damaged = bytearray(content)
         damaged[place : place + 8] = b"\xff" * 8
         path.write_bytes(damaged)
-        [shard] = read_shards([str(path)], Wanted(), tmp_path)
+        [shard] = index_shards([str(path)], SampleFields(), tmp_path)
         assert shard.lost or shard.labels == complete.labels
     path.write_bytes(content[: complete.offsets[3] + 100])
     source = WebDataset(str(tmp_path))

@@ -11,13 +11,13 @@ from sightline.data.discovery import open_source
 from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.cascade import CascadeConfig, cascade_rows, measure, planned_looks, planned_tokens
-from sightline.evaluation.measure import RunIdentity
+from sightline.evaluation.measure import RunInfo
 from sightline.models import create_model
 from sightline.tasks.classification import scores_of
 from tests.batches import said
 from tests.contract.randomise import randomise_parameters
 
-IDENTITY = RunIdentity("one", "digits", 16, 3)
+IDENTITY = RunInfo("one", "digits", 16, 3)
 
 
 def model(**options):

@@ -11,27 +11,27 @@ import torch
 
 from sightline.errors import InputError
 from sightline.evaluation.cascade_points import (
-    Scored,
-    alpha_within,
-    choose_pair,
+    StageScores,
+    best_pair,
+    fraction_within_budget,
     measure_cascade,
     threshold_for,
 )
-from sightline.evaluation.predict import Outputs
+from sightline.evaluation.predict import BatchOutputs
 from sightline.models import ViTConfig
 from sightline.results.rows import wilson_interval
 from sightline.tasks.base import make_task
 from tests.batches import labelled
 
 
-def scored(budget: int, top1: float, *, images: int = 1000, known: bool = True, seed: int = 0) -> Scored:
+def scored(budget: int, top1: float, *, images: int = 1000, known: bool = True, seed: int = 0) -> StageScores:
     """Made-up scores: the same images are hard at every budget, and where `known` the score says which."""
     hardness = np.random.default_rng(seed).permutation(images) / images
     own = np.random.default_rng((seed, budget))
     # The easier the surer, at each budget in its own way.
     confidence = (1 - hardness) ** (budget / 16) if known else own.uniform(0, 1, images)
     tokens = own.integers(budget - 3, budget + 1, images)
-    return Scored(budget, hardness < top1, confidence, tokens, tokens * 1e-3, 1e-3)
+    return StageScores(budget, hardness < top1, confidence, tokens, tokens * 1e-3, 1e-3)
 
 
 SINGLES = [scored(16, 0.5), scored(36, 0.6), scored(64, 0.9)]
@@ -43,15 +43,17 @@ def test_scores_of_what_was_said():
     logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0], [0.0, 0.0, 4.0]])
     first = dataclasses.replace(labelled([1, 2]), indices=torch.tensor([8, 3]))
     second = dataclasses.replace(labelled([2]), indices=torch.tensor([5]))
-    given = [Outputs(first, logits[:2], 9, 4.0, 1.0), Outputs(second, logits[2:], 6, 1.0, 0.5)]
-    found = Scored.of(9, task, given, [3, 4, 5, 8])
+    given = [BatchOutputs(first, logits[:2], 9, 4.0, 1.0), BatchOutputs(second, logits[2:], 6, 1.0, 0.5)]
+    found = StageScores.of(9, task, given, [3, 4, 5, 8])
     assert found.budget == 9
     assert found.right.tolist() == [False, True, True]
     assert found.confidence == pytest.approx([1 / (1 + math.exp(-score)) for score in (3, 4, 2)])
     assert (found.tokens.tolist(), found.seconds.tolist(), found.reading) == ([9, 6, 9], [2, 1, 2], 0.5)
     softmax = make_task("classification", ViTConfig(num_classes=3, score_link="softmax"))
-    assert Scored.of(9, softmax, given, [8]).confidence == pytest.approx([math.exp(2) / (1 + math.exp(2) + math.e)])
-    assert len(Scored.of(9, task, [], [3, 4]).right) == 0
+    assert StageScores.of(9, softmax, given, [8]).confidence == pytest.approx(
+        [math.exp(2) / (1 + math.exp(2) + math.e)]
+    )
+    assert len(StageScores.of(9, task, [], [3, 4]).right) == 0
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_thresholds():
 @pytest.mark.parametrize("budget", [16, 20, 47.3, 78, 1000])
 def test_the_largest_alpha_within_a_budget(budget):
     first, second = SINGLES[0], SINGLES[2]
-    alpha = alpha_within(first, second, budget)
+    alpha = fraction_within_budget(first, second, budget)
 
     def spent(count: int) -> float:
         again = np.argsort(first.confidence)[:count]
@@ -88,7 +90,7 @@ def test_the_largest_alpha_within_a_budget(budget):
 
 def test_a_budget_below_the_first_look_is_refused():
     with pytest.raises(InputError, match="budget 5: the first look alone has"):
-        alpha_within(SINGLES[0], SINGLES[1], 5)
+        fraction_within_budget(SINGLES[0], SINGLES[1], 5)
 
 
 def test_points_are_those_of_a_loop_over_images():
@@ -182,15 +184,15 @@ def test_the_same_seed_gives_the_same_interval():
 def test_the_best_pair():
     """Scores that say nothing at 16 tokens and everything at 36: the first look is 36."""
     singles = [scored(16, 0.5, known=False), scored(36, 0.8), scored(64, 1.0)]
-    assert choose_pair(singles, (0.1, 0.2)) == (36, 64)
-    assert choose_pair(list(reversed(singles)), (0.1, 0.2)) == (36, 64)
-    assert choose_pair(SINGLES, (0.3, 0.5)) == (16, 64)
+    assert best_pair(singles, (0.1, 0.2)) == (36, 64)
+    assert best_pair(list(reversed(singles)), (0.1, 0.2)) == (36, 64)
+    assert best_pair(SINGLES, (0.3, 0.5)) == (16, 64)
 
 
 def test_the_best_pair_for_a_budget():
     # 35 tokens: nothing but 16 fits before a second look; all of it goes to 64 or is half wasted on 36.
-    assert choose_pair(SINGLES, (0.1,), 34) == (16, 64)
+    assert best_pair(SINGLES, (0.1,), 34) == (16, 64)
     # The 64 alone has no second look; of the others 36 and 64 is right more often than 16 and 64.
-    assert choose_pair([scored(16, 0.1), scored(36, 0.6), scored(64, 0.9)], (0.1,), 58) == (36, 64)
+    assert best_pair([scored(16, 0.1), scored(36, 0.6), scored(64, 0.9)], (0.1,), 58) == (36, 64)
     with pytest.raises(InputError, match="expected two"):
-        choose_pair(SINGLES, (0.1,), 3)
+        best_pair(SINGLES, (0.1,), 3)

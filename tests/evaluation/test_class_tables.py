@@ -10,7 +10,7 @@ import pytest
 
 from sightline.errors import InputError
 from sightline.evaluation.class_tables import ilsvrc_number, stored_tables
-from sightline.evaluation.logits import find_logits, read_logits, rescored, write_logits
+from sightline.evaluation.logits import find_logits, read_logits, rescore, write_logits
 from sightline.evaluation.scoring import Scoring
 from tests.stored import store
 
@@ -50,7 +50,7 @@ def test_a_table_is_of_every_image_once(images, classes, tmp_path):
             row = by_class["predicted", str(number)]
             assert (row.value, row.count, row.better) == (pytest.approx(said.mean()), images, "")
     # What they make together is top-1 of all.
-    whole = next(row for row in rescored(read_logits(file)) if row.metric == "top1")
+    whole = next(row for row in rescore(read_logits(file)) if row.metric == "top1")
     parts = [row for row in one.rows() if row.metric == "top1"]
     assert sum(row.value * row.count for row in parts) / images == pytest.approx(whole.value)
     assert (parts[0].run, parts[0].resolution, parts[0].split) == ("a", 16, "test")

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from sightline.errors import InputError
-from sightline.evaluation.compared import compared
+from sightline.evaluation.compared import compare_runs
 from sightline.results.comparison import differences, dump_compared, means, ranks, read_compared
 from tests.compared import COUNTS, made_rows, made_run, made_runs, share
 
@@ -123,17 +123,17 @@ def test_rows_are_read_as_they_were_written(rows, tmp_path):
 def test_what_does_not_belong_together(tmp_path):
     runs = made_runs(tmp_path)
     with pytest.raises(InputError, match="seed 0 of lookhere_90 is there twice"):
-        compared([*runs, runs[0]])
+        compare_runs([*runs, runs[0]])
     longer = made_run(tmp_path / "longer", "fourier", 0, {("test", 148): share(20, 40)})
     with pytest.raises(InputError, match="lookhere_90 and fourier at 148 px: were measured on other images"):
-        compared([*runs, longer])
+        compare_runs([*runs, longer])
     (path,) = (longer.folder / "logits").iterdir()
     path.unlink()
     with pytest.raises(InputError, match="logits"):
-        compared([longer])
+        compare_runs([longer])
     other = made_run(tmp_path / "longer", "fourier", 0, {("test", 148): share(20, 40)})
     kept = (other.folder / "results.jsonl").read_text()
     made_run(other.folder, "fourier", 0, {("test", 148): share(21, 40)})
     (other.folder / "results.jsonl").write_text(kept)
     with pytest.raises(InputError, match="other weights or images"):
-        compared([other])
+        compare_runs([other])

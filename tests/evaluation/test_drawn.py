@@ -15,7 +15,7 @@ from sightline import load_model
 from sightline.cli.app import main
 from sightline.data.discovery import open_source
 from sightline.evaluation import EvaluateConfig, evaluate, measure
-from sightline.evaluation.measure import RunIdentity
+from sightline.evaluation.measure import RunInfo
 from sightline.tasks.drawn import class_colours, overlay, sheet
 
 WORDS = ["--data", "scenes:pairs", "--task", "segmentation", "--set", "model_options={depth: 1, dim: 48, heads: 4}",
@@ -24,14 +24,14 @@ WORDS = ["--data", "scenes:pairs", "--task", "segmentation", "--set", "model_opt
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch):
-    monkeypatch.setattr(measure, "usual_images", lambda source: 12)
+    monkeypatch.setattr(measure, "default_image_count", lambda source: 12)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("drawn") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measure, "usual_images", lambda source: 12)
+        patch.setattr(measure, "default_image_count", lambda source: 12)
         assert main(["train", *WORDS, "--out", str(out)]) == 0
     return out
 
@@ -77,7 +77,7 @@ def test_measurements_that_rows_tell_apart_have_pictures_of_their_own(run):
     model, source = load_model(run), open_source("scenes:pairs")
     config = EvaluateConfig((16, 24), images=4, task_options={"inference": {"flip": True}})
     pictures = {}
-    found = evaluate(model, source, config, RunIdentity("run", "scenes:pairs", 16, 0), pictures=pictures)
+    found = evaluate(model, source, config, RunInfo("run", "scenes:pairs", 16, 0), pictures=pictures)
     assert len(pictures) == 3
     assert not {row["picture"] for row in rows} & set(pictures)
     # The shrunk ones too were looked at so, and are measured.

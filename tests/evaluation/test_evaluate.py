@@ -19,11 +19,11 @@ from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.measure import (
-    RunIdentity,
+    RunInfo,
     check_sizes,
+    default_image_count,
     planned_images,
-    some_images,
-    usual_images,
+    spread_indices,
 )
 from sightline.evaluation.shrunk import shrunk
 from sightline.models import create_model
@@ -54,7 +54,7 @@ def model(randomise):
 
 def measure(model, data="scenes", advance=None, **config):
     config = EvaluateConfig(**{"resolutions": (16,), "images": 10, "precision": "float32", **config})
-    identity = RunIdentity("name", data, 16, 3)
+    identity = RunInfo("name", data, 16, 3)
     return evaluate(model, open_source(data), config, identity, advance=advance)
 
 
@@ -119,7 +119,7 @@ def test_the_progress_bar_ends_where_it_should(model):
     one = model()
     config = EvaluateConfig((8, 16), ("test", "heldout_fonts"), images=7, knobs="both", tune_images=3)
     seen = []
-    identity = RunIdentity("name", "scenes", 16, 0)
+    identity = RunInfo("name", "scenes", 16, 0)
     evaluate(one, open_source("scenes"), config, identity, advance=seen.append)
     assert sum(seen) == planned_images(open_source("scenes"), one, config, 16)
 
@@ -152,7 +152,7 @@ def test_classes_are_matched_by_name(model):
     names = (*"9876543210", "ten")
     one = model("digits", num_classes=11, class_names=names)
     rows = measure(one, "digits", images=50)
-    given = said(one, source, "test", some_images(source, "test", 50), 16)
+    given = said(one, source, "test", spread_indices(source, "test", 50), 16)
     each = list(zip(given.logits, given.labels, strict=True))
     right = [names[row.argmax()] == source.classes[label] for row, label in each]
     assert next(row.value for row in rows if row.metric == "top1") == pytest.approx(np.mean(right))
@@ -239,7 +239,7 @@ def test_how_many_are_measured():
     assert [config.count(10_000, side) for side in (16, 64, 65)] == [2000, 2000, 300]
     assert config.count(100, 148) == 100
     assert EvaluateConfig((16,)).count(123, 16) == 123
-    assert (usual_images(open_source("scenes")), usual_images(open_source("digits"))) == (2000, None)
+    assert (default_image_count(open_source("scenes")), default_image_count(open_source("digits"))) == (2000, None)
 
 
 @pytest.mark.slow
@@ -275,11 +275,11 @@ def test_some_images_of_a_folder_are_of_all_its_classes(tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8)).save(folder / f"{number}.png")
     source = open_source(f"imagefolder:{tmp_path}")
-    assert [source.example("test", one, (8, 8)).target.label for one in some_images(source, "test", 3)] == [0, 1, 2]
+    assert [source.example("test", one, (8, 8)).target.label for one in spread_indices(source, "test", 3)] == [0, 1, 2]
     for count in range(1, 13):
-        assert len(set(some_images(source, "test", count))) == count
-    assert list(some_images(source, "test", 12)) == list(some_images(source, "test", 99))[:12] == list(range(12))
-    assert some_images(open_source("scenes"), "test", 5) == range(5)
+        assert len(set(spread_indices(source, "test", count))) == count
+    assert list(spread_indices(source, "test", 12)) == list(spread_indices(source, "test", 99))[:12] == list(range(12))
+    assert spread_indices(open_source("scenes"), "test", 5) == range(5)
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from sightline.data.views import View
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation import EvaluateConfig, evaluate, features, predict
-from sightline.evaluation.features import Features, FrozenMeasure
-from sightline.evaluation.measure import RunIdentity, planned_images, splits_read
-from sightline.evaluation.measures.base import Subject, measure_class
-from sightline.evaluation.parts import Parts, kept_beside
+from sightline.evaluation.features import Features, FrozenFeatureMeasure
+from sightline.evaluation.measure import RunInfo, planned_images, splits_read
+from sightline.evaluation.measures.base import MeasureInput, measure_class
+from sightline.evaluation.parts import WorkFolder, kept_beside
 from sightline.evaluation.tune import tuned_at
 from sightline.hub.load import load_model, save_model
 from sightline.models import Model, create_model
@@ -31,7 +31,7 @@ from tests.tiny import pictures
 ALL = ("few_shot", "knn", "linear_probe")
 
 
-class Seen(FrozenMeasure):
+class Seen(FrozenFeatureMeasure):
     """Keeps what it is given."""
 
     name = "seen"
@@ -39,11 +39,11 @@ class Seen(FrozenMeasure):
     def __init__(self) -> None:
         self.calls: list[tuple[str, Features, Features]] = []
 
-    def learn(self, train, held_out):
+    def fit(self, train, held_out):
         self.calls.append(("learn", train, held_out))
         return len(self.calls)
 
-    def measured(self, learned, images):
+    def score(self, learned, images):
         self.calls.append(("measured", images, images))
         return []
 
@@ -57,9 +57,9 @@ def tiny(classes, **options) -> Model:
     return randomise_parameters(made).eval()
 
 
-def subject_of(model: Model, source, view=16, split="test", indices=range(6)) -> Subject:
-    task = task_of(model).on(source, source.name)
-    return Subject(model, task, source, split, indices, view, "float32")
+def subject_of(model: Model, source, view=16, split="test", indices=range(6)) -> MeasureInput:
+    task = task_of(model).bind(source, source.name)
+    return MeasureInput(model, task, source, split, indices, view, "float32")
 
 
 @pytest.fixture(autouse=True)
@@ -73,10 +73,10 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_feature_is_what_timm_calls_pre_logits_of_the_image_as_it_is_measured(options):
     source = open_source("digits")
     model, measure = tiny(source.classes, **options), Seen()
-    assert measure.rows(subject_of(model, source, 20), Parts(), "work") == []
+    assert measure.rows(subject_of(model, source, 20), WorkFolder(), "work") == []
     (_, train, held_out), (_, images, _) = measure.calls
     assert (len(train), len(held_out), len(images)) == (60, 30, 6)
-    task = task_of(model).on(source, "digits")
+    task = task_of(model).bind(source, "digits")
     chosen = {"train": features._chosen(source, "train"), "minival": features._chosen(source, "minival")}
     for name, found, indices in (
         ("train", train, chosen["train"]), ("minival", held_out, chosen["minival"]), ("test", images, range(6)),
@@ -97,7 +97,7 @@ def test_a_feature_is_what_timm_calls_pre_logits_of_the_image_as_it_is_measured(
 
 def test_another_rule_by_which_tables_are_resized_gives_other_features():
     source = open_source("digits")
-    model, parts = tiny(source.classes, encoding="learned_2d"), Parts()
+    model, parts = tiny(source.classes, encoding="learned_2d"), WorkFolder()
     seen = []
     for value in ("bilinear", "bicubic", "bilinear"):
         measure = Seen()
@@ -135,19 +135,19 @@ def test_without_minival_the_last_fifth_of_each_class_is_held_out():
 def test_without_minival_and_at_any_view_features_stand_in_their_order(tmp_path, view, monkeypatch):
     source = open_source(pictures(tmp_path / "data", count=7))
     model, measure = tiny(source.classes), Seen()
-    measure.rows(subject_of(model, source, view, indices=[3, 0, 2]), Parts(), "work")
+    measure.rows(subject_of(model, source, view, indices=[3, 0, 2]), WorkFolder(), "work")
     (_, train, held_out), (_, images, _) = measure.calls
     assert (len(train), len(held_out)) == (12, 2)
     assert images.labels.tolist() == [source.example("test", index, (16, 16)).target.label for index in (3, 0, 2)]
     for index, values in zip((3, 0, 2), images.values, strict=True):
         alone = Seen()
-        alone.rows(subject_of(model, source, view, indices=[index]), Parts(), "work")
+        alone.rows(subject_of(model, source, view, indices=[index]), WorkFolder(), "work")
         np.testing.assert_allclose(values, alone.calls[1][1].values[0], rtol=1e-4, atol=1e-5)
     assert np.abs(images.values[0] - images.values[1:]).max(axis=1).min() > 1e-2
     monkeypatch.setattr(predict, "_TOKENS_A_BATCH", 1)
     monkeypatch.setattr(predict, "TOKENS_A_PACK", 1)
     other = Seen()
-    other.rows(subject_of(model, source, view, indices=[3, 0, 2]), Parts(), "work")
+    other.rows(subject_of(model, source, view, indices=[3, 0, 2]), WorkFolder(), "work")
     for one, two in zip(measure.calls, other.calls, strict=True):
         for ours, theirs in zip(one[1:], two[1:], strict=True):
             assert ours.labels.tolist() == theirs.labels.tolist()
@@ -166,13 +166,13 @@ def test_what_is_chosen_is_chosen_before_an_image_of_the_test_split_is_read(tmp_
 
     guarded.example = example
     model, kind = tiny(source.classes), measure_class(name)
-    as_written, learned = kind.learn, []
+    as_written, learned = kind.fit, []
 
     def learn(self, train, held_out):
         learned.append(as_written(self, train, held_out))
         return learned[-1]
 
-    monkeypatch.setattr(kind, "learn", learn)
+    monkeypatch.setattr(kind, "fit", learn)
     with kept_beside(tmp_path / "rows", model, dict) as parts:
         with pytest.raises(UnreadableDataError, match="the test split was read"):
             kind().rows(subject_of(model, guarded), parts, "work")
@@ -180,13 +180,13 @@ def test_what_is_chosen_is_chosen_before_an_image_of_the_test_split_is_read(tmp_
         # What was learned is kept: it is not learned again, and the rows are those of a run that nothing stopped.
         rows = kind().rows(subject_of(model, source), parts, "work")
         assert len(learned) == 1
-    assert rows == kind().rows(subject_of(model, source), Parts(), "work")
+    assert rows == kind().rows(subject_of(model, source), WorkFolder(), "work")
     assert len(learned) == 2
 
 
 def test_features_of_a_size_are_made_once_for_all_measures_and_those_of_others_are_let_go(monkeypatch):
     source = open_source("digits")
-    model, parts = tiny(source.classes, encoding="lookhere_90"), Parts()
+    model, parts = tiny(source.classes, encoding="lookhere_90"), WorkFolder()
     config = EvaluateConfig((16, 20), images=5, measures=ALL, precision="float32", shrink=False)
     shown, moved = [], []
     pooled = features._pooled
@@ -196,7 +196,7 @@ def test_features_of_a_size_are_made_once_for_all_measures_and_those_of_others_a
         return pooled(task, model, batch, precision)
 
     monkeypatch.setattr(features, "_pooled", counting)
-    rows = evaluate(model, source, config, RunIdentity("one", "digits", 16, 0), advance=moved.append, parts=parts)
+    rows = evaluate(model, source, config, RunInfo("one", "digits", 16, 0), advance=moved.append, parts=parts)
     assert sum(shown) == 2 * (60 + 30 + 5)
     assert sum(moved) == planned_images(source, model, config, 16) == 2 * (5 + 2 * (60 + 30 + 5) + 60 + 5)
     assert {name for name in parts._here if name.startswith("features ")} == {
@@ -211,7 +211,7 @@ def test_features_of_a_size_are_made_once_for_all_measures_and_those_of_others_a
 
 def test_what_cannot_be_learned_from_is_refused_in_one_line(tmp_path):
     source = open_source("digits")
-    model, identity = tiny(source.classes), RunIdentity("one", "digits", 16, 0)
+    model, identity = tiny(source.classes), RunInfo("one", "digits", 16, 0)
     with pytest.raises(InputError, match="measures: knn learns from split train, and cannot be measured on it"):
         evaluate(model, source, EvaluateConfig((16,), ("train",), images=2, measures=("knn",)), identity)
     untrained = copy.copy(source)
@@ -221,15 +221,15 @@ def test_what_cannot_be_learned_from_is_refused_in_one_line(tmp_path):
     single = open_source(pictures(tmp_path / "data", count=1))
     for name in ("few_shot", "linear_probe"):
         with pytest.raises(InputError, match=f"measures: {name}: too few images of train can be read"):
-            measure_class(name)().rows(subject_of(tiny(single.classes), single, indices=[0]), Parts(), "work")
-    rows = measure_class("knn")().rows(subject_of(tiny(single.classes), single, indices=[0]), Parts(), "work")
+            measure_class(name)().rows(subject_of(tiny(single.classes), single, indices=[0]), WorkFolder(), "work")
+    rows = measure_class("knn")().rows(subject_of(tiny(single.classes), single, indices=[0]), WorkFolder(), "work")
     assert [row.slices.get("k") for row in rows] == [2, None]
 
 
 def test_on_minival_itself_nothing_is_chosen_on_it(tmp_path):
     source = open_source("digits")
     measure = Seen()
-    measure.rows(subject_of(tiny(source.classes), source, split="minival"), Parts(), "work")
+    measure.rows(subject_of(tiny(source.classes), source, split="minival"), WorkFolder(), "work")
     assert [(len(train) + len(held_out)) for _, train, held_out in measure.calls[:1]] == [60]
     folder = pictures(tmp_path / "data", count=3)
     (tmp_path / "data/val").mkdir()
@@ -249,7 +249,7 @@ def rows_of(ranks: Ranks, place: Path, data: str, out: Path):
     model, source = load_model(place), open_source(data)
     config = EvaluateConfig((16, View("tokens", 12)), images=7, measures=ALL, precision="float32")
     with kept_beside(out, model, dict, ranks) as parts:
-        rows = evaluate(model, source, config, RunIdentity("one", data, 16, 0), parts=parts)
+        rows = evaluate(model, source, config, RunInfo("one", data, 16, 0), parts=parts)
     named = ("few_shot", "knn", "linear_probe")
     return [as_written(row) | {"seconds": 0, "ranks": 0} for row in rows if row.metric.startswith(named)]
 

@@ -20,11 +20,11 @@ from sightline.evaluation.logits import (
     find_logits,
     header_of,
     read_logits,
-    rescored,
+    rescore,
     task_record,
     write_logits,
 )
-from sightline.evaluation.measure import RunIdentity, planned_logits
+from sightline.evaluation.measure import RunInfo, planned_logits
 from sightline.models import create_model
 from sightline.tasks.base import make_task, task_of
 from tests.tiny import pictures
@@ -43,7 +43,7 @@ def measure(randomise, folder, data="scenes", link="softmax", **config):
     """Rows, and the names of the files that were planned."""
     model, source = made(randomise, data, score_link=link)
     config = EvaluateConfig(**{"resolutions": (16,), "images": 23, "precision": "float32", **config})
-    identity = RunIdentity("name", data, 16, 3)
+    identity = RunInfo("name", data, 16, 3)
 
     def keep(name, stored):
         write_logits(folder, name, dataclasses.replace(stored, work="this work"))
@@ -59,7 +59,7 @@ def test_what_is_measured_of_them_is_what_was_measured(link, randomise, tmp_path
     rows, names = measure(randomise, tmp_path, link=link, splits=("test", "heldout_fonts"), **asked)
     files = {file.name: file for file in find_logits(tmp_path)}
     assert sorted(files) == sorted(names)
-    again = [row for name in names for row in rescored(read_logits(files[name]))]
+    again = [row for name in names for row in rescore(read_logits(files[name]))]
     assert again == rows
     assert {"group", "size_quintile", "confidence_bin", "coverage"} <= {part for row in rows for part in row.slices}
     assert header_of(files[names[0]]) == ("this work", 23)
@@ -70,7 +70,7 @@ def test_files_of_any_name_and_where_they_stand(randomise, tmp_path):
     odd = (tmp_path / "data" / "test" / "a" / "0.png").rename(tmp_path / "data" / "test" / "a" / "\udcff é.png")
     rows, (name,) = measure(randomise, tmp_path / "kept", data)
     stored = read_logits(tmp_path / "kept" / name)
-    assert rescored(stored) == rows
+    assert rescore(stored) == rows
     assert sorted(stored.indices.tolist()) == list(range(10))
     assert sum(odd.name in one for one in stored.names) == 1
     folders = [stored.task["classes"][label] for label in stored.labels]
@@ -87,7 +87,7 @@ def test_order_and_parts_change_no_accuracy(randomise, tmp_path):
         stored, logits=stored.logits[::-1].copy(), labels=stored.labels[::-1].copy(), slices=stored.slices[::-1]
     )
     one, other = (
-        [(row.metric, row.slices, row.count, pytest.approx(row.value, abs=1e-12)) for row in rescored(some)]
+        [(row.metric, row.slices, row.count, pytest.approx(row.value, abs=1e-12)) for row in rescore(some)]
         for some in (stored, turned)
     )
     assert [key[:3] for key in one] == [key[:3] for key in other]
@@ -198,6 +198,6 @@ def test_one_image_of_one_class():
         np.zeros((1, 1), np.float32), np.zeros(1, np.int64), np.zeros(1, np.int64), ["x"], [{}], task_record(config),
         measured,
     )  # fmt: skip
-    values = {row.metric: row.value for row in rescored(stored) if not row.slices}
+    values = {row.metric: row.value for row in rescore(stored) if not row.slices}
     assert values["top1"] == 1
     assert values["nll"] == values["brier"] == values["ece"] == values["aurc"] == 0

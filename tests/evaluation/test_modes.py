@@ -10,7 +10,7 @@ from sightline.analysis.verification import fingerprint
 from sightline.data.discovery import open_source
 from sightline.data.views import View
 from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation.measure import RunIdentity
+from sightline.evaluation.measure import RunInfo
 from sightline.evaluation.predict_images import predict_images
 from sightline.models import VisionTransformer, create_model
 from sightline.tasks.base import task_of
@@ -20,7 +20,7 @@ from tests.contract.randomise import randomise_parameters
 
 def evaluated(model: VisionTransformer):
     config = EvaluateConfig((16,), images=40, knobs="both", tune_images=5, precision="float32")
-    rows = evaluate(model, open_source("digits"), config, RunIdentity("name", "digits", 16, 0))
+    rows = evaluate(model, open_source("digits"), config, RunInfo("name", "digits", 16, 0))
     return [(row.metric, row.value, row.tuned) for row in rows]
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from sightline.errors import InputError
 from sightline.evaluation.paired import (
-    bootstrap_of_means,
+    bootstrap_intervals,
     cohens_h,
     holm,
     mcnemar,
@@ -93,13 +93,13 @@ def test_a_bootstrap_of_few_is_that_of_all_its_draws():
     """Three images have 27 draws, whose quantiles are written out; columns are drawn together."""
     values = np.array([0.0, 1.0, 5.0])
     every = [np.mean(draw) for draw in itertools.product(values, repeat=3)]
-    (low, high), twice = bootstrap_of_means(np.stack([values, 2 * values], axis=1), resamples=2_000)
+    (low, high), twice = bootstrap_intervals(np.stack([values, 2 * values], axis=1), resamples=2_000)
     assert (low, high) == pytest.approx(tuple(np.quantile(every, (0.025, 0.975), method="inverted_cdf")), abs=1e-9)
     assert twice == pytest.approx((2 * low, 2 * high))
-    assert bootstrap_of_means(np.array([[0.25]])) == [(0.25, 0.25)]
+    assert bootstrap_intervals(np.array([[0.25]])) == [(0.25, 0.25)]
     for wrong in (np.zeros(3), np.zeros((0, 2))):
         with pytest.raises(InputError, match="expected \\[images, columns\\]"):
-            bootstrap_of_means(wrong)
+            bootstrap_intervals(wrong)
 
 
 def test_means_over_seeds():

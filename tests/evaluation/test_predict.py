@@ -16,7 +16,7 @@ from sightline.data.sampling import budget_grid
 from sightline.data.views import View
 from sightline.errors import NonFiniteError
 from sightline.evaluation import predict as module
-from sightline.evaluation.cascade_points import Scored
+from sightline.evaluation.cascade_points import StageScores
 from sightline.evaluation.predict import plan_split, predict_split
 from sightline.models import create_model
 from sightline.tasks.base import task_of
@@ -131,7 +131,7 @@ def test_times_and_workers():
         assert torch.equal(one.outputs, other.outputs)
         assert torch.equal(one.batch.indices, other.batch.indices)
     # Images that shared a batch share its time.
-    scored = Scored.of(16, task, parts, range(40))
+    scored = StageScores.of(16, task, parts, range(40))
     assert scored.seconds.sum() == pytest.approx(sum(one.seconds for one in parts))
     assert scored.reading == pytest.approx(sum(one.reading for one in parts) / 40)
     assert len(set(scored.seconds.tolist())) == len(planned(source, range(40), 16))

@@ -18,7 +18,7 @@ from sightline.data.image_file import read_picture
 from sightline.data.views import View
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation import predict_images as module
-from sightline.evaluation.measure import RunIdentity
+from sightline.evaluation.measure import RunInfo
 from sightline.evaluation.predict_images import Predicted, Unpredicted, predict_images
 from sightline.models import create_model
 from sightline.results.predictions import Prediction
@@ -125,12 +125,12 @@ def test_bad_ones_stand_in_their_places(model, files):
 def test_a_broken_answer_breaks_no_other(model, files, monkeypatch):
     """An image whose logits are not finite is named; its neighbours in the pack are answered as ever."""
     before = [one.output for one in next(answered(model, files[:3]))]
-    real = module.packed
+    real = module.collate_packed
 
     def poisoned(rows, *rest):
         return real([rows[0], torch.full(rows[1].shape, torch.nan), *rows[2:]], *rest)
 
-    monkeypatch.setattr(module, "packed", poisoned)
+    monkeypatch.setattr(module, "collate_packed", poisoned)
     a, b, c = next(answered(model, files[:3]))
     assert b == Unpredicted(files[1], "the logits are not finite", 4)
     for one, alone in ((a, before[0]), (c, before[2])):
@@ -180,7 +180,7 @@ def test_evaluate_and_predict_say_the_same_of_a_file(shown, link, tmp_path):
     data = f"imagefolder:{tmp_path}"
     answers: list[Prediction] = []
     config = EvaluateConfig((shown,), precision="float32")
-    evaluate(made, open_source(data), config, RunIdentity("one", data, 16, 0), answers=answers)
+    evaluate(made, open_source(data), config, RunInfo("one", data, 16, 0), answers=answers)
     resolution, most = (shown.kind, shown.patches) if isinstance(shown, View) else (shown, None)
     files = [one.name for one in answers]
     assert len(files) == 6

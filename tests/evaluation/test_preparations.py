@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from sightline import registry
-from sightline.data.transforms import ImageTransform
+from sightline.data.transforms import RandomResizedCrop
 from sightline.data.views import View
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
@@ -109,7 +109,7 @@ def test_every_preparation_shows_whole_images_at_their_own_aspect(name):
     crop = whole.measured((40, 90), (32, 64))
     assert crop.box == (0, 0, 40, 90)
     assert whole.cut(image, crop).shape == (32, 64, 3)
-    assert isinstance(made, ImageTransform)
+    assert isinstance(made, RandomResizedCrop)
     assert Whole().measured((50, 50), (32, 32)).box == (0, 0, 50, 50)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sightline.errors import InputError
-from sightline.evaluation.logits import StoredLogits, read_logits, rescored, task_record, write_logits
+from sightline.evaluation.logits import StoredLogits, read_logits, rescore, task_record, write_logits
 from sightline.evaluation.scoring import Scoring
 from sightline.models import ViTConfig
 from sightline.results.rows import ResultRow
@@ -58,8 +58,8 @@ def ways(images=40, classes=9, seed=1):
 def test_answers_are_scored_as_they_are_written_out(tmp_path):
     one = stored(scorings=ways())
     write_logits(tmp_path, "a.npz", one)
-    rows = rescored(read_logits(tmp_path / "a.npz"))
-    assert rows == rescored(one)
+    rows = rescore(read_logits(tmp_path / "a.npz"))
+    assert rows == rescore(one)
     for scoring in one.scorings:
         found = {row.metric: row for row in rows if row.data == scoring.data and not row.slices}
         for metric, most in (("top1", 1), ("top5", 5)):
@@ -74,7 +74,7 @@ def test_answers_are_scored_as_they_are_written_out(tmp_path):
 
 def test_likelihoods_are_of_the_likeliest_right_class():
     one = dataclasses.replace(stored(1, 3), logits=np.array([[0.0, 2.0, 1.0]], np.float32), labels=np.array([0]))
-    rows = rescored(dataclasses.replace(one, scorings=[Scoring("two", [[0, 2]]), Scoring("among", [[0]], (0, 2))]))
+    rows = rescore(dataclasses.replace(one, scorings=[Scoring("two", [[0, 2]]), Scoring("among", [[0]], (0, 2))]))
     nll = {row.data: row.value for row in rows if row.metric == "nll"}
     assert nll["two"] == pytest.approx(np.log(np.exp([0, 2, 1]).sum()) - 1, abs=1e-12)
     assert nll["among"] == pytest.approx(np.log(1 + np.e), abs=1e-12)
@@ -89,8 +89,8 @@ def test_groups_follow_the_classes_that_are_left():
 
 
 def test_where_nothing_is_right_there_are_no_rows():
-    assert rescored(stored(scorings=[Scoring("none", [[] for _ in range(40)])])) == []
-    assert rescored(stored(0, scorings=[Scoring("plain")])) == []
+    assert rescore(stored(scorings=[Scoring("none", [[] for _ in range(40)])])) == []
+    assert rescore(stored(0, scorings=[Scoring("plain")])) == []
 
 
 def test_a_file_without_scorings_is_what_it_was(tmp_path):
@@ -100,15 +100,15 @@ def test_a_file_without_scorings_is_what_it_was(tmp_path):
         about = json.loads(file["about"].tobytes())
     assert about["scorings"] == []
     assert "preparation" not in about["measured"]
-    rows = rescored(read_logits(tmp_path / "a.npz"))
+    rows = rescore(read_logits(tmp_path / "a.npz"))
     assert {row.preparation for row in rows} == {""}
-    assert rows == rescored(stored())
+    assert rows == rescore(stored())
 
 
 def counted(one):
     """The count of every call of a progress bar."""
     seen = []
-    rescored(one, seen.append)
+    rescore(one, seen.append)
     return sum(seen)
 
 
@@ -148,7 +148,7 @@ def test_rows_of_another_preparation_are_others():
     rows = [
         dataclasses.replace(row, preparation=name)
         for name in ("", "paper")
-        for row in rescored(stored())[:1]
+        for row in rescore(stored())[:1]
     ]  # fmt: skip
     assert rows[0].measurement != rows[1].measurement
     assert ResultRow(**vars(rows[1])) == rows[1]

@@ -17,11 +17,11 @@ from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, NonFiniteError, StorageError, UnreadableDataError
 from sightline.evaluation import EvaluateConfig, counted, evaluate, predict
 from sightline.evaluation.as_json import dumped, loaded
-from sightline.evaluation.measure import RunIdentity
-from sightline.evaluation.parts import Parts, kept_beside, weights_digest
+from sightline.evaluation.measure import RunInfo
+from sightline.evaluation.parts import WorkFolder, kept_beside, weights_digest
 from sightline.hub.load import load_model, save_model
 from sightline.metrics.base import metrics_of
-from sightline.metrics.tempered import Temperature, tempered
+from sightline.metrics.tempered import Temperature, with_temperature
 from sightline.results.rows import as_written
 from sightline.tasks.base import task_of
 from sightline.training.prepare import build_model, resolve
@@ -86,7 +86,7 @@ def measured(ranks: Ranks, place: Path, data, config, out: Path, kill=None):
     keep = (lambda name, stored: logits.update({name: stored.logits})) if classifies else None
     with kept_beside(out, model, lambda: {"config": repr(config), "data": data}, ranks) as parts:
         rows = evaluate(
-            model, source, config, RunIdentity("name", data, 16, 3), advance=moved.append, answers=answers,
+            model, source, config, RunInfo("name", data, 16, 3), advance=moved.append, answers=answers,
             pictures=drawn, parts=parts, keep=keep,
         )  # fmt: skip
         assert not classifies or bool(logits) == ranks.is_main
@@ -129,7 +129,7 @@ def test_two_ranks_measure_what_one_measures(name, saved, alone, tmp_path):
     assert not list(tmp_path.glob(".*"))
     # In memory, as without a folder, it is the same.
     model, source = load_model(asked[0]), open_source(asked[1])
-    rows = evaluate(model, source, asked[2], RunIdentity("name", asked[1], 16, 3))
+    rows = evaluate(model, source, asked[2], RunInfo("name", asked[1], 16, 3))
     assert [row.value for row in rows] == [row["value"] for row in one[0]]
 
 
@@ -201,7 +201,7 @@ def skipping(ranks: Ranks, place, data, config, out, skip):
     model, source = load_model(place), open_source(data)
     source, _ = source.check_readable("test", skip_unreadable=skip)
     with kept_beside(out, model, lambda: {"skip": skip}, ranks) as parts:
-        evaluate(model, source, config, RunIdentity("name", data, 16, 3), parts=parts)
+        evaluate(model, source, config, RunInfo("name", data, 16, 3), parts=parts)
         if ranks.is_main:
             parts.discard()
     return sorted(one.path for one in source.allowance.left_out("test"))
@@ -258,7 +258,7 @@ def test_what_a_metric_saw_is_told_to_the_last_bit(name, saved):
     place, data, _ = saved(name)
     model, source = load_model(place), open_source(data)
     # Without a temperature there is nothing to measure at one.
-    task = tempered(task_of(model).on(source, data), Temperature("minival", 3, 1.5))
+    task = with_temperature(task_of(model).bind(source, data), Temperature("minival", 3, 1.5))
     whole, merged = metrics_of(task), metrics_of(task)
     for start in range(0, 12, 5):
         for one in predict.predict_split(model, task, source, "test", range(start, min(start + 5, 12)), 16):
@@ -295,7 +295,7 @@ def test_what_cannot_be_told_stays_in_memory_of_one_process(saved, tmp_path):
     with kept_beside(tmp_path / "out", model, dict) as parts:
         parts.each("work", [1, 1], lambda todo: iter([{1}, "told"]))
         assert list(parts.values("work")) == [{1}, "told"]
-    parts = Parts()
+    parts = WorkFolder()
     parts.each("work", [1, 1], lambda todo: iter([{1}, {2}]))
     assert list(parts.values("work")) == [{1}, {2}]
     assert parts.took("work")[1] == 1

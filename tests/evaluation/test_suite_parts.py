@@ -12,8 +12,8 @@ from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.preparations.base import Whole
-from sightline.evaluation.suite import SuiteConfig, contents, planned
-from sightline.evaluation.suite_images import spread
+from sightline.evaluation.suite import SuiteConfig, planned, split_digest
+from sightline.evaluation.suite_images import spread_over_classes
 from sightline.evaluation.suites.base import list_suites, open_suite
 from sightline.hub.load import load_model
 from tests.evaluation.suite_data import (
@@ -74,11 +74,11 @@ def test_a_head_that_does_not_fit_is_refused_with_both_counts(tmp_path, refused)
 def test_limits_spread_over_classes(tmp_path):
     """By number, images of one class stand anywhere; one of each comes before a second of any."""
     labels = [7, 7, 7, 3, 3, 9]
-    assert spread(labels, 3) == [0, 3, 5]
-    assert spread(labels, 4) == [0, 3, 4, 5]
-    assert spread(labels, 2) == [0, 3]
-    assert spread(labels, 1) == [3]
-    assert spread(labels, 99) == list(range(6))
+    assert spread_over_classes(labels, 3) == [0, 3, 5]
+    assert spread_over_classes(labels, 4) == [0, 3, 4, 5]
+    assert spread_over_classes(labels, 2) == [0, 3]
+    assert spread_over_classes(labels, 1) == [3]
+    assert spread_over_classes(labels, 99) == list(range(6))
     validation(tmp_path / "val", {**VAL, 5: 809, 6: 809})
     (part,) = open_suite(f"imagenet:{tmp_path}").parts
     few = part.limited(4)
@@ -91,13 +91,13 @@ def test_no_header_is_read_of_images_that_are_not_asked_for(tmp_path):
     validation(tmp_path / "val", {**VAL, 5: 809, 6: 809})
     (part,) = open_suite(f"imagenet:{tmp_path}").parts
     few = part.limited(2)
-    told = contents(few.source, "test")
+    told = split_digest(few.source, "test")
     assert few.source.listing.read.sum() == 2
-    assert told == contents(open_suite(f"imagenet:{tmp_path}").parts[0].limited(2).source, "test")
-    assert told != contents(part.source, "test")
+    assert told == split_digest(open_suite(f"imagenet:{tmp_path}").parts[0].limited(2).source, "test")
+    assert told != split_digest(part.source, "test")
     file = next((tmp_path / "val").glob("*/*_00000001.JPEG"))
     picture(file, seed=99)
-    assert told != contents(open_suite(f"imagenet:{tmp_path}").parts[0].limited(2).source, "test")
+    assert told != split_digest(open_suite(f"imagenet:{tmp_path}").parts[0].limited(2).source, "test")
 
 
 def test_val_stands_in_the_order_of_its_numbers(tmp_path):

@@ -10,7 +10,7 @@ from PIL import Image
 
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import described, reassessed, subset, synsets
-from sightline.evaluation.logits import find_logits, read_logits, rescored
+from sightline.evaluation.logits import find_logits, read_logits, rescore
 from sightline.evaluation.suites.base import open_suite
 from sightline.results.rows import read_rows
 from tests.evaluation.suite_data import (
@@ -38,7 +38,7 @@ def scores(tmp_path, cli):
         )
         assert code == 0, err
         rows = read_rows(out / "results.jsonl")
-        again = [row for file in find_logits(out / "logits") for row in rescored(read_logits(file))]
+        again = [row for file in find_logits(out / "logits") for row in rescore(read_logits(file))]
         key = str
         assert sorted(map(key, again)) == sorted(map(key, rows))
         measure.rows, measure.err = rows, err

@@ -13,9 +13,9 @@ from sightline.data.discovery import open_source
 from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, counted, evaluate
-from sightline.evaluation.logits import find_logits, measured_of, read_logits, rescored, write_logits
-from sightline.evaluation.measure import RunIdentity, planned_images, planned_logits
-from sightline.evaluation.temperature import MOST, fit_temperature, fitted_on_stored
+from sightline.evaluation.logits import find_logits, measured_of, read_logits, rescore, write_logits
+from sightline.evaluation.measure import RunInfo, planned_images, planned_logits
+from sightline.evaluation.temperature import MOST, fit_temperature, temperatures_from_logits
 from sightline.models import create_model
 from tests.tiny import pictures
 
@@ -146,7 +146,7 @@ def measure(randomise, tmp_path, monkeypatch):
         ).eval()  # fmt: skip
         asked = {"resolutions": (16,), "images": 23, "precision": "float32", "temperature": True,
                  "temperature_images": 30}  # fmt: skip
-        config, identity = EvaluateConfig(**asked | config), RunIdentity("name", data, 16, 3)
+        config, identity = EvaluateConfig(**asked | config), RunInfo("name", data, 16, 3)
         source, seen = source or opened, []
 
         def keep(name, stored):
@@ -185,7 +185,7 @@ def test_the_test_split_is_not_read_for_it(measure, tmp_path):
     (test,) = (name for name in names if name.startswith("test"))
     work, measured = measured_of(tmp_path / "kept" / test)
     (tmp_path / "kept" / test).write_bytes(b"closed")
-    assert fitted_on_stored([file]).of(work, measured) == expected
+    assert temperatures_from_logits([file]).of(work, measured) == expected
 
 
 def test_of_minival_itself_it_is_not_told(measure):
@@ -217,10 +217,10 @@ def test_each_way_of_showing_images_has_its_own_and_stored_logits_give_the_same(
     assert len(ways) == len({way[:2] for way in ways}) == len({way[2] for way in ways}) >= 4
     files = find_logits(tmp_path / "kept")
     assert sorted(file.name for file in files) == sorted(names)
-    fitted = fitted_on_stored(files)
+    fitted = temperatures_from_logits(files)
     again = []
     for file in (tmp_path / "kept" / name for name in names):
-        again += rescored(read_logits(file), temperature=fitted.of(*measured_of(file)))
+        again += rescore(read_logits(file), temperature=fitted.of(*measured_of(file)))
     assert again == rows
 
 
@@ -233,7 +233,7 @@ def test_rows_after_it_are_those_of_the_logits_over_it(measure, tmp_path):
         ("temperature_sigmoid", {"ece_sigmoid": "ece_sigmoid_tempered"}),
     ):
         over = (stored.logits / found[link].value).astype(np.float32)
-        plain = values(rescored(dataclasses.replace(stored, logits=over)))
+        plain = values(rescore(dataclasses.replace(stored, logits=over)))
         for before, after in names.items():
             assert found[after].value == pytest.approx(plain[before].value, abs=1e-6)
             assert (found[after].unit, found[after].better, found[after].count) == (plain[before].unit, "lower", 23)
@@ -252,7 +252,7 @@ def plain_stderr(stored, temperature):
 def test_other_weights_sizes_and_runs_have_another(measure, tmp_path):
     _, names = measure()
     kept = tmp_path / "kept"
-    fitted = fitted_on_stored(kept / name for name in names)
+    fitted = temperatures_from_logits(kept / name for name in names)
     work, measured = measured_of(kept / names[-1])
     assert measured["split"] == "test"
     assert fitted.of(work, measured) == fitted.of("these weights-of another command", measured) is not None

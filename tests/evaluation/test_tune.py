@@ -15,15 +15,15 @@ from sightline.data.views import View
 from sightline.encodings.create import create_encoding
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation.measure import RunIdentity, planned_images
+from sightline.evaluation.measure import RunInfo, planned_images
 from sightline.evaluation.predict import predict_split
-from sightline.evaluation.tune import printed_start, searches_of, tune, tune_knob, tuned_at
+from sightline.evaluation.tune import printed_start, searches_of, tune, tune_parameter, tuned_at
 from sightline.models import create_model
 from sightline.results.rows import dump_rows, read_rows
 from sightline.tasks.base import task_of
 from tests.batches import said
 
-IDENTITY = RunIdentity("name", "scenes", 16, 0)
+IDENTITY = RunInfo("name", "scenes", 16, 0)
 
 
 def of_knob(loss: Callable[[float], float]) -> Any:
@@ -69,11 +69,11 @@ def test_the_search_takes_the_best_and_of_equals_the_nearest(model, monkeypatch)
     monkeypatch.setattr("sightline.evaluation.tune.predict_split", said)
     task = of_knob(lambda knob: 1 - best.get(knob, 0))
     nearest = min(best, key=lambda value: abs(value - one.knob.default))
-    assert tune_knob(one, task, source, range(3), 16) == nearest
+    assert tune_parameter(one, task, source, range(3), 16) == nearest
     assert {split for split, _ in asked} == {"minival"}
     assert {value for _, value in asked} == {*candidates, one.knob.default}
     best.clear()
-    assert tune_knob(one, task, source, range(3), 16) == one.knob.default
+    assert tune_parameter(one, task, source, range(3), 16) == one.knob.default
     assert one.knob.value == one.knob.default
 
 
@@ -87,7 +87,7 @@ def test_the_search_asks_the_better_half_again_and_each_image_once(model, monkey
         yield one_batch(model.knob.value, len(indices))
 
     monkeypatch.setattr("sightline.evaluation.tune.predict_split", said)
-    assert tune_knob(one, of_knob(lambda knob: abs(knob - 0.7)), open_source("scenes"), range(40), 16) == 0.7
+    assert tune_parameter(one, of_knob(lambda knob: abs(knob - 0.7)), open_source("scenes"), range(40), 16) == 0.7
     few = len(candidates)
     lengths = [len(asked[value]) for value in candidates]
     assert lengths == [40] * -(-few // 4) + [20] * (-(-few // 2) - -(-few // 4)) + [10] * (few - -(-few // 2))
@@ -112,7 +112,7 @@ def test_a_part_of_the_search_without_a_readable_image_says_nothing(model, monke
 
     for empty in (False, True):
         monkeypatch.setattr("sightline.evaluation.tune.predict_split", said(empty))
-        assert tune_knob(one, task_of(one), open_source("scenes"), range(3), 16) == 0.7
+        assert tune_parameter(one, task_of(one), open_source("scenes"), range(3), 16) == 0.7
 
 
 def test_a_tuned_knob_alone(model):
@@ -134,7 +134,7 @@ def test_classes_are_the_models_also_where_the_data_numbers_them_otherwise(model
         one = model(class_names=names)
         # Whatever trained it, it is tuned by the softmax cross entropy.
         for loss in ("ce", "bce"):
-            task = task_of(one, {"loss": loss, "label_smoothing": 0.2}).on(source, "scenes")
+            task = task_of(one, {"loss": loss, "label_smoothing": 0.2}).bind(source, "scenes")
             parts = predict_split(one, task, source, "minival", range(8), 16)
             sums = [task.tuning_loss(part.outputs, part.batch.targets, part.batch.layout) for part in parts]
             assert sum(count for _, count in sums) == 8
@@ -150,7 +150,7 @@ def test_classes_are_the_models_also_where_the_data_numbers_them_otherwise(model
 def test_no_knob_to_search(model):
     one = model(encoding="learned_1d")
     with pytest.raises(InputError, match="encoding learned_1d has no knob"):
-        tune_knob(one, task_of(one), open_source("scenes"), range(3), 16)
+        tune_parameter(one, task_of(one), open_source("scenes"), range(3), 16)
 
 
 def test_the_search_begins_where_the_paper_arrived(model):
@@ -284,7 +284,7 @@ class Guarded:
 def test_the_search_never_sees_the_test_split(model):
     source: Any = Guarded(open_source("digits"))
     one = model(encoding="learned_1d+rope_axial", num_classes=10)
-    task = task_of(one).on(source, "digits")
+    task = task_of(one).bind(source, "digits")
     for search in searches_of(one.encoding, ("knob", "rule"), 24, 4):
         assert tune(one, task, source, range(8), 24, search) in search.candidates
     # The guard can fail: what is measured afterwards is the test split.

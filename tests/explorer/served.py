@@ -16,9 +16,9 @@ import numpy as np
 from PIL import Image
 
 from sightline.explorer.app import Explorer
-from sightline.explorer.pictures import Pictures
+from sightline.explorer.pictures import ImageStore
 from sightline.explorer.serve import listen, serve
-from sightline.explorer.subjects import Subject
+from sightline.explorer.subjects import ExplorerModel
 from sightline.models import Model
 
 MIB = 1 << 20
@@ -62,11 +62,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(*models: Model, max_mib: int = 64, pictures: Pictures | None = None) -> Iterator[Server]:
+def serving(*models: Model, max_mib: int = 64, pictures: ImageStore | None = None) -> Iterator[Server]:
     """A server of these models."""
     listening, began, end = listen(0), threading.Event(), threading.Event()
-    subjects = [Subject(model, f"model {number}", max_mib * MIB) for number, model in enumerate(models)]
-    explorer = Explorer(subjects, pictures or Pictures(), max_mib * MIB)
+    subjects = [ExplorerModel(model, f"model {number}", max_mib * MIB) for number, model in enumerate(models)]
+    explorer = Explorer(subjects, pictures or ImageStore(), max_mib * MIB)
     run = threading.Thread(target=serve, args=(explorer, listening), kwargs={"began": began.set, "ends": end.is_set})
     run.start()
     try:

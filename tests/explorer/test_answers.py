@@ -14,7 +14,7 @@ from sightline.analysis.measures.logit_lens import lens
 from sightline.attention.dispatch import record_attention
 from sightline.data.preprocessing import preprocessing
 from sightline.errors import InputError
-from sightline.explorer.subjects import Subject
+from sightline.explorer.subjects import ExplorerModel
 from tests.contract.contract import build
 from tests.explorer.served import array, png, serving
 
@@ -86,7 +86,7 @@ def test_a_model_of_one_channel_is_shown_grey_images():
 
 def test_a_model_of_four_channels_is_refused():
     with pytest.raises(InputError):
-        Subject(build("rope_axial", channels=4, mean=(0.5,) * 4, std=(0.5,) * 4), "m", 1 << 26)
+        ExplorerModel(build("rope_axial", channels=4, mean=(0.5,) * 4, std=(0.5,) * 4), "m", 1 << 26)
 
 
 @pytest.mark.parametrize("query", ["0", "9", "34", "prefix:0", "prefix:1"])

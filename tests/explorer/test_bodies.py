@@ -250,10 +250,10 @@ def test_a_request_that_breaks_off(server):
 
 
 def test_images_have_a_bound(monkeypatch):
-    from sightline.explorer.pictures import Pictures
+    from sightline.explorer.pictures import ImageStore
 
     one = len(png(seed=0))
-    pictures = Pictures(sent_bytes=int(2.5 * one))
+    pictures = ImageStore(sent_bytes=int(2.5 * one))
     with serving(build("rope_axial", depth=1), pictures=pictures) as server:
         first, second = (server.send(png(seed=seed)).json["id"] for seed in (0, 1))
         assert server.get(f"/api/images/{first}/thumbnail.png").status == 200

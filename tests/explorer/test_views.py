@@ -12,7 +12,7 @@ import torch
 
 from sightline.errors import InputError
 from sightline.explorer import answers, app
-from sightline.explorer.subjects import Subject
+from sightline.explorer.subjects import ExplorerModel
 from tests.contract.contract import build
 from tests.explorer.served import serving
 
@@ -247,6 +247,6 @@ def test_what_is_counted_is_what_is_kept():
 
 def test_a_bound_that_no_view_fits_into_is_refused():
     with pytest.raises(InputError, match=r"--max-mib 1: a view of big takes \d+ MiB at the size of its training"):
-        Subject(build("lookhere_90", depth=12, image_size=128), "big", 1 << 20)
-    subject = Subject(build("lookhere_90"), "small", 1 << 20)
+        ExplorerModel(build("lookhere_90", depth=12, image_size=128), "big", 1 << 20)
+    subject = ExplorerModel(build("lookhere_90"), "small", 1 << 20)
     assert 48 <= subject.max_tokens < 1000

@@ -294,7 +294,7 @@ def test_ever_so_many_images_that_are_left_out_leave_a_checkpoint_that_is_read(f
     settings = config(folder, checkpoint_every=4, skip_unreadable="all")
     source, _ = open_training_data(settings).check_readable("train", skip_unreadable="all")
     assert source.allowance is not None
-    source.allowance.note("train", (Unreadable(f"{number:0200}.png", "is truncated") for number in range(80_000)))
+    source.allowance.add("train", (Unreadable(f"{number:0200}.png", "is truncated") for number in range(80_000)))
     train(settings, tmp_path / "run", source=source)
     assert load_model(tmp_path / "run").num_classes == len(CLASSES)
     train(settings, tmp_path / "run", source=open_training_data(settings), resume=True)

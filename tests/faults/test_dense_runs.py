@@ -20,7 +20,7 @@ from sightline.evaluation import measure as measuring
 from sightline.hub.load import load_model
 from sightline.results.rows import read_rows
 from sightline.tasks.base import task_of
-from sightline.tasks.segmentation import Labelled
+from sightline.tasks.segmentation import SegmentationMap
 
 SMALL = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "validation=null", "--threads", "1"]
 
@@ -30,7 +30,7 @@ def kept(tmp_path_factory):
     """The folder of a run of two steps, measured with pictures; to be copied."""
     out = tmp_path_factory.mktemp("dense_runs") / "seg"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(measuring, "usual_images", lambda source: 12)
+        patched.setattr(measuring, "default_image_count", lambda source: 12)
         assert main(["train", "--recipe", "segment_scenes", "--images", "64", *SMALL, "--out", str(out)]) == 0
     return out
 
@@ -176,7 +176,7 @@ def test_two_commands_do_not_draw_into_one_folder(run, tmp_path):
         drawings.Drawings.into(out, task_of(model), str(run), [str(photo)], overwrite=overwrite)
         for overwrite in (False, True)
     ]
-    said = Labelled(np.zeros((30, 40), np.uint8))
+    said = SegmentationMap(np.zeros((30, 40), np.uint8))
     assert both[0].add(str(photo), said)
     with pytest.raises(InputError, match="another command draws into it"):
         both[1].add(str(photo), said)
@@ -189,7 +189,7 @@ def test_two_commands_do_not_draw_into_one_folder(run, tmp_path):
 def test_a_signal_in_the_last_step_ends_before_the_test(cli, monkeypatch, tmp_path):
     from sightline.training import loop
 
-    real = loop.take_step
+    real = loop.train_step
 
     def step(*arguments):
         if arguments[-1].last:
@@ -197,14 +197,14 @@ def test_a_signal_in_the_last_step_ends_before_the_test(cli, monkeypatch, tmp_pa
         return real(*arguments)
 
     assert threading.current_thread() is threading.main_thread()
-    monkeypatch.setattr(loop, "take_step", step)
+    monkeypatch.setattr(loop, "train_step", step)
     monkeypatch.setattr(measuring, "evaluate", lambda *_, **__: pytest.fail("tested"))
     words = ["train", "--recipe", "segment_scenes", "--images", "64", *SMALL, "--out", tmp_path / "a"]
     code, _, err = cli(*words)
     assert code == 143
     assert "go on with" in err
     monkeypatch.undo()
-    monkeypatch.setattr(measuring, "usual_images", lambda source: 12)
+    monkeypatch.setattr(measuring, "default_image_count", lambda source: 12)
     code, _, err = cli("train", "--config", tmp_path / "a" / "config.yaml", "--out", tmp_path / "a", "--resume")
     assert code == 0, err
     assert (tmp_path / "a" / "results.jsonl").exists()

@@ -19,7 +19,7 @@ from sightline.data.discovery import open_source
 from sightline.data.randomness import generator
 from sightline.hub.load import load_model, read_config_record
 from sightline.results.rows import read_rows
-from sightline.training.checkpoints import last_good
+from sightline.training.checkpoints import last_whole
 from tests.batches import uniform_batches
 from tests.processes import group, wait_for
 from tests.tiny import MODEL, digest, fork_server, log_lines, pictures, tree, weights
@@ -79,7 +79,7 @@ def survives(out) -> int:
     """How many steps the last checkpoint holds; it is whole, none was passed over for it, and the log has each step
     once."""
     warned: list[str] = []
-    found = last_good(out, warned.append)
+    found = last_whole(out, warned.append)
     assert warned == []
     if found is None:
         return 0

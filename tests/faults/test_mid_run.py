@@ -41,18 +41,18 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def before_step(monkeypatch):
-    """`before_step(work)`: have `work(state)` done before the fourth step of a run, with the third saved."""
+    """`before_step(work)`: have `run_worker(state)` done before the fourth step of a run, with the third saved."""
     wait_for_saves(monkeypatch)
 
     def patch(work):
-        real = loop.take_step
+        real = loop.train_step
 
         def step(state, *arguments):
             if state.step == BEFORE - 1:
                 work(state)
             return real(state, *arguments)
 
-        monkeypatch.setattr(loop, "take_step", step)
+        monkeypatch.setattr(loop, "train_step", step)
 
     return patch
 
@@ -146,7 +146,7 @@ def test_a_clock_that_jumps_back(cli, before_step, whole, monkeypatch, tmp_path)
 def exhausted(ranks, out):
     """On one of two ranks memory is gone in the fourth step."""
     torch.set_num_threads(1)
-    real = loop.take_step
+    real = loop.train_step
 
     def step(state, *arguments):
         if state.step == BEFORE - 1 and ranks.rank == 1:
@@ -155,7 +155,7 @@ def exhausted(ranks, out):
             torch.empty(2**52)
         return real(state, *arguments)
 
-    loop.take_step = step
+    loop.train_step = step
     train(tiny_config(images=192, checkpoint_every=32), out, ranks=ranks, device="cpu")
 
 
@@ -187,7 +187,7 @@ DAMAGES = {
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
     """The folder of a run that stopped after four of six steps, to be copied."""
-    out, real = tmp_path_factory.mktemp("stopped") / "run", loop.take_step
+    out, real = tmp_path_factory.mktemp("stopped") / "run", loop.train_step
 
     def step(state, *arguments):
         if state.step == 3:
@@ -195,7 +195,7 @@ def stopped(tmp_path_factory):
         return real(state, *arguments)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(loop, "take_step", step)
+        patched.setattr(loop, "train_step", step)
         assert main([str(word) for word in (*WORDS, "--out", out)]) == 143
     return out
 

@@ -75,18 +75,18 @@ def test_found_28_what_was_stopped_and_went_on_is_as_if_it_had_not_been(cli, tmp
 
     words = [*TINY, "--images", 96, "--set", "batch_size=16"]
     assert cli("train", *words, "--out", tmp_path / "whole")[0] == 0
-    real = loop.take_step
+    real = loop.train_step
 
     def step(state, *arguments):
         if state.step == 2:
             os.kill(os.getpid(), signal.SIGTERM)
         return real(state, *arguments)
 
-    monkeypatch.setattr(loop, "take_step", step)
+    monkeypatch.setattr(loop, "train_step", step)
     code, said, err = cli("train", *words, "--out", tmp_path / "a")
     assert (code, said) == (143, "")
     assert "stopped after step 3 of 6" in err
-    monkeypatch.setattr(loop, "take_step", real)
+    monkeypatch.setattr(loop, "train_step", real)
     way_on = err.rpartition("sightline train ")[2].split()
     assert cli("train", *way_on)[0] == 0
     assert weights(tmp_path / "a") == weights(tmp_path / "whole")
@@ -99,7 +99,7 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     from sightline.io.checkpoint import verify_checkpoint
     from sightline.training import loop
 
-    real_step, real_flush = loop.take_step, checkpoint.fsync
+    real_step, real_flush = loop.train_step, checkpoint.fsync
 
     def step(state, *arguments):
         if state.step == 3:
@@ -121,7 +121,7 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
 
     saver, real_saver = [], loop.RunSaver.__init__
     monkeypatch.setattr(loop.RunSaver, "__init__", heard)
-    monkeypatch.setattr(loop, "take_step", step)
+    monkeypatch.setattr(loop, "train_step", step)
     words = [*TINY, "--images", 96, "--set", "batch_size=16", "--set", "checkpoint_every=32"]
     returned, _, err = cli("train", *words, "--out", tmp_path / "a")
     assert returned == code

@@ -19,7 +19,7 @@ from sightline.data.randomness import generator
 from sightline.distributed.ranks import Ranks
 from sightline.tasks.base import task_class
 from sightline.tokens.rng import image_seed
-from sightline.training.plan import Position, shown, training_plan
+from sightline.training.plan import DataState, as_trained_on, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from tests.batches import kept_of
 from tests.data.three_kinds import images, made
@@ -68,10 +68,10 @@ def planned(sources):
     def get(way, kind, workers):
         if (way, kind, workers) not in known:
             config = tiny_config(data=kind, workers=workers, seed=11, **SHOWN[way])
-            source = shown(sources[kind], config)
+            source = as_trained_on(sources[kind], config)
             config = resolve(config, source, torch.device("cpu"))
             model = build_model(config, source)
-            task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
+            task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
             known[way, kind, workers] = training_plan(config, model.config, source), model, task
         return known[way, kind, workers]
 
@@ -140,7 +140,7 @@ def test_the_same_stream_from_any_step_on(way, size, workers, kind, planned, und
     assert stream(plan, model, task, size) == whole
     for first in stops:
         position = whole[first][0].position
-        again = None if position is None else Position.of(json.loads(json.dumps(position.as_record())))
+        again = None if position is None else DataState.of(json.loads(json.dumps(position.as_record())))
         assert stream(plan, model, task, size, first, again) == whole[first:]
 
 

@@ -25,7 +25,7 @@ from sightline.recipes import list_recipes, recipe
 from sightline.tasks.base import Task, task_class
 from sightline.training import train
 from sightline.training.config import OptimizerConfig, TrainConfig
-from sightline.training.plan import TrainingPlan, shown, training_plan
+from sightline.training.plan import TrainingPlan, as_trained_on, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from sightline.training.run import open_training_data
 from tests.golden.forms import fixed_attention
@@ -111,10 +111,10 @@ def runs(folder: str) -> dict[str, TrainConfig]:
 
 
 def prepared(config: TrainConfig) -> tuple[TrainConfig, Source, Any, Task, TrainingPlan]:
-    source = shown(open_training_data(config), config)
+    source = as_trained_on(open_training_data(config), config)
     config = resolve(config, source, CPU)
     model = build_model(config, source)
-    task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
+    task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
     return config, source, model, task, training_plan(config, model.config, source)
 
 
@@ -127,7 +127,7 @@ def batch_record(batch: Any) -> dict[str, Any]:
         "indices": batch.indices.tolist(),
         "names": digest([Path(name).name for name in batch.names]),
         "targets": plain({name: one for name, one in batch.targets.items() if name != "objects"}),
-        "objects": [plain([one.boxes, digest(one.things)]) for one in batch.targets.get("objects", ())],
+        "objects": [plain([one.boxes, digest(one.labels)]) for one in batch.targets.get("objects", ())],
     }
 
 

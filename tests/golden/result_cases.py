@@ -26,18 +26,18 @@ from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.cascade import CascadeConfig, cascade_rows, measure
 from sightline.evaluation.class_effects import class_effects
 from sightline.evaluation.class_tables import stored_tables
-from sightline.evaluation.compared import compared
+from sightline.evaluation.compared import compare_runs
 from sightline.evaluation.logits import (
     StoredLogits,
     file_name,
     find_logits,
     measured_of,
     read_logits,
-    rescored,
+    rescore,
     write_logits,
 )
-from sightline.evaluation.measure import RunIdentity
-from sightline.evaluation.temperature import fit_temperature, fitted_on_stored
+from sightline.evaluation.measure import RunInfo
+from sightline.evaluation.temperature import fit_temperature, temperatures_from_logits
 from sightline.metrics.base import metrics_of
 from sightline.metrics.box_ap import BoxAp
 from sightline.metrics.iou import MeanIou
@@ -134,7 +134,7 @@ def _seen(image: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
     found = np.array(image["found"], np.float64).reshape(-1, 6)
     count = len(there)
     objects: dict[str, Any] = {"boxes": there[:, :4].reshape(-1, 4), "size": size}
-    objects["things"] = there[:, 4].astype(np.int64) if count else np.zeros(0, np.int64)
+    objects["labels"] = there[:, 4].astype(np.int64) if count else np.zeros(0, np.int64)
     wide = count and there.shape[1] > 5
     objects["crowd"] = there[:, 5].astype(bool) if wide else np.zeros(count, bool)
     areas = (objects["boxes"][:, 2:] - objects["boxes"][:, :2]).prod(axis=1)
@@ -164,16 +164,16 @@ def stored_logits() -> dict[str, Any]:
             for seed in (0, 1):
                 _store(folder, encoding, seed)
         files = sorted(find_logits(folder), key=lambda one: one.name)
-        fitted = fitted_on_stored(files)
+        fitted = temperatures_from_logits(files)
         for file in files:
             stored = read_logits(file)
             key = "/".join(str(stored.measured[one]) for one in ("run", "split", "resolution"))
-            found[f"rows/{key}"] = rows_of(rescored(stored, temperature=fitted.of(*measured_of(file))))
+            found[f"rows/{key}"] = rows_of(rescore(stored, temperature=fitted.of(*measured_of(file))))
         tables = stored_tables([file for file in files if read_logits(file).measured["split"] == "test"])
         found["tables"] = rows_of([row for one in tables for row in one.rows()])
         found["effects"] = [plain(one) for one in class_effects(ClassStudy([one.table for one in tables]))]
         kinds: dict[str, list[Any]] = {}
-        for row in compared(made_runs(folder / "compared")):
+        for row in compare_runs(made_runs(folder / "compared")):
             kinds.setdefault(type(row).__name__, []).append(row)
         found |= {f"compared/{number}": rows_of(kinds[kind]) for number, kind in enumerate(kinds)}
     return found
@@ -219,7 +219,7 @@ def evaluations() -> dict[str, Any]:
     for name, (options, config) in cases.items():
         data = options.get("data", "scenes")
         model = _dense_model(options["task"]) if "task" in options else tiny_model(**options)
-        identity = RunIdentity("name", data, 16, 3)
+        identity = RunInfo("name", data, 16, 3)
         asked = EvaluateConfig(**{"images": 16, "precision": "float32", **config})
         with fixed_attention():
             found[name] = rows_of(evaluate(model, open_source(data), asked, identity))
@@ -227,7 +227,7 @@ def evaluations() -> dict[str, Any]:
     config = CascadeConfig((4, 9), (4, 16), alphas=(0.25, 0.5), images=40, aspect="square", precision="float32")
     with fixed_attention():
         result = measure(model, source, config, "digits")
-    rows = cascade_rows(result, model, source, config, RunIdentity("one", "digits", 16, 3))
+    rows = cascade_rows(result, model, source, config, RunInfo("one", "digits", 16, 3))
     # Times are of the machine.
     timed = [one.name for one in dataclasses.fields(rows[0]) if "second" in one.name and one.name != "second_budget"]
     found["cascade"] = rows_of([dataclasses.replace(one, **dict.fromkeys(timed)) for one in rows])

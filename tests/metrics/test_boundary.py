@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sightline.data.targets import IGNORE
-from sightline.metrics.boundary import at_boundary, band_width
+from sightline.metrics.boundary import band_width, boundary_mask
 from tests.metrics.test_iou import measured, values
 
 SIZES = [(32, 32), (48, 80), (120, 77)]
@@ -43,7 +43,7 @@ def test_bands_are_masks_less_what_is_left_of_them(seed: int) -> None:
     expected = np.zeros(size, bool)
     for one in np.unique(labels):
         expected |= (labels == one) & ~eroded(labels == one, width)
-    assert (at_boundary(labels, width) == expected).all()
+    assert (boundary_mask(labels, width) == expected).all()
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -87,8 +87,8 @@ def test_the_band_is_2_percent_of_the_diagonal_and_no_less_than_a_pixel() -> Non
 
 def test_memory_is_a_few_bytes_a_pixel_whatever_the_width_and_the_classes() -> None:
     labels = np.kron(np.arange(64 * 96).reshape(64, 96) % 150, np.ones((16, 16))).astype(np.uint8)
-    at_boundary(labels[:64, :64], 3)
+    boundary_mask(labels[:64, :64], 3)
     tracemalloc.start()
-    at_boundary(labels, 300)
+    boundary_mask(labels, 300)
     assert tracemalloc.get_traced_memory()[1] < 10 * labels.size
     tracemalloc.stop()

@@ -19,7 +19,7 @@ from pycocotools.cocoeval import COCOeval
 
 from sightline.data.targets import Objects
 from sightline.metrics.base import metrics_of
-from sightline.metrics.coco import Seen, Sizes, judge, mean_precision, overlaps, precisions
+from sightline.metrics.coco import ImageDetections, Sizes, match_detections, mean_precision, overlaps, precisions
 from sightline.models import ViTConfig
 from sightline.tasks.base import make_task
 from sightline.tokens.layout import TokenLayout
@@ -37,7 +37,7 @@ def said(boxes: Any, things: Any, size: tuple[int, int] = (300, 300), **more: An
     return Objects(boxes, np.array(things, np.int64), size, **more)
 
 
-def committed(case: dict[str, Any]) -> list[Seen]:
+def committed(case: dict[str, Any]) -> list[ImageDetections]:
     seen = []
     for image in case["images"]:
         there, found = (
@@ -45,11 +45,11 @@ def committed(case: dict[str, Any]) -> list[Seen]:
         )
         crowd, areas = there[:, 5].astype(bool), there[:, 6]
         objects = said(there[:, :4], there[:, 4], tuple(CASES["size"]), crowd=crowd, areas=areas)
-        seen.append(Seen(found[:, :4], found[:, 4].astype(np.int64), found[:, 5] / 12, objects))
+        seen.append(ImageDetections(found[:, :4], found[:, 4].astype(np.int64), found[:, 5] / 12, objects))
     return seen
 
 
-def random_case(seed: int, classes: int) -> list[Seen]:
+def random_case(seed: int, classes: int) -> list[ImageDetections]:
     draws = np.random.default_rng(seed)
     seen = []
     for _ in range(10):
@@ -62,15 +62,15 @@ def random_case(seed: int, classes: int) -> list[Seen]:
         near[:, 2:] = np.maximum(near[:, 2:], near[:, :2] + 1)
         scores = draws.integers(1, 9, found) / 9
         objects = said(boxes, things, crowd=draws.random(count) < 0.2)
-        seen.append(Seen(near, draws.integers(0, classes, found), scores, objects))
+        seen.append(ImageDetections(near, draws.integers(0, classes, found), scores, objects))
     return seen
 
 
-def summary(seen: list[Seen], classes: int) -> list[float]:
+def summary(seen: list[ImageDetections], classes: int) -> list[float]:
     """The twelve numbers of COCO's summary, -1 where there is nothing to be found."""
-    every = judge(seen, classes, SIZES)
+    every = match_detections(seen, classes, SIZES)
     (average, recall), parts = mean_precision(every), [mean_precision(every, size) for size in (1, 2, 3)]
-    few = [mean_precision(judge(seen, classes, SIZES[:1], limit))[1] for limit in (1, 10)]
+    few = [mean_precision(match_detections(seen, classes, SIZES[:1], limit))[1] for limit in (1, 10)]
     numbers = [average.mean(), average[0], average[5], *(one.mean() for one, _ in parts)]
     numbers += [*(one.mean() for one in few), recall.mean(), *(one.mean() for _, one in parts)]
     return [-1.0 if np.isnan(one) else float(one) for one in numbers]
@@ -81,7 +81,7 @@ def test_committed_cases_of_pycocotools(case: dict[str, Any]) -> None:
     assert summary(committed(case), case["classes"]) == pytest.approx(case["stats"], abs=1e-9)
 
 
-def tied_case(seed: int, classes: int) -> list[Seen]:
+def tied_case(seed: int, classes: int) -> list[ImageDetections]:
     """Boxes on a coarse grid and scores of three values: scores are equal within images and between them, one object
     is overlapped alike by many boxes and one box overlaps many alike, and IoUs are .5, .6, .75, .8 and .9 exactly."""
     draws, seen = np.random.default_rng(seed), []
@@ -89,7 +89,7 @@ def tied_case(seed: int, classes: int) -> list[Seen]:
         count, found = int(draws.integers(0, 9)), int(draws.integers(0, 20))
         boxes, near = (tied_boxes(draws, number) for number in (count, found))
         objects = said(boxes, draws.integers(0, classes, count), crowd=draws.random(count) < 0.2)
-        seen.append(Seen(near, draws.integers(0, classes, found), draws.integers(1, 4, found) / 4, objects))
+        seen.append(ImageDetections(near, draws.integers(0, classes, found), draws.integers(1, 4, found) / 4, objects))
     return seen
 
 
@@ -113,12 +113,12 @@ def test_cases_with_ties_are_such() -> None:
 
 @pytest.mark.parametrize("make", [random_case, tied_case])
 @pytest.mark.parametrize("seed", range(25))
-def test_random_cases_beside_pycocotools(seed: int, make: Callable[[int, int], list[Seen]]) -> None:
+def test_random_cases_beside_pycocotools(seed: int, make: Callable[[int, int], list[ImageDetections]]) -> None:
     classes = 1 + seed % 5
     seen = make(seed, classes)
     annotations, results = [], []
     for image, one in enumerate(seen, start=1):
-        each = zip(one.objects.boxes, one.objects.things, one.objects.crowd, one.objects.areas, strict=True)
+        each = zip(one.objects.boxes, one.objects.labels, one.objects.crowd, one.objects.areas, strict=True)
         for box, thing, crowd, area in each:
             about = {"id": len(annotations) + 1, "image_id": image, "category_id": int(thing), "area": area}
             annotations.append({**about, "bbox": as_coco(box), "iscrowd": int(crowd)})
@@ -148,8 +148,10 @@ def test_what_is_found_in_a_crowd_is_measured_by_itself() -> None:
     assert overlaps(one, other, np.array([False, True])).tolist() == [[20 / 60, 20 / 40]]
 
 
-def found(boxes: Any, things: Any, scores: Any, objects: Objects) -> Seen:
-    return Seen(np.array(boxes, np.float64).reshape(-1, 4), np.array(things), np.array(scores, np.float64), objects)
+def found(boxes: Any, things: Any, scores: Any, objects: Objects) -> ImageDetections:
+    return ImageDetections(
+        np.array(boxes, np.float64).reshape(-1, 4), np.array(things), np.array(scores, np.float64), objects
+    )
 
 
 def test_of_what_is_not_said_nothing_counts() -> None:
@@ -161,13 +163,13 @@ def test_of_what_is_not_said_nothing_counts() -> None:
         objects = said([box], [0], **more)
         image = found([box, other], [0, thing], [0.5, 0.9], objects)
         also = found([other], [1], [0.8], said([other], [1]))
-        return float(mean_precision(judge([image, also], 2, [Sizes()]))[0][0])
+        return float(mean_precision(match_detections([image, also], 2, [Sizes()]))[0][0])
 
     assert average(1) == pytest.approx(0.75)
-    assert average(1, absent=(1,)) == pytest.approx(0.75)
-    assert average(1, absent=()) == pytest.approx(1)
-    assert average(0, absent=()) == pytest.approx(0.75)
-    assert average(0, absent=(), unfinished=(0,)) == pytest.approx(1)
+    assert average(1, negative_classes=(1,)) == pytest.approx(0.75)
+    assert average(1, negative_classes=()) == pytest.approx(1)
+    assert average(0, negative_classes=()) == pytest.approx(0.75)
+    assert average(0, negative_classes=(), non_exhaustive_classes=(0,)) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("case", LVIS["cases"], ids=lambda case: f"{len(case['images'])}_images")
@@ -177,10 +179,10 @@ def test_committed_cases_of_lvis(case: dict[str, Any]) -> None:
         there, boxes = (
             np.array(image[key], np.float64).reshape(-1, width) for key, width in (("there", 5), ("found", 6))
         )
-        more = {"absent": tuple(image["absent"]), "unfinished": tuple(image["unfinished"])}
+        more = {"negative_classes": tuple(image["absent"]), "non_exhaustive_classes": tuple(image["unfinished"])}
         objects = said(there[:, :4], there[:, 4], tuple(LVIS["size"]), **more)
         seen.append(found(boxes[:, :4], boxes[:, 4].astype(np.int64), boxes[:, 5] / 1000, objects))
-    average, _ = mean_precision(judge(seen, case["classes"], [Sizes()], limit=300))
+    average, _ = mean_precision(match_detections(seen, case["classes"], [Sizes()], limit=300))
     assert [average.mean(), average[0], average[5]] == pytest.approx(case["ap_ap50_ap75"], abs=1e-9)
 
 
@@ -192,28 +194,28 @@ def test_an_image_that_counts_twice_is_there_twice() -> None:
     distinct = [replace(one, scores=one.scores + number * 1e-4) for number, one in enumerate(seen)]
     repeated = [distinct[seen.index(one)] for one in repeated]
     for size in range(4):
-        weighted = mean_precision(judge(distinct, 3, SIZES), size, weights)
-        whole = mean_precision(judge(repeated, 3, SIZES), size)
+        weighted = mean_precision(match_detections(distinct, 3, SIZES), size, weights)
+        whole = mean_precision(match_detections(repeated, 3, SIZES), size)
         # Copies share their scores: between them precision is not yet as low, or high, as after them.
         assert weighted[1] == pytest.approx(whole[1], abs=1e-12, nan_ok=True)
         assert weighted[0] == pytest.approx(whole[0], abs=0.05, nan_ok=True)
-    once = mean_precision(judge(seen, 3, SIZES), 0, np.ones(10, np.int64))
-    assert once[0] == pytest.approx(mean_precision(judge(seen, 3, SIZES))[0], abs=1e-12)
+    once = mean_precision(match_detections(seen, 3, SIZES), 0, np.ones(10, np.int64))
+    assert once[0] == pytest.approx(mean_precision(match_detections(seen, 3, SIZES))[0], abs=1e-12)
 
 
 def test_nothing_found_and_nothing_there() -> None:
     box = [[0, 0, 40, 60]]
     nothing = found([], np.zeros(0, np.int64), [], said(box, [0]))
-    average, recall = mean_precision(judge([nothing], 2, [Sizes()]))
+    average, recall = mean_precision(match_detections([nothing], 2, [Sizes()]))
     assert (average == 0).all()
     assert (recall == 0).all()
     empty = found(box, [1], [0.5], said([], []))
-    judged = judge([empty], 2, [Sizes()])
+    judged = match_detections([empty], 2, [Sizes()])
     assert all(precisions(one) is None for one in judged)
     assert np.isnan(mean_precision(judged)[0]).all()
     # What has no area any more is not there.
     gone = found(box, [0], [0.5], said([[5, 5, 5, 9]], [0]))
-    assert precisions(judge([gone], 1, [Sizes()])[0]) is None
+    assert precisions(match_detections([gone], 1, [Sizes()])[0]) is None
 
 
 def metric(**options: Any) -> Any:
@@ -222,7 +224,7 @@ def metric(**options: Any) -> Any:
     return metrics_of(make_task("detection", config, options))[0]
 
 
-def outputs(seen: list[Seen], size: tuple[int, int] = (32, 48)) -> Any:
+def outputs(seen: list[ImageDetections], size: tuple[int, int] = (32, 48)) -> Any:
     """What a head would give, and a batch of it, for images of 32 x 48 pixels or more that are seen as 64 x 96."""
     logits, boxes = torch.full((len(seen), 4, 2), -9.0), torch.zeros(len(seen), 4, 4)
     for image, one in enumerate(seen):
@@ -246,7 +248,7 @@ def test_rows_of_the_metric() -> None:
     rows = halves[0].rows()
     whole = {row.metric: row for row in rows if not row.slices}
     assert list(whole) == ["box_ap", "box_ap50", "box_ap75", "box_ar100"]
-    expected = mean_precision(judge([*seen, wrong], 2, [Sizes()]))
+    expected = mean_precision(match_detections([*seen, wrong], 2, [Sizes()]))
     assert whole["box_ap"].value == pytest.approx(expected[0].mean())
     assert whole["box_ap50"].value == pytest.approx(expected[0][0])
     assert whole["box_ar100"].value == pytest.approx(expected[1].mean())

@@ -11,14 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.metrics.tempered import Temperature, Tempered, tempered
+from sightline.metrics.tempered import Temperature, Tempered, with_temperature
 from tests.batches import labelled
 from tests.metrics.test_of_logits import DRAWS, answer_of, chances_of, drawn, written_out
 
 
 def measured(logits, labels, temperature, cut=0):
     """By metric; the images from `cut` on are seen by another one."""
-    task = tempered(SimpleNamespace(), temperature)
+    task = with_temperature(SimpleNamespace(), temperature)
     here, there = Tempered(task), Tempered(task)
     for metric, part in ((here, slice(0, cut)), (there, slice(cut, None))):
         if labels[part]:
@@ -68,7 +68,7 @@ def test_nothing_without_a_temperature_or_an_image():
 
 def test_the_task_that_was_asked_is_left_as_it_was():
     task = SimpleNamespace(name="x")
-    other = tempered(task, Temperature("minival", 1, 2.0))
+    other = with_temperature(task, Temperature("minival", 1, 2.0))
     assert other.name == "x"
     assert not hasattr(task, "temperature")
-    assert tempered(task, None) is task
+    assert with_temperature(task, None) is task

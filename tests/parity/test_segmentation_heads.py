@@ -13,9 +13,9 @@ from sightline.convert import import_weights
 from sightline.models import Model
 from sightline.models.heads.eomt import EomtHead
 from sightline.models.heads.upernet import Feature2Pyramid, PyramidDecoder
-from sightline.tasks.maps import Maps, enlarged
-from sightline.tasks.mask_sets import MaskSets
-from sightline.tasks.windows import Inference, anchors, enlarged_to_window, looked_at, scores_of
+from sightline.tasks.maps import MapReader, enlarged
+from sightline.tasks.mask_sets import MaskSetReader
+from sightline.tasks.windows import InferenceMode, enlarged_to_window, infer, scores_of, window_starts
 from sightline.tokens.layout import TokenLayout
 from tests.parity.family_files import assert_close, files, read, weights
 
@@ -47,7 +47,9 @@ def test_segmenter(file: str) -> None:
             assert_close(maps, tensors[f"out.{size}.masks"])
         if f"out.{size}.logits" in tensors:
             shown, padded = tuple(images.shape[-2:]), (grid[0] * sides, grid[1] * sides)
-            logits = torch.stack([Maps().within(enlarged(one[None], padded)[0], shown, padded) for one in maps])
+            logits = torch.stack(
+                [MapReader().crop_to_image(enlarged(one[None], padded)[0], shown, padded) for one in maps]
+            )
             assert_close(logits, tensors[f"out.{size}.logits"])
             assert_close(scores_of(model, images)[0], tensors[f"out.{size}.logits"])
 
@@ -64,12 +66,12 @@ def test_segmenter_slides(file: str, tag: str) -> None:
     resized = enlarged_to_window(image, window)
     if f"resized.slide.{tag}" in tensors:
         assert_close(resized[None], tensors[f"resized.slide.{tag}"])
-    rows, cols = (anchors(side, window, stride) for side in resized.shape[-2:])
+    rows, cols = (window_starts(side, window, stride) for side in resized.shape[-2:])
     assert tensors[f"index.slide.{tag}.anchors"].tolist() == [[y, x] for y in rows for x in cols]
     for name, flip in (("probs", False), ("probs_flip", True)):
         if f"out.slide.{tag}.{name}" in tensors:
-            inference = Inference("segmenter", window=window, stride=stride, flip=flip)
-            found = looked_at(model, image, inference, size=tuple(how["ori_shape"]))
+            inference = InferenceMode("segmenter", window=window, stride=stride, flip=flip)
+            found = infer(model, image, inference, size=tuple(how["ori_shape"]))
             assert_close(found.exp(), tensors[f"out.slide.{tag}.{name}"])
 
 
@@ -143,5 +145,5 @@ def test_eomt(file: str, packed: bool) -> None:
         assert torch.equal(ours, allowed)
     # Of some block: where all masks reach everywhere nothing would be tried.
     assert not hidden or not all(tensors[f"mask.{block}"].all() for block in range(len(hidden)))
-    one = MaskSets().each(outputs)[-1]
-    assert_close(MaskSets().scores(one, tuple(said["img_size"]))[None], tensors["out.semantic"])
+    one = MaskSetReader().each(outputs)[-1]
+    assert_close(MaskSetReader().scores(one, tuple(said["img_size"]))[None], tensors["out.semantic"])

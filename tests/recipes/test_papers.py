@@ -17,7 +17,7 @@ from sightline.tasks.base import task_class, task_of
 from sightline.tasks.classification import classification_loss
 from sightline.tokens.layout import TokenLayout
 from sightline.training.optim import make_optimizer
-from sightline.training.plan import Plan
+from sightline.training.plan import EpochPlan
 from sightline.training.prepare import task_options
 from sightline.training.schedule import learning_rate
 
@@ -51,7 +51,7 @@ NUMBERS = {
 def test_a_recipe_in_numbers(name):
     config = recipe(name, "imagefolder:somewhere")
     optimizer, batch, steps, rates, decay, head_decay, clip, drop, loss = NUMBERS[name]
-    plan = Plan.of(config, IMAGES)
+    plan = EpochPlan.of(config, IMAGES)
     assert (config.batch_size, config.loss, config.optimizer.clip) == (batch, loss, clip)
     assert plan.steps == steps
     for step, rate in rates.items():

@@ -4,18 +4,18 @@ import pytest
 
 from sightline.data.summary import Summary
 from sightline.errors import InputError
-from sightline.recipes import is_for, recipe, recipe_for
+from sightline.recipes import default_recipe, recipe, supports
 
 SEEN = Summary(10, 50.0, (0.1, 0.2, 0.3), (0.2, 0.2, 0.2), 10)
 
 
 @pytest.mark.parametrize("data", ["imagefolder:a", "hf:owner/name", "wds:a/train-{0..3}.tar"])
 def test_they_have_one_recipe(data):
-    found = recipe_for(data, lambda asked: SEEN if asked == data else None)
+    found = default_recipe(data, lambda asked: SEEN if asked == data else None)
     assert (found.data, found.model, found.resolution) == (data, "vit_tiny_patch8", 64)
     assert found.model_options == {"mean": SEEN.mean, "std": SEEN.std}
     assert recipe("navit_imagefolder", data).packing is not None
-    assert is_for("imagefolder", data)
+    assert supports("imagefolder", data)
 
 
 def test_others_keep_their_own():
@@ -23,5 +23,5 @@ def test_others_keep_their_own():
         recipe("imagefolder", "digits")
     with pytest.raises(InputError, match=r"recipe scenes: is for scenes, not for hf:a; recipes for hf: .*, im"):
         recipe("scenes", "hf:a")
-    assert recipe_for("masks:a").model_options == {}
-    assert recipe_for("scenes:pairs").data == "scenes:pairs"
+    assert default_recipe("masks:a").model_options == {}
+    assert default_recipe("scenes:pairs").data == "scenes:pairs"

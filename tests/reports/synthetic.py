@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sightline.reports.content import FieldsOfView, LossCurve, Report, RunSummary, Sample, SampleRow
+from sightline.reports.content import FieldsOfViewFigure, LossCurve, Report, RunSummary, Sample, SampleRow
 from sightline.reports.seen import loss_kind, seen_sizes
 from sightline.results.rows import ResultRow
 
@@ -58,13 +58,13 @@ def picture(side: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
 
 
-def view(encoding: str = "looker", grid: tuple[int, int] = (3, 5), heads: int = 4) -> FieldsOfView:
+def view(encoding: str = "looker", grid: tuple[int, int] = (3, 5), heads: int = 4) -> FieldsOfViewFigure:
     """Synthetic weights that fall with distance; half of the first head is masked."""
     y, x = np.mgrid[: grid[0], : grid[1]]
     distance = np.hypot(y - grid[0] // 2, x - grid[1] // 2)
     weight = np.stack([np.exp(-0.3 * (head + 1) * distance) for head in range(heads)]).astype(np.float32)
     weight[0, :, : grid[1] // 2] = 0
-    return FieldsOfView(encoding, 0, grid, weight)
+    return FieldsOfViewFigure(encoding, 0, grid, weight)
 
 
 def run_summary(name: str = "looker", **changes: Any) -> RunSummary:

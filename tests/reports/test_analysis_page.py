@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sightline.analysis.measures.base import Quantity
+from sightline.analysis.measures.base import MeasuredQuantity
 from sightline.errors import InputError
 from sightline.reports import analysis_maps, analysis_page, analysis_plots, style, words
 from sightline.reports.analysis_findings import findings
@@ -18,15 +18,15 @@ from sightline.results.analysis import AnalysisRow, dump_analysis, mean_over_ima
 from tests.reports.test_plots import texts
 
 QUANTITIES = {
-    "reach": Quantity(("image", "layer", "head"), "cells", "rows: patches <b>", "layers"),
-    "joint": Quantity(("layer",), "fraction", "of all together", "layers"),
-    "joint_low": Quantity(("layer",), "fraction", "where it begins"),
-    "joint_high": Quantity(("layer",), "fraction", "where it ends"),
-    "look": Quantity(("image", "layer", "head", "row", "col"), "fraction", "where it looks", "maps"),
-    "paint": Quantity(("image", "row", "col", "channel"), "", "in colour", "maps"),
-    "alike": Quantity(("layer", "other_layer"), "", "of layers", "maps"),
-    "hidden": Quantity(("image", "layer"), "", "not drawn"),
-    "counts": Quantity(("image", "kind"), "", "of a kind"),
+    "reach": MeasuredQuantity(("image", "layer", "head"), "cells", "rows: patches <b>", "layers"),
+    "joint": MeasuredQuantity(("layer",), "fraction", "of all together", "layers"),
+    "joint_low": MeasuredQuantity(("layer",), "fraction", "where it begins"),
+    "joint_high": MeasuredQuantity(("layer",), "fraction", "where it ends"),
+    "look": MeasuredQuantity(("image", "layer", "head", "row", "col"), "fraction", "where it looks", "maps"),
+    "paint": MeasuredQuantity(("image", "row", "col", "channel"), "", "in colour", "maps"),
+    "alike": MeasuredQuantity(("layer", "other_layer"), "", "of layers", "maps"),
+    "hidden": MeasuredQuantity(("image", "layer"), "", "not drawn"),
+    "counts": MeasuredQuantity(("image", "kind"), "", "of a kind"),
 }
 SIZES = ((16, 16), (16, 32))
 

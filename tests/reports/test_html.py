@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from sightline.errors import InputError, StorageError
-from sightline.reports.content import FieldsOfView, LossCurve, Report, RunSummary, Sample, SampleRow
+from sightline.reports.content import FieldsOfViewFigure, LossCurve, Report, RunSummary, Sample, SampleRow
 from sightline.reports.html import render, write_report
 from sightline.results.rows import wilson_interval
 from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, full_report, page_of, picture, row, run_summary
@@ -105,7 +105,7 @@ def test_hostile_names_are_only_text():
     rows = accuracy_rows(values, [32, 64])
     rows += [row(HOSTILE, 0.4, 32, slices={"group": "<script>"}), row(HOSTILE, 0.4, 32, split="heldout_fonts")]
     run = run_summary(HOSTILE, config={HOSTILE: HOSTILE}, knob_name=HOSTILE, about=HOSTILE, precision=HOSTILE)
-    field = FieldsOfView(HOSTILE, 0, (2, 2), np.ones((1, 2, 2), np.float32))
+    field = FieldsOfViewFigure(HOSTILE, 0, (2, 2), np.ones((1, 2, 2), np.float32))
     report = full_report(
         title=HOSTILE, command=HOSTILE, runs=[run], rows=rows, hardware=HOSTILE, commit=HOSTILE, created=HOSTILE,
         notes=[HOSTILE], other_commands=[HOSTILE], fields=[field],

@@ -14,7 +14,7 @@ from PIL import Image
 
 from sightline.errors import InputError
 from sightline.reports import panels, plots, style, training_plots
-from sightline.reports.content import FieldsOfView, LossCurve
+from sightline.reports.content import FieldsOfViewFigure, LossCurve
 from sightline.reports.series import Study
 from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, row, view
 
@@ -127,7 +127,7 @@ def test_long_loss_curves_are_averaged_and_broken_ones_refused():
 def test_fields_of_view_have_a_panel_a_head_and_one_where_all_are_alike():
     written = texts(panels.fields_of_view(view(heads=3)))
     assert [text for text in written if "head" in text] == ["head 0", "head 1", "head 2"]
-    same = FieldsOfView("a", 0, (2, 3), np.ones((12, 2, 3), np.float32))
+    same = FieldsOfViewFigure("a", 0, (2, 3), np.ones((12, 2, 3), np.float32))
     assert "all 12 heads alike" in texts(panels.fields_of_view(same))
 
 
@@ -135,7 +135,7 @@ def test_masked_cells_differ_from_far_ones():
     """A masked cell is left out, so that the hatching shows; a far one is drawn, however small its weight."""
     weight = np.full((1, 2, 3), 1e-6, np.float32)
     weight[0, 0, 2] = 0
-    svg = panels.fields_of_view(FieldsOfView("a", 0, (2, 3), weight))
+    svg = panels.fields_of_view(FieldsOfViewFigure("a", 0, (2, 3), weight))
     picture = re.search(r'href="data:image/png;base64,\s*([^"]+)"', svg)
     assert picture
     opaque = np.asarray(Image.open(BytesIO(base64.b64decode(picture[1]))).convert("RGBA"))[..., 3] > 0
@@ -151,7 +151,7 @@ def test_masked_cells_differ_from_far_ones():
 )
 def test_wrong_weights_are_refused(weight):
     with pytest.raises(InputError):
-        panels.fields_of_view(FieldsOfView("a", 0, (2, 4), weight.astype(np.float32)))
+        panels.fields_of_view(FieldsOfViewFigure("a", 0, (2, 4), weight.astype(np.float32)))
 
 
 def test_missing_rows_are_refused():

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from sightline.reports import findings, grids, panels, plots, style, training_plots
-from sightline.reports.content import Answers, FieldsOfView, Report, Sample, ValidationPoint
+from sightline.reports.content import Answers, FieldsOfViewFigure, Report, Sample, ValidationPoint
 from sightline.reports.html import render
 from sightline.reports.seen import by_run, seen_sizes
 from sightline.reports.series import Study
@@ -240,7 +240,7 @@ def test_found_40_fields_of_view_stand_once_for_each_encoding():
     fields = [dataclasses.replace(one, run=run) for run in ("uniform", "packed")]
     text = said(page_of("uniform", "packed", fields=fields))
     assert text.count(f"lookhere_90, layer 0, 3 {TIMES} 5 patches.") == 1
-    other = FieldsOfView("lookhere_90", 0, one.grid, one.weight * 0.5, "packed")
+    other = FieldsOfViewFigure("lookhere_90", 0, one.grid, one.weight * 0.5, "packed")
     assert f"3 {TIMES} 5 patches, run uniform" in said(page_of("uniform", "packed", fields=[fields[0], other]))
 
 

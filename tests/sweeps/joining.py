@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 from sightline.sweeps.space import SweepConfig
-from sightline.sweeps.study import Queue
-from sightline.sweeps.worker import Reached, work
+from sightline.sweeps.study import SweepQueue
+from sightline.sweeps.worker import CellResult, run_worker
 
 
 def join(config: SweepConfig, folder: Path, dies_at: int | None) -> None:
@@ -29,8 +29,8 @@ def join(config: SweepConfig, folder: Path, dies_at: int | None) -> None:
         if len(begun) == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
         note("finished", claim.cell.number)
-        return Reached({}, 0.0)
+        return CellResult({}, 0.0)
 
-    queue = Queue(config, f"sqlite:///{folder / 'sweep.db'}", "s")
+    queue = SweepQueue(config, f"sqlite:///{folder / 'sweep.db'}", "s")
     queue.begin()
-    work(queue, run, observe=lambda *_: None, warn=print, poll=0.05)
+    run_worker(queue, run, observe=lambda *_: None, warn=print, poll=0.05)

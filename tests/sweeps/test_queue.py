@@ -11,8 +11,8 @@ from sightline.distributed import signals
 from sightline.errors import InputError, NonFiniteError, StorageError
 from sightline.sweeps import study
 from sightline.sweeps.space import SweepConfig
-from sightline.sweeps.study import Queue
-from sightline.sweeps.worker import Reached, work
+from sightline.sweeps.study import SweepQueue
+from sightline.sweeps.worker import CellResult, run_worker
 from tests.sweeps.joining import join
 
 PROCESSES = multiprocessing.get_context("spawn")
@@ -35,7 +35,7 @@ def _unflushed():
 
 
 def queue(folder, config=GRID, **options):
-    made = Queue(config, f"sqlite:///{folder / 'sweep.db'}", "s", **options)
+    made = SweepQueue(config, f"sqlite:///{folder / 'sweep.db'}", "s", **options)
     made.begin()
     return made
 
@@ -47,13 +47,15 @@ def done_by(said, fault=None):
         said.append((claim.cell.number, claim.again))
         if fault is not None and fault(claim):
             raise NonFiniteError("loss nan")
-        return Reached({"number": claim.cell.number}, float(claim.cell.number))
+        return CellResult({"number": claim.cell.number}, float(claim.cell.number))
 
     return run
 
 
 def worked(queue_, run, warned=None):
-    return work(queue_, run, observe=lambda *_: None, warn=(warned if warned is not None else []).append, poll=0.0)
+    return run_worker(
+        queue_, run, observe=lambda *_: None, warn=(warned if warned is not None else []).append, poll=0.0
+    )
 
 
 @pytest.mark.slow
@@ -129,7 +131,7 @@ def test_any_fault_is_a_line_with_its_place(error, tmp_path):
 
 
 def test_a_value_that_is_no_number_is_a_fault(tmp_path):
-    state = worked(queue(tmp_path, PAIR), lambda *_: Reached({}, float("nan")))
+    state = worked(queue(tmp_path, PAIR), lambda *_: CellResult({}, float("nan")))
     assert len(state.failed) == 2
 
 
@@ -142,7 +144,7 @@ def test_a_worker_waits_for_cells_that_others_run(tmp_path):
         if len(seen) == 8:
             other.finish(theirs, {}, 1.0)
 
-    state = work(mine, lambda *_: Reached({}, 0.0), observe=observe, warn=print, poll=0.0)
+    state = run_worker(mine, lambda *_: CellResult({}, 0.0), observe=observe, warn=print, poll=0.0)
     assert [one[0] for one in seen[:5]] == [1, 2, 3, 4, 5]
     assert seen[5:] == [(None, 1, False)] * 3 + [(None, 0, True)]
     assert state.done
@@ -190,7 +192,7 @@ def test_the_one_that_was_taken_over_is_told_and_goes_on_with_the_next(tmp_path,
             while not lost():
                 pass
             raise StorageError("the folder is another's")
-        return Reached({}, 0.0)
+        return CellResult({}, 0.0)
 
     state = worked(mine, run, warned)
     assert "another worker has taken it over" in warned[0]
@@ -214,7 +216,7 @@ def test_one_that_died_while_it_claimed_holds_nothing_up(tmp_path):
 
 
 def test_one_that_died_while_it_filled_the_queue_leaves_no_gap(tmp_path, monkeypatch):
-    real, calls = study.Queue._fill, []
+    real, calls = study.SweepQueue._fill, []
 
     def fill(self, trials):
         enqueue = self._study.enqueue_trial
@@ -230,7 +232,7 @@ def test_one_that_died_while_it_filled_the_queue_leaves_no_gap(tmp_path, monkeyp
             real(self, trials)
 
     with monkeypatch.context() as dying:
-        dying.setattr(study.Queue, "_fill", fill)
+        dying.setattr(study.SweepQueue, "_fill", fill)
         with pytest.raises(KeyboardInterrupt):
             queue(tmp_path)
     mine = queue(tmp_path)
@@ -277,7 +279,7 @@ def test_a_search_draws_so_many_cells_by_what_was_measured_and_no_worker(tmp_pat
 
         def run(claim, _):
             found.append(dict(claim.cell.fields))
-            return Reached(dict(claim.cell.fields), -abs(claim.cell.fields["lr"] - 1e-3))
+            return CellResult(dict(claim.cell.fields), -abs(claim.cell.fields["lr"] - 1e-3))
 
         for _ in range(workers):
             queue(tmp_path / name, SEARCH)
@@ -298,7 +300,7 @@ def test_a_cell_of_a_search_is_drawn_once(tmp_path):
         found.append((claim.cell.number, dict(claim.cell.fields)))
         if claim.cell.number == 2 and not claim.again:
             raise NonFiniteError("loss nan")
-        return Reached({}, 0.0)
+        return CellResult({}, 0.0)
 
     worked(queue(tmp_path, SEARCH), run)
     assert found[-1] == found[2]
@@ -324,7 +326,7 @@ def test_another_file_for_the_same_study_is_refused(tmp_path):
 )
 def test_storages_that_are_refused(url, fault, says):
     with pytest.raises(fault) as error:
-        Queue(GRID, url, "s")
+        SweepQueue(GRID, url, "s")
     assert says in str(error.value)
     assert "secret" not in str(error.value)
 
@@ -334,12 +336,12 @@ def test_a_file_that_is_no_database_and_one_without_the_sweep(tmp_path):
     with pytest.raises(StorageError, match="file is not a database"):
         queue(tmp_path)
     with pytest.raises(InputError, match="holds no sweep s"):
-        Queue(GRID, f"sqlite:///{tmp_path / 'none.db'}", "s", make=False)
+        SweepQueue(GRID, f"sqlite:///{tmp_path / 'none.db'}", "s", make=False)
     assert not (tmp_path / "none.db").exists()
     # Asked where a sweep is, its tables are not made either.
     (tmp_path / "empty.db").touch()
     with pytest.raises(InputError, match="holds no sweep s"):
-        Queue(GRID, f"sqlite:///{tmp_path / 'empty.db'}", "s", make=False)
+        SweepQueue(GRID, f"sqlite:///{tmp_path / 'empty.db'}", "s", make=False)
     assert (tmp_path / "empty.db").read_bytes() == b""
 
 

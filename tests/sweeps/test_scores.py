@@ -8,12 +8,12 @@ import pytest
 
 from sightline.errors import InputError
 from sightline.results.rows import MetricValue, read_rows
-from sightline.sweeps.scores import Scored, Wanted, best_and_average, named_apart, score_of, scored_from
+from sightline.sweeps.scores import CellScore, Objective, best_and_average, score_of, scored_from, unique_names
 
 
 def run(name, encoding, rate, value, *, better="higher", metric="top1", unit="fraction"):
     settings = {"encoding": encoding, "optimizer.lr": rate, "seed": 0}
-    return Scored(name, settings, MetricValue(metric, value, unit, 100, better=better))
+    return CellScore(name, settings, MetricValue(metric, value, unit, 100, better=better))
 
 
 RUNS = [run("a", "x", 1e-3, 0.5), run("b", "x", 2e-3, 0.75), run("c", "y", 1e-3, 0.25), run("d", "y", 2e-3, 0.5)]
@@ -61,21 +61,21 @@ def test_a_score_as_json_is_the_score():
 
 def test_runs_of_one_name_are_told_apart(tmp_path):
     same = [RUNS[0], RUNS[0], RUNS[1]]
-    assert [one.run for one in named_apart(same, [tmp_path / "1", tmp_path / "2", tmp_path])] == [
+    assert [one.run for one in unique_names(same, [tmp_path / "1", tmp_path / "2", tmp_path])] == [
         str(tmp_path / "1"), str(tmp_path / "2"), "b",
     ]  # fmt: skip
 
 
 def test_a_run_is_scored_by_its_curve_and_by_its_rows(run_copy):
     curve = [json.loads(line) for line in (run_copy / "validation.jsonl").read_text().splitlines()]
-    found = score_of(run_copy, Wanted())
+    found = score_of(run_copy, Objective())
     assert (found.measured.metric, found.measured.value) == ("top1", curve[-1]["top1"])
     assert found.settings["optimizer.lr"] > 0
     assert found.settings["data"] == "digits"
     rows = [row for row in read_rows(run_copy / "results.jsonl") if not row.slices]
-    by_rows = score_of(run_copy, Wanted("top5", "test"))
+    by_rows = score_of(run_copy, Objective("top5", "test"))
     assert by_rows.measured.value == next(row.value for row in rows if row.metric == "top5")
-    assert score_of(run_copy, Wanted(None, "test", (rows[0].size_label,))).measured.value == rows[0].value
+    assert score_of(run_copy, Objective(None, "test", (rows[0].size_label,))).measured.value == rows[0].value
 
 
 def test_the_mean_over_resolutions_is_what_counts(run_copy):
@@ -86,17 +86,17 @@ def test_the_mean_over_resolutions_is_what_counts(run_copy):
     shrunk = {**other, "shrunk": row["resolution"], "value": 0.0}
     text = "".join(json.dumps(one) + "\n" for one in ({**row, "value": 0.25}, other, shrunk))
     (run_copy / "results.jsonl").write_text(text)
-    assert score_of(run_copy, Wanted("top1", "test")).measured.value == 0.5
-    assert score_of(run_copy, Wanted("top1", "test", (f"{other['resolution']} px",))).measured.value == 0.75
+    assert score_of(run_copy, Objective("top1", "test")).measured.value == 0.5
+    assert score_of(run_copy, Objective("top1", "test", (f"{other['resolution']} px",))).measured.value == 0.75
 
 
 @pytest.mark.parametrize(
     ("wanted", "says"),
     [
-        (Wanted("top2"), "metric on minival 'top2' is not known; did you mean 'top1'?"),
-        (Wanted(None, "tset"), "split 'tset' is not known; did you mean 'test'?"),
-        (Wanted("top2", "test"), "metric 'top2' is not known; did you mean"),
-        (Wanted(None, "test", ("64 px",)), "test at '64 px' is not known"),
+        (Objective("top2"), "metric on minival 'top2' is not known; did you mean 'top1'?"),
+        (Objective(None, "tset"), "split 'tset' is not known; did you mean 'test'?"),
+        (Objective("top2", "test"), "metric 'top2' is not known; did you mean"),
+        (Objective(None, "test", ("64 px",)), "test at '64 px' is not known"),
     ],
 )
 def test_what_was_not_measured_is_named(wanted, says, run_copy):

@@ -7,13 +7,13 @@ import pytest
 from sightline.cli.config import check_config
 from sightline.errors import InputError
 from sightline.sweeps.space import (
-    Measuring,
-    Span,
+    SearchRange,
     SweepConfig,
+    SweepEvaluation,
     grid_cells,
-    probes,
     record_of,
     refuse_other,
+    sample_cells,
     training_fields,
 )
 
@@ -53,8 +53,8 @@ def test_a_search_is_probed_at_its_ends_and_with_each_value():
     }
     config = SweepConfig(search=search, trials=5)
     assert config.count == 5
-    assert config.span("optimizer.lr") == Span(1e-4, 1e-2, log=True)
-    found = [cell.fields for cell in probes(config)]
+    assert config.span("optimizer.lr") == SearchRange(1e-4, 1e-2, log=True)
+    found = [cell.fields for cell in sample_cells(config)]
     assert [one["encoding"] for one in found] == ["a", "b", "c"]
     assert {one["optimizer.lr"] for one in found} == {1e-4, 1e-2}
     assert {one["batch_size"] for one in found} == {8, 64}
@@ -111,7 +111,7 @@ def test_a_field_inside_of_what_is_no_group():
         ({"grid": {**GRID, "seed": [0, 1]}}, "grid.seed is [0, 1], and [0, 1, 2] where the sweep was begun"),
         ({"base": {"data": "scenes"}}, 'base.data is "scenes", and "digits" where'),
         ({"grid": dict(reversed(GRID.items()))}, "grid is"),
-        ({"evaluate": Measuring((32,))}, 'evaluate is {"resolutions": [32]'),
+        ({"evaluate": SweepEvaluation((32,))}, 'evaluate is {"resolutions": [32]'),
     ],
 )
 def test_another_file_is_refused_by_the_field_that_differs(other, says):

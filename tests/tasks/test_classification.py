@@ -62,10 +62,10 @@ def test_labels_are_the_model_s_by_name():
     """Also those that images are mixed with."""
     data: Any = SimpleNamespace(name="two", classes=("bee", "ant"), groups={"insects": (0, 1)})
     given: Any = [SimpleNamespace(target=SimpleNamespace(label=0, other=1, share=0.25))]
-    named = task(names=("ant", "bee", "cat")).on(data, "two")
+    named = task(names=("ant", "bee", "cat")).bind(data, "two")
     targets = named.targets(given)
     assert {name: value.tolist() for name, value in targets.items()} == {"labels": [1], "others": [0], "shares": [0.25]}
     assert sorted(named.groups["insects"]) == [0, 1]
-    plain = task().on(data, "two")
+    plain = task().bind(data, "two")
     assert plain.targets(given)["labels"].tolist() == [0]
     assert plain.names == ["bee", "ant", "2"]

@@ -19,8 +19,8 @@ from sightline.models.box_head import BoxOutputs
 from sightline.models.boxes import giou
 from sightline.tasks.base import make_task
 from sightline.tasks.box_losses import focal
-from sightline.tasks.detection import Detected, Detection, stored
-from sightline.tasks.matching import as_sets, by_place, side_distance
+from sightline.tasks.detection import Detection, Detections, stored
+from sightline.tasks.matching import fcos_assign, hungarian_match, side_distance
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import grid_coords
@@ -69,7 +69,7 @@ def test_boxes_go_to_patches_and_back(fit: str, sides: tuple[int, int], mirrored
     """What is said of the stored image, seen through a crop, in patches, and decoded again is the same box."""
     one, crop = task(fit=fit), Crop((10.0, 30.0, 90.0, 150.0), sides, mirrored)
     truth = np.array([[20.0, 41, 60, 90], [35, 50, 80, 138]])
-    said = objects(truth, [2, 0], (120, 200)).moved(crop)
+    said = objects(truth, [2, 0], (120, 200)).transform(crop)
     targets = one.targets([example(said)])
     grid = one.config.grid_of(sides)
     assert (targets["boxes"][0] <= torch.tensor([*grid, *grid])).all()
@@ -112,7 +112,12 @@ def test_of_which_classes_all_is_known() -> None:
     one, box = task(), [[0, 0, 8, 8]]
     known = [
         one.targets([example(objects(box, [0], (24, 40), **more))])["known"][0].tolist()
-        for more in ({}, {"absent": ()}, {"absent": (2,)}, {"absent": (2,), "unfinished": (0,)})
+        for more in (
+            {},
+            {"negative_classes": ()},
+            {"negative_classes": (2,)},
+            {"negative_classes": (2,), "non_exhaustive_classes": (0,)},
+        )
     ]
     assert known == [[True] * 3, [True, False, False], [True, False, True], [False, False, True]]
 
@@ -124,7 +129,7 @@ def places(grid: tuple[int, int], stride: float = 1.0) -> Tensor:
 
 def test_a_place_takes_the_smallest_object_near_whose_middle_it_lies() -> None:
     boxes = torch.tensor([[[0.0, 0, 5, 7], [1, 1, 3, 3]]])
-    whose = by_place(places((5, 7))[None], boxes, torch.ones(1, 2, dtype=torch.bool), 1.5)[0].view(5, 7)
+    whose = fcos_assign(places((5, 7))[None], boxes, torch.ones(1, 2, dtype=torch.bool), 1.5)[0].view(5, 7)
     assert whose.tolist() == [
         [-1, -1, -1, -1, -1, -1, -1],
         [-1, 1, 1, 0, 0, -1, -1],
@@ -138,16 +143,16 @@ def test_every_object_gets_a_place() -> None:
     """One between the middles of patches the nearest, of two the smaller, before larger ones that could have it."""
     boxes = torch.tensor([[[0.0, 0, 3, 4], [1.6, 2.6, 1.8, 2.9], [1.6, 0.6, 1.7, 0.9], [9, 9, 9, 9]]])
     there = torch.tensor([[True, True, True, False]])
-    whose = by_place(places((3, 4))[None], boxes, there, 1.5)[0].view(3, 4)
+    whose = fcos_assign(places((3, 4))[None], boxes, there, 1.5)[0].view(3, 4)
     assert whose[1, 2] == 1
     assert whose[1, 0] == 2
     assert (whose == 0).sum() > 3
     assert 3 not in whose
     # Of patches that were dropped no other takes the place.
     rest = places((3, 4))[:4]
-    far = by_place(rest[None], torch.tensor([[[2.1, 0.1, 2.9, 0.9]]]), torch.ones(1, 1, dtype=torch.bool), 1.5)
+    far = fcos_assign(rest[None], torch.tensor([[[2.1, 0.1, 2.9, 0.9]]]), torch.ones(1, 1, dtype=torch.bool), 1.5)
     assert (far == -1).all()
-    nothing = by_place(places((3, 4))[None], torch.zeros(1, 0, 4), torch.zeros(1, 0, dtype=torch.bool), 1.5)
+    nothing = fcos_assign(places((3, 4))[None], torch.zeros(1, 0, 4), torch.zeros(1, 0, dtype=torch.bool), 1.5)
     assert (nothing == -1).all()
 
 
@@ -156,7 +161,7 @@ def test_each_map_of_a_pyramid_answers_for_its_sizes() -> None:
     every = torch.cat([places((round(16 / stride), round(16 / stride)), stride) for stride in strides])
     for side, stride in ((1.0, 0.25), (5.0, 0.5), (10.0, 1.0), (16.0, 2.0)):
         box = torch.tensor([[[8 - side / 2, 8 - side / 2, 8 + side / 2, 8 + side / 2]]])
-        whose = by_place(every[None], box, torch.ones(1, 1, dtype=torch.bool), 1.5)[0]
+        whose = fcos_assign(every[None], box, torch.ones(1, 1, dtype=torch.bool), 1.5)[0]
         assert set(every[whose == 0, 2].tolist()) == {stride}, side
 
 
@@ -171,7 +176,7 @@ def test_the_pairs_of_sets_cost_the_least() -> None:
     logits = torch.nn.functional.pad(logits, (0, 0, 0, 4))
     padding = [torch.nn.functional.pad(things, (0, 1)), torch.nn.functional.pad(wanted, (0, 0, 0, 1))]
     given = (logits, boxes, there[0], *padding, there[1])
-    image, mine, its = as_sets(*(one[None] for one in given), classes=1.0, sides=2.0, overlap=3.0)
+    image, mine, its = hungarian_match(*(one[None] for one in given), classes=1.0, sides=2.0, overlap=3.0)
     assert image.tolist() == [0, 0, 0]
 
     def cost(prediction: int, number: int) -> float:
@@ -299,18 +304,18 @@ def test_no_place_in_a_crowd_and_no_unknown_class_is_wrong() -> None:
     assert (whole != 0).all()
     crowd = gradient(objects([[0, 0, 8, 8]], [0], (12, 16), crowd=[True]))
     assert (crowd == 0).all(dim=1).view(3, 4).tolist() == [[True, True, False, False]] * 2 + [[False] * 4]
-    unknown = gradient(objects([], [], (12, 16), absent=(1,)))
+    unknown = gradient(objects([], [], (12, 16), negative_classes=(1,)))
     assert (unknown == 0).all(dim=0).tolist() == [True, False, True]
 
 
 def test_an_answer_as_json_words_coco_and_a_picture() -> None:
     one = task(shown=0.5)
     boxes = np.array([[2, 3, 12, 9], [0, 0, 5, 20], [1, 1, 3, 3]], np.float32)
-    found = Detected(boxes, np.array([2, 0, 1]), np.array([0.9, 0.6, 0.3], np.float32))
-    said = one.answer(found, (20, 30), 1)
+    found = Detections(boxes, np.array([2, 0, 1]), np.array([0.9, 0.6, 0.3], np.float32))
+    said = one.to_json(found, (20, 30), 1)
     assert [(it["class"], it["box"]) for it in said["objects"]] == [("star", [3, 2, 6, 10]), ("disc", [0, 0, 20, 5])]
-    assert one.words(said) == "star 0.90 at y 2-12, x 3-9; disc 0.60 at y 0-5, x 0-20"
-    assert one.words({"objects": []}) == "no object"
+    assert one.describe(said) == "star 0.90 at y 2-12, x 3-9; disc 0.60 at y 0-5, x 0-20"
+    assert one.describe({"objects": []}) == "no object"
     coco = found.as_coco(7, [10, 20, 30])[0]
     assert coco == {"image_id": 7, "category_id": 30, "bbox": [3, 2, 6, 10], "score": pytest.approx(0.9)}
     assert found.as_coco("a")[1]["category_id"] == 1
@@ -324,7 +329,7 @@ def test_an_answer_as_json_words_coco_and_a_picture() -> None:
 
 
 def data_of(things: tuple[str, ...]) -> Any:
-    return SimpleNamespace(things=things)
+    return SimpleNamespace(object_classes=things)
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -332,7 +337,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Detection.model_options(data_of(NAMES), Detection.Options(head="pix"))
     data = data_of(NAMES[:2])
     with pytest.raises(InputError, match="data 'few': its 2 classes of objects are not the model's 3"):
-        task().on(data, "few")
+        task().bind(data, "few")
     for key, value in (("threshold", 2.0), ("nms", -0.1), ("most", 0), ("radius", 0.0), ("box_weight", -1.0)):
         with pytest.raises(InputError, match=f"^{key} "):
             Detection.Options(**{key: value})

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from sightline import create_model
-from sightline.data.batch import stacked
-from sightline.data.loader import Maker, load, uniform
+from sightline.data.batch import collate_uniform
+from sightline.data.loader import Collator, load_batches, uniform
 from sightline.data.sources.scenes import Scenes
 from sightline.data.targets import IGNORE
 from sightline.evaluation.drawn import Drawing
-from sightline.evaluation.predict import Outputs
+from sightline.evaluation.predict import BatchOutputs
 from sightline.metrics.base import metrics_of
 from sightline.models import Model
 from sightline.tasks.base import make_task
@@ -25,7 +25,7 @@ SIZE = (22, 37)
 
 
 def model_of(fit: str, head: str = "pix", task: str = "segmentation") -> Model:
-    names = Scenes("pairs").pixel_classes if task == "segmentation" else Scenes("pairs").things
+    names = Scenes("pairs").pixel_classes if task == "segmentation" else Scenes("pairs").object_classes
     own: dict[str, Any] = {"queries": 6, "blocks": 1} if head == "eomt" else {}
     made = {"depth": 1, "dim": 48, "heads": 4, "patch_size": 8, "image_size": 32, "fit": fit}
     return create_model(
@@ -35,8 +35,8 @@ def model_of(fit: str, head: str = "pix", task: str = "segmentation") -> Model:
 
 def batch_of(model: Model, size: tuple[int, int] = SIZE) -> Any:
     task = make_task(model.config.task, model.config)
-    make = Maker(Scenes("pairs"), "test", model.image_rows, task.targets, stacked, model.num_prefix_tokens)
-    (batch,) = load(make, uniform(range(3), size, model.config.grid_of(size).cells, 3))
+    make = Collator(Scenes("pairs"), "test", model.image_rows, task.targets, collate_uniform, model.num_prefix_tokens)
+    (batch,) = load_batches(make, uniform(range(3), size, model.config.grid_of(size).cells, 3))
     return task, batch
 
 
@@ -99,7 +99,7 @@ def test_what_is_drawn_is_the_picture(fit: str, task: str) -> None:
     with torch.no_grad():
         outputs = model(batch.inputs.float() / 255, layout=batch.layout)
     drawing = Drawing(task, model.patch_embed.patchifier)
-    drawing.add(Outputs(batch, outputs, 0, 0.0, 0.0))
+    drawing.add(BatchOutputs(batch, outputs, 0, 0.0, 0.0))
     picture = np.asarray(drawing._pictures[0][1].resize(SIZE[::-1], 0)).astype(float)
     rows, cols = (min(side, 8 * count) for side, count in zip(SIZE, batch.layout.segments[0].grid, strict=True))
     off = np.abs(picture - whole)[:rows, :cols].mean()

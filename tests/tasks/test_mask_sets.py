@@ -14,7 +14,7 @@ from sightline import create_model
 from sightline.data.targets import IGNORE, Crop
 from sightline.tasks import mask_sets
 from sightline.tasks.base import make_task
-from sightline.tasks.mask_sets import MaskSets, _at
+from sightline.tasks.mask_sets import MaskSetReader, _at
 from sightline.tokens.layout import TokenLayout
 
 LAYOUT = TokenLayout.uniform((2, 3), 2)
@@ -69,7 +69,7 @@ def by_hand(masks: Tensor, classes: Tensor, label: Tensor) -> float:
 
 def test_the_loss_is_what_is_written() -> None:
     found, labels = outputs_of(earlier=2), labels_of((7, 11), (8, 12))
-    total, units = MaskSets().loss([found], labels, LAYOUT)
+    total, units = MaskSetReader().loss([found], labels, LAYOUT)
     expected = 0.0
     for row, label in enumerate(labels):
         expected += by_hand(found["masks"][row], found["classes"][row], label)
@@ -90,9 +90,9 @@ def test_pixels_are_read_as_enlargement_gives_them() -> None:
 def test_a_pack_has_the_loss_of_its_images() -> None:
     one, other = outputs_of(1), outputs_of(1, size=(6, 4))
     labels = labels_of((8, 12), (12, 8))
-    both, units = MaskSets().loss([one, other], labels, TokenLayout.packed([(2, 3), (3, 2)]))
-    first, _ = MaskSets().loss([one], labels[:1], TokenLayout.packed([(2, 3)]))
-    second, _ = MaskSets().loss([other], labels[1:], TokenLayout.packed([(3, 2)]))
+    both, units = MaskSetReader().loss([one, other], labels, TokenLayout.packed([(2, 3), (3, 2)]))
+    first, _ = MaskSetReader().loss([one], labels[:1], TokenLayout.packed([(2, 3)]))
+    second, _ = MaskSetReader().loss([other], labels[1:], TokenLayout.packed([(3, 2)]))
     assert units == 2
     assert float(both) == pytest.approx(float(first + second), rel=1e-6)
     assert float(first) != pytest.approx(float(second), rel=1e-3)
@@ -103,14 +103,14 @@ def test_what_has_no_class_is_not_looked_at() -> None:
     for one in found.values():
         one.requires_grad_()
     labels[1].fill_(IGNORE)
-    total, units = MaskSets().loss([found], labels, LAYOUT)
+    total, units = MaskSetReader().loss([found], labels, LAYOUT)
     assert units == 1
     total.backward()
     for one in found.values():
         assert one.grad is not None
         assert one.grad[0].abs().sum() > 0
         assert one.grad[1].abs().sum() == 0
-    nothing, units = MaskSets().loss([found], [torch.full((8, 12), IGNORE, dtype=torch.uint8)] * 2, LAYOUT)
+    nothing, units = MaskSetReader().loss([found], [torch.full((8, 12), IGNORE, dtype=torch.uint8)] * 2, LAYOUT)
     assert (float(nothing), units) == (0.0, 0)
     assert nothing.requires_grad
 
@@ -120,7 +120,7 @@ def test_of_large_images_some_pixels_are_drawn(monkeypatch: pytest.MonkeyPatch) 
 
     def loss(seed: int) -> float:
         torch.manual_seed(seed)
-        return float(MaskSets().loss([found], labels, LAYOUT)[0])
+        return float(MaskSetReader().loss([found], labels, LAYOUT)[0])
 
     whole = loss(0)
     assert loss(1) == whole
@@ -137,26 +137,27 @@ def test_of_large_images_some_pixels_are_drawn(monkeypatch: pytest.MonkeyPatch) 
 def test_gradients_are_those_of_finite_differences() -> None:
     found = {name: one.double().requires_grad_() for name, one in outputs_of(earlier=1).items()}
     labels = labels_of((7, 11), (8, 12))
-    total = MaskSets().loss([found], labels, LAYOUT)[0]
+    total = MaskSetReader().loss([found], labels, LAYOUT)[0]
     gradients = torch.autograd.grad(total, list(found.values()))
     for (name, value), gradient in zip(found.items(), gradients, strict=True):
         direction = torch.randn(value.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
         above, below = (
-            MaskSets().loss([{**found, name: value + sign * 1e-6 * direction}], labels, LAYOUT)[0] for sign in (1, -1)
+            MaskSetReader().loss([{**found, name: value + sign * 1e-6 * direction}], labels, LAYOUT)[0]
+            for sign in (1, -1)
         )
         assert float((gradient * direction).sum()) == pytest.approx(float((above - below).detach()) / 2e-6, rel=1e-4)
 
 
 def test_masks_are_read_as_a_map() -> None:
-    (one, _) = MaskSets().each([outputs_of()])
-    scores = MaskSets().scores(one, (9, 13))
+    (one, _) = MaskSetReader().each([outputs_of()])
+    scores = MaskSetReader().scores(one, (9, 13))
     large = F.interpolate(one["masks"][None], size=(9, 13), mode="bilinear", align_corners=False)[0].sigmoid()
     sure = one["classes"].softmax(-1)
     for which, y, x in ((0, 0, 0), (4, 8, 12), (2, 3, 7)):
         expected = sum(float(large[query, y, x] * sure[query, which]) for query in range(4))
         assert float(scores[which, y, x]) == pytest.approx(expected, rel=1e-5)
-    assert torch.allclose(MaskSets().chances(scores).sum(0), torch.ones(9, 13))
-    assert (MaskSets().likeliest(one, (9, 13)) == scores.argmax(0).numpy()).all()
+    assert torch.allclose(MaskSetReader().probabilities(scores).sum(0), torch.ones(9, 13))
+    assert (MaskSetReader().argmax_map(one, (9, 13)) == scores.argmax(0).numpy()).all()
 
 
 def test_the_task_reads_masks() -> None:
@@ -168,7 +169,7 @@ def test_the_task_reads_masks() -> None:
     task, image = make_task("segmentation", model.config), torch.randn(3, 10, 15)
     outputs = model([image])
     layout = TokenLayout.packed([(3, 4)], num_prefix_tokens=1)
-    (one,) = task.each(outputs, layout)
+    (one,) = task.split_outputs(outputs, layout)
     decoded = task.decode(one, Crop((0, 0, 20, 30), (10, 15))).labels
     padded = F.interpolate(one["masks"][None], size=(12, 16), mode="bilinear", align_corners=False)
     cut = F.interpolate(padded[..., :10, :15], size=(20, 30), mode="bilinear", align_corners=False)[0]

@@ -12,16 +12,16 @@ from PIL import Image
 
 from sightline import create_model
 from sightline.cli.app import main
-from sightline.data.batch import packed, stacked
+from sightline.data.batch import collate_packed, collate_uniform
 from sightline.data.discovery import open_source
-from sightline.data.loader import Maker, Planned
+from sightline.data.loader import Collator, SampleSpec
 from sightline.data.source import Example
 from sightline.data.targets import Crop, Label
 from sightline.errors import InputError
 from sightline.hub.load import load_model
 from sightline.metrics.base import metrics_of
 from sightline.models.corruption import MASKED
-from sightline.tasks.base import make_task, outputs_of, task_of
+from sightline.tasks.base import make_task, predict_batch, task_of
 from sightline.tasks.patch_targets import class_colours, colour_classes, from_cells, in_cells
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -78,12 +78,14 @@ def test_the_loss_by_hand(target, way):
     some = examples(sizes)
     rows, grids = zip(*(model.image_rows(one.image) for one in some), strict=True)
     kept = [None, np.array([1, 2, 5, 6, 11])] if way == "dropped" else [None, None]
-    inputs, layout = (stacked if way == "uniform" else packed)(rows, grids, kept, model.num_prefix_tokens)
+    inputs, layout = (collate_uniform if way == "uniform" else collate_packed)(
+        rows, grids, kept, model.num_prefix_tokens
+    )
     layout = layout.with_seeds([11, 22])
     outputs = model(inputs.float() / 255, layout=layout)
     targets = task.targets(some)
     total, units = task.loss(outputs, targets, layout)
-    each = task.each(outputs, layout)
+    each = task.split_outputs(outputs, layout)
     said = [
         pixel_loss(target, example.image, int(patch), values.detach())
         for example, one in zip(some, each, strict=True)
@@ -172,14 +174,14 @@ def test_what_is_hidden_is_not_seen(mask_in):
 def test_batches_and_packs_of_one_plan_hide_the_same():
     model, source = model_of(), open_source("scenes")
     task = task_of(model)
-    planned = [Planned(index, 2, (16, 16), 16) for index in range(5)]
+    planned = [SampleSpec(index, 2, (16, 16), 16) for index in range(5)]
     said = []
-    for arrange in (stacked, packed):
-        make = Maker(source, "train", model.image_rows, task.targets, arrange, model.num_prefix_tokens, seed=7)
+    for arrange in (collate_uniform, collate_packed):
+        make = Collator(source, "train", model.image_rows, task.targets, arrange, model.num_prefix_tokens, seed=7)
         batch = make(planned)
-        outputs = outputs_of(model.train(), batch)
+        outputs = predict_batch(model.train(), batch)
         total, units = task.loss(outputs, batch.targets, batch.layout)
-        said.append((task.each(outputs, batch.layout), total.item(), units))
+        said.append((task.split_outputs(outputs, batch.layout), total.item(), units))
     for one, other in zip(said[0][0], said[1][0], strict=True):
         assert torch.equal(one["patches"], other["patches"])
         assert torch.equal(one["sources"], other["sources"])
@@ -192,7 +194,7 @@ def test_measured_by_hand():
     model = model_of()
     task = task_of(model)
     some = examples([(12, 20)] * 6)
-    inputs, layout = stacked([model.image_rows(one.image)[0] for one in some], [Grid(3, 5)] * 6, [None] * 6, 2)
+    inputs, layout = collate_uniform([model.image_rows(one.image)[0] for one in some], [Grid(3, 5)] * 6, [None] * 6, 2)
     layout = layout.with_seeds(list(range(6)))
     outputs = [{name: one.detach() for name, one in model(inputs.float() / 255, layout=layout)[0].items()}]
     targets = task.targets(some)
@@ -232,10 +234,10 @@ def test_pictures_show_what_was_seen_what_was_said_and_the_image():
     model = model_of("pixels", own={"masked": 1.0, "random": 0.0})
     task, (example,) = task_of(model), examples([(12, 20)])
     rows, grid = model.image_rows(example.image)
-    inputs, layout = stacked([rows], [grid], [None], 2)
+    inputs, layout = collate_uniform([rows], [grid], [None], 2)
     outputs = [{name: one.detach() for name, one in model(inputs.float() / 255, layout=layout)[0].items()}]
-    output = task.each(outputs, layout)[0]
-    seen, true, said = task.compared(output, {}, 0, example.image)
+    output = task.split_outputs(outputs, layout)[0]
+    seen, true, said = task.comparison_images(output, {}, 0, example.image)
     assert np.array_equal(np.asarray(true), example.image)
     hidden = np.zeros((3, 5), bool)
     hidden.flat[output["patches"].numpy()] = True
@@ -246,7 +248,7 @@ def test_pictures_show_what_was_seen_what_was_said_and_the_image():
     assert not np.array_equal(np.asarray(said)[hidden], example.image[hidden])
     (whole,) = task.pictures(task.decode(output, Crop((0, 0, 12, 20), (12, 20))), example.image).values()
     assert whole.size == (3 * 20 + 2 * 2, 12)
-    answer = task.answer(task.decode(output, Crop((0, 0, 12, 20), (12, 20))), (12, 20), 3)
+    answer = task.to_json(task.decode(output, Crop((0, 0, 12, 20), (12, 20))), (12, 20), 3)
     assert (answer["corrupted"], answer["masked"], len(answer["patches"])) == (8, 8, 3)
     json.dumps(answer)
 

@@ -18,7 +18,7 @@ from sightline.errors import InputError
 from sightline.evaluation import measure
 from sightline.models.map_head import DenseHead
 from sightline.tasks.base import make_task
-from sightline.tasks.maps import enlarged, likeliest
+from sightline.tasks.maps import argmax_map, enlarged
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.patchify import patchify
@@ -133,7 +133,7 @@ def test_the_likeliest_class_of_many_is_that_of_all_at_once():
     for size in ((13, 16), (5, 7)):
         for kind in (torch.float32, torch.bfloat16):
             given = logits.to(kind).requires_grad_()
-            found = likeliest(given, size)
+            found = argmax_map(given, size)
             assert (found == enlarged(given[None].float(), size)[0].argmax(0).numpy()).all()
             assert found.dtype == np.uint8
 
@@ -161,7 +161,7 @@ TRAIN = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "preci
     ],
 )
 def test_a_run_learns_is_measured_predicts_and_is_reported(head, packed, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(measure, "usual_images", lambda source: 12)
+    monkeypatch.setattr(measure, "default_image_count", lambda source: 12)
     out = tmp_path / "run"
     shown = ["--recipe", "navit_scenes", "--data", "scenes:pairs", "--set", "packing.tokens=256"] if packed else [
         "--data", "scenes:pairs", "--set", "batch_size=16"]  # fmt: skip
@@ -192,4 +192,4 @@ def test_a_run_learns_is_measured_predicts_and_is_reported(head, packed, tmp_pat
 def test_data_with_other_classes_is_refused(tmp_path):
     task = make_task("segmentation", model_of("pix").config)
     with pytest.raises(InputError, match="data 'scenes': its 25 classes of pixels are not the model's 5"):
-        task.on(Scenes("glyphs"), "scenes")
+        task.bind(Scenes("glyphs"), "scenes")

@@ -10,18 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline import create_model
-from sightline.data.batch import Batch, packed, stacked
+from sightline.data.batch import Batch, collate_packed, collate_uniform
 from sightline.data.discovery import open_source
 from sightline.data.targets import Crop
 from sightline.errors import InputError
 from sightline.evaluation import evaluate
-from sightline.evaluation.measure import EvaluateConfig, RunIdentity
+from sightline.evaluation.measure import EvaluateConfig, RunInfo
 from sightline.models import Model
 from sightline.results.rows import merge_rows
 from sightline.tasks import windows
-from sightline.tasks.base import make_task, outputs_of
+from sightline.tasks.base import make_task, predict_batch
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
-from sightline.tasks.windows import Inference, anchors, enlarged_to_window, looked_at
+from sightline.tasks.windows import InferenceMode, enlarged_to_window, infer, window_starts
 from sightline.tokens.grid import Grid
 from sightline.tokens.patchify import patchify
 
@@ -40,7 +40,7 @@ def test_windows_begin_as_both_rules_say() -> None:
     for side in range(4, 80):
         for window in (4, 13, 32, 90):
             for stride in {1, 3, window // 2, window} - {0}:
-                ours = anchors(side, window, stride)
+                ours = window_starts(side, window, stride)
                 # mmsegmentation's `slide_inference`.
                 count = max(side - window + stride - 1, 0) // stride + 1
                 ends = [min(number * stride + window, side) for number in range(count)]
@@ -58,12 +58,12 @@ def test_windows_begin_as_both_rules_say() -> None:
 def test_windows_are_averaged_where_they_meet(kind: Any, size: tuple[int, int]) -> None:
     model, image = model_of(), torch.randn(3, *size)
     total, count = torch.zeros(3, *size), torch.zeros(size)
-    for y in anchors(size[0], 16, 8):
-        for x in anchors(size[1], 16, 8):
+    for y in window_starts(size[0], 16, 8):
+        for x in window_starts(size[1], 16, 8):
             total[:, y : y + 16, x : x + 16] += model(image[None, :, y : y + 16, x : x + 16])[0][0]
             count[y : y + 16, x : x + 16] += 1
     assert count.min() >= 1
-    found = looked_at(model, image, Inference(kind, 16, 8))
+    found = infer(model, image, InferenceMode(kind, 16, 8))
     assert torch.allclose(found, (total / count).log_softmax(0), atol=1e-5)
     if max(size) > 16:
         assert not torch.allclose(found, model(image[None])[0][0].log_softmax(0), atol=1e-2)
@@ -73,9 +73,9 @@ def test_windows_are_averaged_where_they_meet(kind: Any, size: tuple[int, int]) 
 def test_windows_of_many_scores_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model, image, sizes = model_of(), torch.randn(3, 24, 40), []
     model.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
-    together = looked_at(model, image, Inference("mmseg", 16, 8))
+    together = infer(model, image, InferenceMode("mmseg", 16, 8))
     monkeypatch.setattr(windows, "_SCORES_AT_ONCE", 3 * 3 * 16 * 16)
-    apart = looked_at(model, image, Inference("mmseg", 16, 8))
+    apart = infer(model, image, InferenceMode("mmseg", 16, 8))
     assert sizes == [8, 3, 3, 2]
     assert torch.allclose(together, apart, atol=1e-6)
 
@@ -86,13 +86,13 @@ def test_an_image_smaller_than_a_window_is_enlarged_by_segmenter_and_kept_by_mms
     assert enlarged_to_window(image, 16).shape == (3, 16, 40)
     assert enlarged_to_window(image.mT, 16).shape == (3, 40, 16)
     assert torch.equal(enlarged_to_window(image, 8), image)
-    kept = looked_at(model, image, Inference("mmseg", 20, 20))
+    kept = infer(model, image, InferenceMode("mmseg", 20, 20))
     assert torch.allclose(kept, model(image[None])[0][0].log_softmax(0), atol=1e-5)
     large = F.interpolate(image[None], size=(16, 40), mode="bilinear", align_corners=False)
     windows = [model(large[..., start : start + 16])[0][0] for start in (0, 16, 24)]
     both = (windows[1][..., 8:] + windows[2][..., :8]) / 2
     joined = torch.cat([windows[0], windows[1][..., :8], both, windows[2][..., 8:]], dim=-1)
-    found = looked_at(model, image, Inference("segmenter", 16, 16), size=(16, 40))
+    found = infer(model, image, InferenceMode("segmenter", 16, 16), size=(16, 40))
     assert torch.allclose(found, joined.log_softmax(0), atol=1e-5)
 
 
@@ -106,12 +106,12 @@ def test_mirror_images_and_sizes_are_averaged_as_probabilities() -> None:
 
     flipped = chances(image.flip(-1))
     both = (chances(image) + flipped.flip(-1)) / 2
-    found = looked_at(model, image, Inference(flip=True))
+    found = infer(model, image, InferenceMode(flip=True))
     assert torch.allclose(found.exp(), both, atol=1e-5)
-    mirrored = looked_at(model, image.flip(-1), Inference(flip=True))
+    mirrored = infer(model, image.flip(-1), InferenceMode(flip=True))
     assert torch.allclose(mirrored.flip(-1), found, atol=1e-4)
     larger = F.interpolate(image[None], size=(24, 40), mode="bilinear", align_corners=False)[0]
-    found = looked_at(model, image, Inference(scales=(1.0, 2.0)))
+    found = infer(model, image, InferenceMode(scales=(1.0, 2.0)))
     assert torch.allclose(found.exp(), (chances(image) + chances(larger)) / 2, atol=1e-5)
     assert torch.allclose(found.exp().sum(0), torch.ones(12, 20), atol=1e-5)
 
@@ -123,7 +123,7 @@ def batches(images: list[Tensor]) -> tuple[list[Tensor], list[Grid]]:
 
 def batch_of(images: list[Tensor], prefix: int, *, as_pack: bool) -> Batch:
     rows, grids = batches(images)
-    arranged = (packed if as_pack else stacked)(rows, grids, [None] * len(images), prefix)
+    arranged = (collate_packed if as_pack else collate_uniform)(rows, grids, [None] * len(images), prefix)
     return Batch(*arranged, {}, torch.arange(len(images)), ["a"] * len(images), [{}] * len(images))
 
 
@@ -134,19 +134,19 @@ def test_the_task_looks_as_it_is_told(head: str) -> None:
     task = make_task("segmentation", model.config, {"inference": {"kind": "segmenter", "window": 16, "stride": 8}})
     images = [torch.randint(0, 256, (3, 16, 28)), torch.randint(0, 256, (3, 16, 28))]
     pack, batch = (batch_of(images, model.num_prefix_tokens, as_pack=one) for one in (True, False))
-    both = task.each(task.outputs(model, batch), batch.layout)
-    alone = task.each(task.outputs(model, pack), pack.layout)
+    both = task.split_outputs(task.outputs(model, batch), batch.layout)
+    alone = task.split_outputs(task.outputs(model, pack), pack.layout)
     for one, other, image in zip(both, alone, images, strict=True):
         assert torch.allclose(one, other, atol=1e-4)
         normed = (image / 255 - 0.5) / 0.5
-        assert torch.allclose(one, looked_at(model, normed, task.options.inference), atol=1e-4)
+        assert torch.allclose(one, infer(model, normed, task.options.inference), atol=1e-4)
         decoded = task.decode(one, Crop((0, 0, 32, 56), (16, 28)))
         assert decoded.labels.shape == (32, 56)
     total, units = task.loss(task.outputs(model, pack), {"pixels": [torch.ones(16, 28).byte()] * 2}, pack.layout)
     assert units == 2 * 16 * 28
     assert float(total) == pytest.approx(-sum(float(one[1].sum()) for one in alone), rel=1e-4)
     plain = make_task("segmentation", model.config)
-    for one, other in zip(plain.outputs(model, pack), outputs_of(model, pack), strict=True):
+    for one, other in zip(plain.outputs(model, pack), predict_batch(model, pack), strict=True):
         same = [torch.equal(one[name], other[name]) for name in one] if head == "eomt" else [torch.equal(one, other)]
         assert all(same)
 
@@ -154,7 +154,7 @@ def test_the_task_looks_as_it_is_told(head: str) -> None:
 def test_rows_say_how_images_were_looked_at() -> None:
     source = open_source("scenes:pairs")
     model = model_of(**{**Segmentation.model_options(source, SegmentationOptions()), "head": "pix"})
-    identity = RunIdentity("run", "scenes:pairs", 16, 0)
+    identity = RunInfo("run", "scenes:pairs", 16, 0)
     rows = []
     for inference in ({}, {"kind": "mmseg", "window": 16, "stride": 12, "scales": [1.0, 1.5], "flip": True}):
         config = EvaluateConfig((32,), images=4, shrink=False, task_options={"inference": inference})
@@ -174,7 +174,7 @@ def test_windows_must_be_whole_patches() -> None:
     ):
         make_task("segmentation", model.config, {"inference": {"kind": "mmseg", "window": 18, "stride": 8}})
     padded = model_of(fit="pad")
-    found = looked_at(padded, torch.randn(3, 21, 30), Inference("mmseg", 18, 9))
+    found = infer(padded, torch.randn(3, 21, 30), InferenceMode("mmseg", 18, 9))
     assert found.shape == (3, 21, 30)
 
 

@@ -17,8 +17,8 @@ from sightline.data.sources.scenes import Scenes
 from sightline.errors import InputError
 from sightline.models import model_config
 from sightline.training import TrainConfig, train
-from sightline.training.plan import shown, training_plan
-from sightline.training.prepare import decide
+from sightline.training.plan import as_trained_on, training_plan
+from sightline.training.prepare import resolve_config
 from sightline.training.same_run import check_same_run
 from tests.tiny import Stopped, log_lines, pictures, stop_at, tiny_config, weights
 
@@ -84,9 +84,9 @@ def test_what_moves_the_picture_is_refused_where_places_are_learnt(task, head):
     options = {"task": task, "task_options": {"head": head}, "data": "scenes:pairs"}
     cpu = torch.device("cpu")
     with pytest.raises(InputError, match=rf"augment.rand_augment: moves what is seen, and .* of task {task}"):
-        decide(tiny_config(augment=AUGMENT, **options), Scenes("pairs"), cpu)
+        resolve_config(tiny_config(augment=AUGMENT, **options), Scenes("pairs"), cpu)
     still = {name: own for name, own in AUGMENT.items() if name != "rand_augment"}
-    assert decide(tiny_config(augment=still, **options), Scenes("pairs"), cpu).augment == still
+    assert resolve_config(tiny_config(augment=still, **options), Scenes("pairs"), cpu).augment == still
 
 
 def places(config, length):
@@ -117,7 +117,7 @@ def test_repeats_show_an_image_in_a_row_with_other_draws():
 
 def test_repeated_scenes_differ_in_what_is_shown_of_them():
     config = tiny_config(data="scenes", parts=0.35)
-    source = shown(open_source("scenes"), config)
+    source = as_trained_on(open_source("scenes"), config)
     first, second = (source.example("train", 0, (16, 16), epoch=epoch) for epoch in (0, 1))
     assert first.target.label == second.target.label
     assert not np.array_equal(first.image, second.image)

@@ -13,7 +13,7 @@ from torch import nn
 from sightline.distributed.ranks import Ranks
 from sightline.hub.load import load_model
 from sightline.models.batch_norm import JointBatchNorm, PatchBatchNorm
-from sightline.training.batch_norm import JointNorms
+from sightline.training.batch_norm import JointBatchNorms
 from sightline.training.config import OptimizerConfig
 from tests.ranks import together
 from tests.tiny import MODEL, log_lines, tiny_config
@@ -103,7 +103,7 @@ def weighed(outputs):
 
 def on_a_rank(ranks: Ranks, momentum, steps):
     model = Norms(momentum).double().train()
-    norms = JointNorms(model, ranks)
+    norms = JointBatchNorms(model, ranks)
     assert norms
     for _ in range(steps):
         tokens, maps = given(ranks.rank)

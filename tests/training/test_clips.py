@@ -14,7 +14,7 @@ from sightline.data.discovery import open_source
 from sightline.errors import InputError
 from sightline.hub.load import load_model
 from sightline.training import TrainConfig, train
-from sightline.training.prepare import decide, resolve
+from sightline.training.prepare import resolve, resolve_config
 from sightline.training.run import open_run
 from sightline.training.same_run import check_same_run
 from tests.clips import make
@@ -110,7 +110,7 @@ def test_frames_are_those_of_the_model_that_a_run_begins_with(tmp_path: Path) ->
 def test_what_cannot_be_trained_on_clips_is_refused(changes: dict[str, Any], said: str) -> None:
     config = config_of(**{"data": "moving", **changes})
     with pytest.raises(InputError) as raised:
-        decide(config, open_source(config.data), CPU)
+        resolve_config(config, open_source(config.data), CPU)
     assert str(raised.value) == said
 
 

@@ -9,7 +9,7 @@ from sightline import save_model
 from sightline.data.discovery import open_source
 from sightline.errors import InputError
 from sightline.models import create_model
-from sightline.recipes import recipe_for
+from sightline.recipes import default_recipe
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS, demo_jobs
 from sightline.training import prepare, train
 from sightline.training.config import DEFAULT_MODEL, OptimizerConfig, TrainConfig
@@ -78,7 +78,7 @@ def test_a_list_of_betas_is_a_pair():
 
 @pytest.mark.parametrize("data", ["scenes", "scenes:pairs", "digits", "imagefolder:some/where", "unheard-of"])
 def test_recipes_are_for_the_data_that_was_asked_for(data):
-    assert recipe_for(data).data == data
+    assert default_recipe(data).data == data
 
 
 def test_the_jobs_of_the_demonstration(tmp_path):

@@ -10,15 +10,15 @@ import torch
 
 from sightline import registry
 from sightline.cli.app import main
-from sightline.data.batch import Batch, stacked
+from sightline.data.batch import Batch, collate_uniform
 from sightline.data.discovery import open_source
-from sightline.data.loader import Maker, load, uniform
+from sightline.data.loader import Collator, load_batches, uniform
 from sightline.data.targets import Crop
 from sightline.evaluation import measure
-from sightline.metrics.coco import Seen, Sizes, judge, mean_precision
+from sightline.metrics.coco import ImageDetections, Sizes, match_detections, mean_precision
 from sightline.models.box_head import BoxHead, BoxOutputs
 from sightline.models.create import make_model, model_config
-from sightline.tasks.base import outputs_of
+from sightline.tasks.base import predict_batch
 from sightline.tasks.detection import Detection, DetectionOptions
 
 HEADS = sorted(registry.classes(BoxHead, "sightline.models.heads"))
@@ -37,7 +37,7 @@ def run(*words: str | Path) -> None:
 def test_detection_trains_is_measured_and_predicts(
     head: str, packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure, "usual_images", lambda source: 24)
+    monkeypatch.setattr(measure, "default_image_count", lambda source: 24)
     out = tmp_path / "run"
     packs = ["--recipe", "navit_scenes", "--set", "packing.tokens=256", "--set", "packing.drop=null"]
     size = packs if packed else ["--set", "batch_size=16"]
@@ -61,11 +61,11 @@ def test_detection_trains_is_measured_and_predicts(
 def average_precision(task: Detection, outputs: list[BoxOutputs], batch: Batch) -> float:
     """AP50 of one batch."""
     seen = []
-    each = zip(task.each(outputs, batch.layout), batch.targets["objects"], batch.targets["seen"], strict=True)
+    each = zip(task.split_outputs(outputs, batch.layout), batch.targets["objects"], batch.targets["seen"], strict=True)
     for one, objects, size in each:
         found = task.decode(one, Crop((0, 0, *objects.size), size))
-        seen.append(Seen(found.boxes, found.things, found.scores, objects))
-    return float(mean_precision(judge(seen, task.config.num_classes, [Sizes()]))[0][0])
+        seen.append(ImageDetections(found.boxes, found.things, found.scores, objects))
+    return float(mean_precision(match_detections(seen, task.config.num_classes, [Sizes()]))[0][0])
 
 
 @pytest.mark.slow
@@ -78,19 +78,19 @@ def test_a_head_learns_eight_images_by_heart(head: str) -> None:
         **Detection.model_options(source, options),
     )  # fmt: skip
     model, task = make_model(config), Detection(config, options)
-    make = Maker(source, "train", model.image_rows, task.targets, stacked, model.num_prefix_tokens)
-    (batch,) = load(make, uniform(range(8), (32, 32), 64, 8))
+    make = Collator(source, "train", model.image_rows, task.targets, collate_uniform, model.num_prefix_tokens)
+    (batch,) = load_batches(make, uniform(range(8), (32, 32), 64, 8))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0)
     best = 0.0
     for step in range(600):
-        total, units = task.loss(outputs_of(model.train(), batch), batch.targets, batch.layout)
+        total, units = task.loss(predict_batch(model.train(), batch), batch.targets, batch.layout)
         optimizer.zero_grad()
         (total / units).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if step % 25 == 24:
             with torch.no_grad():
-                best = average_precision(task, outputs_of(model.eval(), batch), batch)
+                best = average_precision(task, predict_batch(model.eval(), batch), batch)
             if best >= 0.95:
                 return
     raise AssertionError(f"{head}: AP50 {best:.3f} after 600 steps")

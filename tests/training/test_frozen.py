@@ -13,7 +13,7 @@ from sightline import load_model
 from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.models import Model
-from sightline.tasks.base import outputs_of
+from sightline.tasks.base import predict_batch
 from sightline.training import TrainConfig, parallel, train
 from tests.tiny import OptimizerConfig, Stopped, digest, stop_at, tiny_config
 
@@ -46,9 +46,9 @@ def test_a_frozen_trunk_stays_as_it_was_and_has_no_gradient(
     def watched(model: Model, batch: Batch, precision: str) -> Any:
         tokens = model.embed(batch.inputs.float(), batch.layout)
         modes.append((model.blocks[0].training, model.head.training, tokens.requires_grad))
-        return outputs_of(model, batch, precision)
+        return predict_batch(model, batch, precision)
 
-    monkeypatch.setattr(parallel, "outputs_of", watched)
+    monkeypatch.setattr(parallel, "predict_batch", watched)
     options = {"head": head, "head_options": {"queries": 4, "blocks": 1} if head == "eomt" else {}}
     config = probe(begun, task_options=options, optimizer=OptimizerConfig(ema=0.5))
     model = train(config, tmp_path / "run")

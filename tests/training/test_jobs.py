@@ -13,7 +13,7 @@ import pytest
 
 from sightline.errors import InputError, NonFiniteError, SightlineError
 from sightline.evaluation import EvaluateConfig
-from sightline.evaluation.logits import read_logits, rescored
+from sightline.evaluation.logits import read_logits, rescore
 from sightline.evaluation.measure import logits_name_of
 from sightline.results.rows import read_rows
 from sightline.training import jobs
@@ -243,7 +243,7 @@ def test_a_job_keeps_its_logits_and_is_measured_in_more_ways(tmp_path):
     kept = {(row.split, row.resolution, row.shrunk): logits_name_of(row) for row in rows}
     assert {path.name for path in (one.out / "logits").iterdir()} == set(kept.values())
     stored = read_logits(one.out / "logits" / kept["minival", 16, None])
-    assert rescored(stored) == [row for row in rows if row.split == "minival"]
+    assert rescore(stored) == [row for row in rows if row.split == "minival"]
     # One of them is lost: all are written again, to the same bytes.
     before = tree(one.out / "logits")
     (one.out / "logits" / kept["test", 24, None]).unlink()

@@ -13,7 +13,7 @@ from sightline.hub.load import load_model, read_config_record
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import older_checkpoint_name
 from sightline.training import saving, train
-from sightline.training.checkpoints import last_good
+from sightline.training.checkpoints import last_whole
 from sightline.training.config import TrainConfig
 from tests.tiny import ENDLESS, INPUTS, MODEL, Stopped, flip_a_byte, log_lines, stop_at, tiny_config, tree, weights
 
@@ -97,7 +97,7 @@ def test_where_all_are_damaged_each_is_named(undisturbed, tmp_path):
     shutil.rmtree(out / "checkpoint")
     shutil.rmtree(out / older_checkpoint_name(5))
     shutil.copytree(undisturbed / older_checkpoint_name(4), out / older_checkpoint_name(5))
-    assert last_good(out, print) == out / older_checkpoint_name(5)
+    assert last_whole(out, print) == out / older_checkpoint_name(5)
 
 
 def test_the_oldest_goes_when_the_newer_one_stands(undisturbed, monkeypatch, tmp_path):

@@ -116,10 +116,10 @@ def test_the_running_mean(model):
         model.head.weight.add_(1.0)
     ema.update(model, 0)
     torch.testing.assert_close(ema.mean["head.weight"], start + 0.25)
-    ema.exchange(model)
+    ema.swap(model)
     torch.testing.assert_close(model.head.weight.detach(), start + 0.25)
     torch.testing.assert_close(ema.mean["head.weight"], start + 1)
-    ema.exchange(model)
+    ema.swap(model)
     torch.testing.assert_close(model.head.weight.detach(), start + 1)
 
 

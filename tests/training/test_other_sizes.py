@@ -80,7 +80,7 @@ def test_found_10_a_table_s_grid_goes_to_other_projects(tmp_path):
 def test_found_26_training_begins_with_a_model_of_timm_s(size, resolution, cli, monkeypatch, tmp_path):
     given = {"model": "vit_tiny_patch16_224", "depth": 1, "img_size": size, "patch_size": 4, "num_classes": 10}
     sightline.save_model(import_weights("timm", build(given).state_dict(), given), tmp_path / "m")
-    monkeypatch.setattr("sightline.evaluation.measure.usual_images", lambda source: 4)
+    monkeypatch.setattr("sightline.evaluation.measure.default_image_count", lambda source: 4)
     begin = ("train", "--data", "scenes", *TRAIN[3:], "--init-from", tmp_path / "m", "--set", "workers=0")
     code, _, err = cli(*begin, "--out", tmp_path / "run")
     assert code == 0, err

@@ -15,9 +15,9 @@ from sightline.data.packing import padded_length
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.hub.load import read_config_record
-from sightline.tasks.base import outputs_of, task_class
+from sightline.tasks.base import predict_batch, task_class
 from sightline.training import TrainConfig, saving, train
-from sightline.training.plan import Position, training_plan
+from sightline.training.plan import DataState, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from tests.batches import kept_of
 from tests.tiny import EVENTFUL, MODEL, KillAt, killed, log_lines, tiny_config, weights
@@ -32,7 +32,7 @@ def planned(config):
     source = open_source(config.data)
     resolved = resolve(config, source, CPU)
     model = build_model(resolved, source)
-    task = task_class(resolved.task)(model.config, task_options(resolved)).on(source, config.data)
+    task = task_class(resolved.task)(model.config, task_options(resolved)).bind(source, config.data)
     return training_plan(resolved, model.config, source), model, task
 
 
@@ -91,7 +91,7 @@ def test_the_same_ids_sizes_drops_and_pixels_from_any_step_with_any_workers():
         assert shown(dataclasses.replace(PACKED, workers=workers), first) == whole[first:]
         # Also from where a checkpoint says that the plan stood, as it is written and read.
         position = whole[min(first, len(whole) - 1)][0].position
-        again = Position.of(json.loads(json.dumps(position.as_record())))
+        again = DataState.of(json.loads(json.dumps(position.as_record())))
         assert again == position
         assert shown(PACKED, first, position=again) == whole[first:]
     assert len({step.position.place.seen for step, *_ in whole}) > 1
@@ -147,7 +147,7 @@ def test_the_loss_is_the_mean_over_the_images_of_a_pack(tmp_path):
     plan, model, task = planned(config)
     _, (batch,) = next(plan.batches(model.image_rows, task))
     assert len({len(one) for one in kept_of(batch)}) > 1
-    logits, labels = outputs_of(model.eval(), batch), batch.targets["labels"]
+    logits, labels = predict_batch(model.eval(), batch), batch.targets["labels"]
     whole, units = task.loss(logits, batch.targets, batch.layout)
     assert units == len(batch)
     alone = [
@@ -228,7 +228,7 @@ def test_fixed_lengths_change_nothing_but_the_shape(tmp_path):
         plan, model, task = planned(run)
         model.blocks[0].register_forward_hook(lambda _, given, __: shapes.append(given[0].shape[1]))
         for _, (batch,) in plan.batches(model.image_rows, task):
-            outputs_of(model, batch)
+            predict_batch(model, batch)
     half = len(shapes) // 2
     assert shapes[half:] == [padded_length(slots, (150, 192, 256)) for slots in shapes[:half]]
     assert shapes[half:] != shapes[:half]

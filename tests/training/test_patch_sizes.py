@@ -17,7 +17,7 @@ from sightline.hub.load import load_model
 from sightline.tasks.base import task_class
 from sightline.training import train
 from sightline.training.config import OptimizerConfig
-from sightline.training.plan import Plan, Stages, planned_length, training_plan
+from sightline.training.plan import EpochPlan, SizeSchedule, resolve_length, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from sightline.training.run import open_training_data
 from tests.ranks import together
@@ -44,7 +44,7 @@ def resolved(config):
 def batches_of(config, **options):
     config, source = resolved(config)
     model = build_model(config, source)
-    task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
+    task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
     plan = training_plan(config, model.config, source)
     return model, [(step, batch) for step, (batch,) in plan.batches(model.image_rows, task, **options)]
 
@@ -70,10 +70,10 @@ def test_every_batch_has_one_patch_size_and_its_cost_is_counted(config):
 
 def test_the_sizes_are_as_often_as_was_asked():
     sizes = PatchSizes((8, 6, 4), (1.0, 2.0, 1.0))
-    counts = np.bincount([sizes.of_step(3, step) for step in range(8000)]) / 8000
+    counts = np.bincount([sizes.at_step(3, step) for step in range(8000)]) / 8000
     # Four standard errors.
     assert np.abs(counts - np.array(sizes.shares)).max() < 4 * (0.5 / 8000**0.5)
-    assert [sizes.of_step(3, step) for step in range(50)] != [sizes.of_step(4, step) for step in range(50)]
+    assert [sizes.at_step(3, step) for step in range(50)] != [sizes.at_step(4, step) for step in range(50)]
     images = Counter(sizes.of_image(0, 0, index) for index in range(400))
     assert set(images) == {0, 1, 2}
 
@@ -86,16 +86,16 @@ def test_a_plan_begins_anywhere():
         later = list(plan.steps(first))
         assert [step for step, _ in later] == [step for step, _ in whole[first:]]
         assert [images for _, images in later] == [images for _, images in whole[first:]]
-    assert Stages.of(config, plan.model).spent(Plan.of(config, None), len(whole)) == whole[-1][0].after
+    assert SizeSchedule.of(config, plan.model).spent(EpochPlan.of(config, None), len(whole)) == whole[-1][0].after
 
 
 @pytest.mark.parametrize("budget", ["tokens", "flops"])
 def test_a_budget_is_met_on_average(budget):
     config, source = resolved(DRAWN)
     model = build_model(config, source).config
-    whole = Stages.of(config, model).spent(Plan(64_000, 8, None), 8_000)
+    whole = SizeSchedule.of(config, model).spent(EpochPlan(64_000, 8, None), 8_000)
     asked = dataclasses.replace(config, images=None, **{budget: getattr(whole, budget)})
-    assert planned_length(asked, model, None).images == pytest.approx(64_000, rel=0.03)
+    assert resolve_length(asked, model, None).images == pytest.approx(64_000, rel=0.03)
 
 
 @pytest.mark.parametrize("config", [DRAWN, PACKED])

@@ -122,7 +122,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sightline.data.source import Example, Source
-from sightline.data.transforms import ImageTransform
+from sightline.data.transforms import RandomResizedCrop
 from sightline.data.targets import Target
 
 
@@ -132,13 +132,13 @@ class Painted(Target):
     boxes: np.ndarray
 
     def moved(self, crop):
-        return Painted(crop.of_map(self.mask), crop.of_boxes(self.boxes))
+        return Painted(crop.apply_to_map(self.mask), crop.apply_to_boxes(self.boxes))
 
 
 class Rectangles(Source):
     name, provides = "rectangles", ("masks", "boxes")
     task, classes, groups, splits = "rectangles", (), {}, ("train", "test")
-    transform = ImageTransform(interpolation="nearest", scale=(0.1, 1.0))
+    transform = RandomResizedCrop(interpolation="nearest", scale=(0.1, 1.0))
 
     @classmethod
     def open(cls, argument):

@@ -16,7 +16,7 @@ from sightline.errors import InputError, StoppedError
 from sightline.tasks.base import task_class
 from sightline.training import train
 from sightline.training.config import OptimizerConfig
-from sightline.training.plan import Plan, Stages, planned_length, shown, training_plan
+from sightline.training.plan import EpochPlan, SizeSchedule, as_trained_on, resolve_length, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from sightline.training.run import open_training_data
 from tests.tiny import log_lines, tiny_config, tree
@@ -29,14 +29,14 @@ GROWING = tiny_config(
 
 
 def resolved(config):
-    source = shown(open_training_data(config), config)
+    source = as_trained_on(open_training_data(config), config)
     return resolve(config, source, torch.device("cpu")), source
 
 
 def test_the_size_of_every_step():
     config, source = resolved(GROWING)
     model = build_model(config, source)
-    task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
+    task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
     plan = training_plan(config, model.config, source)
     seen, before = [], (0, 0, 0)
     for step, (batch,) in plan.batches(model.image_rows, task):
@@ -53,7 +53,7 @@ def test_the_size_of_every_step():
 
 @pytest.mark.parametrize(("steps", "sides"), [(1, 1), (1, 3), (2, 3), (7, 3), (100, 4), (3, 5)])
 def test_parts_are_equal_and_cover_the_run(steps, sides):
-    begins = Stages((1,) * sides, (1,) * sides, ()).begins(steps)
+    begins = SizeSchedule((1,) * sides, (1,) * sides, ()).begins(steps)
     assert (begins[0], begins[-1]) == (0, steps)
     lengths = [after - before for before, after in itertools.pairwise(begins)]
     assert max(lengths) - min(lengths) <= 1
@@ -63,9 +63,9 @@ def test_parts_are_equal_and_cover_the_run(steps, sides):
 def test_a_budget_is_met_on_average(budget):
     config, source = resolved(GROWING)
     model = build_model(config, source).config
-    whole = Stages.of(config, model).spent(Plan(8_000, 8, None), 1_000)
+    whole = SizeSchedule.of(config, model).spent(EpochPlan(8_000, 8, None), 1_000)
     asked = dataclasses.replace(config, images=None, **{budget: getattr(whole, budget)})
-    assert planned_length(asked, model, None).images == pytest.approx(8_000, rel=0.01)
+    assert resolve_length(asked, model, None).images == pytest.approx(8_000, rel=0.01)
 
 
 @pytest.mark.parametrize("stop", [2, 3, 4, 6])

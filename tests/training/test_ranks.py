@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from sightline.data.batch import normalised
-from sightline.data.loader import Planned
+from sightline.data.batch import normalize
+from sightline.data.loader import SampleSpec
 from sightline.data.packs import PackingConfig
 from sightline.data.targets import IGNORE
 from sightline.distributed import signals
@@ -24,13 +24,13 @@ from sightline.models.create import model_config
 from sightline.tasks.base import task_class
 from sightline.training import step as step_module
 from sightline.training import train
-from sightline.training.batch_norm import JointNorms
+from sightline.training.batch_norm import JointBatchNorms
 from sightline.training.config import OptimizerConfig, TrainConfig
-from sightline.training.parallel import Held, Replica, Shard, dealt
-from sightline.training.plan import shown, training_plan
+from sightline.training.parallel import DDPModel, FSDPModel, ParallelModel, balanced_partition
+from sightline.training.plan import as_trained_on, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from sightline.training.run import open_training_data
-from sightline.training.state import RunState
+from sightline.training.state import TrainState
 from tests.data.dense_folders import masks
 from tests.ranks import together
 from tests.tiny import MODEL, log_lines, pictures, tiny_config, tree
@@ -133,30 +133,30 @@ class InDouble(torch.nn.Module):
         self.model = model
 
     def forward(self, batch, precision):
-        rows = normalised(batch.inputs, self.model.config.mean, self.model.config.std)
+        rows = normalize(batch.inputs, self.model.config.mean, self.model.config.std)
         return self.model(rows.to(self.model.anchor.dtype), layout=batch.layout)
 
 
 def gradients(ranks: Ranks, config, dtype, sharing="ddp"):
     """The gradient of the first step by name, and its norm."""
     torch.set_num_threads(1)
-    source = shown(open_training_data(config), config)
+    source = as_trained_on(open_training_data(config), config)
     config = resolve(config, source, torch.device("cpu"))
     model = build_model(config, source).to(dtype).train()
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         with torch.no_grad():
             parameter.normal_(0, 0.2, generator=generator)
-    task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
-    state = RunState(model, None, None, config, source, None, "", ranks)
+    task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
+    state = TrainState(model, None, None, config, source, None, "", ranks)
     plan = training_plan(config, model.config, source)
     step, batches = next(plan.batches(model.image_rows, task, ranks=ranks))
     forward = InDouble(model)
     if ranks.size == 1:
-        holder = Held(forward)
+        holder = ParallelModel(forward)
     else:
-        norms = JointNorms(model, ranks)
-        holder = Replica(forward, norms) if sharing == "ddp" else Shard(forward, norms, ranks)
+        norms = JointBatchNorms(model, ranks)
+        holder = DDPModel(forward, norms) if sharing == "ddp" else FSDPModel(forward, norms, ranks)
     value = step_module._in_parts(state, task, holder, batches, step)
     found = {name: one.grad for name, one in model.named_parameters()}
     return value, {name: full_tensor(one).double().numpy() for name, one in found.items() if one is not None}
@@ -287,11 +287,11 @@ def test_parts_cost_alike(parts):
     """Every image once, in its order; no part costs more than another by more than one image."""
     draws = np.random.default_rng(0)
     model = model_config("vit_micro_patch4")
-    planned = [Planned(number, 0, (4, 4), int(draws.integers(1, 400))) for number in range(40)]
-    found = dealt(planned, parts, model)
+    planned = [SampleSpec(number, 0, (4, 4), int(draws.integers(1, 400))) for number in range(40)]
+    found = balanced_partition(planned, parts, model)
     assert len(found) == parts
     assert sorted(one.index for part in found for one in part) == list(range(40))
     assert all([one.index for one in part] == sorted(one.index for one in part) for part in found)
     tokens = [sum(one.tokens for one in part) for part in found]
     assert max(tokens) - min(tokens) <= 60 * (parts > 1)
-    assert [len(part) for part in dealt(planned[:2], 4, model)] == [1, 1, 0, 0]
+    assert [len(part) for part in balanced_partition(planned[:2], 4, model)] == [1, 1, 0, 0]

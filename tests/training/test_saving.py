@@ -94,7 +94,7 @@ def test_one_is_written_at_a_time_and_in_order(monkeypatch, tmp_path):
 
 
 def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, monkeypatch, tmp_path):
-    real_flush, real_step, saver, taken = checkpoint.fsync, loop.take_step, [], []
+    real_flush, real_step, saver, taken = checkpoint.fsync, loop.train_step, [], []
 
     def flush(path):
         if (tmp_path / "a" / "checkpoint").exists():
@@ -113,7 +113,7 @@ def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, mo
             return self
 
     monkeypatch.setattr(checkpoint, "fsync", flush)
-    monkeypatch.setattr(loop, "take_step", step)
+    monkeypatch.setattr(loop, "train_step", step)
     monkeypatch.setattr(loop, "RunSaver", Seen)
     says = [f"{tmp_path / 'a' / 'checkpoint'}: cannot be written (No space left on device)"]
     refused("train", *TINY, "--out", tmp_path / "a", code=5, says=says)
@@ -148,7 +148,7 @@ def test_a_disk_that_is_full_ends_all_ranks_at_the_next_save(tmp_path):
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_signal_while_a_save_is_under_way(fails, held, cli, monkeypatch, tmp_path):
     """The save is done first, then that of the last step; where it fails, that is what the run ends by."""
-    real = loop.take_step
+    real = loop.train_step
 
     def step(state, *arguments):
         found = real(state, *arguments)
@@ -164,7 +164,7 @@ def test_a_signal_while_a_save_is_under_way(fails, held, cli, monkeypatch, tmp_p
     def full(files, place):
         raise StorageError(f"{place}: cannot be written")
 
-    monkeypatch.setattr(loop, "take_step", step)
+    monkeypatch.setattr(loop, "train_step", step)
     code, _, err = cli("train", *TINY, "--out", tmp_path / "a")
     if fails:
         assert (code, err.splitlines()[-1]) == (5, f"sightline: error: {tmp_path}/a/checkpoint: cannot be written")

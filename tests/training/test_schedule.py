@@ -13,11 +13,11 @@ from sightline.errors import InputError
 from sightline.models.create import model_config
 from sightline.training.config import TrainConfig
 from sightline.training.optimizer_config import OptimizerConfig
-from sightline.training.plan import DEFAULT_IMAGES, Plan, planned_length
+from sightline.training.plan import DEFAULT_IMAGES, EpochPlan, resolve_length
 from sightline.training.schedule import learning_rate
 
 plans = st.builds(
-    Plan, images=st.integers(1, 400), batch_size=st.integers(1, 70), length=st.none() | st.integers(1, 130)
+    EpochPlan, images=st.integers(1, 400), batch_size=st.integers(1, 70), length=st.none() | st.integers(1, 130)
 )
 
 
@@ -98,16 +98,16 @@ def test_schedules_in_numbers():
 
 
 def test_the_length_of_a_run():
-    assert Plan.of(TrainConfig(epochs=1.5), 100).images == 150
-    assert Plan.of(TrainConfig(epochs=0.001), 100).images == 1
-    assert Plan.of(TrainConfig(images=7), 100).images == 7
-    assert Plan.of(TrainConfig(), None).images == DEFAULT_IMAGES
+    assert EpochPlan.of(TrainConfig(epochs=1.5), 100).images == 150
+    assert EpochPlan.of(TrainConfig(epochs=0.001), 100).images == 1
+    assert EpochPlan.of(TrainConfig(images=7), 100).images == 7
+    assert EpochPlan.of(TrainConfig(), None).images == DEFAULT_IMAGES
     with pytest.raises(InputError, match=r"epochs 2\.0: data 'scenes' is endless"):
-        Plan.of(TrainConfig(epochs=2.0), None)
+        EpochPlan.of(TrainConfig(epochs=2.0), None)
 
 
 @pytest.mark.parametrize(("fit", "patches"), [("resize", 64), ("crop", 64), ("pad", 81)])
 def test_found_11_a_budget_counts_the_patches_that_the_model_sees(fit, patches):
     model = model_config("vit_micro_patch4", patch_size=8, image_size=64, fit=fit)
     config = TrainConfig(data="scenes", resolution=67, tokens=1000 * (patches + model.num_prefix_tokens))
-    assert planned_length(config, model, None).images == 1000
+    assert resolve_length(config, model, None).images == 1000

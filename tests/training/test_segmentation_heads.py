@@ -12,16 +12,16 @@ import torch
 
 from sightline import registry
 from sightline.cli.app import main
-from sightline.data.batch import stacked
+from sightline.data.batch import collate_uniform
 from sightline.data.discovery import open_source
-from sightline.data.loader import Maker, load, uniform
+from sightline.data.loader import Collator, load_batches, uniform
 from sightline.evaluation import measure
 from sightline.metrics.iou import MeanIou
 from sightline.models.create import make_model, model_config
 from sightline.models.head import TokenHead
 from sightline.models.heads.eomt import EomtHead
 from sightline.models.map_head import DenseHead
-from sightline.tasks.base import outputs_of
+from sightline.tasks.base import predict_batch
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.training import train
 from tests.tiny import tiny_config
@@ -40,7 +40,7 @@ SMALL: dict[str, dict[str, Any]] = {
 def test_a_head_trains_is_measured_and_predicts(
     head: str, packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure, "usual_images", lambda source: 12)
+    monkeypatch.setattr(measure, "default_image_count", lambda source: 12)
     out = tmp_path / "run"
     # Those that take whole images refuse token dropping.
     drop = "" if head == "segmenter" else ", drop: null"
@@ -108,16 +108,16 @@ def test_a_head_learns_eight_images_by_heart(head: str) -> None:
     config = model_config("vit_micro_patch4", encoding="rope_axial", task="segmentation", **trunk, **decided)
     model, task = make_model(config), Segmentation(config, options)
     assert isinstance(model.head, TokenHead)
-    make = Maker(source, "train", model.image_rows, task.targets, stacked, model.num_prefix_tokens)
+    make = Collator(source, "train", model.image_rows, task.targets, collate_uniform, model.num_prefix_tokens)
     side, cells = config.table_size, config.train_grid.cells
-    (batch,) = load(make, uniform(range(8), (side, side), cells, 8))
+    (batch,) = load_batches(make, uniform(range(8), (side, side), cells, 8))
     steps, most = 450, 1.5e-3 if trunk is COARSE else 4e-3
     optimizer = torch.optim.AdamW(model.parameters(), lr=most, betas=(0.9, 0.99), weight_decay=0)
     best = 0.0
     for step in range(steps):
         model.head.done = step / steps
         optimizer.param_groups[0]["lr"] = most * 0.5 * (1 + math.cos(math.pi * step / steps))
-        total, units = task.loss(outputs_of(model.train(), batch), batch.targets, batch.layout)
+        total, units = task.loss(predict_batch(model.train(), batch), batch.targets, batch.layout)
         optimizer.zero_grad()
         (total / units).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -125,7 +125,7 @@ def test_a_head_learns_eight_images_by_heart(head: str) -> None:
         if step % 25 == 24:
             with torch.no_grad():
                 metric = MeanIou(task)
-                metric.update(outputs_of(model.eval(), batch), batch)
+                metric.update(predict_batch(model.eval(), batch), batch)
             best = next(row.value for row in metric.rows() if row.metric == "miou")
             if best >= 0.95:
                 return

@@ -28,10 +28,10 @@ from sightline.models import model_config
 from sightline.recipes import list_recipes, recipe
 from sightline.tasks.base import Task, make_task, task_class
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
-from sightline.tasks.windows import Inference
+from sightline.tasks.windows import InferenceMode
 from sightline.training.config import OptimizerConfig, TrainConfig, ValidationConfig
 from sightline.training.loop import train
-from sightline.training.prepare import build_model, decide, resolve
+from sightline.training.prepare import build_model, resolve, resolve_config
 from tests.tiny import MODEL, pictures, weights
 
 TASKS = ("classification", "segmentation", "detection", "masked_patches")
@@ -200,7 +200,7 @@ def test_every_option_of_every_task_is_looked_at():
         looked = OF_TASKS[task].keys() | OF_ANSWERS.get(task, {}).keys()
         fields = {one.name for one in dataclasses.fields(kind.Options)}
         if "inference" in fields:
-            fields |= {f"inference.{one.name}" for one in dataclasses.fields(Inference)}
+            fields |= {f"inference.{one.name}" for one in dataclasses.fields(InferenceMode)}
         assert fields == looked, task
 
 
@@ -233,15 +233,15 @@ def test_an_option_without_effect_is_refused_by_what_it_depends_on(task, option,
         config = base_config(runs, task, task_options={**beside, **option})
         source = open_source(config.data)
         if taken:
-            build_model(decide(config, source, torch.device("cpu")), source)
+            build_model(resolve_config(config, source, torch.device("cpu")), source)
             continue
         with pytest.raises(InputError) as refused:
-            build_model(decide(config, source, torch.device("cpu")), source)
+            build_model(resolve_config(config, source, torch.device("cpu")), source)
         assert names(refused, name, other)
         # As it is by default, it may be said.
         usual = getattr(task_class(task).Options(), name)
         said = base_config(runs, task, task_options={**beside, name: usual})
-        build_model(decide(said, source, torch.device("cpu")), source)
+        build_model(resolve_config(said, source, torch.device("cpu")), source)
 
 
 def test_docs_say_what_options_depend_on():
@@ -278,11 +278,11 @@ def test_an_option_of_answers(task, name, runs):
 def answers(model, task, options):
     """What a task says of two scenes, and by which outputs."""
     source = open_source("scenes:pairs")
-    made = make_task(task, model.config, options).on(source, "scenes:pairs")
+    made = make_task(task, model.config, options).bind(source, "scenes:pairs")
     [given] = predict_split(model, made, source, "test", range(2), 16)
-    each, crop = made.each(given.outputs, given.batch.layout), Crop((0, 0, 16, 16), (16, 16))
+    each, crop = made.split_outputs(given.outputs, given.batch.layout), Crop((0, 0, 16, 16), (16, 16))
     sums = [one.double().sum().item() for one in tree_leaves(each)]
-    return sums, [made.answer(made.decode(one, crop), (16, 16), 5) for one in each]
+    return sums, [made.to_json(made.decode(one, crop), (16, 16), 5) for one in each]
 
 
 @pytest.mark.parametrize("head", ["fcos", "pix"])

@@ -20,7 +20,7 @@ from sightline.io.sharded import read_tensors, tensor_shapes, write_together
 from sightline.models import create_model
 from sightline.training import train
 from sightline.training.config import OptimizerConfig, ValidationConfig
-from sightline.training.parallel import held
+from sightline.training.parallel import parallelize
 from tests.ranks import together
 from tests.tiny import log_lines, tiny_config
 from tests.training.test_ranks import CHANCE, IDLE, PACKED, UNEVEN, alone, run, stop_after
@@ -146,7 +146,7 @@ def other_forwards(ranks: Ranks, images):
     torch.manual_seed(0)
     model = create_model("vit_micro_patch4", depth=2, num_classes=5).eval()
     before = [one.clone() for one in _asked(model, images)]
-    held(model, ranks, "fsdp")
+    parallelize(model, ranks, "fsdp")
     after = _asked(model, images)
     parts = sum(one.to_local().numel() for one in model.parameters())
     return max(float((one - other).abs().max()) for one, other in zip(before, after, strict=True)), parts

@@ -17,7 +17,7 @@ from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
 from sightline.training import profiling, speed, train
 from sightline.training.profiling import PHASES, phase
-from sightline.training.speed import Rates, Speed, measured_peak
+from sightline.training.speed import Rates, Throughput, measure_peak_flops
 from sightline.training.tracking import check_trackers, list_trackers, tracking
 from tests.tiny import MODEL, Stopped, pictures, stop_at, tiny_config, tree
 
@@ -27,8 +27,8 @@ CONFIG = tiny_config(images=160, batch_size=8)
 def test_speed_is_that_of_the_last_minute(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(speed.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(speed, "measured_peak", lambda *_: 1000.0)
-    seen = Speed(torch.device("cpu"), "float32", Ranks())
+    monkeypatch.setattr(speed, "measure_peak_flops", lambda *_: 1000.0)
+    seen = Throughput(torch.device("cpu"), "float32", Ranks())
     assert seen.after(5, 50, 500).rates is None
     for second in range(1, 201):
         now[0] = float(second)
@@ -47,8 +47,8 @@ def test_speed_is_that_of_the_last_minute(monkeypatch):
 def test_processes_that_share_processors_have_no_peak(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(speed.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(speed, "measured_peak", lambda *_: pytest.fail("measured"))
-    seen = Speed(torch.device("cpu"), "float32", Ranks(0, 2))
+    monkeypatch.setattr(speed, "measure_peak_flops", lambda *_: pytest.fail("measured"))
+    seen = Throughput(torch.device("cpu"), "float32", Ranks(0, 2))
     for second in range(50):
         now[0] = float(second)
         pace = seen.after(second, second, second)
@@ -59,7 +59,7 @@ def test_processes_that_share_processors_have_no_peak(monkeypatch):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_peak_is_a_number_of_operations(precision, monkeypatch):
     monkeypatch.setitem(speed._SIDE, "cpu", 64)
-    assert 1e6 < measured_peak(torch.device("cpu"), precision) < 1e16
+    assert 1e6 < measure_peak_flops(torch.device("cpu"), precision) < 1e16
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -69,7 +69,7 @@ def test_the_peak_is_that_of_the_products_that_are_taken(wide: bool, monkeypatch
     monkeypatch.setattr(torch, "mm", lambda a, b, **given: seen.append(a.dtype) or real(a, b, **given))
     monkeypatch.setattr(speed, "takes_wide", lambda: wide)
     monkeypatch.setitem(speed._SIDE, "cpu", 64)
-    measured_peak(torch.device("cpu"), "bfloat16")
+    measure_peak_flops(torch.device("cpu"), "bfloat16")
     assert set(seen) == {torch.float32 if wide else torch.bfloat16}
 
 
@@ -147,7 +147,7 @@ def test_a_peak_for_which_there_is_no_memory_ends_nothing(monkeypatch):
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(speed.torch, "ones", full)
-    assert measured_peak(torch.device("cpu"), "float32") == float("inf")
+    assert measure_peak_flops(torch.device("cpu"), "float32") == float("inf")
 
 
 def test_a_phase_costs_nothing_where_nothing_is_profiled():

@@ -13,7 +13,7 @@ from typing import Any
 _HOMES = {
     "Analysis": "sightline.analysis.found",
     "analysed_together": "sightline.analysis.analyse",
-    "seen_from": "sightline.analysis.views",
+    "visible_from": "sightline.analysis.views",
 }
 # What is no measure among their files.
 _NO_MEASURES = ("__init__", "base")

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from sightline.analysis.attention_blocks import BLOCK_BYTES, attention_blocks
 from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Normalised, Size, Sizes, looked_at
+from sightline.analysis.images import Images, Normalised, Size, Sizes, batches_by_size
 from sightline.analysis.measures.base import Measure
 from sightline.attention.dispatch import AttentionRecord, record_attention
-from sightline.data.batch import Batch, normalised
+from sightline.data.batch import Batch, normalize
 from sightline.errors import InputError
 from sightline.models import Model
 from sightline.models.model import eval_mode
@@ -58,19 +58,19 @@ def analysed_together(
 
     Args:
         measures: classes, or what makes a measure of a model, by name.
-        images, sizes: as `looked_at`.
+        images, sizes: as `batches_by_size`.
         called: what the model is called; its encoding unless given.
         advance: called with the number of images of each batch that is through.
 
     Raises:
-        InputError: a measure is not for this model, or as `looked_at`; before anything is computed.
+        InputError: a measure is not for this model, or as `batches_by_size`; before anything is computed.
     """
     refuse_stages(model)
     make = measures if isinstance(measures, Mapping) else {one.name: one for one in measures}
     for one in make.values():
         if isinstance(one, type):
             one.check(model)
-    batches = looked_at(model, images, sizes)
+    batches = batches_by_size(model, images, sizes)
     found: dict[str, dict[Size, Any]] = {name: {} for name in make}
     names: dict[Size, tuple[str, ...]] = {}
     for size, those in batches.items():
@@ -79,7 +79,7 @@ def analysed_together(
         for batch in those:
             if not len(batch):
                 continue
-            watch(model, batch, list(at_size.values()))
+            run_pass(model, batch, list(at_size.values()))
             seen += batch.names
             if advance is not None:
                 advance(len(batch))
@@ -98,7 +98,7 @@ def about_model(model: Model) -> dict[str, Any]:
     return {"depth": model.config.depth, "heads": model.config.heads, "patch_size": model.config.patch_size}
 
 
-def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: int = BLOCK_BYTES) -> Tensor:
+def run_pass(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: int = BLOCK_BYTES) -> Tensor:
     """A batch through the model, shown to measures as it goes; the model is in evaluation mode and has no gradients.
 
     Attention is shown layer by layer as it is computed; where a measure wants the last layer first, queries and keys
@@ -116,12 +116,12 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
     """
     batch = batch.to(model.anchor.device)
     watching = [one for one in measures if one.sees_attention()]
-    kept = _Kept(len(model.blocks) - 1) if any(one.from_top for one in watching) else None
+    kept = _Kept(len(model.blocks) - 1) if any(one.last_layer_first for one in watching) else None
 
     def asking(segment: Segment, prefix: int) -> list[int] | None:
         wanted: list[int] = []
         for measure in watching:
-            slots = measure.wants(segment, prefix)
+            slots = measure.queries(segment, prefix)
             if slots is None:
                 return None
             wanted += slots
@@ -135,7 +135,7 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
     def recorder(call: AttentionRecord) -> None:
         if any(segment.window is not None for segment in call.keys.segments):
             for measure in watching:
-                if not measure.of_windows:
+                if not measure.supports_windows:
                     raise InputError(
                         f"{measure.name}: layer {call.layer} attends inside parts of an image (expected attention over "
                         "all of it)"
@@ -187,7 +187,7 @@ def inputs_of(model: Model, batch: Batch) -> Tensor:
     """The rows of a batch as a model takes them, normalised."""
     if isinstance(batch, Normalised):
         return batch.inputs
-    return normalised(batch.inputs, model.config.mean, model.config.std).to(model.anchor.dtype)
+    return normalize(batch.inputs, model.config.mean, model.config.std).to(model.anchor.dtype)
 
 
 def _through(model: Model, rows: Tensor, layout: TokenLayout, measures: Iterable[Measure]) -> Tensor:

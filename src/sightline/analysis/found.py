@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from sightline.analysis.images import NATIVE, Size
-from sightline.analysis.measures.base import Quantity, measure_classes
+from sightline.analysis.measures.base import MeasuredQuantity, measure_classes
 from sightline.errors import InputError, unknown_name_error
 from sightline.io.declared import refuse_archive
 from sightline.io.read import check_file
@@ -58,7 +58,7 @@ class Analysis:
         return f"Analysis({self.measure} of {self.model}, {images} images at {sizes})"
 
     @property
-    def quantities(self) -> Mapping[str, Quantity]:
+    def quantities(self) -> Mapping[str, MeasuredQuantity]:
         """What the arrays say, by name."""
         return measure_classes()[self.measure].quantities
 

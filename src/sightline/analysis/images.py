@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.data.batch import Batch, packed, stacked
+from sightline.data.batch import Batch, collate_packed, collate_uniform
 from sightline.data.image_file import read_image, rgb_pixels
 from sightline.data.preprocessing import preprocessing
-from sightline.data.transforms import cut
+from sightline.data.transforms import apply_crop
 from sightline.errors import InputError
 from sightline.models import Model
 from sightline.tokens.grid import Grid
@@ -60,7 +60,7 @@ def sizes_of(model: Model, sizes: Sizes) -> list[Size]:
     return list(dict.fromkeys(found))
 
 
-def looked_at(model: Model, images: Images, sizes: Sizes = None) -> dict[Size, Iterable[Batch]]:
+def batches_by_size(model: Model, images: Images, sizes: Sizes = None) -> dict[Size, Iterable[Batch]]:
     """Batches of images by size, made as they are asked for.
 
     Args:
@@ -109,7 +109,7 @@ class _Prepared:
         for number, image in enumerate(self.images):
             pixels, name = _pixels(image, number)
             crop = prepare.crop_of((pixels.shape[0], pixels.shape[1]), "native" if native else self.size)
-            rows, grid = model.image_rows(cut(pixels, crop, prepare.interpolation))
+            rows, grid = model.image_rows(apply_crop(pixels, crop, prepare.interpolation))
             if pack and sum(len(one[1]) for one in pack) + len(rows) > TOKENS_A_BATCH:
                 yield self._batch(pack)
                 pack = []
@@ -119,7 +119,7 @@ class _Prepared:
 
     def _batch(self, pack: Sequence[tuple[str, Tensor, Grid, int]]) -> Batch:
         names, rows, grids, numbers = zip(*pack, strict=True)
-        arrange: Any = stacked if len(set(grids)) == 1 else packed
+        arrange: Any = collate_uniform if len(set(grids)) == 1 else collate_packed
         inputs, layout = arrange(rows, grids, [None] * len(rows), self.model.num_prefix_tokens)
         return Batch(inputs, layout, {}, torch.tensor(numbers), list(names), [{}] * len(names))
 

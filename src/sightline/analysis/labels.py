@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from sightline.analysis.images import NATIVE, TOKENS_A_BATCH, Size
-from sightline.data.batch import Batch, stacked
-from sightline.data.loader import Maker, Planned, load, uniform
-from sightline.data.packs import by_grid
+from sightline.data.batch import Batch, collate_uniform
+from sightline.data.loader import Collator, SampleSpec, load_batches, uniform
+from sightline.data.packs import group_by_grid
 from sightline.data.preprocessing import preprocessing
 from sightline.data.source import Example, Source
 from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
-from sightline.tasks.fit import extent
+from sightline.tasks.fit import covered_size
 from sightline.tokens.grid import Grid
 
 OTHER = -1
@@ -31,8 +31,8 @@ _BACKGROUND = "background"
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
-    """What examples of a data set say, in a model's numbers: a targets maker (`Maker(targets=)`).
+class LabelMap:
+    """What examples of a data set say, in a model's numbers: a targets maker (`Collator(targets=)`).
 
     Attributes:
         labels: the model's number of each of the source's classes, int64; None where they are not the model's.
@@ -63,7 +63,7 @@ class Said:
         return found
 
 
-def said_by(model: Model, source: Source, data: str = "") -> Said:
+def label_map(model: Model, source: Source, data: str = "") -> LabelMap:
     """How a model numbers what a data set says.
 
     Classes are the same by their names; where the model has no names for its own, by their places, if it has as many.
@@ -95,7 +95,7 @@ def said_by(model: Model, source: Source, data: str = "") -> Said:
     else:
         first = [OTHER] * (len(source.pixel_classes) - len(things))
         pixels = np.array([*first, *(numbers[name] for name in things)], np.int64)
-    return Said(labels, pixels, missing)
+    return LabelMap(labels, pixels, missing)
 
 
 def split_batches(
@@ -108,8 +108,8 @@ def split_batches(
     data: str = "",
     workers: int = 0,
 ) -> SplitBatches:
-    """The images of a split at one size, each once, with what is said of them as `Said`; read anew each time that they
-    are gone through, prepared as `evaluate` prepares them.
+    """The images of a split at one size, each once, with what is said of them as `LabelMap`; read anew each time that
+    they are gone through, prepared as `evaluate` prepares them.
 
     Args:
         indices: of the images, in their order; those of several sizes come by their grids.
@@ -124,20 +124,20 @@ def split_batches(
     config = model.config
     if size == NATIVE:
         size = View("native")
-    patch, planned = config.patch_size, list[list[Planned]]()
+    patch, planned = config.patch_size, list[list[SampleSpec]]()
     if isinstance(size, View):
         source = preprocessing(model).prepared(source, whole=True)
         by_size = {
             (grid.rows * patch, grid.cols * patch): members
-            for grid, members in by_grid(source, split, indices, size, patch).items()
+            for grid, members in group_by_grid(source, split, indices, size, patch).items()
         }
     else:
         source, by_size = preprocessing(model).prepared(source), {size: indices}
     for image_size, members in by_size.items():
         cells = config.grid_of(image_size).cells
         planned += uniform(members, image_size, cells, max(1, TOKENS_A_BATCH // cells))
-    targets = said_by(model, source, data)
-    make = Maker(source, split, model.image_rows, targets, stacked, model.num_prefix_tokens)
+    targets = label_map(model, source, data)
+    make = Collator(source, split, model.image_rows, targets, collate_uniform, model.num_prefix_tokens)
     return SplitBatches(make, planned, workers)
 
 
@@ -145,12 +145,12 @@ def split_batches(
 class SplitBatches:
     """Batches as they were planned, read anew each time that they are gone through."""
 
-    make: Maker
-    planned: Sequence[Sequence[Planned]]
+    make: Collator
+    planned: Sequence[Sequence[SampleSpec]]
     workers: int
 
     def __iter__(self) -> Iterator[Batch]:
-        return load(self.make, self.planned, workers=self.workers)
+        return load_batches(self.make, self.planned, workers=self.workers)
 
     def ends(self) -> list[Batch]:
         """An image of the smallest grid, and one of the largest where there are several: the first ones that can be
@@ -206,7 +206,7 @@ def in_patches(batch: Batch, config: ViTConfig) -> list[InPatches]:
         kept, place = all_rows[min(row, len(all_rows) - 1)], np.full(segment.grid.cells, -1)
         place[kept] = np.arange(len(kept))
         size = height, width
-        found.append(_in_patches(labels, segment.grid.planar("masks"), place, size, extent(config, size)))
+        found.append(_in_patches(labels, segment.grid.planar("masks"), place, size, covered_size(config, size)))
     return found
 
 

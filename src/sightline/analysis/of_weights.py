@@ -10,7 +10,7 @@ import torch
 
 from sightline.analysis.analyse import about_model
 from sightline.analysis.found import Analysis
-from sightline.analysis.images import NATIVE, Images, Size, Sizes, looked_at, sizes_of
+from sightline.analysis.images import NATIVE, Images, Size, Sizes, batches_by_size, sizes_of
 from sightline.analysis.measures.base import Measure
 from sightline.data.batch import Batch
 from sightline.errors import InputError
@@ -22,7 +22,7 @@ MOST_BYTES = 64 << 20
 """Of one array that has the heads of all layers among its axes."""
 
 
-class OfWeights(Measure):
+class WeightMeasure(Measure):
     """A measure that looks at no image: it takes note of the grid, from a batch or without one.
 
     Where images have grids of their own (native sizes), it is of the first one's.
@@ -63,7 +63,7 @@ class OfWeights(Measure):
 
 def read_from_weights(
     model: Model,
-    measure: type[OfWeights],
+    measure: type[WeightMeasure],
     images: Images | None,
     sizes: Sizes = None,
     *,
@@ -73,7 +73,7 @@ def read_from_weights(
     """What a measure of the weights finds in a model, on the grid of each size; nothing runs through the model.
 
     Args:
-        images: None, or as `looked_at`: they only say which sizes there are.
+        images: None, or as `batches_by_size`: they only say which sizes there are.
         sizes: as `sizes_of`; None is the training size, or that of images that have one.
         called: what the model is called; its encoding unless given.
         **options: of the measure.
@@ -83,7 +83,7 @@ def read_from_weights(
             `native` without images.
     """
     measure.check(model)
-    batches = dict.fromkeys(sizes_of(model, sizes), ()) if images is None else looked_at(model, images, sizes)
+    batches = dict.fromkeys(sizes_of(model, sizes), ()) if images is None else batches_by_size(model, images, sizes)
     arrays: dict[Size, dict[str, np.ndarray]] = {}
     for size, those in batches.items():
         one = measure(model, **options)

@@ -78,7 +78,7 @@ def refuse_unbiased(what: str, model: Model) -> None:
         )
 
 
-def seen_from(model: Model, grid: Sequence[int], cell: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
+def visible_from(model: Model, grid: Sequence[int], cell: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
     """What every head of every layer may see of a grid from one of its patches (LookHere figures 2 and 9 to 11).
 
     Prefix tokens are left out. An encoding that does not bias the scores lets all be seen, at a bias of 0. It costs

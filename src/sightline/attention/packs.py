@@ -24,7 +24,7 @@ _KEPT_WIDTHS = 4
 _ALIKE = 4
 
 
-class Images(NamedTuple):
+class PackImages(NamedTuple):
     """Some images of a pack, one after the other, of as many slots and with the same bias.
 
     Attributes:
@@ -50,7 +50,7 @@ class Pack(NamedTuple):
             be written to, or None; without gradients of their own.
     """
 
-    parts: Sequence[Images]
+    parts: Sequence[PackImages]
     biases: Callable[[], Iterable[Tensor | None]]
 
 
@@ -167,12 +167,12 @@ def _joined(parts: list[Tensor]) -> Tensor:
     return (rows[0].contiguous() if len(rows) == 1 else torch.cat(rows)).transpose(0, 1)
 
 
-def _apart(part: Images, x: Tensor) -> Tensor:
+def _apart(part: PackImages, x: Tensor) -> Tensor:
     """[heads, slots of all, head_dim] -> [heads * images, slots of one, head_dim]."""
     return x if part.images == 1 else x.unflatten(1, (part.images, -1)).flatten(0, 1)
 
 
-def _products(part: Images, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+def _products(part: PackImages, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """The output [heads, slots, head_dim] of scaled queries, and the weights of each head and image; writes to the
     bias."""
     shape = q.shape
@@ -189,7 +189,7 @@ def _products(part: Images, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
 
 
 def _products_backward(
-    part: Images, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, weights: Tensor
+    part: PackImages, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, weights: Tensor
 ) -> tuple[Tensor, ...]:
     """The gradients of queries before they were scaled, of keys and of values."""
     of_q, of_k = q.shape, k.shape
@@ -202,7 +202,7 @@ def _products_backward(
     )
 
 
-def _as_batch(part: Images, x: Tensor) -> Tensor:
+def _as_batch(part: PackImages, x: Tensor) -> Tensor:
     """[heads, slots of all, head_dim] -> [images, heads, slots of one, head_dim]."""
     return x.unflatten(1, (part.images, -1)).transpose(0, 1)
 
@@ -212,7 +212,7 @@ def _in_row(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(0, 1).transpose(0, 1)
 
 
-def _fused(part: Images, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+def _fused(part: PackImages, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """The output [heads, slots, head_dim], and the log of each row's sum of exponentials."""
     mask = None if bias is None else bias.to(part.dtype)
     kernel = fused_kernel()
@@ -222,7 +222,7 @@ def _fused(part: Images, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -
 
 
 def _fused_backward(
-    part: Images, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, bias: Tensor | None
+    part: PackImages, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, ...]:
     """The gradients of queries, keys and values."""
     mask = None if bias is None else bias.to(part.dtype)

@@ -13,18 +13,18 @@ from sightline.analysis.labels import SplitBatches
 from sightline.analysis.measures.base import Measure
 from sightline.data.batch import Batch
 from sightline.distributed import signals
-from sightline.evaluation.measure import RunIdentity
+from sightline.evaluation.measure import RunInfo
 from sightline.models import Model
 
 Make = Callable[[Model], Measure]
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class OpenedModel:
     """A model that is looked into: `sizes` at which, `images` by size, `measures` by name."""
 
     model: Model
-    identity: RunIdentity
+    identity: RunInfo
     sizes: Sequence[Size]
     images: Mapping[Size, SplitBatches]
     measures: Mapping[str, Make]
@@ -44,7 +44,7 @@ class Opened:
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
+class PlannedWork:
     """Batches, of which the bar is told when the next one is asked for."""
 
     batches: SplitBatches

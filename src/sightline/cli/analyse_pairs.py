@@ -11,7 +11,7 @@ from typing import Any
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Size
 from sightline.analysis.measures.cka import LEAST, Cka, cka
-from sightline.cli.analyse_opened import Counted, Opened, told_of
+from sightline.cli.analyse_opened import OpenedModel, PlannedWork, told_of
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
 
@@ -23,8 +23,8 @@ MOST = 4
 class Pair:
     """Two models, the `sizes` at which both are shown the images, and the options of CKA."""
 
-    one: Opened
-    other: Opened
+    one: OpenedModel
+    other: OpenedModel
     sizes: Sequence[Size]
     options: Mapping[str, Any]
 
@@ -37,7 +37,7 @@ class Pair:
         return self.one.operations(self.sizes) + self.other.operations(self.sizes)
 
 
-def pairs_of(opened: Sequence[Opened], options: Mapping[str, Any], count: int) -> list[Pair]:
+def pairs_of(opened: Sequence[OpenedModel], options: Mapping[str, Any], count: int) -> list[Pair]:
     """Each two of the first models of which CKA is taken, at each size that both take; what is left out is named on
     stderr.
 
@@ -77,7 +77,7 @@ def compared(pairs: Sequence[Pair], origin: Mapping[str, Any], move: Callable[[i
     found = []
     for pair in pairs:
         ours, theirs = (
-            {size: Counted(one.images[size], move) for size in pair.sizes} for one in (pair.one, pair.other)
+            {size: PlannedWork(one.images[size], move) for size in pair.sizes} for one in (pair.one, pair.other)
         )
         named: dict[str, str] = {"called": pair.one.identity.run, "other_called": pair.other.identity.run}
         try:
@@ -90,7 +90,7 @@ def compared(pairs: Sequence[Pair], origin: Mapping[str, Any], move: Callable[[i
     return found
 
 
-def _grids(one: Opened, size: Size) -> dict[int, Grid]:
+def _grids(one: OpenedModel, size: Size) -> dict[int, Grid]:
     """Of each image by its number."""
     planned = one.images[size].planned
     return {image.index: one.model.config.grid_of(image.image_size) for batch in planned for image in batch}

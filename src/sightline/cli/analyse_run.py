@@ -19,11 +19,11 @@ from sightline.analysis.measures.cka import Cka
 from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
 from sightline.cli import guard, progress
 from sightline.cli.analyse_files import claim_analysis, write_analysis
-from sightline.cli.analyse_opened import Counted, Make, Opened, told_of
+from sightline.cli.analyse_opened import Make, OpenedModel, PlannedWork, told_of
 from sightline.cli.analyse_pairs import Pair, compared, pairs_of
 from sightline.cli.config import apply_settings
 from sightline.cli.resolutions import parse_sizes, split_words
-from sightline.cli.suite_model import Asked
+from sightline.cli.suite_model import SuiteRequest
 from sightline.data.allowance import SkipUnreadable
 from sightline.data.discovery import open_source
 from sightline.data.source import Source
@@ -31,7 +31,7 @@ from sightline.data.views import NATIVE_TOKENS
 from sightline.distributed import machine, signals
 from sightline.errors import InputError
 from sightline.evaluation.inside import check_sizes, usual_images
-from sightline.evaluation.measure import RunIdentity, some_images
+from sightline.evaluation.measure import RunInfo, spread_indices
 from sightline.io.checks import require, require_whole
 from sightline.io.run_files import INSIDE
 from sightline.models import Model
@@ -112,10 +112,10 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
         source = bars.read_headers(source, [split], skip)
         opened, tried = [], bars.counter("trying measures", len(chosen) * len(models))
         for (model, some), (_, identity, *_) in zip(wanted, models, strict=True):
-            read = partial(split_batches, model, source, split, some_images(source, split, count), data=data)
+            read = partial(split_batches, model, source, split, spread_indices(source, split, count), data=data)
             images = {size: read(size, workers=asked.workers) for size in some}
             made = _that_fit(model, identity.run, images, chosen, given, tried, explicit=bool(asked.measures))
-            opened.append(Opened(model, identity, some, images, made))
+            opened.append(OpenedModel(model, identity, some, images, made))
         pairs = pairs_of(opened, given.get(Cka.name, {}), count)
         _say_plan(opened, pairs, data, split, source, count)
         origin = {
@@ -185,7 +185,7 @@ def options_of(settings: Sequence[str], chosen: Sequence[type[Measure]]) -> dict
     return {name: dict(values) for name, values in given.items()}
 
 
-def _load(asked: Analysing, data: str, where: Any) -> list[tuple[Model, RunIdentity, SkipUnreadable, int]]:
+def _load(asked: Analysing, data: str, where: Any) -> list[tuple[Model, RunInfo, SkipUnreadable, int]]:
     """Every model, and what its rows say of it under a name that no other one has."""
     options = {"--no-pretrained": not asked.pretrained, "--num-classes": asked.num_classes is not None,
                "--weights": asked.weights is not None}  # fmt: skip
@@ -194,9 +194,9 @@ def _load(asked: Analysing, data: str, where: Any) -> list[tuple[Model, RunIdent
             raise InputError(f"{option}: goes with timm:NAME alone (got {', '.join(asked.models)})")
     found = []
     for name in asked.models:
-        one = Asked(name, patch_size=asked.patch_size)
+        one = SuiteRequest(name, patch_size=asked.patch_size)
         if one.is_timm:
-            one = Asked(name, asked.pretrained, asked.num_classes, asked.weights, asked.patch_size)
+            one = SuiteRequest(name, asked.pretrained, asked.num_classes, asked.weights, asked.patch_size)
         found.append(one.opened(data, where))
     called = [identity.run for _, identity, *_ in found]
     return [
@@ -253,7 +253,7 @@ def _that_fit(
 
 
 def _say_plan(
-    opened: Sequence[Opened], pairs: Sequence[Pair], data: str, split: str, source: Source, count: int
+    opened: Sequence[OpenedModel], pairs: Sequence[Pair], data: str, split: str, source: Source, count: int
 ) -> None:
     """What will be done, on stderr, before it is: by its operations hours of work are seen."""
     # Of a pair the layers' outputs alone are looked at: the pass itself, of each of the two.
@@ -271,14 +271,14 @@ def _say_plan(
 
 
 def _measured(
-    one: Opened, origin: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]], move: Callable[[int], None]
+    one: OpenedModel, origin: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]], move: Callable[[int], None]
 ) -> list[Analysis]:
-    shown = {size: Counted(batches, move) for size, batches in one.images.items()}
+    shown = {size: PlannedWork(batches, move) for size, batches in one.images.items()}
     found = analysed_together(one.model, one.measures, shown, called=one.identity.run)
     return [told_of(analysis, origin, given.get(analysis.measure, {})) for analysis in found]
 
 
-def _rows(opened: Sequence[Opened], found: Sequence[Analysis], origin: Mapping[str, Any]) -> list[AnalysisRow]:
+def _rows(opened: Sequence[OpenedModel], found: Sequence[Analysis], origin: Mapping[str, Any]) -> list[AnalysisRow]:
     rows = []
     for one in opened:
         own = {

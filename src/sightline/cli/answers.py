@@ -17,7 +17,7 @@ from sightline.cli.drawings import Drawings
 from sightline.data.allowance import Unreadable
 from sightline.data.clip_file import Clip
 from sightline.data.clip_list import clip_stamp
-from sightline.data.encoded import Encoded
+from sightline.data.encoded import EncodedImage
 from sightline.data.preprocessing import Resolution
 from sightline.distributed import machine, signals
 from sightline.distributed.ranks import Ranks
@@ -33,12 +33,12 @@ _MOST_IMAGES, _FEW_IMAGES = 256, 32
 _PARTS, _FEW_PARTS = 64, 4
 _OF_THE_IMAGE = ("image", "size", "frames", "seen_size", "grid", "precision")
 Advance = Callable[[int], None]
-Images = Sequence[str | Encoded | Unreadable]
+Images = Sequence[str | EncodedImage | Unreadable]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked of each image: as `predict_images`; `topk` as `Task.answer`."""
+class PredictRequest:
+    """What is asked of each image: as `predict_images`; `topk` as `Task.to_json`."""
 
     model: Model
     task: Task
@@ -61,7 +61,7 @@ class Asked:
         if isinstance(outcome, Unpredicted):
             return {"image": outcome.image, "error": outcome.reason}
         decoded = self.task.decode(outcome.output, outcome.crop)
-        said = self.task.answer(decoded, outcome.size, self.topk)
+        said = self.task.to_json(decoded, outcome.size, self.topk)
         if drawings is not None:
             said["pictures"] = drawings.add(outcome.image, decoded)
         shown = {} if outcome.frames is None else {"frames": outcome.frames}
@@ -70,7 +70,13 @@ class Asked:
 
 
 def say_answers(
-    asked: Asked, images: Images, screen: TextIO | None, drawings: Drawings | None, advance: Advance, *, as_json: bool
+    asked: PredictRequest,
+    images: Images,
+    screen: TextIO | None,
+    drawings: Drawings | None,
+    advance: Advance,
+    *,
+    as_json: bool,
 ) -> list[int]:
     """Print what is said of each image as soon as its pack is done, in order; the exit codes of those without an
     answer."""
@@ -91,7 +97,7 @@ def say_answers(
     return codes
 
 
-def write_answers(asked: Asked, images: Images, out: Path, ranks: Ranks, advance: Advance) -> list[int]:
+def write_answers(asked: PredictRequest, images: Images, out: Path, ranks: Ranks, advance: Advance) -> list[int]:
     """Put what is said of each image into a file, a JSON object a line, in their order; the exit codes of those without
     an answer, on the first rank. Each rank must call it.
 
@@ -156,7 +162,7 @@ def _digest(images: Images) -> str:
     seen = hashlib.sha256()
     for image in images:
         name = image.path if isinstance(image, Unreadable) else str(image)
-        stamp = image.stamp if isinstance(image, Encoded) else (0, 0)
+        stamp = image.stamp if isinstance(image, EncodedImage) else (0, 0)
         # What cannot be read is answered with the reason; what is no file of its own has none to ask.
         with contextlib.suppress(OSError, ValueError):
             if isinstance(image, Clip):
@@ -180,7 +186,7 @@ def _in_words(record: dict[str, Any], task: Task) -> str:
     grid = "x".join(map(str, (cols, rows, *thick)))
     about = f"{size} px,{frames} seen at {seen} as {grid} patches, {record['precision']}"
     said = {name: value for name, value in record.items() if name not in _OF_THE_IMAGE}
-    return f"{record['image']} ({about}): {task.words(said)}"
+    return f"{record['image']} ({about}): {task.describe(said)}"
 
 
 def complain(line: str) -> None:

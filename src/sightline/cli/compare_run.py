@@ -14,7 +14,7 @@ from sightline.cli.demo_watch import in_about
 from sightline.cli.run_config import save_config
 from sightline.data.discovery import open_source
 from sightline.distributed import machine, signals
-from sightline.evaluation.compared import compared
+from sightline.evaluation.compared import compare_runs
 from sightline.io.atomic import write_file, write_out
 from sightline.io.run_files import COMPARISON, PAGE, TABLES
 from sightline.models import make_model
@@ -27,7 +27,7 @@ from sightline.results.comparison import dump_compared
 from sightline.tokens.patchify import check_multiples
 from sightline.training.config import TrainConfig
 from sightline.training.jobs import Job, run_jobs
-from sightline.training.prepare import resolve, vit_config
+from sightline.training.prepare import model_config_of, resolve
 from sightline.training.status import run_status
 
 # Operations a second of one core of an AMD EPYC (AVX512-BF16) in a training, by the demonstration's: 48,000 scenes of
@@ -82,7 +82,7 @@ def carry_out(
                 run_jobs(left, watch, next_step.warn, at_once)
                 expected = watch.expected
         owner.check()
-        rows = compared(compared_runs(jobs))
+        rows = compare_runs(compared_runs(jobs))
         made = tables(rows)
         seconds = time.perf_counter() - started
         notes = ["A quick run: far too few scenes to learn from; its numbers say nothing."] if asked.quick else []
@@ -111,7 +111,7 @@ def _checked(jobs: list[Job], asked: Compare, where: torch.device) -> list[Train
             resolved.append(job.train)
             continue
         config = resolve(job.train, source, where)
-        model = vit_config(config, source)
+        model = model_config_of(config, source)
         with torch.device("meta"):
             make_model(model)
         if asked.fine_tune is not None:

@@ -106,7 +106,7 @@ class Drawings:
     def finish(self) -> None:
         """Write the sheet, where anything was drawn."""
         if self._small:
-            write_out(self._folder / SHEET, as_png(sheet(self._small, self._task.legend())))
+            write_out(self._folder / SHEET, as_png(sheet(self._small, self._task.color_key())))
         self._let_go()
 
     def _let_go(self) -> None:

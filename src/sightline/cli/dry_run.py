@@ -16,7 +16,7 @@ from sightline.cli.config import dump_config
 from sightline.cli.next_step import warn
 from sightline.cli.progress import Bars
 from sightline.cli.run_config import largest_pass
-from sightline.cli.train_run import Asked, ready
+from sightline.cli.train_run import TrainRequest, ready
 from sightline.cli.yaml_text import dump_yaml
 from sightline.distributed import machine
 from sightline.distributed.ranks import SINGLE_RANK
@@ -25,9 +25,9 @@ from sightline.io.declared import format_bytes
 from sightline.reports.tables import print_table
 from sightline.training import loop
 from sightline.training.config import TrainConfig
-from sightline.training.plan import Plan, Spent, Stages, training_plan
-from sightline.training.prepare import Prepared
-from sightline.training.validation import SPLIT, suggested_share
+from sightline.training.plan import Cost, EpochPlan, SizeSchedule, training_plan
+from sightline.training.prepare import TrainSetup
+from sightline.training.validation import VALIDATION_SPLIT, suggested_share
 
 # Small steps that are made (one more where packs have room left), and images of each at most.
 STEPS, _IMAGES = 2, 4
@@ -54,7 +54,7 @@ class DryRun:
     classes: int
     parameters: int
     steps: int
-    spent: Spent
+    spent: Cost
     memory: int | None
     available: int | None
     missing: list[str]
@@ -84,7 +84,7 @@ class DryRun:
         return {**dataclasses.asdict(self), "spent": self.spent._asdict()}
 
 
-def say_dry_run(asked: Asked, bars: Bars, *, as_json: bool = False) -> None:
+def say_dry_run(asked: TrainRequest, bars: Bars, *, as_json: bool = False) -> None:
     """Print what `dry_run` finds: the configuration, as `--config` takes it, and a table; or one JSON object."""
     found = dry_run(asked, bars)
     if not asked.ranks.is_main:
@@ -96,7 +96,7 @@ def say_dry_run(asked: Asked, bars: Bars, *, as_json: bool = False) -> None:
     print_table(("a dry run", ""), found.rows())
 
 
-def dry_run(asked: Asked, bars: Bars) -> DryRun:
+def dry_run(asked: TrainRequest, bars: Bars) -> DryRun:
     """Decide and check a run as `carry_out` does, and make two small steps of it; nothing is left behind.
 
     Raises:
@@ -119,15 +119,15 @@ def dry_run(asked: Asked, bars: Bars) -> DryRun:
         _few(config), images=STEPS * _IMAGES, checkpoint_every=None, validation=None, frozen=config.frozen,
         optimizer=dataclasses.replace(config.optimizer, warmup=0.1, cooldown=0.0),
     )  # fmt: skip
-    seen: list[loop.Progress] = []
+    seen: list[loop.TrainProgress] = []
     with tempfile.TemporaryDirectory() as folder:
         loop.train(
-            small, Path(folder) / "run", prepared=Prepared(small, source, None, model), device=asked.device,
+            small, Path(folder) / "run", prepared=TrainSetup(small, source, None, model), device=asked.device,
             observe=seen.append, warn=warn, ranks=SINGLE_RANK,
         )  # fmt: skip
     ends = [0.0, *(one.seconds for one in seen)]
     return DryRun(
-        config, images, len(source.classes or source.pixel_classes or source.things),
+        config, images, len(source.classes or source.pixel_classes or source.object_classes),
         sum(one.numel() for one in model.parameters()), steps, spent, memory, available, missing,
         [one.loss for one in seen if one.loss is not None],
         [end - begin for begin, end in itertools.pairwise(ends)],
@@ -147,19 +147,19 @@ def _few(config: TrainConfig) -> TrainConfig:
     )
 
 
-def _length(prepared: Prepared) -> tuple[int, Spent]:
+def _length(prepared: TrainSetup) -> tuple[int, Cost]:
     """How many steps a run has, and what it takes in all."""
     config, model, source = prepared.config, prepared.model.config, prepared.source
     if config.packing is None:
-        plan = Plan.of(config, source.length("train"))
-        return plan.steps, Stages.of(config, model).spent(plan, plan.steps)
+        plan = EpochPlan.of(config, source.length("train"))
+        return plan.steps, SizeSchedule.of(config, model).spent(plan, plan.steps)
     first = [step for step, _ in itertools.islice(training_plan(config, model, source).steps(0), _PLANNED)][-1]
-    whole = Spent(*(round(value / first.ends) for value in first.after))
+    whole = Cost(*(round(value / first.ends) for value in first.after))
     return round((first.number + 1) / first.ends), whole
 
 
 def _missing(
-    config: TrainConfig, images: dict[str, int | None], memory: int | None, available: int | None, asked: Asked
+    config: TrainConfig, images: dict[str, int | None], memory: int | None, available: int | None, asked: TrainRequest
 ) -> list[str]:
     """What stands in a run's way here, and what it would be better for."""
     said = []
@@ -168,9 +168,9 @@ def _missing(
         said.append(f"memory (--set accumulate={2 * parts}, --set recompute=true, or more processes)")
     if asked.where.type == "cpu":
         said.append("a GPU")
-    if SPLIT not in images and config.validation is not None:
-        data = shlex.quote(f"{config.data},{SPLIT}={suggested_share(images.get('train')):g}")
-        said.append(f"a split {SPLIT}, for a curve and the best checkpoint (--data {data})")
+    if VALIDATION_SPLIT not in images and config.validation is not None:
+        data = shlex.quote(f"{config.data},{VALIDATION_SPLIT}={suggested_share(images.get('train')):g}")
+        said.append(f"a split {VALIDATION_SPLIT}, for a curve and the best checkpoint (--data {data})")
     if "test" not in images:
         said.append("a split test, to be tested on")
     return said

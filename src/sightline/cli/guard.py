@@ -61,12 +61,12 @@ class Inputs:
 
     def data_folders(self) -> list[Path]:
         """The folders of the data sets, of those too that the models were trained on."""
-        from sightline.data.discovery import source_class, taken_apart
+        from sightline.data.discovery import parse_spec, source_class
 
         trained = [spec for model in self.model_folders() if (spec := trained_on(model))]
         folders = []
         for spec in dict.fromkeys((*self.data, *trained)):
-            name, argument, _ = taken_apart(spec)
+            name, argument, _ = parse_spec(spec)
             # The command that opens it says what is wrong with it.
             with contextlib.suppress(SightlineError):
                 folders += source_class(name).folders(argument)

@@ -97,10 +97,10 @@ def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *,
         data: as it was given; shown: at which sizes and views.
         again: some were asked for, which adds to what is known of a run.
     """
-    from sightline.recipes import is_for
+    from sightline.recipes import supports
     from sightline.tasks.base import Task, task_class
 
-    if is_for(PACKED, run.data) and not any(isinstance(one, View) and one.kind == "native" for one in shown):
+    if supports(PACKED, run.data) and not any(isinstance(one, View) and one.kind == "native" for one in shown):
         given = ("--data", data) if data else ()
         print(f"or each at its own size: {command('evaluate', run.path, *given, '--resolutions', 'native')}")
     cascade = beside(run_of(run.path), "_cascade")
@@ -164,11 +164,11 @@ def _record(model: str | Path) -> dict[str, Any]:
 
 def _labelled(model: str | Path) -> str | None:
     """The data of a run where it says what is in its images, else what names a folder that does."""
-    from sightline.data.discovery import source_class, taken_apart
+    from sightline.data.discovery import parse_spec, source_class
 
     data = _data(Path(model))
     try:
-        unlabelled = data is not None and "label" not in source_class(taken_apart(data)[0]).provides
+        unlabelled = data is not None and "label" not in source_class(parse_spec(data)[0]).provides
     except SightlineError:
         return data
     return "imagefolder:DIR" if unlabelled else data

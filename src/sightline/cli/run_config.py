@@ -27,8 +27,8 @@ from sightline.io.atomic import write_out
 from sightline.io.run_files import CONFIG
 from sightline.models import Model, ViTConfig, model_config
 from sightline.training.config import BUDGETS, DEFAULT_MODEL, TrainConfig
-from sightline.training.plan import shown, with_patch_sizes
-from sightline.training.prepare import build_model, square_side, vit_config
+from sightline.training.plan import as_trained_on, with_patch_sizes
+from sightline.training.prepare import build_model, model_config_of, square_side
 from sightline.training.run import check_training_data
 from sightline.training.same_run import check_same_run
 
@@ -51,7 +51,7 @@ class TrainingSources:
     def _shown(self, config: TrainConfig) -> Source:
         if config.data not in self._opened:
             self._opened[config.data] = open_source(config.data)
-        return shown(self._opened[config.data], config)
+        return as_trained_on(self._opened[config.data], config)
 
     def summary(self, config: TrainConfig) -> Summary | None:
         """What the recipe of the data wants to know of it, with the headers read in sight of the user.
@@ -153,7 +153,7 @@ def config_of(
                 return summarise(wanted)
 
         if recipe is None:
-            chosen = recipes.recipe_for(wanted.data, measure)
+            chosen = recipes.default_recipe(wanted.data, measure)
         else:
             chosen = recipes.recipe(recipe, asked.get("data"), measure)
         base = dump_config(chosen)
@@ -234,7 +234,7 @@ def built_model(
     """
     with named_after(file or Path("train")):
         # Of several patch sizes the smallest takes the most.
-        model = min(with_patch_sizes(resolved, vit_config(resolved, source)), key=lambda one: one.patch_size)
+        model = min(with_patch_sizes(resolved, model_config_of(resolved, source)), key=lambda one: one.patch_size)
         image_size, batch = largest_pass(resolved, model, source.length("train"), processes)
         if not resolved.recompute:
             refuse_what_cannot_fit(

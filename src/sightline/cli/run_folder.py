@@ -95,7 +95,7 @@ def _samples(source: Source, resolutions: Sequence[int]) -> list[content.SampleR
 
     def sample(index: int, side: int) -> content.Sample:
         found = source.example(split, index, (side, side))
-        return content.Sample(found.still, found.target.words(source.classes))
+        return content.Sample(found.middle_frame, found.target.describe(source.classes))
 
     return [content.SampleRow(side, [sample(index, side) for index in indices]) for side in resolutions]
 
@@ -109,7 +109,7 @@ def _of_many_classes(source: Source, split: str) -> list[int]:
         # Spread over the split: a folder's images are sorted by class.
         index = number if length is None else number * length // most
         try:
-            label = source.example(split, index, (_SMALL, _SMALL)).target.words(source.classes)
+            label = source.example(split, index, (_SMALL, _SMALL)).target.describe(source.classes)
         except SightlineError:
             continue
         found.setdefault(label, []).append(index)
@@ -125,7 +125,7 @@ def _split_of(source: Source) -> str:
     return "test" if "test" in source.splits else source.splits[-1]
 
 
-def _fields(model: Model, run: str) -> list[content.FieldsOfView]:
+def _fields(model: Model, run: str) -> list[content.FieldsOfViewFigure]:
     if len(model.config.train_grid) != 2 or attends_in_parts(model):
         # A clip has no one figure of rows and columns, and what a window or a line sees is not what an image would.
         return []
@@ -133,7 +133,7 @@ def _fields(model: Model, run: str) -> list[content.FieldsOfView]:
     grid = Grid(*(side - 1 + side % 2 for side in model.config.train_grid))
     weights = {layer: field_of_view(model, layer, grid) for layer in (0, model.config.depth - 1)}
     return [
-        content.FieldsOfView(model.encoding.name, layer, (grid.rows, grid.cols), weight, run)
+        content.FieldsOfViewFigure(model.encoding.name, layer, (grid.rows, grid.cols), weight, run)
         for layer, weight in weights.items()
         if weight is not None
     ]
@@ -335,6 +335,6 @@ def _drawn(answers: Iterable[Prediction], source: Source, resolution: int | None
             found = source.example(one.split, one.index, size)
         except SightlineError:
             continue
-        if as_written(found.name) == one.name and found.target.words(source.classes) == one.label:
-            pictures.append(content.Sample(found.still, f"{one.label}, named {one.predicted} ({one.score:.2f})"))
+        if as_written(found.name) == one.name and found.target.describe(source.classes) == one.label:
+            pictures.append(content.Sample(found.middle_frame, f"{one.label}, named {one.predicted} ({one.score:.2f})"))
     return pictures

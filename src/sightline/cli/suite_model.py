@@ -14,7 +14,7 @@ from sightline.data.allowance import SkipUnreadable
 from sightline.data.image_file import MAX_PIXELS
 from sightline.distributed.machine import preserve_rng_state
 from sightline.errors import InputError
-from sightline.evaluation.measure import RunIdentity
+from sightline.evaluation.measure import RunInfo
 from sightline.evaluation.suite import side_of
 from sightline.hub.load import load_model, resolve_source
 from sightline.io.checks import require_whole
@@ -27,7 +27,7 @@ _SEED = 0
 
 
 @dataclass(frozen=True)
-class Asked:
+class SuiteRequest:
     """A model as it was asked for; see `opened`.
 
     Attributes:
@@ -47,7 +47,7 @@ class Asked:
         """Whether timm builds it by a name."""
         return self.model.startswith("timm:")
 
-    def opened(self, suite: str, device: torch.device) -> tuple[Model, RunIdentity, SkipUnreadable, int]:
+    def opened(self, suite: str, device: torch.device) -> tuple[Model, RunInfo, SkipUnreadable, int]:
         """The model in evaluation mode with the patches that were asked for, what its rows say of it, how many images
         may be left out, and the most pixels of one: as of its training, where that is known.
 
@@ -67,21 +67,21 @@ class Asked:
             raise InputError(f"{self.model}: {error}") from None
         return self.patch_size
 
-    def _as_it_is(self, suite: str, device: torch.device) -> tuple[Model, RunIdentity, SkipUnreadable, int]:
+    def _as_it_is(self, suite: str, device: torch.device) -> tuple[Model, RunInfo, SkipUnreadable, int]:
         kind, _, name = self.model.partition(":")
         if kind == "timm" and name:
             model = self._of_timm(name).to(device)
             words = "" if self.pretrained else ", random weights"
             if self.weights is not None:
                 words = f", {self.weights.name}"
-            return model, RunIdentity(f"{self.model}{words}", suite, side_of(model), _SEED), 0, MAX_PIXELS
+            return model, RunInfo(f"{self.model}{words}", suite, side_of(model), _SEED), 0, MAX_PIXELS
         self._refuse_options_of_timm()
         if read_timm_folder(resolve_source(self.model)) is not None:
             model = load_model(self.model).to(device)
             named = self.model if kind == "hf-hub" else resolve_source(self.model).resolve().name
-            return model, RunIdentity(named, suite, side_of(model), _SEED), 0, MAX_PIXELS
+            return model, RunInfo(named, suite, side_of(model), _SEED), 0, MAX_PIXELS
         run = open_run(self.model, suite, device=device)
-        named = run.identity if kind != "hf-hub" else RunIdentity(self.model, suite, run.side, run.identity.seed)
+        named = run.identity if kind != "hf-hub" else RunInfo(self.model, suite, run.side, run.identity.seed)
         return run.model, named, run.skip_unreadable, run.max_pixels
 
     def run(

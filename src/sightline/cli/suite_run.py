@@ -15,15 +15,15 @@ from sightline.attention.precision import chosen_precision
 from sightline.cli import guard, output, progress
 from sightline.cli.config import apply_settings
 from sightline.cli.resolutions import parse_resolutions_of
-from sightline.cli.suite_model import Asked
+from sightline.cli.suite_model import SuiteRequest
 from sightline.data.allowance import SkipUnreadable
 from sightline.data.views import View
 from sightline.distributed import machine, signals
 from sightline.distributed.ranks import init_ranks
 from sightline.errors import InputError
 from sightline.evaluation.measure import planned_images
-from sightline.evaluation.suite import Measurement, SuiteConfig, fitted, measure, planned, refuse_others
-from sightline.evaluation.suites.base import Opened, open_suite
+from sightline.evaluation.suite import Measurement, SuiteConfig, map_classes, measure, planned, refuse_others
+from sightline.evaluation.suites.base import OpenedSuite, open_suite
 from sightline.io.checks import require_whole
 from sightline.io.run_files import RESULTS
 from sightline.models import Model
@@ -35,7 +35,7 @@ LOGITS = "logits"
 
 
 def run_suite(
-    asked: Asked,
+    asked: SuiteRequest,
     suite: str,
     out: Path | None,
     *,
@@ -81,7 +81,7 @@ def run_suite(
                     precision,
                     workers,
                 )
-                parts = fitted(model, opened.parts, suite)
+                parts = map_classes(model, opened.parts, suite)
                 parts = [replace(part, source=part.source.up_to(max_pixels or pixels)) for part in parts]
                 todo = planned(model, parts, config)
                 _refuse_beyond_memory(model, todo, str(asked.model), where)
@@ -141,7 +141,7 @@ def refuse_options(suite: str | None, others: Mapping[str, object], own: Mapping
             raise InputError(f"{option}: goes without --suite alone{way}")
 
 
-def _claim(out: Path, asked: Asked, opened: Opened) -> None:
+def _claim(out: Path, asked: SuiteRequest, opened: OpenedSuite) -> None:
     """Refuse a folder that is an input, or in which something else stands."""
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file, expected a folder (with --suite)")

@@ -14,18 +14,18 @@ from sightline.cli import guard, output, run_config
 from sightline.cli.config import dump_config, named_after
 from sightline.cli.progress import Bars
 from sightline.cli.sweep_file import Sweep
-from sightline.cli.train_run import Asked, carry_out
+from sightline.cli.train_run import TrainRequest, carry_out
 from sightline.data.source import Source
 from sightline.errors import InputError, unknown_name_error
 from sightline.evaluation.measure import check_sizes
 from sightline.io.run_files import CONFIG
-from sightline.sweeps.scores import Scored, score_of
-from sightline.sweeps.space import Cell, probes, training_fields
+from sightline.sweeps.scores import CellScore, score_of
+from sightline.sweeps.space import SweepCell, sample_cells, training_fields
 from sightline.sweeps.study import Claim
-from sightline.sweeps.worker import Reached
+from sightline.sweeps.worker import CellResult
 from sightline.training.config import TrainConfig
-from sightline.training.prepare import decide
-from sightline.training.validation import SPLIT
+from sightline.training.prepare import resolve_config
+from sightline.training.validation import VALIDATION_SPLIT
 
 # What of a training decides its model, and so whether that can be built.
 _OF_MODEL = (
@@ -50,7 +50,7 @@ class Cells:
             InputError: names the file, the cell, and what is wrong with it.
         """
         built: set[str] = set()
-        cells = list(probes(self.sweep.config))
+        cells = list(sample_cells(self.sweep.config))
         with Bars(late=0.5) as bars:
             for number, cell in enumerate(cells, start=1):
                 file = self._named(cell)
@@ -59,7 +59,7 @@ class Cells:
                 source = self._sources.open(asked)
                 self._check_measured(asked, source, file)
                 with named_after(file):
-                    decided = decide(asked, source, self.where)
+                    decided = resolve_config(asked, source, self.where)
                 plain = dump_config(decided)
                 said = json.dumps({name: plain[name] for name in _OF_MODEL})
                 if said not in built:
@@ -70,7 +70,7 @@ class Cells:
                             check_sizes(model, measured)
                 bars.move("checking cells", number, len(cells))
 
-    def run(self, claim: Claim, lost: Callable[[], bool]) -> Reached:
+    def run(self, claim: Claim, lost: Callable[[], bool]) -> CellResult:
         """Train and measure a cell in its folder, going on from its last checkpoint where it was begun before."""
         cell, file = claim.cell, self._named(claim.cell)
         folder = self.sweep.folder(cell)
@@ -81,21 +81,22 @@ class Cells:
         test = self.sweep.evaluate or False
         with Bars() as bars:
             done = carry_out(
-                Asked(asked, sources, place, self.where, self.device, file, resume=True, test=test, stop=lost), bars
+                TrainRequest(asked, sources, place, self.where, self.device, file, resume=True, test=test, stop=lost),
+                bars,
             )
         found = score_of(folder, self.sweep.wanted)
-        scored = Scored(cell.name, {"encoding": done.config.encoding, **cell.fields}, found.measured)
-        return Reached(scored.as_record(), found.measured.value, found.measured.better)
+        scored = CellScore(cell.name, {"encoding": done.config.encoding, **cell.fields}, found.measured)
+        return CellResult(scored.as_record(), found.measured.value, found.measured.better)
 
     def _inputs(self, asked: TrainConfig) -> guard.Inputs:
         return guard.Inputs(models=[asked.init_from], data=[asked.data], files=[self.sweep.file])
 
-    def _named(self, cell: Cell) -> Path:
+    def _named(self, cell: SweepCell) -> Path:
         """What a refusal begins with."""
         return Path(f"{self.sweep.file}, cell {cell.name}")
 
     def _config(
-        self, cell: Cell, sources: run_config.TrainingSources, file: Path, folder: Path | None = None
+        self, cell: SweepCell, sources: run_config.TrainingSources, file: Path, folder: Path | None = None
     ) -> TrainConfig:
         with named_after(self.sweep.file):
             fields: dict[str, Any] = training_fields(self.sweep.config, cell)
@@ -112,6 +113,6 @@ class Cells:
             if measured.split not in source.splits:
                 raise unknown_name_error(f"{file}: evaluate.split", measured.split, source.splits)
             return
-        if asked.validation is None or SPLIT not in source.splits:
-            why = "validation is null" if asked.validation is None else f"{asked.data} has no split {SPLIT}"
+        if asked.validation is None or VALIDATION_SPLIT not in source.splits:
+            why = "validation is null" if asked.validation is None else f"{asked.data} has no split {VALIDATION_SPLIT}"
             raise InputError(f"{file}: {why}, so that no cell is measured (expected evaluate: {{split, resolutions}})")

@@ -12,10 +12,10 @@ from sightline.errors import InputError
 from sightline.evaluation.measure import EvaluateConfig
 from sightline.io.atomic import write_out
 from sightline.io.run_files import CELLS, QUEUE, SWEEP
-from sightline.sweeps.scores import Wanted
-from sightline.sweeps.space import Cell, SweepConfig
+from sightline.sweeps.scores import Objective
+from sightline.sweeps.space import SweepCell, SweepConfig
 from sightline.sweeps.storage import require_optuna, without_password
-from sightline.sweeps.study import Queue
+from sightline.sweeps.study import SweepQueue
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,19 @@ class Sweep:
         return EvaluateConfig(shown, (asked.split,), images=asked.images, shrink=False)
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> Objective:
         """The number by which its cells are compared."""
         asked = self.evaluate
         if asked is None:
-            return Wanted(self.config.metric)
+            return Objective(self.config.metric)
         shown = (*(f"{side} px" for side in asked.sides), *(view.name for view in asked.views))
-        return Wanted(self.config.metric, asked.splits[0], shown)
+        return Objective(self.config.metric, asked.splits[0], shown)
 
-    def folder(self, cell: Cell) -> Path:
+    def folder(self, cell: SweepCell) -> Path:
         """Of a cell's run."""
         return self.out / CELLS / cell.name
 
-    def queue(self, *, make: bool = True) -> Queue:
+    def queue(self, *, make: bool = True) -> SweepQueue:
         """Its queue.
 
         Args:
@@ -61,7 +61,7 @@ class Sweep:
         """
         require_optuna()
         url = self.config.storage or f"sqlite:///{self.out.absolute() / QUEUE}"
-        return Queue(self.config, url, self.name, make=make)
+        return SweepQueue(self.config, url, self.name, make=make)
 
     def keep(self) -> None:
         """Write the copy of its file that `status` and `table` read, without the password of its storage."""

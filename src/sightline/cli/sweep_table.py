@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from sightline.io.declared import format_bytes
 from sightline.reports.tables import print_table
 from sightline.reports.words import capital, number, quantity, title, unit
-from sightline.sweeps.scores import Line, Wanted
-from sightline.sweeps.space import said_of
+from sightline.sweeps.scores import Objective, SummaryRow
+from sightline.sweeps.space import format_settings
 from sightline.training.status import RunStatus
 
 
-def print_best_and_average(lines: Sequence[Line], by: str, wanted: Wanted) -> None:
+def print_best_and_average(lines: Sequence[SummaryRow], by: str, wanted: Objective) -> None:
     """Print a line for each encoding."""
     one = lines[0].best.measured
     shown = "" if wanted.split is None else f" at {', '.join(wanted.shown)}" if wanted.shown else ""
@@ -26,14 +26,14 @@ def print_best_and_average(lines: Sequence[Line], by: str, wanted: Wanted) -> No
             line.runs,
             number(line.best.measured.value, one.unit),
             number(line.average, one.unit),
-            said_of(line.settings) or line.best.run,
+            format_settings(line.settings) or line.best.run,
         )
         for line in lines
     ]
     print_table((by, "runs", "best", "average", "settings of the best"), rows, title=heading)
 
 
-def dump_lines(lines: Sequence[Line], by: str) -> str:
+def dump_lines(lines: Sequence[SummaryRow], by: str) -> str:
     """The same as JSON, an object a line."""
     return "".join(json.dumps(line.as_record(by)) + "\n" for line in lines)
 

@@ -28,16 +28,16 @@ from sightline.reports.words import quantity
 from sightline.results.predictions import Prediction
 from sightline.results.rows import ResultRow
 from sightline.training import loop
-from sightline.training.checkpoints import last_good
+from sightline.training.checkpoints import last_whole
 from sightline.training.config import TrainConfig
-from sightline.training.prepare import Prepared, decide, prepare
+from sightline.training.prepare import TrainSetup, resolve_config, set_up
 from sightline.training.run import Run, open_run
 from sightline.training.same_data import say_changes
 from sightline.training.tracking import check_trackers, tracking
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrainRequest:
     """A run as it was asked for.
 
     Attributes:
@@ -77,15 +77,15 @@ class Trained:
     """
 
     config: TrainConfig
-    last: loop.Progress | None
+    last: loop.TrainProgress | None
     rows: list[ResultRow]
     measured: measure.EvaluateConfig | None = None
     opened: Run | None = None
 
 
 def ready(
-    asked: Asked, bars: Bars, passed: Callable[[TrainConfig], TrainConfig] = lambda config: config
-) -> tuple[Prepared, tuple[str, ...]]:
+    asked: TrainRequest, bars: Bars, passed: Callable[[TrainConfig], TrainConfig] = lambda config: config
+) -> tuple[TrainSetup, tuple[str, ...]]:
     """A run before anything of it is written, and the splits that it is tested on.
 
     Args:
@@ -99,15 +99,15 @@ def ready(
     place.check()
     with named_after(asked.file):
         source = sources.open(config)
-    before = last_good(folder, warn) if asked.resume else None
+    before = last_whole(folder, warn) if asked.resume else None
     with named_after(asked.file or Path("train")):
-        decided = decide(config, source, asked.where, before)
+        decided = resolve_config(config, source, asked.where, before)
     built = run_config.built_model(passed(decided), source, asked.file, asked.where, asked.ranks.size)
     splits = _tested_splits(asked.test, source)
     # Also those that it is tested on: now, and not after hours of training.
     source = bars.read_headers(source, ("train", *splits), config.skip_unreadable)
     sources.say(config)
-    return prepare(
+    return set_up(
         decided,
         source,
         built,
@@ -119,7 +119,7 @@ def ready(
     ), splits
 
 
-def carry_out(asked: Asked, bars: Bars, way_on: Callable[[Path], str] | None = None) -> Trained:
+def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | None = None) -> Trained:
     """Train, test, and leave all in the folder of the run, as its owner.
 
     Args:
@@ -141,9 +141,9 @@ def carry_out(asked: Asked, bars: Bars, way_on: Callable[[Path], str] | None = N
                 run_config.save_config(resolved, folder)
         if way_on is not None:
             held.enter_context(signals.resume_hint(way_on(folder)))
-        last: loop.Progress | None = None
+        last: loop.TrainProgress | None = None
 
-        def observe(at: loop.Progress) -> None:
+        def observe(at: loop.TrainProgress) -> None:
             nonlocal last
             last = at
             track(at)
@@ -193,7 +193,7 @@ def carry_out(asked: Asked, bars: Bars, way_on: Callable[[Path], str] | None = N
     return Trained(resolved, last, rows, measured, tested)
 
 
-def _notes(at: loop.Progress) -> list[str]:
+def _notes(at: loop.TrainProgress) -> list[str]:
     """What stands behind the bar of a training, the most wanted first."""
     notes = ["no image could be read" if at.loss is None else f"loss {at.loss:.3f}"]
     if at.validated is not None:
@@ -218,4 +218,4 @@ def _as_trained(resolved: TrainConfig, tested: Run, split: str) -> measure.Evalu
     assert side is not None
     source, patch = tested.source, tested.model.config.patch_size
     own = views_as_trained(resolved.packing, side, patch, source, split)
-    return measure.EvaluateConfig((side, *own[:1]), (split,), images=measure.usual_images(source))
+    return measure.EvaluateConfig((side, *own[:1]), (split,), images=measure.default_image_count(source))

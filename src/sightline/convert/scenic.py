@@ -114,7 +114,7 @@ class Scenic(Project):
 
 
 def _tables_like(config: ViTConfig) -> dict[str, Tensor]:
-    """What `vit_config` reads of the weights of a model."""
+    """What `model_config_of` reads of the weights of a model."""
     rows, cols = config.train_grid
     kernel = torch.empty(config.patch_size, config.patch_size, config.channels, 1)
     return {"embedding/kernel": kernel, _TABLES["rows"]: torch.empty(rows, 1), _TABLES["cols"]: torch.empty(cols, 1)}

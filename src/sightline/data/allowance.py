@@ -34,7 +34,7 @@ def check_skip(value: object, name: str = "skip_unreadable") -> SkipUnreadable:
 
 
 @dataclass(eq=False)
-class Allowance:
+class SkipPolicy:
     """What a source may leave out of each split; shared by the copies of the source in one process.
 
     Attributes:
@@ -45,7 +45,7 @@ class Allowance:
     allowed: SkipUnreadable = 0
     found: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def note(self, split: str, images: Iterable[Unreadable], where: str = "") -> None:
+    def add(self, split: str, images: Iterable[Unreadable], where: str = "") -> None:
         """Count images that are left out of a split; one that is met again counts once.
 
         Args:

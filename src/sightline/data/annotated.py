@@ -11,16 +11,16 @@ from typing import ClassVar
 import numpy as np
 
 from sightline.data.allowance import Unreadable
-from sightline.data.annotations import Annotations
-from sightline.data.file_listing import FileListing
+from sightline.data.annotations import CocoFile
+from sightline.data.file_listing import ImageIndex
 from sightline.data.image_file import said_if_turned
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
-from sightline.data.stored import StoredImages
+from sightline.data.stored import FileSource
 from sightline.data.targets import Objects
 from sightline.errors import InputError, UnreadableDataError
 
 
-class AnnotatedImages(StoredImages):
+class DetectionFiles(FileSource):
     """Images with objects: boxes, outlines, crowds.
 
     What contradicts itself in a file (ids that are there twice or not at all, an image that is missing) is refused when
@@ -38,9 +38,7 @@ class AnnotatedImages(StoredImages):
     whole_folders: ClassVar[bool] = True
     category_ids: tuple[int, ...]
 
-    def __init__(
-        self, root: Path, parts: Mapping[str, tuple[Annotations, Sequence[Path]]], folder_of: Mapping[str, str]
-    ):
+    def __init__(self, root: Path, parts: Mapping[str, tuple[CocoFile, Sequence[Path]]], folder_of: Mapping[str, str]):
         """A data set of what some files say.
 
         Args:
@@ -57,9 +55,9 @@ class AnnotatedImages(StoredImages):
                 raise InputError(f"{other.path}: its categories are not those of {first.path} (expected: the same)")
         if not first.names:
             raise InputError(f"{first.path}: has no categories (expected: one or more)")
-        self.category_ids, self.things = tuple(first.names), tuple(first.names.values())
+        self.category_ids, self.object_classes = tuple(first.names), tuple(first.names.values())
         names, paths, stamps, rows = [], [], [], {}
-        self._said_by: list[tuple[Annotations, int]] = []
+        self._said_by: list[tuple[CocoFile, int]] = []
         for own, (said, files) in parts.items():
             rows[own] = np.arange(len(names), len(names) + len(files))
             here = [*files, said.path]
@@ -70,7 +68,7 @@ class AnnotatedImages(StoredImages):
             if self.whole_folders:
                 self.skipped += tuple(Unreadable(path, f"not among the images of {said.path}") for path in found)
             self._said_by += [(said, number) for number in range(len(here))]
-        listing = FileListing(names, paths, np.array(stamps, np.int64))
+        listing = ImageIndex(names, paths, np.array(stamps, np.int64))
         super().__init__(root, listing, rows, folder_of)
         for own, (said, _) in parts.items():
             # Of the annotations the whole content is known.
@@ -85,9 +83,9 @@ class AnnotatedImages(StoredImages):
         said, number = self._said_by[self._row(split, index)]
         return said.image_ids[number]
 
-    def header_fault(self, row: int) -> str | None:
-        """As `StoredImages.header_fault`; what is wrong with what is said of an image is the image's too."""
-        if (own := super().header_fault(row)) is not None:
+    def header_error(self, row: int) -> str | None:
+        """As `FileSource.header_error`; what is wrong with what is said of an image is the image's too."""
+        if (own := super().header_error(row)) is not None:
             return own
         return self._fault(row, tuple(self.listing.sizes[row].tolist()))
 
@@ -101,14 +99,14 @@ class AnnotatedImages(StoredImages):
         turned = said_if_turned(self.listing.image(row), size, said.sizes[number])
         return f"is {here} pixels (expected: {there}, height x width, as {said.path} says){turned}"
 
-    def target_of(self, row: int, size: tuple[int, int]) -> Objects:
+    def target(self, row: int, size: tuple[int, int]) -> Objects:
         if (reason := self._fault(row, size)) is not None:
             raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
         said, number = self._said_by[row]
         return said.objects(number)
 
 
-def _found(said: Annotations, files: Sequence[Path]) -> dict[str, tuple[int, int, int]]:
+def _found(said: CocoFile, files: Sequence[Path]) -> dict[str, tuple[int, int, int]]:
     """Stamps of all images in the folders of these, those among them.
 
     Raises:
@@ -134,7 +132,7 @@ def _found(said: Annotations, files: Sequence[Path]) -> dict[str, tuple[int, int
     return found
 
 
-def file_in(said: Annotations, number: int, folder: Path, name: str) -> Path:
+def file_in(said: CocoFile, number: int, folder: Path, name: str) -> Path:
     """Where the file of an image is: at a path below its folder, or below the folder beside which that is.
 
     Raises:

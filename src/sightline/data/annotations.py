@@ -25,7 +25,7 @@ _MOST = 2**53
 _LISTS = ("neg_category_ids", "not_exhaustive_category_ids")
 
 
-class Annotations:
+class CocoFile:
     """What a file says: each image, and each object, by its number in the file.
 
     Attributes:

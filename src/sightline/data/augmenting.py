@@ -26,7 +26,7 @@ class Augmentation(ABC):
     """
 
     name: ClassVar[str]
-    moves: ClassVar[bool] = False
+    moves_pixels: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, image: np.ndarray, draws: np.random.Generator) -> np.ndarray:
@@ -52,7 +52,7 @@ def make_augmentations(options: Mapping[str, Mapping[str, Any]]) -> Augmentation
     return tuple(made)
 
 
-def augmented(
+def apply_augmentations(
     image: np.ndarray, augmentations: Sequence[Augmentation], *, seed: int, epoch: int, index: int
 ) -> np.ndarray:
     """An image after all of them, in their order: a function of its arguments alone. What each draws hangs on no other,
@@ -64,7 +64,7 @@ def augmented(
     """
     if image.ndim > 3:
         # Each frame with generators of its own that begin alike, so that all are changed alike.
-        frames = (augmented(frame, augmentations, seed=seed, epoch=epoch, index=index) for frame in image)
+        frames = (apply_augmentations(frame, augmentations, seed=seed, epoch=epoch, index=index) for frame in image)
         return np.stack(list(frames)) if augmentations else image
     for one in augmentations:
         image = one(image, generator(f"augment/{one.name}/1", seed, index, epoch=epoch))

@@ -55,28 +55,28 @@ class Batch:
         return self._with(lambda tensor: tensor.to(device, non_blocking=True), self.layout.to(device))
 
     def _with(self, change: Any, layout: TokenLayout) -> Self:
-        inputs, targets, indices = (changed(one, change) for one in (self.inputs, self.targets, self.indices))
+        inputs, targets, indices = (map_tensors(one, change) for one in (self.inputs, self.targets, self.indices))
         return dataclasses.replace(self, inputs=inputs, targets=targets, indices=indices, layout=layout)
 
 
-def changed(tree: Any, change: Any) -> Any:
+def map_tensors(tree: Any, change: Any) -> Any:
     """A tree of groups, lists and tensors with every tensor changed: of targets, or of what a model gives."""
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, Mapping):
-        return {name: changed(one, change) for name, one in tree.items()}
-    return [changed(one, change) for one in tree] if isinstance(tree, list | tuple) else tree
+        return {name: map_tensors(one, change) for name, one in tree.items()}
+    return [map_tensors(one, change) for one in tree] if isinstance(tree, list | tuple) else tree
 
 
 def is_finite(tree: Any) -> bool:
     """Whether every number of such a tree is."""
     seen: list[bool] = []
     # A sum is finite only where all are, and many times as fast; beyond what its type holds each is looked at.
-    changed(tree, lambda tensor: seen.append(bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())))
+    map_tensors(tree, lambda tensor: seen.append(bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())))
     return all(seen)
 
 
-def normalised(inputs: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def normalize(inputs: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Flat patches [..., channels * patch_size**2] of values from 0 to 255 as a model takes them: float32, or float64
     where they are. Gradients go through it."""
     kind = torch.float64 if inputs.dtype == torch.float64 else torch.float32
@@ -87,12 +87,12 @@ def normalised(inputs: Tensor, mean: Sequence[float], std: Sequence[float]) -> T
 
 Kept = Sequence[np.ndarray | None]
 Pixels = Sequence[tuple[int, int] | None]
-Arranged = tuple[Tensor, TokenLayout]
+CollatedTokens = tuple[Tensor, TokenLayout]
 
 
-def stacked(
+def collate_uniform(
     images: Sequence[Tensor], grids: Sequence[Grid], kept: Kept, num_prefix_tokens: int, pixels: Pixels | None = None
-) -> Arranged:
+) -> CollatedTokens:
     """Images of one grid (and of one size, where `pixels` says sizes as `packed`), one a row, all of their patches."""
     assert all(one is None for one in kept)
     size = pixels[0] if pixels else None
@@ -102,14 +102,14 @@ def stacked(
     return torch.stack(list(images)), layout
 
 
-def packed(
+def collate_packed(
     images: Sequence[Tensor],
     grids: Sequence[Grid],
     kept: Kept,
     num_prefix_tokens: int,
     pixels: Pixels | None = None,
     padded: Sequence[int] | None = None,
-) -> Arranged:
+) -> CollatedTokens:
     """Images of any grids in one row, of each the patches that are kept.
 
     Args:

@@ -15,17 +15,17 @@ from typing import BinaryIO, NamedTuple
 
 from PIL import Image
 
-from sightline.data.encoded import Encoded, Span
+from sightline.data.encoded import ByteRange, EncodedImage
 from sightline.data.frames import MOST_FRAMES
 from sightline.data.image_file import (
     MAX_PIXELS,
-    not_a_file,
+    check_image_file,
     opened_image,
     read_image_size,
     read_picture,
     rgb_pixels,
 )
-from sightline.data.image_list import IMAGE_SUFFIXES, natural_order
+from sightline.data.image_list import IMAGE_SUFFIXES, natural_key
 from sightline.errors import UnreadableDataError
 
 ANIMATIONS = (".gif", ".webp")
@@ -55,7 +55,7 @@ def too_long(header: ClipHeader, max_pixels: int) -> str | None:
     return None
 
 
-class Clip(Encoded):
+class Clip(EncodedImage):
     """One clip; its bytes are those of all of its frames' files, one after the other."""
 
     @abstractmethod
@@ -83,10 +83,10 @@ class Clip(Encoded):
 
 def clip_at(path: str) -> Clip:
     """The clip at a path: a folder of frames, or a file."""
-    return FrameFolder(path) if os.path.isdir(path) else ClipFile(path)
+    return FrameFolder(path) if os.path.isdir(path) else AnimationFile(path)
 
 
-class ClipFile(Clip):
+class AnimationFile(Clip):
     """An animated GIF or WebP file, or an image, which is a clip of one frame (other formats have one: their first)."""
 
     def open(self) -> io.BufferedReader:
@@ -144,7 +144,7 @@ class FrameFolder(Clip):
             raise UnreadableDataError(f"{self.name}: {error.strerror}") from None
         if not paths:
             raise UnreadableDataError(f"{self.name}: no frames in this folder")
-        return sorted(paths, key=natural_order)
+        return sorted(paths, key=natural_key)
 
     def open(self) -> io.BufferedReader:
         paths = self.files()[:MOST_FRAMES]
@@ -158,7 +158,7 @@ class FrameFolder(Clip):
                 file.seek(place - (ends[number - 1] if number else 0))
                 return file.read(min(count, ends[number] - place))
 
-        return Span.buffered(ends[-1], read_at)
+        return ByteRange.buffered(ends[-1], read_at)
 
     def header(self) -> ClipHeader:
         paths = self.files()
@@ -171,7 +171,7 @@ class FrameFolder(Clip):
                         f"{path}: {size[1]}x{size[0]}, where the first frame, {os.path.basename(paths[0])}, is "
                         f"{first[1]}x{first[0]} (expected: frames of one size)"
                     )
-                if path.lower().endswith(ANIMATIONS) and (count := ClipFile(path).header().frames) > 1:
+                if path.lower().endswith(ANIMATIONS) and (count := AnimationFile(path).header().frames) > 1:
                     raise UnreadableDataError(
                         f"{path}: an animation of {count} frames among frames (expected: stills; an animation is a "
                         "clip of its own, and stands in no folder of frames)"
@@ -208,7 +208,7 @@ def _by(size: tuple[int, int]) -> str:
 
 def _check_file(path: str) -> None:
     """Refuse a pipe or a device, whose opening might never return, and what is no file."""
-    if reason := not_a_file(path):
+    if reason := check_image_file(path):
         raise UnreadableDataError(f"{path}: {reason}")
 
 

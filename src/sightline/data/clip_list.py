@@ -9,23 +9,23 @@ from typing import BinaryIO
 
 from sightline.data.allowance import Unreadable
 from sightline.data.clip_file import ANIMATIONS, Clip, clip_at, is_frame
-from sightline.data.encoded import Contents, Encoded
+from sightline.data.encoded import EncodedImage, ImageCollection
 from sightline.data.folders import Entry, entries_of, folders_in, walk
 from sightline.data.image_list import (
     Example,
-    Listed,
+    ListedFile,
     check_stdin,
     found_below,
     holds_images,
     list_images,
     matches,
-    natural_order,
+    natural_key,
     stamp_of,
 )
 from sightline.errors import InputError
 
 
-class ClipContents(Contents):
+class ClipContents(ImageCollection):
     """Clips of a listing, each at its path."""
 
     def of(self, row: int, name: str) -> Clip:
@@ -52,7 +52,7 @@ def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[Example]:
         elif frames:
             others += [entry for entry in folders if not is_frame(entry.name)]
             folders.clear()
-            yield Listed(place, _stamp(Path(place), frames))
+            yield ListedFile(place, _stamp(Path(place), frames))
         elif not folders:
             skipped.append(Unreadable(place, "a folder without frames"))
         reason = "no frame, in a folder of frames" if frames and not own else "unknown extension"
@@ -92,7 +92,7 @@ def clip_stamp(path: str) -> tuple[int, int, int]:
 
 def list_clips(
     given: Sequence[str], stdin: BinaryIO | None = None, skipped: list[Unreadable] | None = None
-) -> list[str | Encoded | Unreadable]:
+) -> list[str | EncodedImage | Unreadable]:
     """What words name to a model of clips: as `list_images`, but a folder of frames is one clip.
 
     A folder that holds image files other than GIF and WebP is one of frames, and so is each such folder in another one;
@@ -104,7 +104,7 @@ def list_clips(
     """
     check_stdin(given)
     passed_over = [] if skipped is None else skipped
-    found: list[str | Encoded | Unreadable] = []
+    found: list[str | EncodedImage | Unreadable] = []
     for word in given:
         if os.path.isdir(word):
             clips = _clips_in(word, passed_over)
@@ -122,7 +122,7 @@ def list_clips(
 def _matched(paths: Collection[str], skipped: list[Unreadable]) -> list[str | Unreadable]:
     """The clips that a pattern matched; a folder without one is told when it is read."""
     folders = tuple(os.path.join(path, "") for path in paths if os.path.isdir(path))
-    outer = sorted((path for path in paths if not path.startswith(folders)), key=natural_order)
+    outer = sorted((path for path in paths if not path.startswith(folders)), key=natural_key)
     clips: list[str | Unreadable] = []
     for path in outer:
         clips += (_clips_in(path, skipped) or [path]) if os.path.isdir(path) else [path]

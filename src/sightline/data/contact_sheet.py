@@ -53,8 +53,8 @@ def contact_sheet(
             example = source.example(split, index, (height, width), seed=seed)
             row, column = divmod(place, columns)
             left, top = _MARGIN + column * cell_width, above + _MARGIN // 2 + row * cell_height
-            sheet.paste(Image.fromarray(example.still), (left, top))
-            caption = _fitting(example.target.words(source.classes), font, cell_width - _MARGIN)
+            sheet.paste(Image.fromarray(example.middle_frame), (left, top))
+            caption = _fitting(example.target.describe(source.classes), font, cell_width - _MARGIN)
             pen.text((left, top + height), caption, fill="black", font=font)
         above += rows * cell_height
     return np.array(sheet)

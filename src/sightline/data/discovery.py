@@ -32,7 +32,7 @@ def source_class(name: str) -> type[Source]:
     return found[name]
 
 
-def taken_apart(spec: str) -> tuple[str, str, str | None]:
+def parse_spec(spec: str) -> tuple[str, str, str | None]:
     """The name of a data set, what follows its colon, and the share that `,minival=SHARE` in that asks for."""
     name, _, argument = spec.partition(":")
     found = _HELD_OUT.search(argument)
@@ -43,12 +43,12 @@ def taken_apart(spec: str) -> tuple[str, str, str | None]:
 
 def open_source(spec: str) -> Source:
     """A data set from `name` or `name:argument`: "scenes", "scenes:pairs", "digits", "imagefolder:DIR"; with
-    `,minival=0.01` behind it, that share of `train` is held out as `minival` (`Source.holding_out`).
+    `,minival=0.01` behind it, that share of `train` is held out as `minival` (`Source.hold_out`).
 
     Raises:
         InputError: the name or the argument is not known, or nothing can be held out.
     """
-    name, argument, share = taken_apart(spec)
+    name, argument, share = parse_spec(spec)
     if name not in list_sources() and (place := Path(_HELD_OUT.sub("", spec))).exists():
         raise InputError(f"data {spec}: a path alone; did you mean {_kind_of(place)}:{spec}?")
     source = source_class(name).open(argument)
@@ -60,13 +60,13 @@ def open_source(spec: str) -> Source:
         part = math.nan
     if not 0 < part < 1:
         raise InputError(f"data {spec}: minival={share} (expected a share of train between 0 and 1, as minival=0.01)")
-    return source.holding_out(part)
+    return source.hold_out(part)
 
 
 def spelled(spec: str) -> str:
     """A data set as `open_source` takes it: a path alone is `imagefolder:` where it looks so."""
     place = Path(_HELD_OUT.sub("", spec))
-    alone = taken_apart(spec)[0] not in list_sources() and place.is_dir()
+    alone = parse_spec(spec)[0] not in list_sources() and place.is_dir()
     return f"imagefolder:{spec}" if alone and _kind_of(place) == "imagefolder" else spec
 
 

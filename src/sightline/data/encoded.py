@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Encoded(ABC):
+class EncodedImage(ABC):
     """The encoded bytes of one image; `str` of it is what messages call it.
 
     Attributes:
@@ -43,24 +43,24 @@ class Encoded(ABC):
         return None
 
 
-Stored = str | os.PathLike[str] | Encoded
+ImageRef = str | os.PathLike[str] | EncodedImage
 """Where the encoded bytes of an image are: a file of its own, or a part of something."""
 
 
-def opened(stored: Stored) -> io.BufferedReader:
-    """The bytes of an image, to read and to seek in; raises as `Encoded.open`."""
-    return stored.open() if isinstance(stored, Encoded) else open(stored, "rb")
+def open_image_bytes(stored: ImageRef) -> io.BufferedReader:
+    """The bytes of an image, to read and to seek in; raises as `EncodedImage.open`."""
+    return stored.open() if isinstance(stored, EncodedImage) else open(stored, "rb")
 
 
-class Contents(ABC):
+class ImageCollection(ABC):
     """Where the images of a listing are, whose rows are no files of their own. It is pickled to workers."""
 
     @abstractmethod
-    def of(self, row: int, name: str) -> Encoded:
+    def of(self, row: int, name: str) -> EncodedImage:
         """The bytes of a row, which messages call by this name."""
 
 
-class Span(io.RawIOBase):
+class ByteRange(io.RawIOBase):
     """Bytes that are read by their place: a file of which no more is fetched than is asked for."""
 
     def __init__(self, length: int, read_at: Callable[[int, int], Any]) -> None:

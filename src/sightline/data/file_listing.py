@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sightline.data.allowance import Progress
-from sightline.data.encoded import Contents, Encoded, Stored, opened
+from sightline.data.encoded import EncodedImage, ImageCollection, ImageRef, open_image_bytes
 from sightline.data.image_file import read_image_size
 from sightline.distributed import machine
 from sightline.errors import InaccessibleDataError, StorageError, UnreadableDataError
@@ -44,12 +44,12 @@ R = TypeVar("R")
 # Of what is kept of all folders together; the oldest are dropped. A million files take about 100 MB.
 _MOST_BYTES = 512 * 2**20
 # 3: sizes of TIFFs are upright too.
-_VERSION = 3
-_COLUMNS = ("stamps", "sizes", "samples", "read")
+_VERSION = 4
+_COLUMNS = ("stats", "sizes", "samples", "read")
 
 
 @dataclass(eq=False)
-class FileListing:
+class ImageIndex:
     """The files of a folder, a row each; or images that are parts of files.
 
     Attributes:
@@ -59,7 +59,7 @@ class FileListing:
         contents: where the bytes of rows are that are no files of their own; None: `paths` are files.
         sizes: int32 [files, 2], (height, width) upright; 0 where it is not known.
         samples: uint8 [files, 16], a digest of a sample of the content.
-        frames: row -> how many it has, of clips (`Encoded.header`).
+        frames: row -> how many it has, of clips (`EncodedImage.header`).
         read: bool [files], whether the header was read.
         faults: row -> why its header cannot be read; passing: those of them that are not the file's own.
         damaged: row -> why its pixels cannot be decoded, where that was tried.
@@ -70,8 +70,8 @@ class FileListing:
 
     names: list[str]
     paths: list[str]
-    stamps: np.ndarray
-    contents: Contents | None = None
+    stats: np.ndarray
+    contents: ImageCollection | None = None
     sizes: np.ndarray = field(init=False)
     samples: np.ndarray = field(init=False)
     read: np.ndarray = field(init=False)
@@ -93,11 +93,11 @@ class FileListing:
         """The folder of the split of each row."""
         return [name.partition("/")[0] for name in self.names]
 
-    def image(self, row: int) -> Stored:
+    def image(self, row: int) -> ImageRef:
         """Where the bytes of a row are."""
         return self.paths[row] if self.contents is None else self.contents.of(row, self.paths[row])
 
-    def remember(self, before: FileListing) -> None:
+    def remember(self, before: ImageIndex) -> None:
         """Take over what was known of the files whose stamps are still the same."""
         if self.names == before.names:
             rows = olds = np.arange(len(self.names))
@@ -105,7 +105,7 @@ class FileListing:
             place = {name: row for row, name in enumerate(before.names)}
             pairs = [(row, place[name]) for row, name in enumerate(self.names) if name in place]
             rows, olds = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        same = (self.stamps[rows] == before.stamps[olds]).all(axis=1) & (self.stamps[rows, 0] >= 0)
+        same = (self.stats[rows] == before.stats[olds]).all(axis=1) & (self.stats[rows, 0] >= 0)
         rows, olds = rows[same], olds[same]
         for column in ("sizes", "samples", "read"):
             getattr(self, column)[rows] = getattr(before, column)[olds]
@@ -127,7 +127,7 @@ class FileListing:
         known = len(wanted) - len(unknown)
         if progress is not None and known:
             progress(known, len(wanted))
-        headers = side_by_side(lambda row: read_header(self.image(row)), unknown, _THREADS)
+        headers = thread_map(lambda row: read_header(self.image(row)), unknown, _THREADS)
         for done, (row, (size, sample, fault, lasting)) in enumerate(headers, start=known + 1):
             self.sizes[row], self.samples[row] = size[:2], np.frombuffer(sample, np.uint8)
             if len(size) > 2:
@@ -135,7 +135,7 @@ class FileListing:
             self.read[row] = self.changed = True
             if fault is not None:
                 self.faults[row] = fault
-                if not lasting or self.stamps[row, 0] < 0:
+                if not lasting or self.stats[row, 0] < 0:
                     self.passing.add(row)
             if progress is not None:
                 progress(done, len(wanted))
@@ -144,14 +144,14 @@ class FileListing:
         """Of a row's file, which is read once; None where it cannot be read."""
         if row not in self.digests:
             try:
-                with opened(self.image(row)) as file:
+                with open_image_bytes(self.image(row)) as file:
                     self.digests[row] = hashlib.file_digest(file, "sha256").hexdigest()[:32]
             except (OSError, UnreadableDataError):
                 return None
             self.changed = True
         return self.digests[row]
 
-    def twins(self, *, across: bool, rows: Sequence[int] | None = None) -> list[list[int]]:
+    def duplicates(self, *, across: bool, rows: Sequence[int] | None = None) -> list[list[int]]:
         """Groups of rows whose files hold the same bytes, in order. Empty files, and what cannot be read, are left out.
 
         Contents are told by size, then by a sample, and only then by the whole.
@@ -171,14 +171,14 @@ class FileListing:
                 found += [part for part in parts.values() if len(part) > 1]
             return [part for part in found if not across or len({self.splits[row] for row in part}) > 1]
 
-        sizes = self.stamps[:, 0]
+        sizes = self.stats[:, 0]
         among = range(len(sizes)) if rows is None else rows
         groups = alike([among], lambda row: int(sizes[row]) if sizes[row] > 0 else None)
         self.read_headers(sorted(itertools.chain.from_iterable(groups)))
         return alike(alike(groups, lambda row: self.samples[row].tobytes()), self.digest)
 
 
-def side_by_side(
+def thread_map(
     function: Callable[[T], R], items: Sequence[T], threads: int = os.cpu_count() or 1
 ) -> Iterator[tuple[T, R]]:
     """Each item and what a function of it gives, in their order; what waits takes no memory for millions of items."""
@@ -188,25 +188,25 @@ def side_by_side(
             yield from zip(part, pool.map(function, part), strict=True)
 
 
-def read_header(path: Stored) -> tuple[tuple[int, ...], bytes, str | None, bool]:
+def read_header(path: ImageRef) -> tuple[tuple[int, ...], bytes, str | None, bool]:
     """What a file's header and a sample of its bytes say: (height, width), of a clip with the number of frames, the
     sample, and why the header cannot be read, or None; last whether such a fault is the file's own. Never raises."""
     sample = b"\0" * _DIGEST
     try:
-        size = path.header() if isinstance(path, Encoded) else None
+        size = path.header() if isinstance(path, EncodedImage) else None
         return size or read_image_size(path, max_pixels=None), content_sample(path), None, True
     except (UnreadableDataError, OSError) as error:
         lasting = isinstance(error, UnreadableDataError) and not isinstance(error, InaccessibleDataError)
         try:
-            sample = content_sample(path) if isinstance(path, Encoded) or os.path.isfile(path) else sample
+            sample = content_sample(path) if isinstance(path, EncodedImage) or os.path.isfile(path) else sample
         except (OSError, UnreadableDataError):
             lasting = False
         return (0, 0), sample, str(error).removeprefix(f"{path}: "), lasting
 
 
-def content_sample(path: Stored) -> bytes:
+def content_sample(path: ImageRef) -> bytes:
     """16 bytes that tell contents apart: of the whole of a small file, of the beginning, middle and end of others."""
-    with opened(path) as file:
+    with open_image_bytes(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         content = file.read(SAMPLED_WHOLE if size <= SAMPLED_WHOLE else _SAMPLE)
@@ -269,13 +269,13 @@ def keep_columns(root: Path, about: dict[str, Any], names: Sequence[str], column
     return False
 
 
-def recall(root: Path) -> FileListing | None:
+def load_index(root: Path) -> ImageIndex | None:
     """What is remembered of a folder; None where there is nothing, or nothing that can be read."""
     kept = recall_columns(root, _COLUMNS)
     if kept is None:
         return None
     about, names, columns = kept
-    listing = FileListing(names, names, np.zeros((len(names), 3), np.int64))
+    listing = ImageIndex(names, names, np.zeros((len(names), 3), np.int64))
     try:
         for column, values in columns.items():
             if values.shape != getattr(listing, column).shape:
@@ -291,7 +291,7 @@ def recall(root: Path) -> FileListing | None:
     return listing
 
 
-def keep(root: Path, listing: FileListing) -> None:
+def save_index(root: Path, listing: ImageIndex) -> None:
     """Remember what is known of a folder, whole or not at all; silently not where the cache cannot be written."""
     # A fault of the system's is asked for again.
     known = listing.read.copy()

@@ -47,7 +47,7 @@ class Fingerprint:
             seen.update(f"{name}\0{size}\0{sample}\n".encode(errors="surrogateescape"))
         return cls(seen.hexdigest()[:32], tuple(classes), listed, tuple(stamps))
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """The classes and files, compressed; b"" where `unpacked` would not read so many."""
         lines = [json.dumps({"digest": self.digest, "classes": self.classes})]
         stamps = self.stamps or ((-1, ""),) * len(self.files)
@@ -59,7 +59,7 @@ class Fingerprint:
         return zlib.compress(content, 1) if len(content) <= _MOST_BYTES else b""
 
     @classmethod
-    def unpacked(cls, content: bytes, where: str) -> Fingerprint:
+    def unpack(cls, content: bytes, where: str) -> Fingerprint:
         """The inverse of `packed`; raises InputError where it is damaged."""
         try:
             first, *lines = zlib.decompressobj().decompress(content, _MOST_BYTES).decode().splitlines()
@@ -72,7 +72,7 @@ class Fingerprint:
             raise InputError(f"{where}: cannot be read as the listing of a data set ({error})") from None
 
 
-def differences(before: Fingerprint, now: Fingerprint) -> list[str]:
+def describe_differences(before: Fingerprint, now: Fingerprint) -> list[str]:
     """What differs, in words, the first names of each kind; empty where nothing does."""
     if before.digest == now.digest:
         return []

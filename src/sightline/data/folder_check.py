@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import side_by_side
+from sightline.data.file_listing import thread_map
 from sightline.data.image_file import MAX_PIXELS
-from sightline.data.stored import StoredImages
+from sightline.data.stored import FileSource
 from sightline.data.summary import Summary
 from sightline.data.targets import IGNORE
 from sightline.errors import InaccessibleDataError, UnreadableDataError
@@ -69,7 +69,7 @@ class _Room:
                 self._changed.notify_all()
 
 
-def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], None] | None = None) -> FolderCheck:
+def check_folder(source: FileSource, *, progress: Callable[[str, int, int], None] | None = None) -> FolderCheck:
     """Decode every image once, and what is said of it, side by side, and remember what was found.
 
     Args:
@@ -89,16 +89,16 @@ def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], No
         height, width = files.sizes[row].tolist()
         try:
             with room.taken(height * width):
-                targets[row] = source.target_of(row, source.decoded_size(row)).counted()
+                targets[row] = source.target(row, source.decoded_size(row)).counted()
             # What a run compares where only times differ; just read, it is in memory.
             files.digest(row)
         except UnreadableDataError as error:
             return error
         return None
 
-    said = {row: reason for row in source.images if (reason := source.header_fault(row)) is not None}
+    said = {row: reason for row in source.images if (reason := source.header_error(row)) is not None}
     whole = [row for row in source.images if row not in said]
-    for number, (row, error) in enumerate(side_by_side(fault, whole), start=1):
+    for number, (row, error) in enumerate(thread_map(fault, whole), start=1):
         files.damaged.pop(row, None)
         if error is not None:
             said[row] = str(error).removeprefix(f"{paths[row]}: ")
@@ -106,7 +106,7 @@ def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], No
             if said[row] != str(error) and not isinstance(error, InaccessibleDataError):
                 files.damaged[row] = said[row]
         say("reading images", number, len(whole))
-    twins = files.twins(across=False, rows=source.images)
+    twins = files.duplicates(across=False, rows=source.images)
     files.changed = True
     summary = source.summary()
     source.remember()
@@ -114,9 +114,9 @@ def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], No
     counts = {split: dict.fromkeys(source.classes or ("images",), 0) if has else {} for split, has in labelled.items()}
     good = [row for row in source.images if row not in said]
     for row in good:
-        count, name = counts[splits[row]], source.counted_as(row)
+        count, name = counts[splits[row]], source.class_name(row)
         count[name] = count.get(name, 0) + 1
-    names = source.pixel_classes or source.things
+    names = source.pixel_classes or source.object_classes
     totals = {split: Counter[int]() for split in counts}
     for row in good:
         totals[splits[row]].update(targets[row])
@@ -139,7 +139,7 @@ def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], No
         across=told_apart(twins, lambda row: splits[row]),
         # One whose label is none of the classes has no class.
         disputed=told_apart(
-            ([row for row in group if row not in said and labelled[splits[row]]] for group in twins), source.counted_as
+            ([row for row in group if row not in said and labelled[splits[row]]] for group in twins), source.class_name
         ),
         summary=summary,
     )

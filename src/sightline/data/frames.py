@@ -43,7 +43,7 @@ class FrameSampling:
         """How many frames are shown of a clip that has `stored`."""
         return self.count if self.exact else min(self.count, math.ceil(stored / (self.stride or 1)))
 
-    def places(self, stored: int, share: float = 0.5) -> np.ndarray:
+    def positions(self, stored: int, share: float = 0.5) -> np.ndarray:
         """Which: int64 [shown], rising, from 0 to `stored` - 1.
 
         Args:
@@ -58,6 +58,6 @@ class FrameSampling:
         room = max(stored - 1 - (len(numbers) - 1) * self.stride, 0)
         return np.minimum(int(share * (room + 1)) + numbers * self.stride, stored - 1)
 
-    def drawn(self, stored: int, *, seed: int, epoch: int, index: int) -> np.ndarray:
+    def draw(self, stored: int, *, seed: int, epoch: int, index: int) -> np.ndarray:
         """As `places`, of a training clip: a function of (seed, epoch, index) alone, as `Source.example` has them."""
-        return self.places(stored, float(generator("frames/1", seed, index, epoch=epoch).random()))
+        return self.positions(stored, float(generator("frames/1", seed, index, epoch=epoch).random()))

@@ -13,7 +13,7 @@ from PIL import Image, UnidentifiedImageError
 from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from sightline.data.encoded import Encoded, Stored, opened
+from sightline.data.encoded import EncodedImage, ImageRef, open_image_bytes
 from sightline.data.samples import READER_OF, WIDENED, Samples, raw_mode
 from sightline.errors import InaccessibleDataError, UnreadableDataError
 
@@ -41,7 +41,7 @@ _AS_STORED: dict[int, Callable[[np.ndarray], np.ndarray]] = {
 _STRIP_PIXELS = 1 << 20
 
 
-def read_image(path: Stored, *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None) -> np.ndarray:
+def read_image(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None) -> np.ndarray:
     """An image file as RGB, upright, first frame only.
 
     The format is told by the content, not by the name. The EXIF orientation is applied. Transparency is laid over
@@ -65,7 +65,7 @@ def read_image(path: Stored, *, max_pixels: int = MAX_PIXELS, least: tuple[int, 
         return rgb_pixels(image, path)
 
 
-def read_picture(path: Stored, *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None) -> Image.Image:
+def read_picture(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None) -> Image.Image:
     """As `read_image`, of the same pixels as Pillow holds them: one that is RGB and upright in its file is not copied.
 
     Returns:
@@ -93,7 +93,7 @@ def _draft(image: Image.Image, least: tuple[int, int] | None) -> None:
         image.draft(None, (width, height))
 
 
-def read_numbers(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+def read_label_map(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """The stored numbers of a PNG, upright: the indices of a palette, or grey values of 1 to 16 bits, each as it is
     written. Colours whose three channels are equal are grey, and an alpha that is opaque everywhere is left out. The
     palette itself, and a colour that is said to be transparent, change nothing.
@@ -135,7 +135,7 @@ def _grey(numbers: np.ndarray, path: str | os.PathLike[str]) -> np.ndarray:
     return colours[..., 0]
 
 
-def read_image_size(path: Stored, *, max_pixels: int | None = MAX_PIXELS) -> tuple[int, int]:
+def read_image_size(path: ImageRef, *, max_pixels: int | None = MAX_PIXELS) -> tuple[int, int]:
     """(height, width) in pixels of what `read_image` would give, from the file's header; no pixel is decoded.
 
     Args:
@@ -151,9 +151,9 @@ def read_image_size(path: Stored, *, max_pixels: int | None = MAX_PIXELS) -> tup
 
 
 @contextlib.contextmanager
-def opened_image(path: Stored, max_pixels: int | None) -> Iterator[Image.Image]:
+def opened_image(path: ImageRef, max_pixels: int | None) -> Iterator[Image.Image]:
     """An image file whose header was checked; whatever goes wrong inside is one line."""
-    if not isinstance(path, Encoded) and (reason := not_a_file(path)):
+    if not isinstance(path, EncodedImage) and (reason := check_image_file(path)):
         raise UnreadableDataError(f"{path}: {reason}")
     try:
         # Pillow's warnings (a bomb below its own limit, damaged metadata) would add lines to ours.
@@ -177,14 +177,14 @@ def opened_image(path: Stored, max_pixels: int | None) -> Iterator[Image.Image]:
         raise kind(f"{path}: {_one_line(error)}") from None
 
 
-def _identified(path: Stored) -> Image.Image:
+def _identified(path: ImageRef) -> Image.Image:
     """An image whose header was read, of any size: Pillow has a limit of its own for all of a process."""
     try:
-        return Image.open(path.open() if isinstance(path, Encoded) else path, formats=_READERS)
+        return Image.open(path.open() if isinstance(path, EncodedImage) else path, formats=_READERS)
     except Image.DecompressionBombError:
         pass
     with contextlib.ExitStack() as unless_found:
-        file = unless_found.enter_context(opened(path))
+        file = unless_found.enter_context(open_image_bytes(path))
         prefix = file.read(16)
         for name in _READERS:
             factory, accepts = Image.OPEN[name]
@@ -197,7 +197,7 @@ def _identified(path: Stored) -> Image.Image:
     raise UnidentifiedImageError
 
 
-def not_a_file(path: str | os.PathLike[str]) -> str | None:
+def check_image_file(path: str | os.PathLike[str]) -> str | None:
     """Why there is no file to read, or None. A pipe or a device is refused: opening it might never return."""
     try:
         status = os.stat(path)
@@ -224,7 +224,7 @@ def too_large(height: int, width: int, max_pixels: int) -> str | None:
     return f"{width}x{height} = {width * height} pixels is too large (allowed: {max_pixels}; --max-pixels N takes more)"
 
 
-def rgb_pixels(image: Image.Image, name: Stored = "image") -> np.ndarray:
+def rgb_pixels(image: Image.Image, name: ImageRef = "image") -> np.ndarray:
     """An opened Pillow image as RGB by the rules of `read_image`: upright, over `BACKGROUND`, 16 bits scaled.
 
     Returns:
@@ -253,11 +253,11 @@ def _upright(samples: Samples) -> np.ndarray:
     return upright
 
 
-def said_if_turned(path: Stored, size: tuple[int, ...], expected: tuple[int, ...]) -> str:
+def said_if_turned(path: ImageRef, size: tuple[int, ...], expected: tuple[int, ...]) -> str:
     """What to add to a message where an image has the expected size but for its EXIF orientation; else nothing."""
     if size == expected or tuple(size) != tuple(expected)[::-1]:
         return ""
-    with opened(path) as file, Image.open(file) as image:
+    with open_image_bytes(path) as file, Image.open(file) as image:
         turned = _orientation(image) >= 5
     return "; its EXIF orientation turns it on its side, which was left out of account there" if turned else ""
 

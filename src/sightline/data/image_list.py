@@ -14,8 +14,8 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from sightline.data.allowance import Unreadable
-from sightline.data.encoded import Encoded
-from sightline.data.file_listing import FileListing
+from sightline.data.encoded import EncodedImage
+from sightline.data.file_listing import ImageIndex
 from sightline.data.folders import Entry, entries_of, folders_in, is_folder, walk
 from sightline.data.splits import split_called, split_folders
 from sightline.errors import InputError
@@ -30,7 +30,7 @@ _NOT_A_FILE = (-1, -1, -1)
 
 def list_images(
     given: Iterable[str], stdin: BinaryIO | None = None, skipped: list[Unreadable] | None = None
-) -> list[str | Encoded | Unreadable]:
+) -> list[str | EncodedImage | Unreadable]:
     """The image files that words name, in the order of the words; a file named twice is there twice.
 
     A folder stands for the files in it and below it that end in `IMAGE_SUFFIXES`, in natural order (2 before 10);
@@ -62,7 +62,9 @@ def check_stdin(words: Sequence[str]) -> None:
         raise InputError(f"{STDIN}: stands for standard input, which can be read once, not {words.count(STDIN)} times")
 
 
-def _images_of(word: str, stdin: BinaryIO | None, skipped: list[Unreadable]) -> Sequence[str | Encoded | Unreadable]:
+def _images_of(
+    word: str, stdin: BinaryIO | None, skipped: list[Unreadable]
+) -> Sequence[str | EncodedImage | Unreadable]:
     if not word:
         raise InputError("an empty word among the images (expected: a file, a folder, a pattern, or - for a list)")
     if word == STDIN:
@@ -79,11 +81,11 @@ def _images_of(word: str, stdin: BinaryIO | None, skipped: list[Unreadable]) -> 
         files = [path for path in found if not os.path.isdir(path)]
         if not files:
             raise InputError(f"{word}: no file matches this pattern")
-        return sorted(files, key=natural_order)
+        return sorted(files, key=natural_key)
     return [word]
 
 
-def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[str | Encoded]:
+def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[str | EncodedImage]:
     """All images of the data set of files that a word names, as `wds:SHARDS`; none where it names none. What the data
     set passed over is added to `skipped`.
 
@@ -91,21 +93,21 @@ def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[st
         InputError: its images are no files, or as it is opened.
     """
     # They find their files by this module.
-    from sightline.data.discovery import list_sources, open_source, taken_apart
-    from sightline.data.stored import StoredImages
+    from sightline.data.discovery import list_sources, open_source, parse_spec
+    from sightline.data.stored import FileSource
 
-    name, argument, _ = taken_apart(word)
+    name, argument, _ = parse_spec(word)
     if os.path.lexists(word) or not argument or name not in list_sources():
         return []
     source = open_source(word)
-    if not isinstance(source, StoredImages):
+    if not isinstance(source, FileSource):
         raise InputError(f"{word}: its images are drawn, and are no files (expected a data set of files, or files)")
-    found: list[str | Encoded] = []
+    found: list[str | EncodedImage] = []
     for row in source.images:
         image = source.listing.image(row)
-        if isinstance(image, Encoded):
-            image.stamp = tuple(source.listing.stamps[row].tolist())
-        found.append(image if isinstance(image, Encoded) else os.fspath(image))
+        if isinstance(image, EncodedImage):
+            image.stamp = tuple(source.listing.stats[row].tolist())
+        found.append(image if isinstance(image, EncodedImage) else os.fspath(image))
     if skipped is not None:
         # What is only not measured is among them.
         shown = {*map(str, found), *(str(source.place_of(split)) for split in source.unlabelled)}
@@ -146,7 +148,7 @@ def found_below(
             found[path] = Unreadable(path, "a folder, not an image file")
     for error in closed:
         found[str(error.filename)] = Unreadable(str(error.filename), error.strerror or type(error).__name__)
-    return [found[path] for path in sorted(found, key=natural_order)]
+    return [found[path] for path in sorted(found, key=natural_key)]
 
 
 def matches(word: str) -> set[str] | None:
@@ -168,28 +170,28 @@ def _found(pattern: str) -> set[str]:
     return found
 
 
-def natural_order(path: str) -> tuple[list[str | int], str]:
+def natural_key(path: str) -> tuple[list[str | int], str]:
     """A key that sorts as people count: `img2` before `img10`; equal ones (`img2`, `img02`) by their characters."""
     # Texts and numbers take turns, beginning with a text, so that like is compared with like.
     return [int(part) if index % 2 else part for index, part in enumerate(re.split("([0-9]+)", path))], path
 
 
-class Listed(NamedTuple):
-    """What is listed and is no file of its own, as a folder of frames; `stamp` as a `FileListing` keeps it."""
+class ListedFile(NamedTuple):
+    """What is listed and is no file of its own, as a folder of frames; `stamp` as a `ImageIndex` keeps it."""
 
     path: str
     stamp: tuple[int, int, int]
 
 
-Example = Entry | Listed
+Example = Entry | ListedFile
 
 
-def scan(
+def scan_class_folders(
     root: Path,
     below: Callable[[Path, list[Unreadable]], Iterable[Example]] | None = None,
     things: str = "images",
     holds: Callable[[Path], str] | None = None,
-) -> tuple[tuple[str, ...], FileListing, list[int], tuple[Unreadable, ...], dict[str, Path]]:
+) -> tuple[tuple[str, ...], ImageIndex, list[int], tuple[Unreadable, ...], dict[str, Path]]:
     """Find the images of `root/SPLIT/CLASS/**` or of `root/CLASS/**`, by their extensions; no image is opened.
 
     The classes are those of `train`, or where there is no `train` those of all splits together. A split to measure on
@@ -257,7 +259,7 @@ def scan(
             ]
         files += sorted(listed)
     paths, names, numbers, stamps = map(list, zip(*files, strict=True))
-    return classes, FileListing(names, paths, np.array(stamps, np.int64)), numbers, tuple(skipped), splits
+    return classes, ImageIndex(names, paths, np.array(stamps, np.int64)), numbers, tuple(skipped), splits
 
 
 def _class_folders(root: Path, holds: Callable[[Path], str], skipped: list[Unreadable]) -> dict[str, Path]:
@@ -291,8 +293,8 @@ def holds_images(folder: Path) -> str:
 
 
 def stamp_of(entry: Example | Path) -> tuple[int, int, int]:
-    """What a `FileListing` keeps in `stamps`."""
-    if isinstance(entry, Listed):
+    """What a `ImageIndex` keeps in `stamps`."""
+    if isinstance(entry, ListedFile):
         return entry.stamp
     try:
         status = entry.stat()

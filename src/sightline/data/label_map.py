@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sightline.data.image_file import MAX_PIXELS, read_numbers
+from sightline.data.image_file import MAX_PIXELS, read_label_map
 from sightline.data.targets import IGNORE
 from sightline.errors import UnreadableDataError
 
@@ -14,7 +14,7 @@ MOST_CLASSES = IGNORE
 """Classes that a map of bytes can tell apart, beside `IGNORE`."""
 
 
-class Legend:
+class LabelMapping:
     """Which class each stored number means.
 
     Attributes:
@@ -39,10 +39,10 @@ class Legend:
         """The class of each pixel of a stored map: uint8 [height, width], `IGNORE` where nothing is said.
 
         Raises:
-            UnreadableDataError: as `read_numbers`, or a number is none of the legend's; names the first such one and
+            UnreadableDataError: as `read_label_map`, or a number is none of the legend's; names the first such one and
                 where it is.
         """
-        numbers = read_numbers(path, max_pixels=max_pixels)
+        numbers = read_label_map(path, max_pixels=max_pixels)
         classes = self._table[np.minimum(numbers, len(self._table) - 1)]
         wrong = (classes < 0) | (numbers >= len(self._table))
         if wrong.any():

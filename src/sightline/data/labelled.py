@@ -11,9 +11,9 @@ from typing import ClassVar, Self
 import numpy as np
 
 from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import FileListing
+from sightline.data.file_listing import ImageIndex
 from sightline.data.image_list import NO_CLASS, NO_LABEL
-from sightline.data.stored import StoredImages, roles
+from sightline.data.stored import FileSource, split_roles
 from sightline.data.targets import Label, Target
 from sightline.errors import InputError, SightlineError, UnreadableDataError
 from sightline.io.checks import require
@@ -24,7 +24,7 @@ MOST_CLASSES = 1 << 20
 """A label beyond is no number of a class."""
 
 
-class LabelledImages(StoredImages):
+class ClassificationFiles(FileSource):
     """Images of one class each.
 
     An image whose label cannot be read, or is none of the classes, is one that cannot be read. A split none of whose
@@ -43,7 +43,7 @@ class LabelledImages(StoredImages):
         self,
         root: Path,
         classes: Sequence[str],
-        listing: FileListing,
+        listing: ImageIndex,
         labels: Sequence[int],
         faults: Mapping[int, str] | None = None,
     ) -> None:
@@ -66,7 +66,7 @@ class LabelledImages(StoredImages):
         absent = np.asarray(labels) == NO_LABEL
         without = [folder for folder, own in rows.items() if absent[own].all() or not self.classes]
         self.unlabelled = frozenset(without)
-        super().__init__(root, listing, rows, roles([one for one in rows if one not in without] or rows))
+        super().__init__(root, listing, rows, split_roles([one for one in rows if one not in without] or rows))
         if len(without) == len(rows) and self._no_label is None:
             first = min(self._faults, default=0)
             self._no_label = UnreadableDataError(
@@ -85,13 +85,13 @@ class LabelledImages(StoredImages):
             raise self._no_label
         return super()._folder(split)
 
-    def counted_as(self, row: int) -> str:
-        """As `StoredImages.counted_as`."""
+    def class_name(self, row: int) -> str:
+        """As `FileSource.class_name`."""
         return "no label" if self.listing.splits[row] in self.unlabelled else self.classes[self.labels[row]]
 
-    def header_fault(self, row: int) -> str | None:
-        """As `StoredImages.header_fault`; what is wrong with its label is the image's too."""
-        return super().header_fault(row) or self._label_fault(row)
+    def header_error(self, row: int) -> str | None:
+        """As `FileSource.header_error`; what is wrong with its label is the image's too."""
+        return super().header_error(row) or self._label_fault(row)
 
     def _label_fault(self, row: int) -> str | None:
         if self.listing.splits[row] in self.unlabelled:
@@ -103,7 +103,7 @@ class LabelledImages(StoredImages):
         last = len(self.classes) - 1
         return f"label {self.labels[row]} is none of the {last + 1} classes (expected: 0 to {last})"
 
-    def target_of(self, row: int, size: tuple[int, int]) -> Target:
+    def target(self, row: int, size: tuple[int, int]) -> Target:
         if (reason := self._label_fault(row)) is not None:
             raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
         return Target() if self.labels[row] == NO_LABEL else Label(self.labels[row])
@@ -116,7 +116,7 @@ class LabelledImages(StoredImages):
         """The label of each image of a split, in the order of the indices."""
         return [self.labels[row] for row in self.rows_of(split)]
 
-    def chosen(self, split: str, indices: Sequence[int]) -> Self:
+    def subset(self, split: str, indices: Sequence[int]) -> Self:
         """The same data set, of whose split these images are left, in this order."""
         folder, made = self._folder(split), copy.copy(self)
         made._rows = self._rows | {folder: self._rows[folder][np.asarray(indices, np.int64)]}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sightline.data.augmenting import Augmentations
-from sightline.data.batch import Arranged, Batch, packed
+from sightline.data.batch import Batch, CollatedTokens, collate_packed
 from sightline.data.mixing import MixingConfig, read_example
 from sightline.data.source import Example, Source
 from sightline.distributed.machine import check_workers
@@ -24,7 +24,7 @@ from sightline.tokens.rng import image_seed
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class SampleSpec:
     """One image of a batch that is to come: which it is, in which pass, and how it is shown.
 
     Attributes:
@@ -43,7 +43,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Maker:
+class Collator:
     """What a worker needs to make a batch of what was planned: it holds no state, so any worker makes the same one.
 
     Attributes:
@@ -59,13 +59,13 @@ class Maker:
     split: str
     rows: ImagePatchifier
     targets: Callable[[Sequence[Example]], Mapping[str, Any]]
-    arrange: Callable[..., Arranged] = packed
+    arrange: Callable[..., CollatedTokens] = collate_packed
     num_prefix_tokens: int = 0
     seed: int = 0
     mixing: MixingConfig | None = None
     augment: Augmentations = ()
 
-    def __call__(self, planned: Sequence[Planned]) -> Batch:
+    def __call__(self, planned: Sequence[SampleSpec]) -> Batch:
         """The batch, without the images that cannot be read.
 
         Raises:
@@ -111,7 +111,7 @@ class Maker:
 
 def uniform(
     indices: Iterable[int], image_size: tuple[int, int], tokens: int, batch_size: int, epoch: int = 0
-) -> list[list[Planned]]:
+) -> list[list[SampleSpec]]:
     """A plan of images of one size, in that order, the last batch smaller where it must be.
 
     Args:
@@ -121,13 +121,13 @@ def uniform(
         InputError: the batch size is out of range.
     """
     require_whole("batch_size", batch_size, 1)
-    planned = [Planned(int(index), epoch, image_size, tokens) for index in indices]
+    planned = [SampleSpec(int(index), epoch, image_size, tokens) for index in indices]
     return [planned[start : start + batch_size] for start in range(0, len(planned), batch_size)]
 
 
-def load(
-    make: Maker,
-    planned: Iterable[Sequence[Planned]],
+def load_batches(
+    make: Collator,
+    planned: Iterable[Sequence[SampleSpec]],
     *,
     workers: int = 0,
     pin: bool = False,
@@ -150,11 +150,11 @@ def load(
     return _counted(make, planned, workers, pin)
 
 
-def _counted(make: Maker, planned: Iterable[Sequence[Planned]], workers: int, pin: bool) -> Iterator[Batch]:
+def _counted(make: Collator, planned: Iterable[Sequence[SampleSpec]], workers: int, pin: bool) -> Iterator[Batch]:
     here = (make(one).pin_memory() if pin else make(one) for one in planned)
     for batch in _from_workers(make, planned, workers, pin) if workers else here:
         if batch.left_out and make.source.allowance is not None:
-            make.source.allowance.note(make.split, batch.left_out)
+            make.source.allowance.add(make.split, batch.left_out)
         yield batch
 
 
@@ -162,9 +162,9 @@ def _counted(make: Maker, planned: Iterable[Sequence[Planned]], workers: int, pi
 class _InWorker:
     """What torch's loader takes for a data set."""
 
-    make: Maker
+    make: Collator
 
-    def __getitem__(self, planned: Sequence[Planned]) -> Batch | SightlineError:
+    def __getitem__(self, planned: Sequence[SampleSpec]) -> Batch | SightlineError:
         # Returned, not raised: a worker's exception comes back with its traceback as its message.
         try:
             return self.make(planned)
@@ -177,7 +177,7 @@ def _begin_worker(_: int) -> None:
     exit_with_parent()
 
 
-def _from_workers(make: Maker, planned: Iterable[Sequence[Planned]], workers: int, pin: bool) -> Iterator[Batch]:
+def _from_workers(make: Collator, planned: Iterable[Sequence[SampleSpec]], workers: int, pin: bool) -> Iterator[Batch]:
     from torch.utils.data import DataLoader
 
     loader = DataLoader(

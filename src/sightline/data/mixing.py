@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sightline.data.allowance import Unreadable
-from sightline.data.augmenting import Augmentation, augmented
+from sightline.data.augmenting import Augmentation, apply_augmentations
 from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
 from sightline.errors import InputError, UnreadableDataError
@@ -76,7 +76,7 @@ def read_example(
 
     def one(at: int, source: Source = source) -> Example:
         found = source.example(split, at, image_size, seed=seed, epoch=epoch)
-        return replace(found, image=augmented(found.image, augment, seed=seed, epoch=epoch, index=at))
+        return replace(found, image=apply_augmentations(found.image, augment, seed=seed, epoch=epoch, index=at))
 
     try:
         example = one(index)
@@ -91,7 +91,7 @@ def read_example(
     alpha = mixing.cutmix if cuts else mixing.mixup
     share = float(draws.beta(alpha, alpha))
     # What is unmixed is said as what is, so that a batch is of one kind.
-    alone = replace(example, target=example.target.mixed(example.target, 1.0))
+    alone = replace(example, target=example.target.mix(example.target, 1.0))
     if not happens:
         return alone, None
     try:
@@ -103,12 +103,12 @@ def read_example(
     else:
         image = np.rint(share * example.image + (1.0 - share) * other.image).astype(np.uint8)
     # What slices say of the object is said of the first image.
-    return replace(example, image=image, target=example.target.mixed(other.target, share)), None
+    return replace(example, image=image, target=example.target.mix(other.target, share)), None
 
 
 def _of_as_many_frames(source: Source, image: np.ndarray) -> Source:
     """A data set that shows what an image is mixed with, of a clip with as many frames, whatever it has itself."""
-    if source.sampling is None or not source.of_clips:
+    if source.sampling is None or not source.is_video:
         return source
     return source.showing_frames(replace(source.sampling, count=len(image), exact=True))
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sightline.data.allowance import Progress
-from sightline.data.loader import Planned
+from sightline.data.loader import SampleSpec
 from sightline.data.packing import PACKERS, pack_window
 from sightline.data.patch_sizes import PatchSizes
 from sightline.data.randomness import generator
@@ -150,7 +150,7 @@ class PackPlan:
     seed: int = 0
     patch_sizes: PatchSizes | None = None
 
-    def windows(self, begin: PlanPosition | None = None) -> Iterator[tuple[PlanPosition, list[list[Planned]]]]:
+    def windows(self, begin: PlanPosition | None = None) -> Iterator[tuple[PlanPosition, list[list[SampleSpec]]]]:
         """The batches of each window of look-ahead, with the position at its beginning.
 
         Raises:
@@ -176,7 +176,7 @@ class PackPlan:
                 return
             position = PlanPosition(end, tuple(known))
 
-    def _planned(self, number: int) -> Planned:
+    def _planned(self, number: int) -> SampleSpec:
         """An image of the run by its number."""
         length = self.source.length(self.split)
         if length is None:
@@ -184,14 +184,14 @@ class PackPlan:
         else:
             epoch, place = divmod(number, length)
             index = int(epoch_order(length, self.seed, epoch)[place])
-        size, sampler, patch = size_of(self.source, self.split, index, self.seed), self.sampler, None
+        size, sampler, patch = displayed_size(self.source, self.split, index, self.seed), self.sampler, None
         if self.patch_sizes is not None:
             patch = self.patch_sizes.sizes[self.patch_sizes.of_image(self.seed, epoch, index)]
             sampler = replace(sampler, patch_size=patch)
         frames = self.source.frames_shown(self.split, index)
         grid, kept = sampler.sample(size, seed=self.seed, index=index, epoch=epoch, seen=number, frames=frames)
         sides = grid.rows * sampler.patch_size, grid.cols * sampler.patch_size
-        return Planned(index, epoch, sides, grid.cells if kept is None else len(kept), kept, patch)
+        return SampleSpec(index, epoch, sides, grid.cells if kept is None else len(kept), kept, patch)
 
 
 @functools.lru_cache(maxsize=2)
@@ -200,7 +200,9 @@ def epoch_order(length: int, seed: int, epoch: int) -> np.ndarray:
     return generator("epoch_order/1", seed, epoch=epoch).permutation(length)
 
 
-def plan(source: Source, split: str, sampler: SizeSampler, *, capacity: int, **options: Any) -> Iterator[list[Planned]]:
+def plan(
+    source: Source, split: str, sampler: SizeSampler, *, capacity: int, **options: Any
+) -> Iterator[list[SampleSpec]]:
     """What will be in each batch, in order; `options` are the other fields of `PackPlan`.
 
     Raises:
@@ -210,7 +212,7 @@ def plan(source: Source, split: str, sampler: SizeSampler, *, capacity: int, **o
         yield from batches
 
 
-def of_rank(planned: Iterable[list[Planned]], rank: int, world: int) -> Iterator[list[Planned]]:
+def of_rank(planned: Iterable[list[SampleSpec]], rank: int, world: int) -> Iterator[list[SampleSpec]]:
     """What one of several processes does of a plan: in each step one batch a process, so that all take as many steps.
 
     Together they show what was planned, each image once; in the last step some may have no image.
@@ -229,7 +231,7 @@ def of_rank(planned: Iterable[list[Planned]], rank: int, world: int) -> Iterator
         yield step[rank] if rank < len(step) else []
 
 
-def size_of(source: Source, split: str, index: int, seed: int) -> tuple[int, int]:
+def displayed_size(source: Source, split: str, index: int, seed: int) -> tuple[int, int]:
     """(height, width) of an example: the stored one, or where it is drawn at any size an aspect from 1/2 to 2."""
     stored = source.stored_size(split, index)
     if stored is not None:
@@ -238,7 +240,7 @@ def size_of(source: Source, split: str, index: int, seed: int) -> tuple[int, int
     return round(1000 * stretch), round(1000 / stretch)
 
 
-def by_grid(
+def group_by_grid(
     source: Source,
     split: str,
     indices: Sequence[int],
@@ -260,7 +262,7 @@ def by_grid(
     found: dict[Grid, list[int]] = {}
     for index in indices:
         # Always seed 0: no seed changes what a test split shows, so that runs are comparable.
-        size = (1, 1) if aspect == "square" else size_of(source, split, index, 0)
+        size = (1, 1) if aspect == "square" else displayed_size(source, split, index, 0)
         grid = view.grid(size, patch_size)
         if tubelet is not None:
             grid = Grid(-(-source.frames_shown(split, index) // tubelet), *grid)
@@ -268,12 +270,12 @@ def by_grid(
     return dict(sorted(found.items()))
 
 
-def by_frames(source: Source, split: str, indices: Sequence[int]) -> dict[int, Sequence[int]]:
+def group_by_frames(source: Source, split: str, indices: Sequence[int]) -> dict[int, Sequence[int]]:
     """The examples of a split by the number of frames that is shown of each, fewer first, in their order within one;
     all together where all are alike, as images are."""
     sampling = source.sampling
-    if not source.of_clips or sampling is None or sampling.exact:
-        return {sampling.count if sampling is not None and source.of_clips else 1: indices}
+    if not source.is_video or sampling is None or sampling.exact:
+        return {sampling.count if sampling is not None and source.is_video else 1: indices}
     found: dict[int, list[int]] = {}
     for index in indices:
         found.setdefault(source.frames_shown(split, index), []).append(index)
@@ -339,7 +341,7 @@ def pack_statistics(
         UnreadableDataError: the header of a file cannot be read.
     """
     source.check(split)
-    if source.of_clips:
+    if source.is_video:
         raise InputError(f"data {source.name}: is of clips; what is counted is of images (expected images)")
     there = source.length(split)
     if there is None and images is not None and images > _MOST_IMAGES:

@@ -10,11 +10,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import FileListing
+from sightline.data.file_listing import ImageIndex
 from sightline.data.image_file import said_if_turned
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
-from sightline.data.label_map import Legend
-from sightline.data.stored import StoredImages
+from sightline.data.label_map import LabelMapping
+from sightline.data.stored import FileSource
 from sightline.data.targets import IGNORE, Pixels
 from sightline.errors import InputError, UnreadableDataError
 from sightline.io.read import CONFIGURATION, read_text
@@ -80,7 +80,7 @@ def images_and_maps(images: Path, maps: Path, skipped: list[Unreadable]) -> tupl
     return files_below(images, IMAGE_SUFFIXES, skipped), files_below(maps, (".png",), skipped)
 
 
-class ImagesWithMaps(StoredImages):
+class SegmentationFiles(FileSource):
     """Images with maps of labels.
 
     A map that cannot be read, whose size is not that of its upright image, or that holds a number which is no class,
@@ -95,7 +95,7 @@ class ImagesWithMaps(StoredImages):
         parts: Mapping[str, tuple[Files, Files]],
         folder_of: Mapping[str, str],
         names: Sequence[str],
-        legend: Legend,
+        legend: LabelMapping,
         skipped: Iterable[Unreadable] = (),
     ) -> None:
         """A data set of these images and maps.
@@ -128,7 +128,7 @@ class ImagesWithMaps(StoredImages):
             beside += [*range(start + len(images), start + 2 * len(images)), *[-1] * len(images)]
             listed += [(folder, images[key]) for key in images] + [(folder, maps[key]) for key in images]
         self._map_of = np.array(beside, np.int64)
-        listing = FileListing(
+        listing = ImageIndex(
             [f"{folder}/{path.relative_to(root).as_posix()}" for folder, (path, _) in listed],
             [str(path) for _, (path, _) in listed],
             np.array([stamp for _, (_, stamp) in listed], np.int64),
@@ -140,7 +140,7 @@ class ImagesWithMaps(StoredImages):
         """Where the map of labels of an image is."""
         return self.listing.paths[self._map_of[row]]
 
-    def legend_of(self, path: str) -> Legend:
+    def legend_of(self, path: str) -> LabelMapping:
         """What the numbers in a map mean."""
         return self.legend
 
@@ -156,7 +156,7 @@ class ImagesWithMaps(StoredImages):
         listing, legend = self.listing, self.legend
         rows = self._map_of[self._rows[self._folder("train")]].tolist()
         names = [listing.names[row] for row in rows]
-        of = hashlib.sha256(repr([names, legend.values, legend.ignored]).encode() + listing.stamps[rows].tobytes())
+        of = hashlib.sha256(repr([names, legend.values, legend.ignored]).encode() + listing.stats[rows].tobytes())
         known = listing.notes.get("seen", {})
         if known.get("of") != of.hexdigest():
             seen = set[int]()
@@ -203,19 +203,19 @@ class ImagesWithMaps(StoredImages):
             raise InputError(doubt.said)
         warn(doubt.said)
 
-    def header_fault(self, row: int) -> str | None:
-        """As `StoredImages.header_fault`; that of its map is the image's too, and so is another size."""
-        if (own := super().header_fault(row)) is not None:
+    def header_error(self, row: int) -> str | None:
+        """As `FileSource.header_error`; that of its map is the image's too, and so is another size."""
+        if (own := super().header_error(row)) is not None:
             return own
         beside = int(self._map_of[row])
         if not self.listing.read[beside]:
             return None
-        if (reason := super().header_fault(beside)) is not None:
+        if (reason := super().header_error(beside)) is not None:
             return f"its map of labels {self.listing.paths[beside]}: {reason}"
         size, other = (tuple(self.listing.sizes[one].tolist()) for one in (row, beside))
         return None if size == other else self._other_size(row, other, size)
 
-    def target_of(self, row: int, size: tuple[int, int]) -> Pixels:
+    def target(self, row: int, size: tuple[int, int]) -> Pixels:
         path = self.map_path(row)
         classes = self.legend_of(path).read(path, max_pixels=self.max_pixels)
         if classes.shape != size:

@@ -48,7 +48,7 @@ class PatchSizes:
         chances = self.chances or (1.0,) * len(self.sizes)
         return tuple(chance / sum(chances) for chance in chances)
 
-    def of_step(self, seed: int, step: int) -> int:
+    def at_step(self, seed: int, step: int) -> int:
         """The number among `sizes` of the one of a step, whose images are of one batch, on however many ranks."""
         return int(_of_steps(self.shares, seed, step // _AT_ONCE)[step % _AT_ONCE])
 

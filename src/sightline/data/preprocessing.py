@@ -14,7 +14,7 @@ from sightline.data.image_file import read_picture, rgb_pixels
 from sightline.data.sampling import budget_grid, native_grid
 from sightline.data.source import Source
 from sightline.data.targets import Crop
-from sightline.data.transforms import CropMode, Picture, cut, eval_crop, size_of, whole_crop
+from sightline.data.transforms import CropMode, Picture, apply_crop, eval_crop, size_of, whole_crop
 from sightline.errors import InputError, did_you_mean
 from sightline.tokens.grid import Grid
 
@@ -108,7 +108,7 @@ class Preprocessing:
 
     def view(self, image: Picture, resolution: Resolution | None = None, max_tokens: int | None = None) -> np.ndarray:
         """The pixels that the model sees, uint8 [height, width, 3]; see `crop_of`."""
-        return cut(image, self.crop_of(size_of(image), resolution, max_tokens), self.interpolation)
+        return apply_crop(image, self.crop_of(size_of(image), resolution, max_tokens), self.interpolation)
 
     def normalise(self, pixels: np.ndarray) -> torch.Tensor:
         """uint8 [height, width, 3] to normalised float32 [channels, height, width]."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sightline.data.encoded import Contents, Encoded, Span
-from sightline.data.shards import Shard
+from sightline.data.encoded import ByteRange, EncodedImage, ImageCollection
+from sightline.data.shards import TarShard
 from sightline.errors import InaccessibleDataError, UnreadableDataError
 
 # Shards that a process keeps open.
@@ -29,10 +29,10 @@ class _Handle:
             os.close(self.number)
 
 
-class InShards(Contents):
+class TarImages(ImageCollection):
     """The images of some shards, a row each."""
 
-    def __init__(self, shards: Sequence[Shard]) -> None:
+    def __init__(self, shards: Sequence[TarShard]) -> None:
         self._paths, self._stamps = [shard.path for shard in shards], [shard.stamp for shard in shards]
         counts = [len(shard.names) for shard in shards]
         self._shard = np.repeat(np.arange(len(shards), dtype=np.int32), counts)
@@ -56,7 +56,7 @@ class InShards(Contents):
             setattr(self, name, value)
         self._lock = threading.Lock()
 
-    def of(self, row: int, name: str) -> Encoded:
+    def of(self, row: int, name: str) -> EncodedImage:
         offset, size = self._places[row].tolist()
         return _Member(name, self, int(self._shard[row]), offset, size, self._lost.get(row))
 
@@ -82,10 +82,10 @@ class InShards(Contents):
             return handle
 
 
-class _Member(Encoded):
+class _Member(EncodedImage):
     """An image in a shard."""
 
-    def __init__(self, name: str, shards: InShards, shard: int, offset: int, size: int, lost: str | None) -> None:
+    def __init__(self, name: str, shards: TarImages, shard: int, offset: int, size: int, lost: str | None) -> None:
         super().__init__(name)
         self._shards, self._shard, self._offset, self._size, self._lost = shards, shard, offset, size, lost
 
@@ -97,4 +97,4 @@ class _Member(Encoded):
         except InaccessibleDataError as error:
             raise InaccessibleDataError(f"{self.name}: {error}") from None
         # The handle lives as long as what reads from it.
-        return Span.buffered(self._size, lambda place, count: os.pread(handle.number, count, self._offset + place))
+        return ByteRange.buffered(self._size, lambda place, count: os.pread(handle.number, count, self._offset + place))

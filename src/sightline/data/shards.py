@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import keep_columns, recall_columns, side_by_side
+from sightline.data.file_listing import keep_columns, recall_columns, thread_map
 from sightline.data.image_list import IMAGE_SUFFIXES, NO_LABEL, stamp_of
 from sightline.data.labelled import BAD_LABEL, MOST_CLASSES
 from sightline.data.scanning import scanning
@@ -32,7 +32,7 @@ Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SampleFields:
     """What a sample is made of.
 
     Attributes:
@@ -56,11 +56,11 @@ class Wanted:
 
 
 @dataclass(eq=False)
-class Shard:
+class TarShard:
     """What is in an archive, a row a sample, in the order of the archive.
 
     Attributes:
-        path: of the archive; stamp: its size and times, as `FileListing.stamps`.
+        path: of the archive; stamp: its size and times, as `ImageIndex.stats`.
         names: of the images in it; offsets, sizes: of their bytes.
         labels: `NO_LABEL` where there is none, `BAD_LABEL` where it is no number; words: row -> the word that it is.
         lost: row -> why its image cannot be read; unlabelled: row -> why its label is no number.
@@ -111,7 +111,7 @@ class _Sample:
     fault: str = ""
 
 
-def read_shards(paths: Sequence[str], wanted: Wanted, remembered_as: Path) -> list[Shard]:
+def index_shards(paths: Sequence[str], wanted: SampleFields, remembered_as: Path) -> list[TarShard]:
     """What is in each archive: one pass over its headers, but for those whose size and times are as remembered.
 
     Raises:
@@ -124,7 +124,7 @@ def read_shards(paths: Sequence[str], wanted: Wanted, remembered_as: Path) -> li
     new = [path for path in stamps if path not in found]
     if new:
         with scanning("listing shards", len(new)) as done:
-            for path, shard in side_by_side(lambda path: _scan(path, stamps[path], wanted), new, _THREADS):
+            for path, shard in thread_map(lambda path: _scan(path, stamps[path], wanted), new, _THREADS):
                 found[path] = shard
                 done(1)
     if new or len(known) != len(found):
@@ -132,8 +132,8 @@ def read_shards(paths: Sequence[str], wanted: Wanted, remembered_as: Path) -> li
     return [found[path] for path in stamps]
 
 
-def _scan(path: str, stamp: Stamp, wanted: Wanted) -> Shard:
-    shard = Shard(path, stamp)
+def _scan(path: str, stamp: Stamp, wanted: SampleFields) -> TarShard:
+    shard = TarShard(path, stamp)
     try:
         with open(path, "rb") as file:
             refuse_compressed(path, file.read(8))
@@ -162,7 +162,7 @@ def refuse_compressed(path: str, head: bytes) -> None:
             )
 
 
-def _members(file: io.BufferedReader, shard: Shard, samples: dict[str, _Sample], wanted: Wanted) -> int | None:
+def _members(file: io.BufferedReader, shard: TarShard, samples: dict[str, _Sample], wanted: SampleFields) -> int | None:
     """Add the members of an archive to their samples.
 
     Returns:
@@ -201,9 +201,9 @@ def _add(
     file: io.BufferedReader,
     member: tarfile.TarInfo,
     size: int,
-    shard: Shard,
+    shard: TarShard,
     samples: dict[str, _Sample],
-    wanted: Wanted,
+    wanted: SampleFields,
 ) -> None:
     folder, slash, base = member.name.rpartition("/")
     stem, dot, extension = base.partition(".")
@@ -233,7 +233,7 @@ def _add(
         sample.said[extension] = said
 
 
-def _text(content: bytes, wanted: Wanted) -> tuple[int | str, str]:
+def _text(content: bytes, wanted: SampleFields) -> tuple[int | str, str]:
     """The label that a member of text says, and why that is no number."""
     said = content.strip()
     if re.fullmatch(rb"[0-9]{1,18}", said) and int(said) < MOST_CLASSES:
@@ -245,7 +245,7 @@ def _text(content: bytes, wanted: Wanted) -> tuple[int | str, str]:
     return said.decode() if wanted.label else BAD_LABEL, reason
 
 
-def _field(content: bytes, wanted: Wanted) -> tuple[int | str, str]:
+def _field(content: bytes, wanted: SampleFields) -> tuple[int | str, str]:
     """As `_text`, of a field of JSON."""
     try:
         value = parse_json(content)
@@ -266,7 +266,7 @@ def _field(content: bytes, wanted: Wanted) -> tuple[int | str, str]:
     return NO_LABEL if label in (None, -1) else BAD_LABEL, reason
 
 
-def _take(shard: Shard, key: str, sample: _Sample, wanted: Wanted) -> None:
+def _take(shard: TarShard, key: str, sample: _Sample, wanted: SampleFields) -> None:
     """Add a sample to its shard, and why it cannot be read where it cannot."""
     told = next((one for one in (wanted.number, "json") if one in sample.said), None)
     members = ", ".join(sample.places)
@@ -291,12 +291,12 @@ def _take(shard: Shard, key: str, sample: _Sample, wanted: Wanted) -> None:
     shard.add(f"{key}.{image}", sample.places[image], label, lost=lost, unlabelled=unlabelled)
 
 
-def _recall(remembered_as: Path) -> dict[str, Shard]:
+def _recall(remembered_as: Path) -> dict[str, TarShard]:
     kept = recall_columns(remembered_as, _COLUMNS)
     if kept is None:
         return {}
     about, names, columns = kept
-    found: dict[str, Shard] = {}
+    found: dict[str, TarShard] = {}
     try:
         offsets, sizes, labels = (columns[name].tolist() for name in _COLUMNS)
         start = 0
@@ -305,7 +305,7 @@ def _recall(remembered_as: Path) -> dict[str, Shard]:
             told = [{int(row): str(said) for row, said in one.items()} for one in (words, lost, unlabelled)]
             passed_over = [(str(name), str(reason)) for name, reason in skipped]
             size, modified, changed = map(int, stamp)
-            found[str(path)] = Shard(
+            found[str(path)] = TarShard(
                 str(path), (size, modified, changed), names[part], offsets[part], sizes[part], labels[part],
                 words=told[0], lost=told[1], unlabelled=told[2], skipped=passed_over,
             )  # fmt: skip
@@ -316,7 +316,7 @@ def _recall(remembered_as: Path) -> dict[str, Shard]:
         return {}
 
 
-def _keep(remembered_as: Path, shards: Sequence[Shard]) -> None:
+def _keep(remembered_as: Path, shards: Sequence[TarShard]) -> None:
     about = {
         "shards": [
             (shard.path, shard.stamp, len(shard.names), shard.words, shard.lost, shard.unlabelled, shard.skipped)

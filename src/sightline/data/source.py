@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
+from sightline.data.allowance import Progress, SkipPolicy, SkipUnreadable, Unreadable
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.frames import FrameSampling
 from sightline.data.summary import Summary
 from sightline.data.targets import Target
-from sightline.data.transforms import SIMPLE, CropMode, Parts, Picture, SimpleCrop, check_image_size, size_of
+from sightline.data.transforms import SIMPLE, CropMode, Parts, Picture, SimpleRandomCrop, check_image_size, size_of
 from sightline.errors import InputError
 from sightline.io.checks import require
 
@@ -39,7 +39,7 @@ class Example:
     slices: Mapping[str, str | float] = field(default_factory=dict)
 
     @property
-    def still(self) -> np.ndarray:
+    def middle_frame(self) -> np.ndarray:
         """uint8 [height, width, 3], what a page shows of it: the image, or the frame in the middle of a clip."""
         return self.image if self.image.ndim == 3 else self.image[len(self.image) // 2]
 
@@ -74,17 +74,17 @@ class Source(ABC):
     task: str
     classes: tuple[str, ...]
     pixel_classes: tuple[str, ...] = ()
-    things: tuple[str, ...] = ()
+    object_classes: tuple[str, ...] = ()
     groups: Mapping[str, tuple[int, ...]]
     splits: tuple[str, ...]
     skipped: tuple[Unreadable, ...] = ()
     left_out: Mapping[str, Mapping[str, int]] = {}
     transform: Any = None  # an ImageTransform; a source that has one says so
     still: bool = False
-    drawn: ClassVar[bool] = False
-    of_clips: ClassVar[bool] = False
+    is_synthetic: ClassVar[bool] = False
+    is_video: ClassVar[bool] = False
     sampling: FrameSampling | None = None
-    allowance: Allowance | None = None
+    allowance: SkipPolicy | None = None
 
     @classmethod
     @abstractmethod
@@ -155,7 +155,7 @@ class Source(ABC):
             crop = self.transform.train_crop(size_of(image), image_size, seed=seed, epoch=epoch, index=index)
         else:
             crop = self.transform.measured(size_of(image), image_size)
-        moved = target.moved(crop) if varied else target.measured(crop)
+        moved = target.transform(crop) if varied else target.for_evaluation(crop)
         return self.transform.cut(image, crop), moved
 
     def _with(self, **changes: Any) -> Self:
@@ -180,7 +180,7 @@ class Source(ABC):
 
         Args:
             parts: the smallest part of an image's area of which a random one is shown, another one each time
-                (`train_crop`); the largest is the whole. Or "simple" (`SimpleCrop`).
+                (`train_crop`); the largest is the whole. Or "simple" (`SimpleRandomCrop`).
             flip: how often an image is mirrored, from 0 to 1.
             interpolation: a filter of Pillow, antialiased.
 
@@ -196,12 +196,12 @@ class Source(ABC):
         made = self
         if parts == SIMPLE:
             made = copy.copy(self)
-            made.transform = SimpleCrop.of(self.transform)
+            made.transform = SimpleRandomCrop.of(self.transform)
             given.pop("parts")
         elif parts is not None:
             least = given.pop("parts")
             # The largest part of a source's own is kept with it.
-            if isinstance(self.transform, SimpleCrop) or least != self.transform.scale[0]:
+            if isinstance(self.transform, SimpleRandomCrop) or least != self.transform.scale[0]:
                 given["scale"] = (least, 1.0)
         return made._with(**given) if given else made
 
@@ -235,7 +235,7 @@ class Source(ABC):
         Raises:
             InputError: it has images alone, and more frames than one are asked for.
         """
-        if not self.of_clips and sampling.count > 1:
+        if not self.is_video and sampling.count > 1:
             raise InputError(
                 f"data {self.name}: is of images, of one frame each (expected frames 1, not {sampling.count})"
             )
@@ -251,11 +251,11 @@ class Source(ABC):
             UnreadableDataError: as `stored_size`.
         """
         self.check(split, index)
-        return None if self.of_clips else 1
+        return None if self.is_video else 1
 
     def frames_shown(self, split: str, index: int) -> int:
         """How many frames of an example are shown; raises as `stored_frames`."""
-        if self.sampling is None or not self.of_clips:
+        if self.sampling is None or not self.is_video:
             return 1
         stored = self.stored_frames(split, index)
         return self.sampling.count if stored is None else self.sampling.shown(stored)
@@ -264,7 +264,7 @@ class Source(ABC):
         """The same data set, of which images of at most so many pixels are read."""
         return self
 
-    def holding_out(self, share: float) -> Self:
+    def hold_out(self, share: float) -> Self:
         """The same data set, of whose `train` a part is `minival` and nothing else: the last of a permutation, which is
         the same for every run.
 

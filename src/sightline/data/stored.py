@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
-from sightline.data.file_listing import SAMPLED_WHOLE, FileListing, keep, recall, side_by_side
+from sightline.data.allowance import Progress, SkipPolicy, SkipUnreadable, Unreadable
+from sightline.data.file_listing import SAMPLED_WHOLE, ImageIndex, load_index, save_index, thread_map
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.folders import walk
 from sightline.data.image_file import MAX_PIXELS, read_image, read_picture, too_large
@@ -22,7 +22,7 @@ from sightline.data.source import Example, Source
 from sightline.data.splits import is_same_split
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.targets import Target
-from sightline.data.transforms import ImageTransform, Picture, size_of
+from sightline.data.transforms import Picture, RandomResizedCrop, size_of
 from sightline.errors import InputError, UnreadableDataError, unknown_name_error
 
 # Whose image it is where a file stands in several splits.
@@ -31,7 +31,7 @@ _KEEPS = ("train", "test", "val", "validation", "minival")
 _HELD_OUT = "what is held out of train"
 
 
-class StoredImages(Source):
+class FileSource(Source):
     """Images that are files below a folder, and what files beside them say of each.
 
     A kind of data set finds its files, and says by `target_of` what is known of an image. What was found out of files
@@ -46,24 +46,24 @@ class StoredImages(Source):
         reduced: whether a training image may be decoded at a part of its size, where nothing is said of its pixels.
     """
 
-    transform: ImageTransform
+    transform: RandomResizedCrop
     reduced: ClassVar[bool] = False
     cleaned: bool = False
     unlabelled: frozenset[str] = frozenset()
     _places: Mapping[str, Path] = {}
 
-    def __init__(self, root: Path, listing: FileListing, rows: Mapping[str, np.ndarray], folder_of: Mapping[str, str]):
+    def __init__(self, root: Path, listing: ImageIndex, rows: Mapping[str, np.ndarray], folder_of: Mapping[str, str]):
         """A data set of these files.
 
         Args:
             rows: folder of a split -> int64, the rows of its images in the order of the indices.
             folder_of: name of a split -> its folder; a folder may be asked for by several names.
         """
-        self.root, self.transform, self.max_pixels = root, ImageTransform(), MAX_PIXELS
+        self.root, self.transform, self.max_pixels = root, RandomResizedCrop(), MAX_PIXELS
         self.listing, self._rows, self._folder_of, self.groups = listing, dict(rows), dict(folder_of), {}
         self.images: list[int] = np.sort(np.concatenate(list(self._rows.values()))).tolist()
         self.splits = tuple(split for split in ("train", "minival", "test") if split in self._folder_of)
-        if (before := recall(self._remembered_as)) is not None:
+        if (before := load_index(self._remembered_as)) is not None:
             self.listing.remember(before)
 
     @property
@@ -88,14 +88,14 @@ class StoredImages(Source):
         return (root, *(Path(os.path.realpath(link.path)) for link in links))
 
     @abstractmethod
-    def target_of(self, row: int, size: tuple[int, int]) -> Target:
+    def target(self, row: int, size: tuple[int, int]) -> Target:
         """What is said of the image of a row, whose pixels are (height, width).
 
         Raises:
             UnreadableDataError: what is said cannot be read, or is not said of such an image; names the file.
         """
 
-    def counted_as(self, row: int) -> str:
+    def class_name(self, row: int) -> str:
         """What an image counts as where images are counted: its class, if it has one."""
         return "images"
 
@@ -117,7 +117,7 @@ class StoredImages(Source):
         paths, folders = self.listing.paths, self.listing.splits
         twins: dict[int, int] = {}
         measured = [row for row in self.images if folders[row] not in self.unlabelled]
-        for group in self.listing.twins(across=True, rows=measured):
+        for group in self.listing.duplicates(across=True, rows=measured):
             first = min(group, key=lambda row: (_KEEPS.index(folders[row]), row))
             twins |= {row: first for row in group if folders[row] != folders[first]}
         for folder, rows in self._rows.items():
@@ -138,7 +138,7 @@ class StoredImages(Source):
     def remember(self) -> None:
         """Keep what was found out for the next command."""
         if self.listing.changed:
-            keep(self._remembered_as, self.listing)
+            save_index(self._remembered_as, self.listing)
 
     def _folder(self, split: str) -> str:
         if split not in self._folder_of:
@@ -169,7 +169,7 @@ class StoredImages(Source):
             raise UnreadableDataError(f"{path}: {self.listing.damaged[row]}")
         shown = {"split": split, "index": index, "image_size": image_size, "seed": seed, "epoch": epoch}
         picture = self._picture(row, self._least(split, image_size), **shown)
-        target = self.target_of(row, size_of(picture))
+        target = self.target(row, size_of(picture))
         return Example(*self._seen(picture, target, **shown), path)
 
     def _least(self, split: str, image_size: tuple[int, int]) -> tuple[int, int] | None:
@@ -195,12 +195,12 @@ class StoredImages(Source):
         row = self._row(split, index)
         if not self.listing.read[row]:
             self.listing.read_headers([row, *self._beside([row])])
-        if (reason := self.header_fault(row)) is not None:
+        if (reason := self.header_error(row)) is not None:
             raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
         height, width = self.listing.sizes[row].tolist()
         return height, width
 
-    def header_fault(self, row: int) -> str | None:
+    def header_error(self, row: int) -> str | None:
         """Why a file whose header was read is not to be used, as far as the header says."""
         height, width = self.listing.sizes[row].tolist()
         return self.listing.faults.get(row) or too_large(height, width, self.max_pixels)
@@ -211,8 +211,8 @@ class StoredImages(Source):
         allowed.max_pixels = max_pixels
         return allowed
 
-    def holding_out(self, share: float) -> Self:
-        """As `Source.holding_out`; an image that stands in `train` twice stays there.
+    def hold_out(self, share: float) -> Self:
+        """As `Source.hold_out`; an image that stands in `train` twice stays there.
 
         The order hangs on the number of images alone, and counts those that cannot be read: they move no other.
         """
@@ -234,7 +234,7 @@ class StoredImages(Source):
                 f"1, as minival={least:g}, and one that is left)"
             )
         last = rows[generator("minival/1", 0).permutation(len(rows))[len(rows) - count :]]
-        twins = [row for group in self.listing.twins(across=False, rows=np.sort(rows).tolist()) for row in group]
+        twins = [row for group in self.listing.duplicates(across=False, rows=np.sort(rows).tolist()) for row in group]
         self.remember()
         held = np.isin(rows, np.setdiff1d(last, twins))
         made = copy.copy(self)
@@ -254,9 +254,9 @@ class StoredImages(Source):
         self.remember()
         return Fingerprint.of(
             self.name,
-            (*self.classes, *self.pixel_classes, *self.things),
-            ((files.names[row], int(files.stamps[row, 0]), files.samples[row].tobytes().hex()) for row in rows),
-            ((int(files.stamps[row, 1]), files.digests.get(row, "")) for row in rows),
+            (*self.classes, *self.pixel_classes, *self.object_classes),
+            ((files.names[row], int(files.stats[row, 0]), files.samples[row].tobytes().hex()) for row in rows),
+            ((int(files.stats[row, 1]), files.digests.get(row, "")) for row in rows),
         )
 
     def changed_contents(self, before: Fingerprint, progress: Progress | None = None) -> tuple[list[str], list[str]]:
@@ -265,14 +265,14 @@ class StoredImages(Source):
         compared, unsure = {}, []
         for (name, size, _), (modified, whole) in zip(before.files, before.stamps, strict=False):
             row = place[name]
-            if int(listing.stamps[row, 1]) == modified:
+            if int(listing.stats[row, 1]) == modified:
                 listing.digests |= {row: whole} if whole and row not in listing.digests else {}
             elif size > SAMPLED_WHOLE and whole:
                 compared[row] = whole
             elif size > SAMPLED_WHOLE:
                 unsure.append(name)
         replaced = []
-        digests = side_by_side(listing.digest, list(compared))
+        digests = thread_map(listing.digest, list(compared))
         for done, (row, digest) in enumerate(digests, start=1):
             replaced += [] if digest == compared[row] else [listing.names[row]]
             if progress is not None:
@@ -308,13 +308,13 @@ class StoredImages(Source):
         rows = self._rows[folder].tolist()
         listing.read_headers([*rows, *self._beside(rows)], progress)
         self.remember()
-        faults = {row: reason for row in rows if (reason := self.header_fault(row)) is not None}
+        faults = {row: reason for row in rows if (reason := self.header_error(row)) is not None}
         reasons = {row: listing.damaged[row] for row in rows if row in listing.damaged} | faults
         unread = [Unreadable(listing.paths[row], reasons[row]) for row in sorted(reasons)]
         found = {} if self.allowance is None else self.allowance.found
-        allowance = Allowance(skip_unreadable, {name: left for name, left in found.items() if name != split})
+        allowance = SkipPolicy(skip_unreadable, {name: left for name, left in found.items() if name != split})
         place = self.place_of(self._folder_of["train"] if folder == _HELD_OUT else folder)
-        allowance.note(split, unread, f"{len(unread)} of {len(rows)} images of {place} cannot be read")
+        allowance.add(split, unread, f"{len(unread)} of {len(rows)} images of {place} cannot be read")
         if len(faults) == len(rows):
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
         remaining = copy.copy(self)
@@ -324,7 +324,7 @@ class StoredImages(Source):
         return remaining, tuple(Unreadable(listing.paths[row], reason) for row, reason in faults.items())
 
 
-def roles(folders: Iterable[str]) -> dict[str, str]:
+def split_roles(folders: Iterable[str]) -> dict[str, str]:
     """Name of a split -> its folder: the folders under their own names, and the held-out one as minival or test."""
     given = tuple(folders)
     found = {folder: folder for folder in given}

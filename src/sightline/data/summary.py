@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sightline.data.encoded import Stored
-from sightline.data.file_listing import side_by_side
+from sightline.data.encoded import ImageRef
+from sightline.data.file_listing import thread_map
 from sightline.data.image_file import read_image
-from sightline.data.transforms import cut, eval_crop
+from sightline.data.transforms import apply_crop, eval_crop
 from sightline.errors import UnreadableDataError
 
 # Enough for two digits of the mean and the deviation.
@@ -40,10 +40,10 @@ class Summary:
     sampled: int
 
 
-def measure_colours(images: Sequence[Stored]) -> tuple[tuple[float, ...], tuple[float, ...], int]:
+def measure_colours(images: Sequence[ImageRef]) -> tuple[tuple[float, ...], tuple[float, ...], int]:
     """Mean and deviation of red, green and blue over the centres of images, and of how many; what cannot be read is
     left out. The same for the same files, in any order of finishing."""
-    centres = [centre for _, centre in side_by_side(_centre, images, _THREADS) if centre is not None]
+    centres = [centre for _, centre in thread_map(_centre, images, _THREADS) if centre is not None]
     count = max(len(centres), 1)
     mean = sum((centre.mean(axis=(0, 1)) for centre in centres), np.zeros(3)) / count
     squares = sum(((centre**2).mean(axis=(0, 1)) for centre in centres), np.zeros(3)) / count
@@ -52,10 +52,10 @@ def measure_colours(images: Sequence[Stored]) -> tuple[tuple[float, ...], tuple[
     return tuple(round(one, 3) for one in mean.tolist()), tuple(round(one, 3) for one in std.tolist()), len(centres)
 
 
-def _centre(stored: Stored) -> np.ndarray | None:
+def _centre(stored: ImageRef) -> np.ndarray | None:
     """float64 [64, 64, 3] in [0, 1]."""
     try:
         image = read_image(stored, least=(2 * _SIDE, 2 * _SIDE))
     except UnreadableDataError:
         return None
-    return cut(image, eval_crop((image.shape[0], image.shape[1]), (_SIDE, _SIDE))) / 255.0
+    return apply_crop(image, eval_crop((image.shape[0], image.shape[1]), (_SIDE, _SIDE))) / 255.0

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sightline.data.encoded import Contents, Encoded, Span
-from sightline.data.image_file import not_a_file
+from sightline.data.encoded import ByteRange, EncodedImage, ImageCollection
+from sightline.data.image_file import check_image_file
 from sightline.errors import UnreadableDataError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _is_valid(array: pa.Array) -> np.ndarray:
     return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), bool)
 
 
-class InTables(Contents):
+class ArrowImages(ImageCollection):
     """The images of some tables, a row each; a process maps their files itself."""
 
     def __init__(self, tables: Mapping[str, Any], column: str) -> None:
@@ -86,13 +86,13 @@ class InTables(Contents):
         chunk, at = self._at(row)
         return chunk.path(at) if chunk.content(at) is None else None
 
-    def of(self, row: int, name: str) -> Encoded:
+    def of(self, row: int, name: str) -> EncodedImage:
         chunk, at = self._at(row)
         content = chunk.content(at)
         return _Cell(name, content, self.path_of(row) if content is None else None)
 
 
-class _Cell(Encoded):
+class _Cell(EncodedImage):
     """An image in a table, or in the file that the table names."""
 
     def __init__(self, name: str, content: memoryview | None, path: str | None) -> None:
@@ -102,9 +102,9 @@ class _Cell(Encoded):
     def open(self) -> io.BufferedReader:
         content = self._content
         if content is None and self._path is not None:
-            if reason := not_a_file(self._path):
+            if reason := check_image_file(self._path):
                 raise UnreadableDataError(f"{self.name}: its file {self._path}: {reason}")
             return open(self._path, "rb")
         if not content:
             raise UnreadableDataError(f"{self.name}: no image in this row")
-        return Span.buffered(len(content), lambda place, count: content[place : place + count])
+        return ByteRange.buffered(len(content), lambda place, count: content[place : place + count])

@@ -44,7 +44,7 @@ class Crop:
     whole: bool = False
     fill: tuple[int, ...] | None = None
 
-    def of_map(self, values: np.ndarray, outside: int = 0) -> np.ndarray:
+    def apply_to_map(self, values: np.ndarray, outside: int = 0) -> np.ndarray:
         """Values of each pixel, as a mask has them: each new pixel takes that in which its centre lies, as Pillow's
         `nearest` says which that is.
 
@@ -81,7 +81,7 @@ class Crop:
         (y0, y1, height, rows), (x0, x1, width, cols) = parts
         return (y0, x0, y1, x1), (height, width), (rows, cols)
 
-    def of_boxes(self, boxes: np.ndarray) -> np.ndarray:
+    def apply_to_boxes(self, boxes: np.ndarray) -> np.ndarray:
         """Boxes float [n, 4] as (y0, x0, y1, x1) in pixels, cut to the picture; one outside of it has no area left."""
         y0, x0, y1, x1 = self.box
         height, width = self.image_size
@@ -125,15 +125,15 @@ def _nearest(side: int, low: float, high: float, count: int) -> np.ndarray:
 class Target:
     """What is said of an image: a frozen dataclass of a task's own."""
 
-    def moved(self, crop: Crop) -> Self:
+    def transform(self, crop: Crop) -> Self:
         """The same of a part of the picture; by default it is said of the whole, and stays."""
         return self
 
-    def measured(self, crop: Crop) -> Self:
+    def for_evaluation(self, crop: Crop) -> Self:
         """The same where a model's answers are measured: it may keep what the picture loses, as `Pixels`."""
-        return self.moved(crop)
+        return self.transform(crop)
 
-    def words(self, classes: Sequence[str]) -> str:
+    def describe(self, classes: Sequence[str]) -> str:
         """In short, for a person; nothing by default. `classes` are their names."""
         return ""
 
@@ -141,7 +141,7 @@ class Target:
         """How many pixels, or objects, are said to be of each class, by its number; nothing by default."""
         return {}
 
-    def mixed(self, other: Any, share: float) -> Self:
+    def mix(self, other: Any, share: float) -> Self:
         """Of two pictures mixed, `share` of this one.
 
         Raises:
@@ -162,10 +162,10 @@ class Label(Target):
     other: int | None = None
     share: float = 1.0
 
-    def words(self, classes: Sequence[str]) -> str:
+    def describe(self, classes: Sequence[str]) -> str:
         return classes[self.label]
 
-    def mixed(self, other: Any, share: float) -> Self:
+    def mix(self, other: Any, share: float) -> Self:
         return replace(self, other=other.label, share=share)
 
 
@@ -188,10 +188,10 @@ class Pixels(Target):
         """As `Target.counted`; `IGNORE` is among them."""
         return _counts(self.pixels)
 
-    def moved(self, crop: Crop) -> Self:
-        return replace(self, pixels=crop.of_map(self.pixels, IGNORE))
+    def transform(self, crop: Crop) -> Self:
+        return replace(self, pixels=crop.apply_to_map(self.pixels, IGNORE))
 
-    def measured(self, crop: Crop) -> Self:
+    def for_evaluation(self, crop: Crop) -> Self:
         rows, cols = crop.region
         whole = self.pixels.shape[0], self.pixels.shape[1]
         return replace(self, pixels=self.pixels[rows, cols], origin=(rows.start, cols.start), whole=whole)
@@ -214,13 +214,13 @@ class Objects(Target):
     """
 
     boxes: np.ndarray
-    things: np.ndarray
+    labels: np.ndarray
     size: tuple[int, int]
     crowd: np.ndarray
     areas: np.ndarray
     masks: np.ndarray | None = None
-    absent: tuple[int, ...] | None = None
-    unfinished: tuple[int, ...] = ()
+    negative_classes: tuple[int, ...] | None = None
+    non_exhaustive_classes: tuple[int, ...] = ()
     origin: tuple[int, int] = (0, 0)
 
     @property
@@ -230,22 +230,22 @@ class Objects(Target):
 
     def counted(self) -> Mapping[int, int]:
         """As `Target.counted`."""
-        return _counts(self.things)
+        return _counts(self.labels)
 
-    def moved(self, crop: Crop) -> Self:
+    def transform(self, crop: Crop) -> Self:
         """The same objects in the same order; one that is not on the picture any more has a box of no area."""
-        boxes = crop.of_boxes(self.boxes)
+        boxes = crop.apply_to_boxes(self.boxes)
         # Of an object that is cut, as much as of its box.
         shares = _areas(boxes) / np.maximum(_areas(self.boxes), 1e-12)
         masks = self.masks
         if masks is not None:
-            masks = crop.of_map(masks.transpose(1, 2, 0)).transpose(2, 0, 1)
+            masks = crop.apply_to_map(masks.transpose(1, 2, 0)).transpose(2, 0, 1)
         return replace(self, boxes=boxes, size=crop.image_size, areas=self.areas * shares, masks=masks)
 
-    def measured(self, crop: Crop) -> Self:
+    def for_evaluation(self, crop: Crop) -> Self:
         rows, cols = crop.region
         box = (rows.start, cols.start, rows.stop, cols.stop)
-        part = self.moved(Crop(box, (rows.stop - rows.start, cols.stop - cols.start)))
+        part = self.transform(Crop(box, (rows.stop - rows.start, cols.stop - cols.start)))
         return replace(part, origin=(rows.start, cols.start))
 
 

@@ -35,7 +35,7 @@ def check_image_size(image_size: tuple[int, int]) -> None:
         raise InputError(f"image size {size} has no pixels (expected: height, width >= 1)")
 
 
-class Frames:
+class FrameStream:
     """The frames of a clip on their way from files: of one size, each made when it is asked for, once."""
 
     def __init__(self, frames: Iterator[Image.Image]) -> None:
@@ -47,7 +47,7 @@ class Frames:
         yield from self._rest
 
 
-Picture = np.ndarray | Image.Image | Frames
+Picture = np.ndarray | Image.Image | FrameStream
 """uint8 [height, width, 3] or a clip [frames, height, width, 3], an RGB image of Pillow, or a clip of such."""
 
 
@@ -130,7 +130,7 @@ def whole_crop(size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
     return Crop((0, 0, *size), image_size)
 
 
-def cut(image: Picture, crop: Crop, interpolation: str = "bicubic") -> np.ndarray:
+def apply_crop(image: Picture, crop: Crop, interpolation: str = "bicubic") -> np.ndarray:
     """The part of an image that a crop says; filters reach beyond the part where the image goes on.
 
     Args:
@@ -147,10 +147,10 @@ def cut(image: Picture, crop: Crop, interpolation: str = "bicubic") -> np.ndarra
     check_image_size(crop.image_size)
     size = size_of(image)
     unchanged = crop.box == (0, 0, *size) and crop.image_size == size and not crop.mirrored
-    if unchanged and not isinstance(image, Frames):
+    if unchanged and not isinstance(image, FrameStream):
         return np.asarray(image)
-    if isinstance(image, Frames) or (isinstance(image, np.ndarray) and image.ndim > 3):
-        return np.stack([cut(frame, crop, interpolation) for frame in image])
+    if isinstance(image, FrameStream) or (isinstance(image, np.ndarray) and image.ndim > 3):
+        return np.stack([apply_crop(frame, crop, interpolation) for frame in image])
     (y0, x0, y1, x1), (height, width), (rows, cols) = crop.scaled(size)
     picture = Image.fromarray(image) if isinstance(image, np.ndarray) else image
     resized = picture.resize((width, height), INTERPOLATIONS[interpolation], box=(x0, y0, x1, y1))
@@ -165,12 +165,12 @@ def cut(image: Picture, crop: Crop, interpolation: str = "bicubic") -> np.ndarra
 
 def size_of(image: Picture) -> tuple[int, int]:
     """(height, width) in pixels, of a clip those of its frames."""
-    image = image.first if isinstance(image, Frames) else image
+    image = image.first if isinstance(image, FrameStream) else image
     return (image.height, image.width) if isinstance(image, Image.Image) else (image.shape[-3], image.shape[-2])
 
 
 @dataclass(frozen=True)
-class ImageTransform:
+class RandomResizedCrop:
     """How the stored images of a data set are shown; raises InputError where a number is out of range.
 
     Attributes:
@@ -238,7 +238,7 @@ class ImageTransform:
     def cut(self, image: Picture, crop: Crop) -> np.ndarray:
         """What is shown of an image: [height, width, 3], of a clip with frames before, uint8, or float32 from 0 to 255
         where a kind computes so."""
-        return cut(image, crop, self.interpolation)
+        return apply_crop(image, crop, self.interpolation)
 
     @property
     def shows_parts(self) -> bool:
@@ -252,7 +252,7 @@ class ImageTransform:
 
 
 @dataclass(frozen=True)
-class SimpleCrop(ImageTransform):
+class SimpleRandomCrop(RandomResizedCrop):
     """The simple random crop of DeiT III: an image is scaled until it just covers `image_size`, enlarged by its own
     reflection of 4 pixels on each side, then cut anywhere and perhaps mirrored.
 
@@ -265,7 +265,7 @@ class SimpleCrop(ImageTransform):
     aspect: tuple[float, float] = (1.0, 1.0)
 
     @classmethod
-    def of(cls, other: ImageTransform) -> SimpleCrop:
+    def of(cls, other: RandomResizedCrop) -> SimpleRandomCrop:
         """What shows images as another transform does, but for that."""
         names = ("flip", "interpolation", "crop", "crop_mode", "fill")
         return cls(**{name: getattr(other, name) for name in names})

@@ -2,6 +2,6 @@
 
 from sightline.evaluation.measure import EvaluateConfig, evaluate
 from sightline.evaluation.predict import predict_split
-from sightline.evaluation.tune import tune_knob
+from sightline.evaluation.tune import tune_parameter
 
-__all__ = ["EvaluateConfig", "evaluate", "predict_split", "tune_knob"]
+__all__ = ["EvaluateConfig", "evaluate", "predict_split", "tune_parameter"]

@@ -8,7 +8,7 @@ from typing import Any
 from sightline.data.packs import PackingConfig
 from sightline.data.source import Source
 from sightline.data.views import View
-from sightline.evaluation.predict import is_drawn
+from sightline.evaluation.predict import is_rendered
 
 
 def views_as_trained(
@@ -33,7 +33,7 @@ def views_as_trained(
     most = packing.most_tokens or packing.tokens
     if packing.resolutions is None:
         # What is drawn at any size has none of its own: the training scaled it to the most patches.
-        return (View("tokens" if is_drawn(source, split) else "native", most),)
+        return (View("tokens" if is_rendered(source, split) else "native", most),)
     low, high = packing.resolutions
     usual = resolution if low <= resolution <= high else (low + high) // 2
     counts = (max(min(round((side / patch_size) ** 2), most), 1) for side in (usual, low, high))

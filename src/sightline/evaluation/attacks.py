@@ -17,14 +17,14 @@ from torch import Tensor
 
 from sightline.attention.products import expected_shapes
 from sightline.data.batch import Batch, is_finite
-from sightline.data.loader import Planned
+from sightline.data.loader import SampleSpec
 from sightline.data.randomness import generator
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.errors import NonFiniteError
-from sightline.evaluation.measures.base import ModelMeasure, Subject
-from sightline.evaluation.parts import Parts
-from sightline.evaluation.predict import brought, plan_split, read_split
+from sightline.evaluation.measures.base import MeasureInput, ModelMeasure
+from sightline.evaluation.parts import WorkFolder
+from sightline.evaluation.predict import plan_split, read_split, to_cpu_float32
 from sightline.metrics.accuracy import Accuracy
 from sightline.models import Model
 from sightline.models.model import eval_mode
@@ -63,7 +63,7 @@ def losses_of(model: Model) -> list[Loss]:
     return ["ce", *(loss for loss in own if loss != "ce")]
 
 
-def ball(pixels: Tensor, epsilon: float, there: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def epsilon_ball(pixels: Tensor, epsilon: float, there: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The least and the greatest values that an attack may give: within epsilon of each, and from 0 to 255, exactly.
 
     Args:
@@ -138,13 +138,13 @@ def random_start(batch: Batch) -> Tensor:
     return F.pad(start, (0, 0, 0, rows * slots - len(start))).reshape(batch.inputs.shape)
 
 
-def movable(patchifier: Patchifier, image_size: tuple[int, int]) -> Tensor:
+def pixel_mask(patchifier: Patchifier, image_size: tuple[int, int]) -> Tensor:
     """bool [1, cells, values]: what of the rows of such an image, (height, width) in pixels, is its own, no padding."""
     return patchifier(torch.ones(1, patchifier.channels, *image_size))[0] > 0.5
 
 
 @contextlib.contextmanager
-def inputs_alone(model: Model, *, recomputes: bool) -> Iterator[None]:
+def input_gradients_only(model: Model, *, recomputes: bool) -> Iterator[None]:
     """Inside, a gradient is that of the inputs and keeps what that needs alone; afterwards the model is as it was.
 
     Args:
@@ -184,7 +184,7 @@ class AttackMeasure(ModelMeasure):
         return cls.cost * count
 
     def rows(
-        self, subject: Subject, parts: Parts, work: str, advance: Callable[[int], None] | None = None
+        self, subject: MeasureInput, parts: WorkFolder, work: str, advance: Callable[[int], None] | None = None
     ) -> list[MetricValue]:
         planned = _in_fewer(plan_split(subject.model, subject.source, subject.split, subject.indices, subject.view))
 
@@ -203,27 +203,27 @@ class AttackMeasure(ModelMeasure):
                 parts.forget(work)
         return found
 
-    def _part(self, subject: Subject, plan: Sequence[Planned], batch: Batch) -> Said:
+    def _part(self, subject: MeasureInput, plan: Sequence[SampleSpec], batch: Batch) -> Said:
         """What `Accuracy` keeps of a batch, by loss and epsilon."""
         model, task, attack = subject.model, subject.task, self.attack
         device, said = model.anchor.device, []
         # Fitted, a value may be rounded to beyond 255.
         pixels = batch.inputs.float().clamp(0, _MOST)
-        there = movable(model.patch_embed.patchifier, plan[0].image_size)
+        there = pixel_mask(model.patch_embed.patchifier, plan[0].image_size)
         start = random_start(batch).to(device) if attack.random else None
         shown, here = batch.to(device), pixels.to(device)
         tokens = batch.layout.rows * batch.layout.slots
         new = isinstance(subject.view, View)
-        with inputs_alone(model, recomputes=tokens > _TOKENS_A_GRADIENT), expected_shapes(ever_new=new):
+        with input_gradients_only(model, recomputes=tokens > _TOKENS_A_GRADIENT), expected_shapes(ever_new=new):
             for loss in losses_of(model):
                 gradient = gradient_of(model, task, shown, loss)
                 first = None if attack.random else gradient(here)
                 for epsilon in EPSILONS:
-                    low, high = ball(pixels, epsilon, there)
+                    low, high = epsilon_ball(pixels, epsilon, there)
                     limits = low.to(device), high.to(device)
                     moved = attacked(attack, here, epsilon, limits, gradient, start, first)
                     with torch.no_grad():
-                        outputs = brought(task.outputs(model, replace(shown, inputs=moved), subject.precision))
+                        outputs = to_cpu_float32(task.outputs(model, replace(shown, inputs=moved), subject.precision))
                     if not is_finite(outputs):
                         which = next(number for number, one in enumerate(outputs) if not is_finite(one))
                         raise NonFiniteError(f"{batch.names[which]} under {attack.name}: the logits are not finite")
@@ -247,7 +247,7 @@ class AttackMeasure(ModelMeasure):
         ]
 
 
-def _in_fewer(planned: Sequence[Sequence[Planned]]) -> list[Sequence[Planned]]:
+def _in_fewer(planned: Sequence[Sequence[SampleSpec]]) -> list[Sequence[SampleSpec]]:
     """The same images in batches whose activations can be kept."""
     made = []
     for batch in planned:

@@ -17,13 +17,13 @@ from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.evaluation.cascade_points import (
     CascadePoint,
-    Scored,
-    alpha_within,
-    choose_pair,
+    StageScores,
+    best_pair,
+    fraction_within_budget,
     measure_cascade,
     threshold_for,
 )
-from sightline.evaluation.measure import RunIdentity
+from sightline.evaluation.measure import RunInfo
 from sightline.evaluation.predict import predict_split
 from sightline.io.checks import require, require_whole
 from sightline.models import Model
@@ -91,7 +91,7 @@ class CascadeConfig:
 
 
 @dataclass(frozen=True)
-class Look:
+class CascadeStage:
     """Images of a split, and the budgets at which they are shown."""
 
     split: str
@@ -111,16 +111,16 @@ class CascadeResult:
         precision: of the matrix products.
     """
 
-    held_out: Look
-    tested: Look
-    singles: tuple[Scored, ...]
+    held_out: CascadeStage
+    tested: CascadeStage
+    singles: tuple[StageScores, ...]
     pair: tuple[int, int]
     points: tuple[CascadePoint, ...]
     chosen: CascadePoint | None
     precision: str
 
 
-def planned_looks(source: Source, config: CascadeConfig) -> tuple[Look, Look]:
+def planned_looks(source: Source, config: CascadeConfig) -> tuple[CascadeStage, CascadeStage]:
     """The held-out images and the tested ones: minival and the split, or else the two halves of the split.
 
     Raises:
@@ -135,8 +135,8 @@ def planned_looks(source: Source, config: CascadeConfig) -> tuple[Look, Look]:
         split, held_out, tested = config.split, chosen[:half], chosen[half:]
     # With a pair that was given, nothing but its own alphas is looked for on held-out images.
     looks = (
-        Look(split, sorted(held_out), config.pair or config.measured),
-        Look(config.split, sorted(tested), config.measured),
+        CascadeStage(split, sorted(held_out), config.pair or config.measured),
+        CascadeStage(config.split, sorted(tested), config.measured),
     )
     for look in looks:
         if not look.indices:
@@ -144,7 +144,7 @@ def planned_looks(source: Source, config: CascadeConfig) -> tuple[Look, Look]:
     return looks
 
 
-def planned_tokens(looks: Sequence[Look]) -> int:
+def planned_tokens(looks: Sequence[CascadeStage]) -> int:
     """Patches that `measure` will show at most: the length of its progress bar."""
     return sum(len(look.indices) * sum(look.budgets) for look in looks)
 
@@ -177,10 +177,10 @@ def measure(
         InputError: as `planned_looks`, or no cascade stays within the budget.
         NonFiniteError: a logit is not finite.
     """
-    task = task_of(model).on(source, data)
+    task = task_of(model).bind(source, data)
     precision = chosen_precision(config.precision, model.anchor.device)
 
-    def scored(look: Look, budget: int) -> Scored:
+    def scored(look: CascadeStage, budget: int) -> StageScores:
         def report(images: int) -> None:
             if advance is not None:
                 advance(images * budget)
@@ -198,15 +198,15 @@ def measure(
             advance=report,
             warm=True,
         )
-        return Scored.of(budget, task, given, look.indices)
+        return StageScores.of(budget, task, given, look.indices)
 
     held_out, tested = planned_looks(source, config)
     before = [scored(held_out, budget) for budget in held_out.budgets]
-    pair = config.pair or choose_pair(before, config.alphas, config.budget)
+    pair = config.pair or best_pair(before, config.alphas, config.budget)
     first, second = (next(one for one in before if one.budget == budget) for budget in pair)
     alphas = sorted(set(config.alphas))
     if config.budget is not None:
-        alphas.append(alpha_within(first, second, config.budget))
+        alphas.append(fraction_within_budget(first, second, config.budget))
     singles = tuple(scored(tested, budget) for budget in tested.budgets)
     thresholds = [(alpha, threshold_for(first.confidence, alpha)) for alpha in alphas]
     points = measure_cascade(singles, pair, thresholds, seed=config.seed)
@@ -219,7 +219,7 @@ def cascade_rows(
     model: Model,
     source: Source,
     config: CascadeConfig,
-    identity: RunIdentity,
+    identity: RunInfo,
 ) -> list[CascadeRow]:
     """Rows of each budget alone, then of each point of the cascade, the chosen one last."""
     shared: dict[str, Any] = {
@@ -240,7 +240,7 @@ def cascade_rows(
         "hardware": machine.hardware_name(model.anchor.device),
     }
 
-    def row(one: Scored, budget: int, **more: Any) -> CascadeRow:
+    def row(one: StageScores, budget: int, **more: Any) -> CascadeRow:
         low, high = wilson_interval(one.top1, len(one.right))
         return CascadeRow(
             **shared,

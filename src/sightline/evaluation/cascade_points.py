@@ -15,7 +15,7 @@ import numpy as np
 
 from sightline.data.randomness import generator
 from sightline.errors import InputError
-from sightline.evaluation.predict import Outputs
+from sightline.evaluation.predict import BatchOutputs
 from sightline.metrics.calibration import expected_calibration_error
 from sightline.tasks.base import Task
 
@@ -23,7 +23,7 @@ REPLICATES = 2000
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class StageScores:
     """How a model did at one budget: arrays [images], in the same order at every budget.
 
     Attributes:
@@ -41,7 +41,7 @@ class Scored:
     reading: float
 
     @classmethod
-    def of(cls, budget: int, task: Task, given: Iterable[Outputs], indices: Sequence[int]) -> Scored:
+    def of(cls, budget: int, task: Task, given: Iterable[BatchOutputs], indices: Sequence[int]) -> StageScores:
         """Scores of what a model gave, in the order of `indices`, without the images that cannot be read."""
         found: dict[int, tuple[float, ...]] = {}
         reading = 0.0
@@ -79,7 +79,7 @@ class CascadePoint:
     alpha: float
     threshold: float
     fraction: float
-    scored: Scored
+    scored: StageScores
     ahead: float | None
     ahead_interval: tuple[float, float] | None
 
@@ -100,7 +100,7 @@ def threshold_for(confidence: np.ndarray, fraction: float) -> float:
     return float((rising[count - 1] + rising[count]) / 2)
 
 
-def alpha_within(first: Scored, second: Scored, budget: float) -> float:
+def fraction_within_budget(first: StageScores, second: StageScores, budget: float) -> float:
     """The largest fraction, of these images, with which a cascade has at most `budget` tokens an image in the mean.
 
     Raises:
@@ -113,7 +113,7 @@ def alpha_within(first: Scored, second: Scored, budget: float) -> float:
     return float((spent + again / len(again) <= budget).mean())
 
 
-def choose_pair(singles: Sequence[Scored], alphas: Sequence[float], budget: float | None = None) -> tuple[int, int]:
+def best_pair(singles: Sequence[StageScores], alphas: Sequence[float], budget: float | None = None) -> tuple[int, int]:
     """The budgets of the best cascade on held-out images.
 
     With `budget`, the one that is right most often within so many tokens an image; else the one that in the mean over
@@ -129,7 +129,7 @@ def choose_pair(singles: Sequence[Scored], alphas: Sequence[float], budget: floa
             gains = [_cascade(first, second, threshold_for(first.confidence, alpha)) for alpha in alphas]
             worths[first.budget, second.budget] = float(np.mean([_ahead(singles, one) or 0.0 for one in gains]))
         elif first.tokens.mean() <= budget:
-            alpha = alpha_within(first, second, budget)
+            alpha = fraction_within_budget(first, second, budget)
             chosen = _cascade(first, second, threshold_for(first.confidence, alpha))
             worths[first.budget, second.budget] = chosen.top1
     if not worths:
@@ -138,7 +138,7 @@ def choose_pair(singles: Sequence[Scored], alphas: Sequence[float], budget: floa
 
 
 def measure_cascade(
-    singles: Sequence[Scored],
+    singles: Sequence[StageScores],
     pair: tuple[int, int],
     thresholds: Sequence[tuple[float, float]],
     *,
@@ -167,14 +167,14 @@ def measure_cascade(
     return points
 
 
-def _rising(singles: Sequence[Scored]) -> list[Scored]:
+def _rising(singles: Sequence[StageScores]) -> list[StageScores]:
     return sorted(singles, key=lambda one: one.budget)
 
 
-def _cascade(first: Scored, second: Scored, threshold: float) -> Scored:
+def _cascade(first: StageScores, second: StageScores, threshold: float) -> StageScores:
     """What comes out where images with a first score below the threshold are seen again; both looks are paid for."""
     again = first.confidence < threshold
-    return Scored(
+    return StageScores(
         second.budget,
         np.where(again, second.right, first.right),
         np.where(again, second.confidence, first.confidence),
@@ -184,7 +184,7 @@ def _cascade(first: Scored, second: Scored, threshold: float) -> Scored:
     )
 
 
-def _ahead(singles: Sequence[Scored], cascade: Scored) -> float | None:
+def _ahead(singles: Sequence[StageScores], cascade: StageScores) -> float | None:
     """Top-1 less that of single budgets at equal mean tokens, or None where all of them have fewer, or all more."""
     tokens = np.array([one.tokens.mean() for one in singles])
     own = cascade.tokens.mean()
@@ -202,7 +202,7 @@ def _single_at(own: float, tokens: np.ndarray, top1: np.ndarray) -> float:
     return float(np.interp(own, tokens, np.maximum.accumulate(top1)))
 
 
-def _resampled_means(scored: Sequence[Scored], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def _resampled_means(scored: Sequence[StageScores], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """(top-1, tokens) of each of `scored`, both float64, on images drawn with replacement, the same for all."""
     values = np.stack([one.right for one in scored] + [one.tokens for one in scored], axis=1).astype(np.float64)
     images = len(values)

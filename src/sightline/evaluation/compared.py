@@ -18,7 +18,7 @@ from sightline.evaluation.logits import read_logits
 from sightline.evaluation.measure import logits_name_of
 from sightline.evaluation.paired import (
     Coefficient,
-    bootstrap_of_means,
+    bootstrap_intervals,
     cohens_h,
     holm,
     mcnemar,
@@ -41,7 +41,7 @@ _COEFFICIENTS: tuple[Coefficient, ...] = ("spearman", "kendall")
 
 
 @dataclass(frozen=True)
-class ComparedRun:
+class TrainedRun:
     """A run that was trained and measured: its folder, on how many images it was trained, and whether it began with
     another run of the comparison."""
 
@@ -57,7 +57,7 @@ Key = tuple[object, ...]
 class _Found:
     """A row of a run."""
 
-    run: ComparedRun
+    run: TrainedRun
     row: ResultRow
 
     @property
@@ -66,7 +66,7 @@ class _Found:
         return row.metric, row.data, row.split, row.resolution, self.run.fine_tuned, part
 
 
-def compared(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
+def compare_runs(runs: Sequence[TrainedRun]) -> list[ComparisonRow]:
     """Means over seeds of metrics of all images, and of top-1 by fifths of object size; tests of each two encodings at
     each size, from stored logits; and the order of the encodings beside LookHere's (tables 1 and 6), where at least
     three of them are there.
@@ -97,7 +97,7 @@ def compared(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
     return rows
 
 
-def _kept(run: ComparedRun) -> list[ResultRow]:
+def _kept(run: TrainedRun) -> list[ResultRow]:
     """What is compared of a run: one row of each place, the tuned one where there are two."""
     path = run.folder / RESULTS
     if not path.exists():
@@ -148,7 +148,7 @@ class _Right:
 Rights = Mapping[Path, Mapping[Key, _Right]]
 
 
-def _rights(run: ComparedRun) -> dict[Key, _Right]:
+def _rights(run: TrainedRun) -> dict[Key, _Right]:
     """By place, from stored logits."""
     found: dict[Key, _Right] = {}
     for row in _kept(run):
@@ -189,7 +189,7 @@ def _differences(
         pairs.append((one, other, seeds))
     if not pairs:
         return []
-    over_images = bootstrap_of_means(np.stack(gaps, axis=1))
+    over_images = bootstrap_intervals(np.stack(gaps, axis=1))
     adjusted = iter(holm([test.p for some in tests for test in some]))
     made = []
     for (one, other, seeds), gap, some, limits in zip(pairs, gaps, tests, over_images, strict=True):

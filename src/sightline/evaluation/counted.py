@@ -12,22 +12,22 @@ from sightline.data.allowance import Unreadable
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.evaluation.drawn import Drawing
-from sightline.evaluation.parts import Parts
-from sightline.evaluation.predict import Outputs, plan_split, predict_split
+from sightline.evaluation.parts import WorkFolder
+from sightline.evaluation.predict import BatchOutputs, plan_split, predict_split
 from sightline.metrics.base import Metric, metrics_of
 from sightline.models import Model
-from sightline.tasks.base import Judged, Task
+from sightline.tasks.base import PredictionRecord, Task
 
-Answers = Literal["judged", "results"]
+Answers = Literal["prediction_records", "results"]
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
+class SplitResult:
     """What a pass gave.
 
     Attributes:
         metrics: that saw every image, in the order of the plan.
-        said: by the index of an image its name, and what was said of it: `Judged`, or as `Task.results` has it.
+        said: by the index of an image its name, and what was said of it: `ClassMatches`, or as `Task.results` has it.
         sheet: some answers drawn, None where none are.
         scores: what is kept of each batch for `StoredLogits`, its arrays and texts by name.
         images: that could be read; tokens: the patches of all of them.
@@ -44,7 +44,7 @@ class Counted:
     ranks: int
 
 
-def count_split(
+def measure_split(
     model: Model,
     task: Task,
     source: Source,
@@ -52,7 +52,7 @@ def count_split(
     indices: Sequence[int],
     view: int | View,
     *,
-    parts: Parts,
+    parts: WorkFolder,
     work: str,
     precision: str,
     workers: int = 0,
@@ -60,7 +60,7 @@ def count_split(
     answers: Answers | None = None,
     scores: bool = False,
     drawn: bool = False,
-) -> Counted | None:
+) -> SplitResult | None:
     """Every image once, by all ranks together: a batch of the plan is a part, the same for any number of ranks, and so
     are all numbers. None on every rank but the first; each must call it.
 
@@ -84,7 +84,7 @@ def count_split(
             yield _part(one, task, [kind(task) for kind in kinds], drawing, answers=answers, scores=scores)
 
     parts.each(work, [len(one) for one in planned], made, advance)
-    found: Counted | None = None
+    found: SplitResult | None = None
     with parts.ranks.raising_together():
         if parts.ranks.is_main:
             found = _together(model, task, source, split, kinds, parts, work)
@@ -92,7 +92,7 @@ def count_split(
 
 
 def _part(
-    one: Outputs,
+    one: BatchOutputs,
     task: Task,
     metrics: Sequence[Metric],
     drawing: Drawing | None,
@@ -110,7 +110,7 @@ def _part(
         part["metrics"] = [metric.state() for metric in metrics]
         if answers is not None:
             said = getattr(task, answers)(one.outputs, one.batch)
-            said = [astuple(each) if isinstance(each, Judged) else each for each in said]
+            said = [astuple(each) if isinstance(each, PredictionRecord) else each for each in said]
             part["said"] = list(zip(one.batch.indices.tolist(), one.batch.names, said, strict=False))
         if scores:
             part["scores"] = {
@@ -124,8 +124,8 @@ def _part(
 
 
 def _together(
-    model: Model, task: Task, source: Source, split: str, kinds: Sequence[type[Metric]], parts: Parts, work: str
-) -> Counted:
+    model: Model, task: Task, source: Source, split: str, kinds: Sequence[type[Metric]], parts: WorkFolder, work: str
+) -> SplitResult:
     metrics = [kind(task) for kind in kinds]
     drawing = Drawing.of(model, task)
     said: dict[int, tuple[str, Any]] = {}
@@ -134,13 +134,13 @@ def _together(
     for part in parts.values(work):
         if source.allowance is not None:
             # Those of other ranks and sessions count too.
-            source.allowance.note(split, (Unreadable(*image) for image in part.get("left out", ())))
+            source.allowance.add(split, (Unreadable(*image) for image in part.get("left out", ())))
         for whole, kind, state in zip(metrics, kinds, part.get("metrics", ()), strict=False):
             seen = kind(task)
             seen.restore(state)
             whole.merge(seen)
         for index, name, kept in part.get("said", ()):
-            said[index] = (name, Judged(*kept) if isinstance(kept, tuple) else kept)
+            said[index] = (name, PredictionRecord(*kept) if isinstance(kept, tuple) else kept)
         if "scores" in part:
             scores.append(part["scores"])
         if drawing is not None:
@@ -149,4 +149,4 @@ def _together(
     sheet = None if drawing is None else drawing.sheet()
     seconds, ranks = parts.took(work)
     parts.forget(work)
-    return Counted(metrics, said, sheet, scores, images, tokens, seconds, ranks)
+    return SplitResult(metrics, said, sheet, scores, images, tokens, seconds, ranks)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from sightline.evaluation.predict import Outputs
+from sightline.evaluation.predict import BatchOutputs
 from sightline.io.atomic import write_out
 from sightline.models import Model
 from sightline.results.rows import INFERENCE, ResultRow
@@ -36,18 +36,20 @@ class Drawing:
     @classmethod
     def of(cls, model: Model, task: Task) -> Drawing | None:
         """None for a task that draws nothing."""
-        return None if type(task).compared is Task.compared else cls(task, model.patch_embed.patchifier)
+        return (
+            None if type(task).comparison_images is Task.comparison_images else cls(task, model.patch_embed.patchifier)
+        )
 
-    def add(self, one: Outputs) -> list[tuple[str, Image.Image]]:
+    def add(self, one: BatchOutputs) -> list[tuple[str, Image.Image]]:
         """Draw images of a batch of one grid, as long as there are too few; what is drawn, and of what kind it is."""
-        layout, each = one.batch.layout, self._task.each(one.outputs, one.batch.layout)
+        layout, each = one.batch.layout, self._task.split_outputs(one.outputs, one.batch.layout)
         fresh: list[tuple[str, Image.Image]] = []
         for number in range(min(len(one.batch), IMAGES - len(self._pictures) // len(_KINDS))):
             pixels = self._patchifier.unpatchify(
                 one.batch.inputs[number : number + 1].float(), layout.segments[0].grid
             )[0]
             image = pixels.round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
-            shown = self._task.compared(each[number], one.batch.targets, number, np.ascontiguousarray(image))
+            shown = self._task.comparison_images(each[number], one.batch.targets, number, np.ascontiguousarray(image))
             fresh += list(zip(_KINDS, map(_at_a_size, shown), strict=True))
         self._pictures += fresh
         return fresh
@@ -60,7 +62,7 @@ class Drawing:
     def sheet(self) -> Image.Image | None:
         """All of them, and what the colours mean."""
         columns = 2 * len(_KINDS)
-        return sheet(self._pictures, self._task.legend(), columns) if self._pictures else None
+        return sheet(self._pictures, self._task.color_key(), columns) if self._pictures else None
 
 
 def picture_name(folder: str, row: ResultRow) -> str:

@@ -25,8 +25,8 @@ from sightline.data.randomness import generator
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.errors import InputError
-from sightline.evaluation.measures.base import ModelMeasure, Subject
-from sightline.evaluation.parts import Parts
+from sightline.evaluation.measures.base import MeasureInput, ModelMeasure
+from sightline.evaluation.parts import WorkFolder
 from sightline.evaluation.predict import plan_split, predict_split
 from sightline.models import Model
 from sightline.results.rows import FRACTION, MetricValue
@@ -70,7 +70,7 @@ class Features:
         return self.part(~last), self.part(last)
 
 
-class FrozenMeasure(ModelMeasure):
+class FrozenFeatureMeasure(ModelMeasure):
     """What is learned from frozen features of `train` and measured on others; one in a file of `measures/`.
 
     The features of one size are made once for all measures that are asked for together.
@@ -83,7 +83,7 @@ class FrozenMeasure(ModelMeasure):
     chooses: ClassVar[bool] = True
 
     @abstractmethod
-    def learn(self, train: Features, held_out: Features) -> Any:
+    def fit(self, train: Features, held_out: Features) -> Any:
         """What is learned, as `as_json` takes it; of one that does not choose, the features themselves.
 
         Args:
@@ -92,7 +92,7 @@ class FrozenMeasure(ModelMeasure):
         """
 
     @abstractmethod
-    def measured(self, learned: Any, images: Features) -> list[MetricValue]:
+    def score(self, learned: Any, images: Features) -> list[MetricValue]:
         """What that is worth on the images that are measured, at least one."""
 
     @classmethod
@@ -115,7 +115,7 @@ class FrozenMeasure(ModelMeasure):
         return ("train", "minival") if apart else ("train",)
 
     def rows(
-        self, subject: Subject, parts: Parts, work: str, advance: Callable[[int], None] | None = None
+        self, subject: MeasureInput, parts: WorkFolder, work: str, advance: Callable[[int], None] | None = None
     ) -> list[MetricValue]:
         subject = replace(subject, source=subject.source.as_measured())
         others = self.reads(subject.source, subject.split)
@@ -141,7 +141,7 @@ class FrozenMeasure(ModelMeasure):
             if not len(train) or (self.chooses and not len(held_out)):
                 wanted = "two images of a class, or a split minival" if self.chooses else "one"
                 raise InputError(f"measures: {self.name}: too few images of train can be read (expected: {wanted})")
-            return self.learn(train, held_out)
+            return self.fit(train, held_out)
 
         for name in others:
             made(name)
@@ -154,7 +154,7 @@ class FrozenMeasure(ModelMeasure):
             if parts.ranks.is_main:
                 images = read(subject.split)
                 if len(images):
-                    found = self.measured(next(parts.values(work)) if self.chooses else learned(), images)
+                    found = self.score(next(parts.values(work)) if self.chooses else learned(), images)
         parts.forget(work)
         return found
 
@@ -180,7 +180,7 @@ def _chosen(source: Source, split: str) -> Sequence[int]:
     return generator(f"frozen_features/{split}/1", 0).permutation(length)[:most].tolist()
 
 
-def _size_of(subject: Subject) -> str:
+def _size_of(subject: MeasureInput) -> str:
     """How the names of the features' parts begin, whichever measure asks for them, and however the knob and the
     rule were chosen."""
     encoding = subject.model.encoding
@@ -190,8 +190,8 @@ def _size_of(subject: Subject) -> str:
 
 
 def _make(
-    subject: Subject,
-    parts: Parts,
+    subject: MeasureInput,
+    parts: WorkFolder,
     work: str,
     split: str,
     indices: Sequence[int],
@@ -228,12 +228,12 @@ def _pooled(task: Task, model: Model, batch: Batch, precision: str = "float32") 
     return seen[0]
 
 
-def _read(subject: Subject, parts: Parts, work: str, split: str, indices: Sequence[int]) -> Features:
+def _read(subject: MeasureInput, parts: WorkFolder, work: str, split: str, indices: Sequence[int]) -> Features:
     """Features that were made, in the order of the indices; for the first rank."""
     found = list(parts.values(work))
     if subject.source.allowance is not None:
         # Those of other ranks and sessions count too.
-        subject.source.allowance.note(split, (Unreadable(*image) for part in found for image in part["left out"]))
+        subject.source.allowance.add(split, (Unreadable(*image) for part in found for image in part["left out"]))
     found = [part for part in found if "values" in part]
     if not found:
         return Features(np.empty((0, subject.model.num_features), np.float32), np.empty(0, np.int64))

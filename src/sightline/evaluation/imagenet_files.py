@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sightline.data.discovery import open_source
-from sightline.data.image_list import IMAGE_SUFFIXES, natural_order
-from sightline.data.labelled import LabelledImages
+from sightline.data.image_list import IMAGE_SUFFIXES, natural_key
+from sightline.data.labelled import ClassificationFiles
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import SYNSET, image_number, synsets
-from sightline.evaluation.suite_images import Found, in_class_folders
+from sightline.evaluation.suite_images import LabelledFile, in_class_folders
 from sightline.io.read import RECORD, read_jsonl, read_text
 
 VALIDATION = (
@@ -33,7 +33,7 @@ _METADATA = "metadata.jsonl"
 _IN_NAME = re.compile(r"_(n\d{8})\.\w+$")
 
 
-def validation(folder: Path, root: Path) -> list[Found]:
+def validation(folder: Path, root: Path) -> list[LabelledFile]:
     """The validation images in the order of their ILSVRC numbers, in class folders or all in one.
 
     Of one folder their classes are in a file beside it, a line an image: `LOC_val_solution.csv` (Kaggle's), `val.txt`
@@ -51,10 +51,10 @@ def validation(folder: Path, root: Path) -> list[Found]:
         if not names:
             raise InputError(f"{folder}: holds neither class folders nor images (expected n01440764/... or *.JPEG)")
         of = _listed(folder, root)
-        found = [Found(os.path.join(folder, name), name, _label(name, of, folder)) for name in names]
+        found = [LabelledFile(os.path.join(folder, name), name, _label(name, of, folder)) for name in names]
 
-    def order(one: Found) -> tuple[int, object]:
-        return image_number(os.path.basename(one.path)) or 0, natural_order(one.name)
+    def order(one: LabelledFile) -> tuple[int, object]:
+        return image_number(os.path.basename(one.path)) or 0, natural_key(one.name)
 
     return sorted(found, key=order)
 
@@ -103,14 +103,14 @@ def _listed(folder: Path, root: Path) -> dict[str, int]:
     return found
 
 
-def high_resolution(folder: Path) -> tuple[list[Found], list[list[int]]]:
+def high_resolution(folder: Path) -> tuple[list[LabelledFile], list[list[int]]]:
     """ImageNet-HR: the images that `metadata.jsonl` names, and of each its right answers.
 
     Raises:
         InputError: it is not there, a line of it is not `file_name` (of a file in this folder, each once) and `labels`.
     """
     file = folder / _METADATA
-    found: list[Found] = []
+    found: list[LabelledFile] = []
     right: list[list[int]] = []
     lines: dict[str, int] = {}
     for line, record in read_jsonl(file, "the labels of images"):
@@ -128,7 +128,7 @@ def high_resolution(folder: Path) -> tuple[list[Found], list[list[int]]]:
             first = lines[os.path.normpath(name)]
             raise InputError(f"{file}:{line}: {name!r} names the image of line {first} again (expected each once)")
         place = next((one for one in (folder / name, folder / "test" / name) if one.is_file()), folder / name)
-        found.append(Found(os.fspath(place), name, labels[0]))
+        found.append(LabelledFile(os.fspath(place), name, labels[0]))
         right.append(labels)
     if not found:
         raise InputError(f"{file}: names no image")
@@ -145,7 +145,7 @@ def _is_below(name: str) -> bool:
     return "\0" not in name and not os.path.isabs(name) and parts[0] not in (".", "..")
 
 
-def from_datasets(spec: str) -> tuple[LabelledImages, str]:
+def from_datasets(spec: str) -> tuple[ClassificationFiles, str]:
     """A data set of Hugging Face whose classes are those of ImageNet, or some of them by their synsets, and its split.
 
     Raises:
@@ -154,7 +154,7 @@ def from_datasets(spec: str) -> tuple[LabelledImages, str]:
     source: Source = open_source(spec)
     names = synsets()
     place = {name: number for number, name in enumerate(names)}
-    if not isinstance(source, LabelledImages) or not (
+    if not isinstance(source, ClassificationFiles) or not (
         len(source.classes) == len(names) or set(source.classes) <= place.keys()
     ):
         raise InputError(f"{spec}: has {len(source.classes)} classes, expected the {len(names)} of ImageNet")

@@ -9,7 +9,7 @@ from sightline.analysis.images import NATIVE, Size
 from sightline.data.source import Source
 from sightline.data.views import NATIVE_TOKENS
 from sightline.errors import InputError
-from sightline.evaluation.predict import is_drawn
+from sightline.evaluation.predict import is_rendered
 from sightline.models import Model
 from sightline.tokens.patchify import check_multiples
 
@@ -29,7 +29,7 @@ def check_sizes(model: Model, source: Source, split: str, sizes: Sequence[Size])
     """
     for size in sizes:
         if size == NATIVE:
-            if is_drawn(source, split):
+            if is_rendered(source, split):
                 raise InputError(
                     f"resolution native: {source.name} has images of no size of their own (expected: sizes)"
                 )

@@ -30,7 +30,7 @@ from sightline.evaluation.scoring import Scoring, scoring_from
 from sightline.io.atomic import write_out
 from sightline.io.read import check_file, parse_json, similar_file_hint
 from sightline.metrics.base import metrics_of
-from sightline.metrics.tempered import Temperature, tempered
+from sightline.metrics.tempered import Temperature, with_temperature
 from sightline.models import ViTConfig
 from sightline.results.rows import FITTED, FRACTION, INFERENCE, MetricValue, ResultRow
 from sightline.tasks.base import Task, make_task
@@ -80,7 +80,7 @@ class StoredLogits:
     def of(
         cls, parts: Sequence[Mapping[str, Any]], task: Mapping[str, Any], measured: Mapping[str, Any]
     ) -> StoredLogits:
-        """From what is kept of each batch, as `Counted.scores`."""
+        """From what is kept of each batch, as `PlannedWork.scores`."""
         logits, labels, indices = (
             np.concatenate([part[name] for part in parts]) for name in ("logits", "labels", "indices")
         )
@@ -92,7 +92,7 @@ class StoredLogits:
         return [self._by(one) for one in self.scorings] or [self]
 
     def _by(self, scoring: Scoring) -> StoredLogits:
-        kept, logits, labels = scoring.of(self.logits, self.labels)
+        kept, logits, labels = scoring.apply(self.logits, self.labels)
         task, chosen = dict(self.task), scoring.classes
         if chosen is not None:
             place = {number: new for new, number in enumerate(chosen)}
@@ -306,7 +306,7 @@ def refuse_twice(stored: Mapping[Path, Mapping[str, Any]]) -> None:
         known[told] = file
 
 
-def rescored(
+def rescore(
     stored: StoredLogits, advance: Callable[[int], None] | None = None, temperature: Temperature | None = None
 ) -> list[ResultRow]:
     """Every metric of stored logits, by each of their scorings: the rows of the measurement itself, to the last bit.
@@ -330,7 +330,7 @@ def rescored(
 def _measured(
     stored: StoredLogits, advance: Callable[[int], None] | None, temperature: Temperature | None
 ) -> list[ResultRow]:
-    metrics = metrics_of(tempered(task_from(stored.task), temperature))
+    metrics = metrics_of(with_temperature(task_from(stored.task), temperature))
     for start in range(0, len(stored.names), _TOGETHER):
         these = slice(start, start + _TOGETHER)
         logits, names = torch.from_numpy(stored.logits[these]), list(stored.names[these])

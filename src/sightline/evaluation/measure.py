@@ -17,19 +17,19 @@ from sightline.data.views import View
 from sightline.distributed import machine
 from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
-from sightline.evaluation.counted import Answers, count_split
+from sightline.evaluation.counted import Answers, measure_split
 from sightline.evaluation.drawn import picture_name
 from sightline.evaluation.logits import StoredLogits, file_name, rows_of, task_record
-from sightline.evaluation.measures.base import Subject, checked_measures, measure_class
-from sightline.evaluation.parts import Parts
-from sightline.evaluation.predict import frames_of, is_drawn
+from sightline.evaluation.measures.base import MeasureInput, checked_measures, measure_class
+from sightline.evaluation.parts import WorkFolder
+from sightline.evaluation.predict import frames_of, is_rendered
 from sightline.evaluation.result_files import answer_of
 from sightline.evaluation.shrunk import shrunk
 from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
 from sightline.evaluation.tune import KINDS, Search, searches_of, tune, tuned_at, tuning_passes
 from sightline.io.checks import require, require_whole
 from sightline.io.run_files import PICTURES
-from sightline.metrics.tempered import Temperature, tempered
+from sightline.metrics.tempered import Temperature, with_temperature
 from sightline.models import Model
 from sightline.results.rows import SQUARE, ResultRow
 from sightline.tasks.base import check_provided, task_of
@@ -116,7 +116,7 @@ class EvaluateConfig:
         """Whether a resolution is measured with shrunk images too."""
         return self.shrink and isinstance(resolution, int) and resolution > train_resolution
 
-    def settings(
+    def tunings(
         self, split: str, resolution: int | View, encoding: PositionEncoding, train_resolution: int
     ) -> list[tuple[bool, int | None]]:
         """How a split is measured at a resolution, in order: whether the encoding is tuned, and the side that images
@@ -141,7 +141,7 @@ class EvaluateConfig:
 
 
 @dataclass(frozen=True)
-class RunIdentity:
+class RunInfo:
     """What the rows of a run say of where it came from; `patch_size` where its model has others than its own."""
 
     run: str
@@ -160,9 +160,9 @@ def check_sizes(model: Model, config: EvaluateConfig) -> None:
         model.config.grid_of(side)
 
 
-def usual_images(source: Source) -> int | None:
+def default_image_count(source: Source) -> int | None:
     """How many images of a split are measured unless it is said: 2000 of a drawn one, all of one that was read."""
-    return 2000 if source.drawn else None
+    return 2000 if source.is_synthetic else None
 
 
 def planned_images(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> int:
@@ -231,7 +231,7 @@ def measurements(source: Source, config: EvaluateConfig, train_resolution: int) 
     for split in config.splits:
         source.check(split)
         for view in config.views:
-            if view.kind == "native" and is_drawn(source, split):
+            if view.kind == "native" and is_rendered(source, split):
                 own = f"{source.name} has images of no size of their own"
                 raise InputError(f"resolution {view.name}: {own} (expected: sides in pixels, or tokens:PATCHES)")
     if config.knobs != "default":
@@ -259,13 +259,13 @@ def evaluate(
     model: Model,
     source: Source,
     config: EvaluateConfig,
-    identity: RunIdentity,
+    identity: RunInfo,
     *,
     advance: Callable[[int], None] | None = None,
     answers: list[Any] | None = None,
-    wanted: Answers = "judged",
+    wanted: Answers = "prediction_records",
     pictures: dict[str, Image] | None = None,
-    parts: Parts | None = None,
+    parts: WorkFolder | None = None,
     keep: Callable[[str, StoredLogits], None] | None = None,
 ) -> list[ResultRow]:
     """Rows of every metric of the model's task at each resolution, at the knob's default and tuned.
@@ -284,18 +284,18 @@ def evaluate(
         InputError: a split, a class or a resolution does not fit the model.
     """
     check_sizes(model, config)
-    task, device = task_of(model, config.task_options).on(source, identity.data), model.anchor.device
+    task, device = task_of(model, config.task_options).bind(source, identity.data), model.anchor.device
     check_provided(type(task), source)
     measures = checked_measures(config.measures, model, task, source, config.splits)
     if config.temperature:
         check_task(task)
-    # By how images are shown: what was fitted on those of minival.
+    # By how images of minival were shown.
     fitted: dict[tuple[object, ...], Temperature] = {}
     where: dict[str, Any] = {"commit": machine.git_commit(), "hardware": machine.hardware_name(device)} | vars(identity)
-    rows: list[ResultRow] = []
-    parts, frames, precision = parts or Parts(), frames_of(source, model), chosen_precision(config.precision, device)
+    rows, parts = list[ResultRow](), parts or WorkFolder()
+    frames, precision = frames_of(source, model), chosen_precision(config.precision, device)
     for split, view in measurements(source, config, identity.train_resolution):
-        indices = some_images(source, split, count_of(source, config, split, view))
+        indices = spread_indices(source, split, count_of(source, config, split, view))
         own, side = None if model.knob is None else model.knob.value, identity.train_resolution
         place: dict[str, Any] = {"view": SQUARE, "resolution": view, "grid": None}
         if isinstance(view, View):
@@ -307,7 +307,7 @@ def evaluate(
         best: dict[str, float | str] = {}
         tuning: list[dict[str, Any]] = []
         for search in config.searches(model.encoding, split, view, model.config.patch_size):
-            searched = some_images(source, "minival", _searched(source, config))
+            searched = spread_indices(source, "minival", _searched(source, config))
             with tuned_at(model, best):
                 found = parts.once(
                     json.dumps([search.kind, *shown[1:], *clips]),
@@ -318,16 +318,16 @@ def evaluate(
                 )  # fmt: skip
             best[search.kind] = found
             tuning.append(search.record(found, "minival", len(searched), task.tuned_by))
-        for number, (tuned, small) in enumerate(config.settings(split, view, model.encoding, side)):
+        for number, (tuned, small) in enumerate(config.tunings(split, view, model.encoding, side)):
             chosen = best if tuned else {}
             knob = chosen.get("knob", own)
             if small is not None:
                 place["grid"] = model.config.grid_of(small, frames)
             way = (*shown[1:], tuned, small)
             heats = config.temperature and split == SPLIT
-            measuring = tempered(task, None if heats else fitted.get(way))
+            measuring = with_temperature(task, None if heats else fitted.get(way))
             with tuned_at(model, chosen):
-                counted = count_split(
+                counted = measure_split(
                     model, measuring, source if small is None else shrunk(source, small), split, indices, view,
                     parts=parts, work=json.dumps([*shown, knob, tuned, small, *clips]), precision=precision,
                     workers=config.workers, advance=advance,
@@ -336,7 +336,7 @@ def evaluate(
                 )  # fmt: skip
                 beside = []
                 for one in measures if small is None and split in config.splits else ():
-                    subject = Subject(model, task, source, split, indices, view, precision, config.workers)
+                    subject = MeasureInput(model, task, source, split, indices, view, precision, config.workers)
                     work = json.dumps([*shown, knob, tuned, one.name, *clips])
                     beside += one.rows(subject, parts, work, advance)
             if heats:
@@ -382,19 +382,19 @@ def logits_name_of(row: ResultRow) -> str:
     return logits_name(row.data, row.split, view, tuned=row.tuned, **told)
 
 
-def planned_logits(source: Source, model: Model, config: EvaluateConfig, identity: RunIdentity) -> list[str]:
+def planned_logits(source: Source, model: Model, config: EvaluateConfig, identity: RunInfo) -> list[str]:
     """The names of all files of logits that `evaluate` keeps."""
     side, names, frames = identity.train_resolution, [], frames_of(source, model)
     for split, view in measurements(source, config, side):
-        for tuned, small in config.settings(split, view, model.encoding, side):
+        for tuned, small in config.tunings(split, view, model.encoding, side):
             told = {"tuned": tuned, "small": small, "frames": frames, "patch_size": identity.patch_size}
             names.append(logits_name(identity.data, split, view, **told))
     return names
 
 
-def some_images(source: Source, split: str, count: int) -> Sequence[int]:
+def spread_indices(source: Source, split: str, count: int) -> Sequence[int]:
     """Indices of so many images of a split, spread over it where it has more: a folder's images are sorted by class."""
     length = source.length(split)
-    if length is None or count >= length or source.drawn:
+    if length is None or count >= length or source.is_synthetic:
         return range(count)
     return [number * length // count for number in range(count)]

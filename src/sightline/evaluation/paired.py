@@ -87,7 +87,7 @@ def cohens_h(first: float, second: float) -> float:
     return 2 * math.asin(math.sqrt(first)) - 2 * math.asin(math.sqrt(second))
 
 
-def bootstrap_of_means(values: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0) -> list[Interval]:
+def bootstrap_intervals(values: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0) -> list[Interval]:
     """Where the mean over images lies with 95 %, by images drawn again with replacement: the percentile interval (Efron
     and Tibshirani, 1993, chapter 13). Of differences between two models it is the paired bootstrap.
 
@@ -117,14 +117,14 @@ def bootstrap_of_means(values: NDArray[Any], *, resamples: int = RESAMPLES, seed
 def paired_bootstrap(
     first: NDArray[Any], second: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, Interval]:
-    """How much more often the first model is right, and the interval of `bootstrap_of_means`.
+    """How much more often the first model is right, and the interval of `bootstrap_intervals`.
 
     Args:
         first, second: as `mcnemar`.
     """
     one, other = _same_images(first, second)
     gaps = one.astype(np.float64) - other
-    return float(gaps.mean()), bootstrap_of_means(gaps[:, None], resamples=resamples, seed=seed)[0]
+    return float(gaps.mean()), bootstrap_intervals(gaps[:, None], resamples=resamples, seed=seed)[0]
 
 
 def mean_over_seeds(values: Sequence[float]) -> tuple[float, Interval | None]:

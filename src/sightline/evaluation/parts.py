@@ -37,7 +37,7 @@ _NAME = re.compile(r"(?P<work>[0-9a-f]{12})-(?P<session>\d+)-(?P<rank>\d+)-of-(?
 Record = tuple[int, float, bytes]
 
 
-class Parts:
+class WorkFolder:
     """The parts of some works, each a sequence of parts from 0 on; without a folder they are kept in memory.
 
     Attributes:
@@ -272,7 +272,7 @@ def work_of(weights: str, about: Mapping[str, Any]) -> str:
 @contextlib.contextmanager
 def kept_beside(
     out: Path, model: Model, about: Callable[[], Mapping[str, Any]], ranks: Ranks = SINGLE_RANK
-) -> Iterator[Parts]:
+) -> Iterator[WorkFolder]:
     """Parts in a hidden folder beside `out`; what another session left of the same work counts. Each rank must call it.
 
     Args:
@@ -293,7 +293,7 @@ def kept_beside(
                 sessions = [int(said["session"]) for file in folder.iterdir() if (said := _NAME.fullmatch(file.name))]
                 told = [str(folder), max(sessions, default=0) + 1]
         place, session = ranks.broadcast(told)
-        parts = Parts(ranks, Path(place), session)
+        parts = WorkFolder(ranks, Path(place), session)
         try:
             yield parts
         finally:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from sightline.attention.products import expected_shapes
-from sightline.data.batch import Batch, changed, is_finite, stacked
-from sightline.data.loader import Maker, Planned, load, uniform
-from sightline.data.packs import by_frames, by_grid
+from sightline.data.batch import Batch, collate_uniform, is_finite, map_tensors
+from sightline.data.loader import Collator, SampleSpec, load_batches, uniform
+from sightline.data.packs import group_by_frames, group_by_grid
 from sightline.data.preprocessing import preprocessing
 from sightline.data.sampling import Aspect
 from sightline.data.source import Source
@@ -32,7 +32,7 @@ _VALUES_A_BATCH = 2**27
 
 
 @dataclass(frozen=True, eq=False)
-class Outputs:
+class BatchOutputs:
     """What a model gave for some images.
 
     Attributes:
@@ -49,7 +49,7 @@ class Outputs:
     reading: float
 
 
-def is_drawn(source: Source, split: str) -> bool:
+def is_rendered(source: Source, split: str) -> bool:
     """Whether the images of a split are made at any size that is asked for, and have none of their own."""
     try:
         # The first is enough: either all of a source are stored or none is.
@@ -63,12 +63,12 @@ def frames_of(source: Source, model: Model) -> int | None:
     """How many frames of each clip are shown, as rows say it; None of a model of images."""
     if not model.config.takes_clips:
         return None
-    return source.sampling.count if source.sampling is not None and source.of_clips else 1
+    return source.sampling.count if source.sampling is not None and source.is_video else 1
 
 
 def plan_split(
     model: Model, source: Source, split: str, indices: Sequence[int], view: int | View, aspect: Aspect = "native"
-) -> list[list[Planned]]:
+) -> list[list[SampleSpec]]:
     """Every image, or clip, once, in batches of one grid each: nothing is padded, and a batch is as uniform as one of
     squares.
 
@@ -82,11 +82,11 @@ def plan_split(
     patch, config = model.config.patch_size, model.config
     batches = []
     if not isinstance(view, View):
-        for frames, members in by_frames(source, split, indices).items():
+        for frames, members in group_by_frames(source, split, indices).items():
             cells = config.grid_of(view, frames).cells
             batches += uniform(members, (view, view), cells, images_a_batch(model, cells, view))
         return batches
-    for grid, members in by_grid(source, split, indices, view, patch, aspect, config.tubelet).items():
+    for grid, members in group_by_grid(source, split, indices, view, patch, aspect, config.tubelet).items():
         images = images_a_batch(model, grid.cells, view)
         batches += uniform(members, (grid.rows * patch, grid.cols * patch), grid.cells, images)
     return batches
@@ -112,8 +112,8 @@ def predict_split(
     workers: int = 0,
     advance: Callable[[int], None] | None = None,
     warm: bool = False,
-    planned: Sequence[Sequence[Planned]] | None = None,
-) -> Iterator[Outputs]:
+    planned: Sequence[Sequence[SampleSpec]] | None = None,
+) -> Iterator[BatchOutputs]:
     """What a model gives for the images at `indices`, each once, in evaluation mode whatever the model is in; in their
     order at one size, else by their grids.
 
@@ -139,25 +139,25 @@ def predict_split(
             there = batch.to(device)
             with eval_mode(model), torch.inference_mode(), expected_shapes(ever_new=isinstance(view, View)):
                 if warm:
-                    brought(task.outputs(model, there, precision))
+                    to_cpu_float32(task.outputs(model, there, precision))
                     warm = False
                 if device.type == "cuda":
                     # What the device still does is not counted.
                     torch.cuda.synchronize(device)
                 started = time.perf_counter()
-                outputs = brought(task.outputs(model, there, precision))
+                outputs = to_cpu_float32(task.outputs(model, there, precision))
                 seconds = time.perf_counter() - started
             tokens = batch.layout.segments[0].patches
             if not is_finite(outputs):
-                each = zip(batch.names, task.each(outputs, batch.layout), strict=True)
+                each = zip(batch.names, task.split_outputs(outputs, batch.layout), strict=True)
                 bad = next(name for name, one in each if not is_finite(one))
                 how = f"at {view} px" if isinstance(view, int) else f"with {tokens} tokens"
                 raise NonFiniteError(f"{bad} {how}: the logits are not finite")
             if advance is not None:
                 advance(len(batch))
-            yield Outputs(batch, outputs, tokens, seconds, reading)
+            yield BatchOutputs(batch, outputs, tokens, seconds, reading)
         elif planned is not None:
-            yield Outputs(batch, None, 0, 0.0, reading)
+            yield BatchOutputs(batch, None, 0, 0.0, reading)
         asked = time.perf_counter()
 
 
@@ -166,7 +166,7 @@ def read_split(
     task: Task,
     source: Source,
     split: str,
-    planned: Sequence[Sequence[Planned]],
+    planned: Sequence[Sequence[SampleSpec]],
     view: int | View,
     *,
     aspect: Aspect = "native",
@@ -179,10 +179,10 @@ def read_split(
     """
     # As `predict` does, so that both say the same of a file.
     source = preprocessing(model).prepared(source, whole=isinstance(view, View) and aspect == "native")
-    make = Maker(source, split, model.image_rows, task.targets, stacked, model.num_prefix_tokens)
-    return load(make, planned, workers=workers)
+    make = Collator(source, split, model.image_rows, task.targets, collate_uniform, model.num_prefix_tokens)
+    return load_batches(make, planned, workers=workers)
 
 
-def brought(outputs: Any) -> Any:
+def to_cpu_float32(outputs: Any) -> Any:
     """What a model gave, in float32 on the CPU."""
-    return changed(outputs, lambda tensor: tensor.float().cpu())
+    return map_tensors(outputs, lambda tensor: tensor.float().cpu())

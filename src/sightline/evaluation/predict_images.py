@@ -11,16 +11,16 @@ from torch import Tensor
 
 from sightline.attention.products import expected_shapes
 from sightline.data.allowance import Unreadable
-from sightline.data.batch import Batch, is_finite, packed
+from sightline.data.batch import Batch, collate_packed, is_finite
 from sightline.data.clip_file import Clip, clip_at, too_long
-from sightline.data.encoded import Encoded
+from sightline.data.encoded import EncodedImage
 from sightline.data.frames import FrameSampling
 from sightline.data.image_file import MAX_PIXELS, read_picture, too_large
 from sightline.data.preprocessing import Resolution, preprocessing
 from sightline.data.targets import Crop
-from sightline.data.transforms import Frames, cut, size_of
+from sightline.data.transforms import FrameStream, apply_crop, size_of
 from sightline.errors import NonFiniteError, UnreadableDataError
-from sightline.evaluation.predict import TOKENS_A_PACK, brought
+from sightline.evaluation.predict import TOKENS_A_PACK, to_cpu_float32
 from sightline.models import Model
 from sightline.models.model import eval_mode
 from sightline.tasks.base import Task
@@ -60,7 +60,7 @@ class _Prepared(_Seen):
 
 @dataclass(frozen=True)
 class Predicted(_Seen):
-    """What a model gives for one image: `output` is that of the task's head, float32 and finite, as `Task.each`."""
+    """What a model gives for one image: `output` is that of the task's head, float32, as of `Task.split_outputs`."""
 
     output: Any
 
@@ -77,7 +77,7 @@ class Unpredicted:
 def predict_images(
     model: Model,
     task: Task,
-    images: Iterable[str | Encoded | Unreadable],
+    images: Iterable[str | EncodedImage | Unreadable],
     resolution: Resolution | None = "native",
     max_tokens: int | None = None,
     *,
@@ -106,7 +106,7 @@ def predict_images(
     ever_new = resolution in ("native", "tokens")
     sampling = FrameSampling(length, exact=False) if model.config.takes_clips else None
 
-    def prepared(image: str | Encoded | Unreadable) -> _Prepared | Unpredicted:
+    def prepared(image: str | EncodedImage | Unreadable) -> _Prepared | Unpredicted:
         if isinstance(image, Unreadable):
             return Unpredicted(image.path, image.reason, UnreadableDataError.exit_code)
         try:
@@ -116,7 +116,7 @@ def predict_images(
             size = size_of(pixels)
             crop = prepare.crop_of(size, resolution, max_tokens)
             # Of a clip each frame is read here, one after the other.
-            shown = cut(pixels, crop, prepare.interpolation)
+            shown = apply_crop(pixels, crop, prepare.interpolation)
         except UnreadableDataError as error:
             return Unpredicted(str(image), str(error).removeprefix(f"{image}: "), UnreadableDataError.exit_code)
         rows, grid = model.image_rows(shown)
@@ -140,20 +140,20 @@ def predict_images(
         yield _answered(model, task, pack, precision, ever_new)
 
 
-def _clip(image: str | Encoded, sampling: FrameSampling, max_pixels: int) -> Frames:
+def _clip(image: str | EncodedImage, sampling: FrameSampling, max_pixels: int) -> FrameStream:
     """The frames of a clip that are shown.
 
     Raises:
         UnreadableDataError: as `Clip.header` and `Clip.frames`, or the clip is too long.
     """
     # What is a part of a larger file is an image, and read as one.
-    if isinstance(image, Encoded) and not isinstance(image, Clip):
-        return Frames(iter([read_picture(image, max_pixels=max_pixels)]))
+    if isinstance(image, EncodedImage) and not isinstance(image, Clip):
+        return FrameStream(iter([read_picture(image, max_pixels=max_pixels)]))
     clip = image if isinstance(image, Clip) else clip_at(image)
     header = clip.header()
     if reason := too_large(header.height, header.width, max_pixels) or too_long(header, max_pixels):
         raise UnreadableDataError(f"{image}: {reason}")
-    return Frames(clip.frames(sampling.places(header.frames).tolist(), max_pixels=max_pixels))
+    return FrameStream(clip.frames(sampling.positions(header.frames).tolist(), max_pixels=max_pixels))
 
 
 def _answered(
@@ -164,12 +164,12 @@ def _answered(
         return list(pack)  # pyright: ignore[reportReturnType]  # no image is among them
     rows, grids = [one.rows for one in here], [one.grid for one in here]
     pixels = [model.patch_embed.patchifier.valid_size(*one.crop.image_size) for one in here]
-    arranged = packed(rows, grids, [None] * len(here), model.num_prefix_tokens, pixels)
+    arranged = collate_packed(rows, grids, [None] * len(here), model.num_prefix_tokens, pixels)
     batch = Batch(*arranged, {}, torch.arange(len(here)), [one.image for one in here], [{}] * len(here))
     with eval_mode(model), torch.inference_mode(), expected_shapes(ever_new=ever_new):
-        outputs = brought(task.outputs(model, batch.to(model.anchor.device), precision))
+        outputs = to_cpu_float32(task.outputs(model, batch.to(model.anchor.device), precision))
     answers: list[Predicted | Unpredicted] = []
-    each = iter(task.each(outputs, batch.layout))
+    each = iter(task.split_outputs(outputs, batch.layout))
     for one in pack:
         if isinstance(one, Unpredicted):
             answers.append(one)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline.data.annotated import AnnotatedImages
+from sightline.data.annotated import DetectionFiles
 from sightline.data.source import Source
 from sightline.io.atomic import storage_errors, write_out
 from sightline.results.predictions import Prediction
-from sightline.tasks.base import Judged, Task
-from sightline.tasks.detection import Detected, Detection
+from sightline.tasks.base import PredictionRecord, Task
+from sightline.tasks.detection import Detection, Detections
 from sightline.tasks.drawn import as_png
 from sightline.tasks.segmentation import Segmentation
 
@@ -50,7 +50,7 @@ class Result:
 
 def answer_of(shown: tuple[str, str, int | None], index: int, name: str, said: Any) -> Prediction | Result:
     """A line of `predictions.csv`, or of a file of results; `shown` are split, view and resolution."""
-    if isinstance(said, Judged):
+    if isinstance(said, PredictionRecord):
         return Prediction(*shown, index, name, **vars(said))
     return Result(*shown, index, name, said)
 
@@ -133,9 +133,9 @@ def write_results(file: Path, source: Source, results: Sequence[Result], side: i
 
 def _as_coco(source: Source, results: Sequence[Result]) -> list[dict[str, Any]]:
     """Images and categories by the ids of the data's own file, where it has one; else by index, and from 1."""
-    own = source if isinstance(source, AnnotatedImages) else None
+    own = source if isinstance(source, DetectionFiles) else None
     found = []
     for one in results:
         image = one.index if own is None else own.image_id(one.split, one.index)
-        found += Detected(**one.said).as_coco(image, None if own is None else own.category_ids)
+        found += Detections(**one.said).as_coco(image, None if own is None else own.category_ids)
     return found

@@ -27,7 +27,7 @@ class Scoring:
     right: Sequence[Sequence[int]] | None = None
     classes: Sequence[int] | None = None
 
-    def of(self, logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def apply(self, logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Which images are scored, their logits, and of each the right answer that scores highest: an answer is right
         if it is any of them, and among five if any is; so is a likelihood that of the likeliest.
 
@@ -54,7 +54,7 @@ class Scoring:
         """The same of images of a split, in this order, where `right` was by their indices."""
         return self if self.right is None else Scoring(self.data, [self.right[one] for one in indices], self.classes)
 
-    def numbered(self, numbers: Sequence[int]) -> Scoring:
+    def renumbered(self, numbers: Sequence[int]) -> Scoring:
         """The same for a model that numbers the classes otherwise: `numbers` has its number of each class."""
         right = None if self.right is None else [[numbers[one] for one in some] for some in self.right]
         classes = None if self.classes is None else sorted(numbers[one] for one in self.classes)

@@ -6,7 +6,7 @@ import copy
 from dataclasses import replace
 
 from sightline.data.source import Example, Source
-from sightline.data.transforms import cut, size_of, whole_crop
+from sightline.data.transforms import apply_crop, size_of, whole_crop
 
 
 def shrunk(source: Source, side: int) -> Source:
@@ -15,7 +15,7 @@ def shrunk(source: Source, side: int) -> Source:
 
     def example(split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
         made = source.example(split, index, image_size, seed=seed, epoch=epoch)
-        return replace(made, image=cut(made.image, whole_crop(size_of(made.image), (side, side)), "bicubic"))
+        return replace(made, image=apply_crop(made.image, whole_crop(size_of(made.image), (side, side)), "bicubic"))
 
     small = copy.copy(source)
     small.example = example

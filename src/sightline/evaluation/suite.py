@@ -14,24 +14,24 @@ import torch
 
 from sightline import __version__
 from sightline.attention.precision import chosen_precision
-from sightline.data.labelled import LabelledImages
+from sightline.data.labelled import ClassificationFiles
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import numbers_of
-from sightline.evaluation.logits import ENDING, StoredLogits, file_name, header_of, read_logits, rescored, write_logits
+from sightline.evaluation.logits import ENDING, StoredLogits, file_name, header_of, read_logits, rescore, write_logits
 from sightline.evaluation.measure import (
     EvaluateConfig,
-    RunIdentity,
+    RunInfo,
     check_sizes,
+    default_image_count,
     evaluate,
     planned_images,
-    usual_images,
 )
 from sightline.evaluation.parts import kept_beside, weights_digest, work_of
 from sightline.evaluation.preparations.base import preparation_class
-from sightline.evaluation.suites.base import Part
+from sightline.evaluation.suites.base import EvalSet
 from sightline.io.atomic import write_out
 from sightline.models import Model
 from sightline.results.rows import ResultRow, dump_rows, read_rows
@@ -56,10 +56,10 @@ class SuiteConfig:
     precision: str = "auto"
     workers: int = 0
 
-    def of(self, part: Part, view: int | View, patch_size: int) -> EvaluateConfig:
+    def of(self, part: EvalSet, view: int | View, patch_size: int) -> EvaluateConfig:
         """One measurement of a part."""
         shown = preparation_class(self.preparation).view(view, patch_size)
-        images = usual_images(part.source) if self.limit is None else self.limit
+        images = default_image_count(part.source) if self.limit is None else self.limit
         return EvaluateConfig(
             (shown,), (part.split,), images=images, shrink=False, task_options=self.task_options or {},
             precision=self.precision, workers=self.workers,
@@ -70,7 +70,7 @@ class SuiteConfig:
 class Measurement:
     """A part at one size."""
 
-    part: Part
+    part: EvalSet
     config: EvaluateConfig
 
     @property
@@ -78,7 +78,7 @@ class Measurement:
         return self.config.resolutions[0]
 
 
-def fitted(model: Model, parts: Sequence[Part], suite: str) -> list[Part]:
+def map_classes(model: Model, parts: Sequence[EvalSet], suite: str) -> list[EvalSet]:
     """The parts in the model's own numbers of classes, after it was made sure that its head is of these.
 
     A model that does not know the names of ImageNet's classes numbers them as ImageNet does.
@@ -97,7 +97,7 @@ def fitted(model: Model, parts: Sequence[Part], suite: str) -> list[Part]:
             continue
         numbers = numbers_of(known, count, suite)
         if numbers is not None:
-            made.append(replace(part, scorings=tuple(one.numbered(numbers) for one in part.scorings)))
+            made.append(replace(part, scorings=tuple(one.renumbered(numbers) for one in part.scorings)))
             continue
         made.append(part)
     if any(part.imagenet for part in parts) and known is not None and set(known) != set(parts[0].source.classes):
@@ -106,7 +106,7 @@ def fitted(model: Model, parts: Sequence[Part], suite: str) -> list[Part]:
     return made
 
 
-def planned(model: Model, parts: Sequence[Part], config: SuiteConfig) -> list[Measurement]:
+def planned(model: Model, parts: Sequence[EvalSet], config: SuiteConfig) -> list[Measurement]:
     """Every measurement of a suite, part by part; images are shown as the preparation says.
 
     Raises:
@@ -136,7 +136,7 @@ def measure(
     model: Model,
     one: Measurement,
     config: SuiteConfig,
-    identity: RunIdentity,
+    identity: RunInfo,
     folder: Path,
     ranks: Ranks,
     *,
@@ -181,7 +181,7 @@ def measure(
                 return []
             # What a kill left between the last two writes.
             parts.discard()
-            return rescored(read_logits(folder / name)) if classifier else read_rows(rows_file)
+            return rescore(read_logits(folder / name)) if classifier else read_rows(rows_file)
         kept: list[StoredLogits] = []
         rows = evaluate(
             model, source, one.config, identity, advance=advance, parts=parts,
@@ -198,7 +198,7 @@ def measure(
                         scorings=[scoring.at(stored.indices.tolist()) for scoring in part.scorings],
                     )
                     write_logits(folder, name, made)
-                    rows = rescored(made)
+                    rows = rescore(made)
                 if not classifier:
                     for file in others[1:]:
                         file.unlink(missing_ok=True)
@@ -207,20 +207,20 @@ def measure(
         return rows
 
 
-def contents(source: Source, split: str) -> str:
+def split_digest(source: Source, split: str) -> str:
     """Tells the images of a split, some of which may have been chosen, from others, by the headers of these alone."""
-    if not isinstance(source, LabelledImages):
+    if not isinstance(source, ClassificationFiles):
         return source.fingerprint(split).digest
     listing, rows = source.listing, source.rows_of(split)
     listing.read_headers(rows)
     seen = hashlib.sha256(json.dumps(source.classes).encode())
     for row in rows:
-        seen.update(f"{listing.names[row]}\0{listing.stamps[row, 0]}\0".encode("utf-8", "surrogatepass"))
+        seen.update(f"{listing.names[row]}\0{listing.stats[row, 0]}\0".encode("utf-8", "surrogatepass"))
         seen.update(listing.samples[row].tobytes())
     return seen.hexdigest()[:32]
 
 
-def _about(one: Measurement, config: SuiteConfig, identity: RunIdentity, device: torch.device) -> dict[str, Any]:
+def _about(one: Measurement, config: SuiteConfig, identity: RunInfo, device: torch.device) -> dict[str, Any]:
     """All that decides a measurement's values beside the model."""
     part = one.part
     right = json.dumps([scoring.record() for scoring in part.scorings])
@@ -234,12 +234,12 @@ def _about(one: Measurement, config: SuiteConfig, identity: RunIdentity, device:
         "scorings": hashlib.sha256(right.encode()).hexdigest(),
         "identity": vars(identity),
         "device": device.type,
-        "data": contents(part.source, part.split),
+        "data": split_digest(part.source, part.split),
     }
 
 
 def refuse_others(
-    model: Model, todo: Sequence[Measurement], config: SuiteConfig, identity: RunIdentity, folder: Path
+    model: Model, todo: Sequence[Measurement], config: SuiteConfig, identity: RunInfo, folder: Path
 ) -> None:
     """Refuse a folder in which logits of one of the measurements are of other weights or options: before the first.
 

@@ -11,16 +11,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import FileListing
-from sightline.data.image_list import images_below, natural_order, stamp_of
-from sightline.data.labelled import LabelledImages
+from sightline.data.file_listing import ImageIndex
+from sightline.data.image_list import images_below, natural_key, stamp_of
+from sightline.data.labelled import ClassificationFiles
 from sightline.errors import InputError
 
 TEST = "test"
 
 
 @dataclass(frozen=True)
-class Found:
+class LabelledFile:
     """An image: its file, its name below the data set's folder, and the number of its class."""
 
     path: str
@@ -28,12 +28,12 @@ class Found:
     label: int
 
 
-class SuiteImages(LabelledImages):
+class SuiteImages(ClassificationFiles):
     """One split, `test`, in the order in which they were found."""
 
     name: ClassVar[str] = "suite"
 
-    def __init__(self, data: str, root: Path, classes: Sequence[str], images: Iterable[Found]) -> None:
+    def __init__(self, data: str, root: Path, classes: Sequence[str], images: Iterable[LabelledFile]) -> None:
         """A data set of these images.
 
         Args:
@@ -43,7 +43,7 @@ class SuiteImages(LabelledImages):
         names = [f"{TEST}/{one.name}" for one in found]
         stamps = np.array([stamp_of(Path(one.path)) for one in found], np.int64).reshape(-1, 3)
         self._data = data
-        listing = FileListing(names, [one.path for one in found], stamps)
+        listing = ImageIndex(names, [one.path for one in found], stamps)
         super().__init__(root, classes, listing, [one.label for one in found])
 
     @property
@@ -51,7 +51,7 @@ class SuiteImages(LabelledImages):
         return self.root / f":suite:{self._data}"
 
 
-def in_class_folders(root: Path, labels: Mapping[str, int], what: str) -> list[Found]:
+def in_class_folders(root: Path, labels: Mapping[str, int], what: str) -> list[LabelledFile]:
     """The images of `root/CLASS/`, at any depth below, class by class in natural order (2 before 10).
 
     Args:
@@ -61,26 +61,26 @@ def in_class_folders(root: Path, labels: Mapping[str, int], what: str) -> list[F
         InputError: there is no such folder, one in it is none of the classes, or there is no image; names the folder.
         UnreadableDataError: a folder may not be read.
     """
-    found: list[Found] = []
+    found: list[LabelledFile] = []
     skipped: list[Unreadable] = []
     if not root.is_dir():
         raise InputError(f"{root}: no such folder (expected {what}: CLASS/images in it)")
     folders = sorted(one for one in os.listdir(root) if (root / one).is_dir() and not one.startswith("."))
-    for folder in sorted(folders, key=natural_order):
+    for folder in sorted(folders, key=natural_key):
         if folder not in labels:
             expected = ", ".join(list(labels)[:3])
             raise InputError(
                 f"{root / folder}: is no class of {what} (expected {len(labels)} folders: {expected}, ...)"
             )
-        entries = sorted(images_below(root / folder, skipped), key=lambda entry: natural_order(entry.path))
+        entries = sorted(images_below(root / folder, skipped), key=lambda entry: natural_key(entry.path))
         above = len(os.fspath(root)) + 1
-        found += [Found(entry.path, entry.path[above:], labels[folder]) for entry in entries]
+        found += [LabelledFile(entry.path, entry.path[above:], labels[folder]) for entry in entries]
     if not found:
         raise InputError(f"{root}: holds no image in class folders (expected {what}: CLASS/images in it)")
     return found
 
 
-def spread(labels: Sequence[Any], count: int) -> list[int]:
+def spread_over_classes(labels: Sequence[Any], count: int) -> list[int]:
     """Places of so many images, spread over their classes: one of each before a second of any; where not each class
     has one more, classes spread over all of them. All of fewer.
 

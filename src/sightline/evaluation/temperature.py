@@ -107,7 +107,7 @@ def told_temperature(scores: Sequence[Mapping[str, Any]] | None, task: Task, ran
     """The temperature that the first rank fits on what it counted of minival, on each rank; each must call it.
 
     Args:
-        scores: of each batch, as `Counted.scores`; of other ranks None.
+        scores: of each batch, as `PlannedWork.scores`; of other ranks None.
 
     Raises:
         InputError: there is no image.
@@ -122,7 +122,7 @@ def told_temperature(scores: Sequence[Mapping[str, Any]] | None, task: Task, ran
     return Temperature(*ranks.broadcast(told))
 
 
-def fitted_on_stored(files: Iterable[Path]) -> Fitted:
+def temperatures_from_logits(files: Iterable[Path]) -> Fitted:
     """The temperature of each measurement of `minival` among files of logits.
 
     Raises:
@@ -150,7 +150,7 @@ class Fitted:
 
 
 def _key(work: str, measured: Mapping[str, Any]) -> tuple[Any, ...]:
-    # The first part of a work tells the weights (`Parts.identity`).
+    # The first part of a work tells the weights (`WorkFolder.identity`).
     chosen = tuple((one["what"], one["value"]) for one in measured.get("tuning", ()))
     # Files say nothing of a preparation that is the model's own.
     prepared = measured.get("preparation") or ""

@@ -149,7 +149,7 @@ def _set(encoding: PositionEncoding, kind: str, value: float | str) -> None:
         encoding.set_knob(value)
 
 
-def tune_knob(
+def tune_parameter(
     model: Model,
     task: Task,
     source: Source,

@@ -21,7 +21,7 @@ from sightline.analysis.one_query import attention_of, visible_to
 from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.explorer.asked import number_of, one_of, slot_of
-from sightline.explorer.subjects import Check, Seen, Subject
+from sightline.explorer.subjects import Check, ExplorerModel, PassResult
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
@@ -31,7 +31,7 @@ LONG = ("rollout",)
 """Overlays that take as long as a pass, or longer."""
 
 
-def overlays_of(subject: Subject) -> list[str]:
+def overlays_of(subject: ExplorerModel) -> list[str]:
     """Those that a model allows."""
     try:
         check_classifier(subject.model, "lens")
@@ -41,7 +41,7 @@ def overlays_of(subject: Subject) -> list[str]:
 
 
 @torch.inference_mode()
-def attention(seen: Seen, query: str | None) -> dict[str, Any]:
+def attention(seen: PassResult, query: str | None) -> dict[str, Any]:
     """Where one token looks, in every layer and head.
 
     `maps` float32 [layers, heads, rows, cols] is its attention to patches, `prefix` float32 [layers, heads, prefix
@@ -69,7 +69,7 @@ def attention(seen: Seen, query: str | None) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def field(seen: Seen, query: str | None) -> dict[str, Any]:
+def field(seen: PassResult, query: str | None) -> dict[str, Any]:
     """Which patches one token may attend to: `visible` uint8 [layers, heads, rows, cols], 1 where it may; raises as
     `attention`."""
     slot, before = _slot(seen, query)
@@ -79,7 +79,12 @@ def field(seen: Seen, query: str | None) -> dict[str, Any]:
 
 @torch.inference_mode()
 def overlay(
-    subject: Subject, seen: Seen, kind: str | None, layer: str | None, query: str | None, check: Check = lambda: None
+    subject: ExplorerModel,
+    seen: PassResult,
+    kind: str | None,
+    layer: str | None,
+    query: str | None,
+    check: Check = lambda: None,
 ) -> dict[str, Any]:
     """Something of each patch, to be laid over the picture.
 
@@ -108,7 +113,7 @@ def overlay(
 class _FromSlot(AttentionRollout):
     """Of one token, whichever it is."""
 
-    def __init__(self, subject: Subject, slot: int) -> None:
+    def __init__(self, subject: ExplorerModel, slot: int) -> None:
         super().__init__(subject.model, [CENTRE])
         self._slot = slot
 
@@ -118,7 +123,7 @@ class _FromSlot(AttentionRollout):
         return start
 
 
-def _rollout(subject: Subject, seen: Seen, layer: int, slot: int, check: Check) -> np.ndarray:
+def _rollout(subject: ExplorerModel, seen: PassResult, layer: int, slot: int, check: Check) -> np.ndarray:
     """What of each patch reached a token up to a layer: float64 [rows, cols]."""
     measure, layout = _FromSlot(subject, slot), seen.calls[0].keys
     measure.begin(Batch(torch.empty(1, 0, 0), layout, {}, torch.zeros(1, dtype=torch.int64), ["image"], [{}]))
@@ -130,7 +135,7 @@ def _rollout(subject: Subject, seen: Seen, layer: int, slot: int, check: Check) 
     return measure.arrays()["rollout"][0, 0]
 
 
-def _lens(subject: Subject, seen: Seen, patches: Tensor) -> dict[str, Any]:
+def _lens(subject: ExplorerModel, seen: PassResult, patches: Tensor) -> dict[str, Any]:
     model = subject.model
     anchor = model.anchor
     layout = TokenLayout.uniform(seen.grid, 1, num_prefix_tokens=0, device=anchor.device)
@@ -143,7 +148,7 @@ def _lens(subject: Subject, seen: Seen, patches: Tensor) -> dict[str, Any]:
     return {"names": names, "index": _text(index, "<i4"), "probability": _text(surest, "<f4")}
 
 
-def _slot(seen: Seen, query: str | None) -> tuple[int, int]:
+def _slot(seen: PassResult, query: str | None) -> tuple[int, int]:
     """The slot that is asked about, and how many prefix tokens stand first."""
     before = seen.calls[0].keys.num_prefix_tokens
     return slot_of(query, seen.grid.cells, before), before

@@ -22,13 +22,13 @@ from starlette.routing import Route
 
 from sightline.errors import SightlineError
 from sightline.explorer import answers
-from sightline.explorer.asked import Wanted, read_query, read_question
-from sightline.explorer.faults import Refused, replaced
+from sightline.explorer.asked import ViewSpec, read_query, read_question
+from sightline.explorer.faults import HttpError, superseded
 from sightline.explorer.gate import as_json
 from sightline.explorer.limits import BODY_SECONDS, MAX_PIXELS, QUESTION_BYTES, UPLOAD_BYTES, UPLOADS, WAITING
-from sightline.explorer.pictures import Pictures, as_png
-from sightline.explorer.subjects import Subject
-from sightline.explorer.views import Ticket, View, Views
+from sightline.explorer.pictures import ImageStore, as_png
+from sightline.explorer.subjects import ExplorerModel
+from sightline.explorer.views import CachedView, CancelToken, ViewCache
 
 T = TypeVar("T")
 _PAGE = Path(__file__).parent / "page"
@@ -49,11 +49,11 @@ class Explorer:
     other threads meanwhile.
     """
 
-    def __init__(self, subjects: list[Subject], pictures: Pictures, most_bytes: int) -> None:
+    def __init__(self, subjects: list[ExplorerModel], pictures: ImageStore, most_bytes: int) -> None:
         """Args:
         most_bytes: of all views that are kept.
         """
-        self.subjects, self.pictures, self.views = subjects, pictures, Views(most_bytes)
+        self.subjects, self.pictures, self.views = subjects, pictures, ViewCache(most_bytes)
         # Before a pass may turn a knob.
         self.said = [one.said(number, answers.overlays_of(one)) for number, one in enumerate(subjects)]
         self.limits = {
@@ -67,8 +67,8 @@ class Explorer:
         self._looks = ThreadPoolExecutor(_LOOKING, "sightline-looks")
         # Of a view too, but as long as a pass: clicks do not wait for them.
         self._long = ThreadPoolExecutor(1, "sightline-long")
-        self._tickets: dict[tuple[str, str], tuple[Ticket, asyncio.Event]] = {}
-        self._waiting: set[Ticket] = set()
+        self._tickets: dict[tuple[str, str], tuple[CancelToken, asyncio.Event]] = {}
+        self._waiting: set[CancelToken] = set()
         self._uploads = asyncio.Semaphore(UPLOADS)
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Explorer:
             Route(f"{view}/field", self._field),
             Route(f"{view}/overlay", self._overlay),
         ]
-        faults: Any = {Refused: _refused, SightlineError: _wrong, HTTPException: _unknown, Exception: _ours}
+        faults: Any = {HttpError: _refused, SightlineError: _wrong, HTTPException: _unknown, Exception: _ours}
         app = Starlette(routes=routes, exception_handlers=faults)
         app.router.redirect_slashes = False
         return app
@@ -104,7 +104,7 @@ class Explorer:
     async def _file(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in self.page:
-            raise Refused(404, "the page has no such file")
+            raise HttpError(404, "the page has no such file")
         return Response(self.page[name], media_type=_KINDS[Path(name).suffix])
 
     async def _session(self, request: Request) -> Response:
@@ -114,7 +114,7 @@ class Explorer:
         async with self._uploads:
             content = await _body(request, UPLOAD_BYTES)
             if not content:
-                raise Refused(400, "the image file is empty")
+                raise HttpError(400, "the image file is empty")
             name = unquote(request.headers.get("x-name", ""), errors="replace")
             picture = await self._looked(partial(self.pictures.add, content, name))
         return _json(picture.said(), 201)
@@ -139,11 +139,11 @@ class Explorer:
         work = partial(answers.overlay, self.subjects[view.wanted.model], view.seen, **asked)
         if asked["kind"] not in answers.LONG:
             return await self._said(work)
-        ticket = Ticket()
+        ticket = CancelToken()
         content = await self._while_wanted(request, self._long, ticket, lambda: as_json(work(check=ticket.check)))
         return Response(content, media_type="application/json")
 
-    def _of_view(self, request: Request, keys: tuple[str, ...]) -> tuple[View, dict[str, Any]]:
+    def _of_view(self, request: Request, keys: tuple[str, ...]) -> tuple[CachedView, dict[str, Any]]:
         view = self.views[request.path_params["view"]]
         return view, read_query(request.query_params.multi_items(), keys)
 
@@ -158,7 +158,7 @@ class Explorer:
         question = read_question(await _body(request, QUESTION_BYTES))
         wanted = question.wanted
         if wanted.model >= len(self.subjects):
-            raise Refused(400, f"model {wanted.model}: expected 0 to {len(self.subjects) - 1}")
+            raise HttpError(400, f"model {wanted.model}: expected 0 to {len(self.subjects) - 1}")
         self.subjects[wanted.model].check(wanted)
         # Raises where it is not there.
         self.pictures[wanted.image]
@@ -169,21 +169,23 @@ class Explorer:
         return _json(self._told(view))
 
     @asynccontextmanager
-    async def _ticket(self, pane: tuple[str, str]) -> AsyncIterator[tuple[Ticket, asyncio.Event]]:
+    async def _ticket(self, pane: tuple[str, str]) -> AsyncIterator[tuple[CancelToken, asyncio.Event]]:
         """What the pane wanted before is wanted no more."""
         if pane in self._tickets:
             ticket, dropped = self._tickets.pop(pane)
             ticket.drop()
             dropped.set()
-        mine = self._tickets[pane] = Ticket(), asyncio.Event()
+        mine = self._tickets[pane] = CancelToken(), asyncio.Event()
         try:
             yield mine
         finally:
             if self._tickets.get(pane) is mine:
                 del self._tickets[pane]
 
-    async def _computed(self, request: Request, wanted: Wanted, ticket: Ticket, dropped: asyncio.Event) -> View:
-        def work() -> View:
+    async def _computed(
+        self, request: Request, wanted: ViewSpec, ticket: CancelToken, dropped: asyncio.Event
+    ) -> CachedView:
+        def work() -> CachedView:
             ticket.check()
             # The other pane may have asked for the same meanwhile.
             known = self.views.of(wanted)
@@ -200,7 +202,7 @@ class Explorer:
         self,
         request: Request,
         pool: ThreadPoolExecutor,
-        ticket: Ticket,
+        ticket: CancelToken,
         work: Callable[[], T],
         dropped: asyncio.Event | None = None,
     ) -> T:
@@ -210,7 +212,7 @@ class Explorer:
             Refused: 409, it was given up; 503, too many others wait.
         """
         if len(self._waiting) >= WAITING:
-            raise Refused(503, "too much is being computed; try again in a moment")
+            raise HttpError(503, "too much is being computed; try again in a moment")
         self._waiting.add(ticket)
         task: Future[T] = pool.submit(work)
         task.add_done_callback(lambda _: self._waiting.discard(ticket))
@@ -224,7 +226,7 @@ class Explorer:
             await asyncio.wait([passing, *others], return_when=asyncio.FIRST_COMPLETED)
             if passing.done():
                 return passing.result()
-            raise replaced()
+            raise superseded()
         finally:
             for one in others:
                 one.cancel()
@@ -232,7 +234,7 @@ class Explorer:
                 ticket.drop()
                 task.cancel()
 
-    def _told(self, view: View) -> dict[str, Any]:
+    def _told(self, view: CachedView) -> dict[str, Any]:
         seen, subject = view.seen, self.subjects[view.wanted.model]
         return {
             "view": view.id,
@@ -259,7 +261,7 @@ async def _body(request: Request, most: int) -> bytes:
     Raises:
         Refused: 413, 408; 400 where it breaks off.
     """
-    too_long = Refused(413, f"more than {most >> 10} KiB are not taken here")
+    too_long = HttpError(413, f"more than {most >> 10} KiB are not taken here")
     length = request.headers.get("content-length", "")
     # The connection is closed with the answer, whatever else is on its way.
     if length.isdecimal() and (len(length) > 18 or int(length) > most):
@@ -272,9 +274,9 @@ async def _body(request: Request, most: int) -> bytes:
                 if len(found) > most:
                     raise too_long
     except TimeoutError:
-        raise Refused(408, f"the request did not come within {BODY_SECONDS:g} seconds") from None
+        raise HttpError(408, f"the request did not come within {BODY_SECONDS:g} seconds") from None
     except ClientDisconnect:
-        raise Refused(400, "the request broke off") from None
+        raise HttpError(400, "the request broke off") from None
     return bytes(found)
 
 
@@ -286,7 +288,7 @@ def _png(content: bytes) -> Response:
     return Response(content, media_type="image/png")
 
 
-async def _refused(_: Request, fault: Refused) -> Response:
+async def _refused(_: Request, fault: HttpError) -> Response:
     response = _json({"error": fault.said, **fault.more}, fault.status)
     if fault.status in (408, 413):
         response.headers["connection"] = "close"

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from sightline.analysis.images import NATIVE, Size
 from sightline.errors import did_you_mean
-from sightline.explorer.faults import Refused
+from sightline.explorer.faults import HttpError
 
 PANES = ("left", "right")
 _KEYS = ("client", "pane", "model", "image", "size", "knob", "off")
@@ -21,7 +21,7 @@ _PREFIX = "prefix:"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ViewSpec:
     """A view: what of which image a model is shown, and what is changed in the model meanwhile.
 
     Attributes:
@@ -43,7 +43,7 @@ class Question:
 
     client: str
     pane: str
-    wanted: Wanted
+    wanted: ViewSpec
 
 
 def read_question(content: bytes) -> Question:
@@ -70,7 +70,7 @@ def read_question(content: bytes) -> Question:
         knob = math.inf
     if knob is not None and not math.isfinite(knob):
         raise _wrong("knob: expected a finite number")
-    wanted = Wanted(
+    wanted = ViewSpec(
         _whole(given["model"], "model", 1 << 10), _id(given["image"], "image"), _size(given["size"]), knob,
         _off(given.get("off", [])),
     )  # fmt: skip
@@ -191,5 +191,5 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _wrong(said: str) -> Refused:
-    return Refused(400, said)
+def _wrong(said: str) -> HttpError:
+    return HttpError(400, said)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Refused(Exception):
+class HttpError(Exception):
     """An answer that is none.
 
     Attributes:
@@ -17,11 +17,11 @@ class Refused(Exception):
         self.status, self.said, self.more = status, said, more
 
 
-def gone(what: str) -> Refused:
+def expired(what: str) -> HttpError:
     """It was here, and was given up for others."""
-    return Refused(410, f"this {what} is no longer kept; ask for it again", gone=True)
+    return HttpError(410, f"this {what} is no longer kept; ask for it again", gone=True)
 
 
-def replaced() -> Refused:
+def superseded() -> HttpError:
     """Another view was asked for in its place."""
-    return Refused(409, "another view was asked for in its place", replaced=True)
+    return HttpError(409, "another view was asked for in its place", replaced=True)

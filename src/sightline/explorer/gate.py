@@ -13,7 +13,7 @@ from collections.abc import Collection
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sightline.explorer.faults import Refused
+from sightline.explorer.faults import HttpError
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
@@ -57,7 +57,7 @@ class Gate:
             raise RuntimeError(f"{scope['type']}: only HTTP is spoken here")
         try:
             self.check(scope)
-        except Refused as refused:
+        except HttpError as refused:
             await say(refused, guarded)
             return
         await self.app(scope, receive, guarded)
@@ -67,17 +67,17 @@ class Gate:
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or hosts[0].lower() not in self.names:
-            raise Refused(421, "this server answers to the address that it printed, and to no other name")
+            raise HttpError(421, "this server answers to the address that it printed, and to no other name")
         for origin in headers.getlist("origin"):
             if origin.lower() != f"http://{hosts[0].lower()}":
-                raise Refused(403, "another page's requests are not answered")
+                raise HttpError(403, "another page's requests are not answered")
         navigates = scope["method"] in ("GET", "HEAD") and scope["path"] == "/"
         allowed = ("same-origin", "none")
         if not navigates and any(one not in allowed for one in headers.getlist("sec-fetch-site")):
-            raise Refused(403, "another page's requests are not answered")
+            raise HttpError(403, "another page's requests are not answered")
 
 
-async def say(refused: Refused, send: Send) -> None:
+async def say(refused: HttpError, send: Send) -> None:
     """An answer that is none; the connection is closed, since more of a body may be on its way."""
     body = as_json({"error": refused.said, **refused.more})
     headers = [

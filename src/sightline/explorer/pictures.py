@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from sightline.data.encoded import Encoded
+from sightline.data.encoded import EncodedImage
 from sightline.data.image_file import read_image, read_image_size
 from sightline.data.image_list import list_images
 from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render
 from sightline.errors import InputError, SightlineError, UnreadableDataError
-from sightline.explorer.faults import Refused, gone
+from sightline.explorer.faults import HttpError, expired
 from sightline.explorer.limits import IMAGES_BYTES, LISTED_IMAGES, MAX_PIXELS, SENT_IMAGES, THUMBNAIL
 
 # (task, index of its test split, height, width) of what is drawn where no folder is given.
@@ -37,7 +37,7 @@ _KEPT_PIXELS = 64 << 20
 _LONGEST_NAME = 200
 
 
-class Sent(Encoded):
+class UploadedImage(EncodedImage):
     """An image file that is in memory and nowhere else."""
 
     def __init__(self, name: str, content: bytes) -> None:
@@ -49,7 +49,7 @@ class Sent(Encoded):
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class StoredImage:
     """An image that can be looked at; `read` gives uint8 [height, width, 3]."""
 
     id: str
@@ -64,7 +64,7 @@ class Picture:
         return {"id": self.id, "name": self.name, "height": self.height, "width": self.width}
 
 
-class Pictures:
+class ImageStore:
     """All images by their id; safe among threads. Those that were sent never touch the disk.
 
     Attributes:
@@ -75,15 +75,15 @@ class Pictures:
         """Raises InputError for a folder without an image that can be read."""
         self.left_out: list[str] = []
         self._lock = threading.Lock()
-        self._sent: OrderedDict[str, Picture] = OrderedDict()
+        self._sent: OrderedDict[str, StoredImage] = OrderedDict()
         self._sent_bytes, self._count = sent_bytes, 0
         self._last: tuple[str, np.ndarray] | None = None
         self._fixed = {one.id: one for one in (_scenes() if folder is None else self._of_folder(folder))}
 
-    def _of_folder(self, folder: Path) -> list[Picture]:
+    def _of_folder(self, folder: Path) -> list[StoredImage]:
         if not folder.is_dir():
             raise InputError(f"--images {folder}: is no folder (expected: a folder with images)")
-        found: list[Picture] = []
+        found: list[StoredImage] = []
         paths = list_images([str(folder)])
         for number, path in enumerate(paths):
             if len(found) == LISTED_IMAGES:
@@ -97,7 +97,7 @@ class Pictures:
                 self.left_out.append(str(error))
                 continue
             name = str(Path(path).relative_to(folder))
-            found.append(Picture(f"f{number}", name, height, width, partial(read_image, path)))
+            found.append(StoredImage(f"f{number}", name, height, width, partial(read_image, path)))
         if not found:
             raise InputError(f"--images {folder}: none of its images can be read ({self.left_out[0]})")
         return found
@@ -107,23 +107,23 @@ class Pictures:
         with self._lock:
             return [one.said() for one in (*self._fixed.values(), *self._sent.values())]
 
-    def add(self, content: bytes, name: str) -> Picture:
+    def add(self, content: bytes, name: str) -> StoredImage:
         """Take an image file that was sent; it is decoded once, to see that it is whole.
 
         Raises:
             Refused: 400, it is no image that `read_image` reads.
         """
-        sent = Sent(_plain(name), content)
+        sent = UploadedImage(_plain(name), content)
         try:
             height, width = read_image_size(sent, max_pixels=None)
             if height * width > MAX_PIXELS:
                 raise UnreadableDataError(f"{sent}: {width}x{height} pixels are too many (allowed: {MAX_PIXELS})")
             pixels = read_image(sent)
         except SightlineError as error:
-            raise Refused(400, str(error)) from None
+            raise HttpError(400, str(error)) from None
         with self._lock:
             self._count += 1
-            picture = Picture(
+            picture = StoredImage(
                 f"u{self._count}", sent.name, *pixels.shape[:2], read=partial(read_image, sent), bytes=len(content)
             )
             self._sent[picture.id] = picture
@@ -133,7 +133,7 @@ class Pictures:
         self._keep(picture.id, pixels)
         return picture
 
-    def __getitem__(self, image: str) -> Picture:
+    def __getitem__(self, image: str) -> StoredImage:
         """The image of that id.
 
         Raises:
@@ -148,8 +148,8 @@ class Pictures:
             number = image.removeprefix("u")
             was_here = image != number and number.isascii() and number.isdecimal() and len(number) < 10
             if was_here and 1 <= int(number) <= self._count:
-                raise gone("image")
-        raise Refused(404, "there is no such image")
+                raise expired("image")
+        raise HttpError(404, "there is no such image")
 
     def pixels(self, image: str) -> np.ndarray:
         """uint8 [height, width, 3], to be read and not written.
@@ -163,7 +163,7 @@ class Pictures:
         try:
             pixels = picture.read()
         except SightlineError as error:
-            raise Refused(400, str(error)) from None
+            raise HttpError(400, str(error)) from None
         self._keep(image, pixels)
         return pixels
 
@@ -185,11 +185,11 @@ def as_png(pixels: np.ndarray | Image.Image) -> bytes:
     return file.getvalue()
 
 
-def _scenes() -> list[Picture]:
+def _scenes() -> list[StoredImage]:
     found = []
     for number, (task, index, height, width) in enumerate(_SCENES):
         pixels = render(draw(task, "test", index), (height, width)).image
-        found.append(Picture(f"s{number}", f"{task} {index}", height, width, partial(np.asarray, pixels)))
+        found.append(StoredImage(f"s{number}", f"{task} {index}", height, width, partial(np.asarray, pixels)))
     return found
 
 

@@ -13,19 +13,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.analysis.analyse import watch
+from sightline.analysis.analyse import run_pass
 from sightline.analysis.images import NATIVE, Size
 from sightline.analysis.measures.base import Measure
 from sightline.analysis.measures.knock_out import directions, switched_off
 from sightline.analysis.memory import refuse_what_cannot_fit
 from sightline.attention.dispatch import AttentionRecord, record_attention
-from sightline.data.batch import Batch, stacked
+from sightline.data.batch import Batch, collate_uniform
 from sightline.data.preprocessing import preprocessing
-from sightline.data.transforms import cut
+from sightline.data.transforms import apply_crop
 from sightline.encodings import Knob
 from sightline.errors import InputError
-from sightline.explorer.asked import Wanted
-from sightline.explorer.faults import Refused
+from sightline.explorer.asked import ViewSpec
+from sightline.explorer.faults import HttpError
 from sightline.explorer.limits import MAX_TOKENS, NATIVE_TOKENS, SHORTEST_SIDES
 from sightline.models import Model
 from sightline.tasks.classification import scores_of
@@ -41,7 +41,7 @@ Classes = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class PassResult:
     """What is kept of a pass, all float32 and where the model is, with patches in row-major order.
 
     Attributes:
@@ -68,7 +68,7 @@ class Seen:
         return self.picture.nbytes + sum(one.nbytes for one in tensors)
 
 
-class Subject:
+class ExplorerModel:
     """A model to look into; one pass at a time.
 
     Attributes:
@@ -125,7 +125,7 @@ class Subject:
         cells = {max(round(trained * times / patch), SHORTEST_SIDES) for times in _SIDES}
         return sorted(side * patch for side in cells if side * side <= self.max_tokens)
 
-    def check(self, wanted: Wanted) -> None:
+    def check(self, wanted: ViewSpec) -> None:
         """What can be refused before anything is computed.
 
         Raises:
@@ -134,17 +134,19 @@ class Subject:
         config, knob = self.model.config, self.model.knob
         if wanted.knob is not None and (knob is None or not knob.low <= wanted.knob <= knob.high):
             expected = f"{knob.low:g} to {knob.high:g}" if knob else "null, for its encoding has none"
-            raise Refused(400, f"knob {wanted.knob:g}: expected {expected}")
+            raise HttpError(400, f"knob {wanted.knob:g}: expected {expected}")
         for layer, head in wanted.off:
             if layer >= config.depth or head >= config.heads:
-                raise Refused(400, f"layer {layer}, head {head}: {self.name} has {config.depth} x {config.heads}")
+                raise HttpError(400, f"layer {layer}, head {head}: {self.name} has {config.depth} x {config.heads}")
         if wanted.size == NATIVE:
             return
         patch = config.patch_size
         right = [nearest_multiples(side, patch) for side in wanted.size]
         if config.fit == "exact" and any(side % patch for side in wanted.size):
             near = " or ".join(map(str, right[0])) if wanted.size[0] == wanted.size[1] else _near(right)
-            raise Refused(400, f"size {_sides(wanted.size)}: the patch of {patch} does not divide it (nearest: {near})")
+            raise HttpError(
+                400, f"size {_sides(wanted.size)}: the patch of {patch} does not divide it (nearest: {near})"
+            )
         self._check_tokens(Grid(*(-(-side // patch) for side in wanted.size)), _sides(wanted.size))
 
     def _check_tokens(self, grid: Grid, asked: str) -> None:
@@ -152,7 +154,7 @@ class Subject:
         if grid.cells > self.max_tokens:
             part = (self.max_tokens / grid.cells) ** 0.5
             fits = [max(int(side * part), 1) * patch for side in grid]
-            raise Refused(
+            raise HttpError(
                 400,
                 f"size {asked}: {grid.cells} patches are more than {self.max_tokens} "
                 f"(largest of this shape: {fits[0]}x{fits[1]})",
@@ -162,9 +164,9 @@ class Subject:
             device = self.model.anchor.device
             refuse_what_cannot_fit(self.model.config, size, what=self.name, device=device, loaded=True)
         except InputError as error:
-            raise Refused(400, str(error)) from None
+            raise HttpError(400, str(error)) from None
 
-    def seen(self, pixels: np.ndarray, wanted: Wanted, check: Check, whole: Classes | None = None) -> Seen:
+    def seen(self, pixels: np.ndarray, wanted: ViewSpec, check: Check, whole: Classes | None = None) -> PassResult:
         """One image through the model, of a view that `check` lets through.
 
         Args:
@@ -180,23 +182,23 @@ class Subject:
             crop = prepare.crop_of(size, "native", min(self.max_tokens, NATIVE_TOKENS))
         else:
             crop = prepare.crop_of(size, wanted.size)
-        picture = cut(pixels, crop, prepare.interpolation)
+        picture = apply_crop(pixels, crop, prepare.interpolation)
         rows, grid = self.model.image_rows(picture)
         shown = self.model.image_rows.patchifier.valid_size(*picture.shape[:2])
-        arranged = stacked([rows], [grid], [None], self.model.num_prefix_tokens, [shown])
+        arranged = collate_uniform([rows], [grid], [None], self.model.num_prefix_tokens, [shown])
         batch = Batch(*arranged, {}, torch.zeros(1, dtype=torch.int64), ["image"], [{}])
         with self.lock, self._knob(wanted.knob):
             check()
             started = time.perf_counter()
             kept = _Kept(self.model, check)
             with switched_off(self.model, wanted.off), record_attention(kept.called):
-                classes = self._classes(watch(self.model, batch, [kept]), batch.layout)
+                classes = self._classes(run_pass(self.model, batch, [kept]), batch.layout)
             seconds = time.perf_counter() - started
             if wanted.off and whole is None:
-                whole = self._classes(watch(self.model, batch, [_Checked(self.model, check)]), batch.layout)
+                whole = self._classes(run_pass(self.model, batch, [_Checked(self.model, check)]), batch.layout)
         # Three equal channels of a grey one.
         picture = np.broadcast_to(to_channels(picture, self.model.config.channels), picture.shape)
-        return Seen(grid, picture, kept.calls, kept.outputs, classes, whole if wanted.off else None, seconds)
+        return PassResult(grid, picture, kept.calls, kept.outputs, classes, whole if wanted.off else None, seconds)
 
     @contextmanager
     def _knob(self, value: float | None) -> Iterator[None]:
@@ -220,12 +222,12 @@ class Subject:
         """
         model, config = self.model, self.model.config
         if not bool(tokens.isfinite().all()):
-            raise Refused(500, f"{self.name}: its tokens for this view are not finite")
+            raise HttpError(500, f"{self.name}: its tokens for this view are not finite")
         if not config.has_classifier or not model.num_classes or model.attn_pool is None:
             return []
         logits = model.head(model.pool(tokens, model.encoded_layout(layout.to(tokens.device))))[0].float()
         if not bool(logits.isfinite().all()):
-            raise Refused(500, f"{self.name}: its logits for this view are not finite")
+            raise HttpError(500, f"{self.name}: its logits for this view are not finite")
         best = scores_of(logits, config.score_link).topk(min(TOP, model.num_classes))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return [{"name": self.class_name(index), "probability": score} for index, score in pairs]
@@ -266,7 +268,7 @@ class _Kept(_Checked):
             return
         layout = call.keys
         if len(layout.segments) != 1 or not layout.segments[0].complete or layout.segments[0].window is not None:
-            raise Refused(400, f"{self.model.name}: layer {call.layer} does not attend to whole images")
+            raise HttpError(400, f"{self.model.name}: layer {call.layer} does not attend to whole images")
         whole = TokenLayout.uniform(
             layout.segments[0].grid, 1, num_prefix_tokens=layout.num_prefix_tokens, device=layout.device
         )

@@ -7,22 +7,22 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from sightline.explorer.asked import Wanted
-from sightline.explorer.faults import Refused, gone, replaced
+from sightline.explorer.asked import ViewSpec
+from sightline.explorer.faults import HttpError, expired, superseded
 from sightline.explorer.limits import MOST_VIEWS
-from sightline.explorer.subjects import Seen
+from sightline.explorer.subjects import PassResult
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class CachedView:
     """A pass that is kept, by its id."""
 
     id: str
-    wanted: Wanted
-    seen: Seen
+    wanted: ViewSpec
+    seen: PassResult
 
 
-class Views:
+class ViewCache:
     """Views by id, the least recently used given up first; safe among threads.
 
     Attributes:
@@ -32,12 +32,12 @@ class Views:
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes, self.held_bytes = most_bytes, 0
         self._lock = threading.Lock()
-        self._views: OrderedDict[str, View] = OrderedDict()
-        self._ids: dict[Wanted, str] = {}
+        self._views: OrderedDict[str, CachedView] = OrderedDict()
+        self._ids: dict[ViewSpec, str] = {}
         # Tells this server's ids from those of another one that ran before.
         self._name, self._count = secrets.token_hex(4), 0
 
-    def of(self, wanted: Wanted) -> View | None:
+    def of(self, wanted: ViewSpec) -> CachedView | None:
         """The view that was computed of this already, or None."""
         with self._lock:
             number = self._ids.get(wanted)
@@ -46,11 +46,11 @@ class Views:
             self._views.move_to_end(number)
             return self._views[number]
 
-    def put(self, wanted: Wanted, seen: Seen) -> View:
+    def put(self, wanted: ViewSpec, seen: PassResult) -> CachedView:
         """Keep a view, and give up others for it."""
         with self._lock:
             self._count += 1
-            view = View(f"{self._name}-{self._count}", wanted, seen)
+            view = CachedView(f"{self._name}-{self._count}", wanted, seen)
             known = self._ids.get(wanted)
             if known is not None:
                 # Two panes asked for it at once.
@@ -66,7 +66,7 @@ class Views:
         del self._ids[view.wanted]
         self.held_bytes -= view.seen.nbytes
 
-    def __getitem__(self, number: str) -> View:
+    def __getitem__(self, number: str) -> CachedView:
         """The view of that id.
 
         Raises:
@@ -79,11 +79,11 @@ class Views:
             name, _, count = number.partition("-")
             numbered = count.isascii() and count.isdecimal() and len(count) < 12
             if name == self._name and numbered and 1 <= int(count) <= self._count:
-                raise gone("view")
-        raise Refused(404, "there is no such view")
+                raise expired("view")
+        raise HttpError(404, "there is no such view")
 
 
-class Ticket:
+class CancelToken:
     """What a request for a view holds: whether it is still wanted."""
 
     def __init__(self) -> None:
@@ -101,4 +101,4 @@ class Ticket:
     def check(self) -> None:
         """Between two layers: raises Refused (409) where it is wanted no more."""
         if self.dropped:
-            raise replaced()
+            raise superseded()

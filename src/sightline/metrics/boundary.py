@@ -16,7 +16,7 @@ def band_width(size: tuple[int, int]) -> int:
     return max(1, round(_SHARE * math.hypot(*size)))
 
 
-def at_boundary(labels: np.ndarray, width: int) -> np.ndarray:
+def boundary_mask(labels: np.ndarray, width: int) -> np.ndarray:
     """Which pixels are no further than `width` from one of another class, or from beyond the image: bool [height,
     width].
 

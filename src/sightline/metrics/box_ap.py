@@ -10,7 +10,7 @@ import numpy as np
 from sightline.data.batch import Batch
 from sightline.data.targets import Crop, Objects
 from sightline.metrics.base import Metric
-from sightline.metrics.coco import Seen, Sizes, judge, mean_precision
+from sightline.metrics.coco import ImageDetections, Sizes, match_detections, mean_precision
 from sightline.results.rows import MetricValue
 
 # Resampled splits behind an interval; an average precision takes long, and 95 % need no more.
@@ -47,14 +47,14 @@ class BoxAp(Metric):
 
     def __init__(self, task: Any) -> None:
         super().__init__(task)
-        self._seen: list[Seen] = []
+        self._seen: list[ImageDetections] = []
 
     def update(self, outputs: Any, batch: Batch) -> None:
-        each = self.task.each(outputs, batch.layout)
+        each = self.task.split_outputs(outputs, batch.layout)
         targets = batch.targets
         for output, objects, seen in zip(each, targets["objects"], targets["seen"], strict=True):
             found = self.task.decode(output, Crop((0, 0, *objects.size), tuple(seen)))
-            self._seen.append(Seen(found.boxes, found.things, found.scores, objects))
+            self._seen.append(ImageDetections(found.boxes, found.things, found.scores, objects))
 
     def merge(self, other: Any) -> None:
         self._seen += other._seen
@@ -64,7 +64,7 @@ class BoxAp(Metric):
         return [{**vars(one), "objects": _plain(one.objects)} for one in self._seen]
 
     def restore(self, state: Any) -> None:
-        self._seen = [Seen(**{**one, "objects": Objects(**one["objects"])}) for one in state]
+        self._seen = [ImageDetections(**{**one, "objects": Objects(**one["objects"])}) for one in state]
 
     def rows(self) -> list[MetricValue]:
         if not self._seen:
@@ -72,7 +72,7 @@ class BoxAp(Metric):
         limit, images = self.task.options.most, len(self._seen)
         parts = [({by: name}, size) for by, named in _SIZES.items() for name, size in named.items()]
         sizes = [Sizes(), *(size for _, size in parts)]
-        every = judge(self._seen, self.task.config.num_classes, sizes, limit)
+        every = match_detections(self._seen, self.task.config.num_classes, sizes, limit)
         average, recall = mean_precision(every)
         if np.isnan(average[0]):
             return []

@@ -39,7 +39,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class ClassMatches:
     """All that was found of one class.
 
     Attributes:
@@ -56,7 +56,7 @@ class Judged:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class ImageDetections:
     """What was found in an image, and what is there: `boxes` [n, 4] (y0, x0, y1, x1) in pixels, `things` int [n] and
     `scores` [n] in any order; `objects` in the same pixels."""
 
@@ -66,14 +66,16 @@ class Seen:
     objects: Objects
 
 
-def judge(seen: Sequence[Seen], classes: int, sizes: Sequence[Sizes], limit: int = 100) -> list[Judged]:
+def match_detections(
+    seen: Sequence[ImageDetections], classes: int, sizes: Sequence[Sizes], limit: int = 100
+) -> list[ClassMatches]:
     """Match what was found with what is there (COCOeval.evaluateImg), for each class.
 
     From the surest on, each found box takes the object of its class that it overlaps most and nobody took, where the
     IoU reaches the threshold; one in a crowd, whose overlap is measured by the found box alone, or on an object that is
     not of these sizes, counts as neither right nor wrong, and so does one that meets nothing and is not of these sizes.
     Of classes of which an image does not say whether they are there nothing counts, and of those of which it does not
-    say all only what is right (`Objects.absent` and `unfinished`; Gupta et al. 2019, section 2.2).
+    say all only what is right (`Objects.negative_classes` and `unfinished`; Gupta et al. 2019, section 2.2).
 
     Args:
         limit: of an image and a class, so many of the surest are judged.
@@ -84,36 +86,38 @@ def judge(seen: Sequence[Seen], classes: int, sizes: Sequence[Sizes], limit: int
         objects = one.objects
         # What has no area, or is not on the picture any more, is not there.
         here = (objects.boxes[:, 2:] > objects.boxes[:, :2]).all(axis=1)
-        present = objects.things[here]
+        present = objects.labels[here]
         asked = set(present.tolist()) | set(one.things.tolist())
-        if objects.absent is not None:
-            asked &= set(present.tolist()) | set(objects.absent)
+        if objects.negative_classes is not None:
+            asked &= set(present.tolist()) | set(objects.negative_classes)
         for thing in sorted(asked):
             mine = np.flatnonzero(one.things == thing)
             mine = mine[np.argsort(-one.scores[mine], kind="stable")][:limit]
-            its = np.flatnonzero(here & (objects.things == thing))
+            its = np.flatnonzero(here & (objects.labels == thing))
             crowd, area = objects.crowd[its], objects.areas[its]
             ignored = np.stack([crowd | ~size.has(area, objects.size) for size in sizes])
             counts[thing, :, image] = (~ignored).sum(axis=1)
             boxes = one.boxes[mine].astype(np.float64)
             right, counted = _matched(overlaps(boxes, objects.boxes[its], crowd), crowd, ignored)
             inside = np.stack([size.has(_areas(boxes), objects.size) for size in sizes])
-            if thing in objects.unfinished:
+            if thing in objects.non_exhaustive_classes:
                 inside[:] = False
             parts[thing].append((image, one.scores[mine], right, counted & (right | inside[:, None])))
     return [_together(some, count) for some, count in zip(parts, counts, strict=True)]
 
 
-def _together(parts: Sequence[tuple[int, np.ndarray, np.ndarray, np.ndarray]], objects: np.ndarray) -> Judged:
+def _together(parts: Sequence[tuple[int, np.ndarray, np.ndarray, np.ndarray]], objects: np.ndarray) -> ClassMatches:
     """The found boxes of one class in all images, the surest first, of equal scores those of the first image."""
     if not parts:
         none = np.zeros((len(objects), len(THRESHOLDS), 0), bool)
-        return Judged(np.zeros(0), np.zeros(0, np.int64), none, none, objects)
+        return ClassMatches(np.zeros(0), np.zeros(0, np.int64), none, none, objects)
     scores = np.concatenate([one for _, one, _, _ in parts])
     images = np.concatenate([np.full(len(one), image) for image, one, _, _ in parts])
     right, counted = (np.concatenate([part[which] for part in parts], axis=2) for which in (2, 3))
     order = np.argsort(-scores, kind="stable")
-    return Judged(scores[order], images[order], right[..., order] & counted[..., order], counted[..., order], objects)
+    return ClassMatches(
+        scores[order], images[order], right[..., order] & counted[..., order], counted[..., order], objects
+    )
 
 
 def overlaps(found: np.ndarray, there: np.ndarray, crowd: np.ndarray) -> np.ndarray:
@@ -158,7 +162,7 @@ def _matched(ious: np.ndarray, crowd: np.ndarray, ignored: np.ndarray) -> tuple[
 
 
 def precisions(
-    judged: Judged, size: int = 0, weights: np.ndarray | None = None
+    judged: ClassMatches, size: int = 0, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Average precision, and recall of all that was found, at each threshold (COCOeval.accumulate).
 
@@ -192,7 +196,7 @@ def precisions(
 
 
 def mean_precision(
-    every: Sequence[Judged], size: int = 0, weights: np.ndarray | None = None
+    every: Sequence[ClassMatches], size: int = 0, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """As `precisions`, a mean over the classes of which there is something to be found: [thresholds] each, nan where
     there is none."""

@@ -9,7 +9,7 @@ import numpy as np
 from sightline.data.batch import Batch
 from sightline.data.targets import IGNORE, Crop
 from sightline.metrics.base import Metric
-from sightline.metrics.boundary import at_boundary, band_width
+from sightline.metrics.boundary import band_width, boundary_mask
 from sightline.results.rows import INFERENCE, MetricValue
 
 _DRAWS = 1000
@@ -35,17 +35,17 @@ class MeanIou(Metric):
 
     def __init__(self, task: Any) -> None:
         super().__init__(task)
-        self._pixels, self._edges = PixelPairs(task.config.num_classes), PixelPairs(task.config.num_classes)
+        self._pixels, self._edges = ConfusionCounts(task.config.num_classes), ConfusionCounts(task.config.num_classes)
 
     def update(self, outputs: Any, batch: Batch) -> None:
-        maps, sizes = self.task.each(outputs, batch.layout), self.task.seen(batch.targets)
+        maps, sizes = self.task.split_outputs(outputs, batch.layout), self.task.seen(batch.targets)
         for output, labels, size in zip(maps, batch.targets["pixels"], sizes, strict=True):
             true = labels.numpy()
             crop = Crop((0, 0, *true.shape), size)
             said = np.where(true == IGNORE, IGNORE, self.task.decode(output, crop).labels)
             self._pixels.add(true, said)
             width = band_width(true.shape)
-            self._edges.add(*(np.where(at_boundary(one, width), one, IGNORE) for one in (true, said)))
+            self._edges.add(*(np.where(boundary_mask(one, width), one, IGNORE) for one in (true, said)))
 
     def merge(self, other: Any) -> None:
         self._pixels.seen += other._pixels.seen
@@ -61,7 +61,7 @@ class MeanIou(Metric):
         if not self._pixels.seen:
             return []
         names, images = self.task.names, len(self._pixels.seen)
-        weights = resampled(images)
+        weights = bootstrap_weights(images)
         (right, said, true), edges = self._pixels.sums(weights), self._edges.sums(weights)
         ious, boundaries = class_ious(right, said, true), class_ious(*edges)
         pixels = true.sum(axis=1)
@@ -72,9 +72,15 @@ class MeanIou(Metric):
             if self.task.looked:
                 slices[INFERENCE] = self.task.looked
             return MetricValue(
-                metric, float(values[0]), unit, count, slices=slices, interval=interval_of(values), better="higher",
+                metric,
+                float(values[0]),
+                unit,
+                count,
+                slices=slices,
+                interval=percentile_interval(values),
+                better="higher",
                 counted="images",
-            )  # fmt: skip
+            )
 
         if not pixels[0]:
             return []
@@ -108,20 +114,20 @@ class MeanIou(Metric):
         )
 
 
-def resampled(images: int) -> np.ndarray:
+def bootstrap_weights(images: int) -> np.ndarray:
     """How often each image counts in a split as it is, the first, and in each resampled one (bootstrap, by a seed of
     its own): int64 [1001, images]."""
     draws = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), size=_DRAWS)
     return np.concatenate([np.ones((1, images), np.int64), draws])
 
 
-def interval_of(values: np.ndarray) -> tuple[float, float]:
+def percentile_interval(values: np.ndarray) -> tuple[float, float]:
     """The 95 % interval (percentiles) of what a split gives, the first, and resampled ones; the first lies in it."""
     low, high = np.nanpercentile(values, (2.5, 97.5))
     return min(float(low), float(values[0])), max(float(high), float(values[0]))
 
 
-class PixelPairs:
+class ConfusionCounts:
     """Which pairs of classes, the true one and the one that is said, the pixels of each image have, and how many pixels
     have them; `ignored` for no class.
 

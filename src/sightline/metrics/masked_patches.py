@@ -9,7 +9,7 @@ import torch
 
 from sightline.data.batch import Batch
 from sightline.metrics.base import ByImage
-from sightline.metrics.iou import interval_of, resampled
+from sightline.metrics.iou import bootstrap_weights, percentile_interval
 from sightline.results.rows import MetricValue
 
 
@@ -33,12 +33,14 @@ class MaskedPatchesError(ByImage):
 
     def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
         # Of each image the sum of losses, of what is right, and the number of patches.
-        lost, right, counts = (resampled(len(seen)) @ seen).T
+        lost, right, counts = (bootstrap_weights(len(seen)) @ seen).T
         classes = np.isfinite(right[0])
 
         def measured(metric: str, sums: np.ndarray, unit: str, better: Literal["higher", "lower"]) -> MetricValue:
             values = sums / counts
-            return MetricValue(metric, float(values[0]), unit, len(seen), interval=interval_of(values), better=better)
+            return MetricValue(
+                metric, float(values[0]), unit, len(seen), interval=percentile_interval(values), better=better
+            )
 
         rows = [measured("patch_loss", lost, "nats" if classes else "", "lower")]
         if classes:

@@ -34,7 +34,7 @@ class Temperature:
     sigmoid: float | None = None
 
 
-def tempered(task: T, temperature: Temperature | None) -> T:
+def with_temperature(task: T, temperature: Temperature | None) -> T:
     """A task whose scores are measured over a temperature too; `task` itself without one."""
     if temperature is None:
         return task

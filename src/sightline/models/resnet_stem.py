@@ -124,7 +124,7 @@ class Unit(nn.Module):
         return [one.add_(other).relu_() for one, other in zip(inner, beside, strict=True)]
 
 
-class Stage(nn.Module):
+class ResNetStage(nn.Module):
     """Units of one width, the first of which is strided but in the first stage."""
 
     def __init__(
@@ -163,7 +163,7 @@ class ResNetStem(nn.Module):
         inputs = width
         for number, units in enumerate(layers):
             middle = width * 2**number
-            self.stages.append(Stage(units, inputs, middle, 1 + (number > 0), groups, eps, form))
+            self.stages.append(ResNetStage(units, inputs, middle, 1 + (number > 0), groups, eps, form))
             inputs = 4 * middle
 
     def forward(self, maps: Maps) -> Maps:

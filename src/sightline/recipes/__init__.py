@@ -47,7 +47,7 @@ def list_recipes() -> tuple[str, ...]:
     return tuple(_RECIPES)
 
 
-def is_for(name: str, data: str) -> bool:
+def supports(name: str, data: str) -> bool:
     """Whether the recipe of that name is for a data set, as `imagefolder:DIR`."""
     return data.partition(":")[0] in _RECIPES[name][0]
 
@@ -55,7 +55,9 @@ def is_for(name: str, data: str) -> bool:
 def sized_by_data(name: str | None, data: str) -> bool:
     """Whether the size of a recipe's images follows from the data, or from a model; None is that of the data set."""
     return (
-        any(is_for(one, data) for one in ("imagefolder", "images", "clips")) if name is None else name in _SIZED_BY_DATA
+        any(supports(one, data) for one in ("imagefolder", "images", "clips"))
+        if name is None
+        else name in _SIZED_BY_DATA
     )
 
 
@@ -74,15 +76,15 @@ def recipe(name: str, data: str | None = None, summarise: Callable[[str], Summar
     kinds, make = _RECIPES[name]
     if data is None:
         return make()
-    if not is_for(name, data):
-        fitting = [other for other in _RECIPES if is_for(other, data)]
+    if not supports(name, data):
+        fitting = [other for other in _RECIPES if supports(other, data)]
         said = f"; recipes for {data.partition(':')[0]}: {', '.join(fitting)}" if fitting else ""
         raise InputError(f"recipe {name}: is for {', '.join(kinds)}, not for {data}{said}")
     return make(data, summarise(data)) if summarise is not None and name in _SIZED_BY_DATA else make(data)
 
 
-def recipe_for(data: str, summarise: Callable[[str], Summary | None] | None = None) -> TrainConfig:
+def default_recipe(data: str, summarise: Callable[[str], Summary | None] | None = None) -> TrainConfig:
     """The recipe of a data set, as `scenes:pairs`, `imagefolder:DIR` or `hf:NAME`; `TrainConfig`'s own defaults where
     none is."""
-    found = [name for name, (kinds, _) in _RECIPES.items() if name == kinds[0] and is_for(name, data)]
+    found = [name for name, (kinds, _) in _RECIPES.items() if name == kinds[0] and supports(name, data)]
     return recipe(found[0], data, summarise) if found else TrainConfig(data=data)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig
-from sightline.evaluation.compared import ComparedRun
+from sightline.evaluation.compared import TrainedRun
 from sightline.evaluation.measures.base import measure_class
 from sightline.io.checks import require_whole
 from sightline.recipes.embedded import scenes
@@ -126,6 +126,6 @@ def _further(job: Job, compare: Compare, out: Path) -> Job:
     return Job(name, train, evaluate, out / name, job.threads, job.device, logits=True, after=job.name)
 
 
-def compared_runs(jobs: Sequence[Job]) -> list[ComparedRun]:
+def compared_runs(jobs: Sequence[Job]) -> list[TrainedRun]:
     """What `compared` is to read of them."""
-    return [ComparedRun(job.out, job.train.images or 0, fine_tuned=job.after is not None) for job in jobs]
+    return [TrainedRun(job.out, job.train.images or 0, fine_tuned=job.after is not None) for job in jobs]

@@ -31,7 +31,7 @@ class Demo:
     train: TrainConfig
     evaluate: EvaluateConfig
     also: Mapping[str, EvaluateConfig] = field(default_factory=dict)
-    said: str = ""
+    note: str = ""
 
 
 def classification() -> Demo:
@@ -76,7 +76,7 @@ def quick_classification() -> Demo:
         "A quick run: less than a fifth of the images, half of the layers, no knob tuned and few test scenes. It shows "
         "that models learn, and how each holds at other sizes; which is best may change in a whole run."
     )
-    return Demo("Trained at 32 pixels on few scenes, tested from 20 to 148", train, evaluate, said=said)
+    return Demo("Trained at 32 pixels on few scenes, tested from 20 to 148", train, evaluate, note=said)
 
 
 def segmentation() -> Demo:

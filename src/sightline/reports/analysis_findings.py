@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sightline.reports.analysis_plots import sizes_of
-from sightline.reports.analysis_words import DIVERSITY, LENS_MIOU, Reached, is_lookhere, lookhere_sentence
+from sightline.reports.analysis_words import DIVERSITY, LENS_MIOU, ReachedExtreme, is_lookhere, lookhere_sentence
 from sightline.results.analysis import AnalysisRow
 
 # What is compared, (measure, quantity), and in whose words.
@@ -31,7 +31,7 @@ def findings(rows: Sequence[AnalysisRow]) -> list[str]:
                     f"At {here[0].shown}, no verdict on {told[0]}: the models differ in layers, heads or patches."
                 )
                 continue
-            found = [Reached(row.encoding, row.value, row.interval, row.run) for row in here]
+            found = [ReachedExtreme(row.encoding, row.value, row.interval, row.run) for row in here]
             said.append(lookhere_sentence(found, *told, unit=here[0].unit, at=here[0].shown))
     return said
 

@@ -32,7 +32,7 @@ _GAP, _CELLS = 2, 24
 
 
 @dataclass(frozen=True, eq=False)
-class Tiles:
+class MapTiles:
     """Small maps in a grid: `maps` [down, across, rows, cols] or, of colours from 0 to 1, [..., 3]; NaN is nothing.
 
     `down` and `across` name the axes ("" of none) and each line and column. `low` and `high` are the ends of the scale
@@ -59,7 +59,7 @@ def _places(axes: Sequence[str]) -> list[str]:
     return [axis for axis in axes if axis != _CHANNEL]
 
 
-def tiles_of(found: AnalysisLike, name: str, size: Size, *, narrow: bool = False) -> Tiles | None:
+def tiles_of(found: AnalysisLike, name: str, size: Size, *, narrow: bool = False) -> MapTiles | None:
     """The small maps of an array at a size: its last two axes are lines and columns of each, what stands before them
     tells maps apart. Over layers and heads the mean of the images is shown, else the first images one by one; None
     where there is nothing.
@@ -101,15 +101,15 @@ def tiles_of(found: AnalysisLike, name: str, size: Size, *, narrow: bool = False
     array = array[lines][:, columns]
     down, over = (outer[0], [named[0][one] for one in lines]), (outer[1], [named[1][one] for one in columns])
     if coloured:
-        return Tiles(_colours(array), down, over)
+        return MapTiles(_colours(array), down, over)
     if not np.isfinite(array).any():
         return None
     if ("head" in outer and not images) or "query" in outer:
-        return Tiles(array, down, over)
+        return MapTiles(array, down, over)
     low, high = float(np.nanmin(array)), float(np.nanmax(array))
     if low >= 0 and high <= 1 and quantity.unit == "fraction":
         low, high = 0.0, 1.0
-    return Tiles(array, down, over, low, high)
+    return MapTiles(array, down, over, low, high)
 
 
 def _mean(array: np.ndarray, axis: int) -> np.ndarray:
@@ -194,7 +194,7 @@ def small_multiples(found: AnalysisLike, name: str, *, narrow: bool = False) -> 
     return style.draw(style.NARROW if narrow else style.WIDE, sum(heights), paint)
 
 
-def _panels(found: AnalysisLike, name: str, *, narrow: bool) -> list[tuple[Size | None, Tiles]]:
+def _panels(found: AnalysisLike, name: str, *, narrow: bool) -> list[tuple[Size | None, MapTiles]]:
     """A panel a size; one alone, of none, where the array is the same at all of them, as of weights."""
     arrays = [found.arrays[size].get(name) for size in found.sizes]
     alike = len(arrays) > 1 and all(one is not None and np.array_equal(one, arrays[0]) for one in arrays)  # pyright: ignore
@@ -203,23 +203,23 @@ def _panels(found: AnalysisLike, name: str, *, narrow: bool) -> list[tuple[Size 
     return [(None if alike else size, tiles) for size, tiles in panels]
 
 
-def _wide_of(panels: Sequence[tuple[Size | None, Tiles]]) -> int:
+def _wide_of(panels: Sequence[tuple[Size | None, MapTiles]]) -> int:
     return max(tiles.maps.shape[1] for _, tiles in panels)
 
 
-def _height(tiles: Tiles, width: float) -> float:
+def _height(tiles: MapTiles, width: float) -> float:
     down, across, rows, cols = tiles.maps.shape[:4]
     times = 3 if across == down == 1 else 0.6 if _is_sheet(tiles) else 0.3 if rows == cols == 1 else 1
     tile = min((width - _BESIDE) / across, _TILE * times)
     return down * tile * min(rows / max(cols, 1), 3) + _ABOVE
 
 
-def _is_sheet(tiles: Tiles) -> bool:
+def _is_sheet(tiles: MapTiles) -> bool:
     """Whether maps stand in lines without names."""
     return not tiles.down[0] and not tiles.across[0] and tiles.maps.shape[0] > 1
 
 
-def _paint(figure: Figure, axes: Axes, tiles: Tiles, *, first: bool) -> None:
+def _paint(figure: Figure, axes: Axes, tiles: MapTiles, *, first: bool) -> None:
     sheet, step = mosaic(tiles)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -247,7 +247,7 @@ def _paint(figure: Figure, axes: Axes, tiles: Tiles, *, first: bool) -> None:
         bar.ax.tick_params(labelsize=9)
 
 
-def mosaic(tiles: Tiles) -> tuple[np.ndarray, tuple[int, int]]:
+def mosaic(tiles: MapTiles) -> tuple[np.ndarray, tuple[int, int]]:
     """All maps as one picture with gaps between them, and the step from one to the next, (down, across) in its cells.
     Without ends of a scale each map is divided by its own greatest value: [lines, columns], or of colours
     [lines, columns, 4] with nothing where there is nothing."""

@@ -27,7 +27,7 @@ def _nobody(count: int) -> None:
 
 
 @dataclass(frozen=True)
-class Picture:
+class PageFigure:
     """A figure of a section: HTML that holds it twice, for a wide and a narrow page, and what it shows."""
 
     name: str
@@ -42,7 +42,7 @@ class Section:
 
     name: str
     title: str
-    pictures: list[Picture]
+    pictures: list[PageFigure]
     tables: list[TextTable]
     left_out: list[str] = field(default_factory=list)
 
@@ -170,7 +170,7 @@ def _sections(
                 figure = style.inline(draw(narrow=False), f"{prefix}{place}", said)
             used += len(figure)
             told = _said(some, bool(heads))
-            sections[measure].pictures.append(Picture(name, words.heading(some[0]), figure, told))
+            sections[measure].pictures.append(PageFigure(name, words.heading(some[0]), figure, told))
             advance(1)
     for place, one in enumerate(found):
         other = other_of(one)
@@ -190,7 +190,7 @@ def _sections(
             figure = style.both(draw, f"{prefix}map{place}x{number}", title)
             used += len(figure)
             told = f"{_sentence(quantity.words)} {analysis_maps.explains(one, name)}".strip()
-            sections[one.measure].pictures.append(Picture(name, title, figure, told))
+            sections[one.measure].pictures.append(PageFigure(name, title, figure, told))
     return list(sections.values())
 
 

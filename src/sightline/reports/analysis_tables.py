@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sightline.reports import style, words
 from sightline.reports.analysis_plots import sizes_of
-from sightline.reports.grids import Cell, GridLine, Heading, TextTable
+from sightline.reports.grids import GridLine, Heading, TableCell, TextTable
 from sightline.reports.tables import print_table
 from sightline.results.analysis import LAYERS, AnalysisRow
 
@@ -53,8 +53,8 @@ def _place(row: AnalysisRow) -> float:
     return row.layer if row.layer is not None else _ALL if row.of_all_layers else _NONE
 
 
-def _cell(row: AnalysisRow | None) -> Cell:
-    return Cell(words.DASH) if row is None else Cell(words.number(row.value, row.unit), words.limits(row))
+def _cell(row: AnalysisRow | None) -> TableCell:
+    return TableCell(words.DASH) if row is None else TableCell(words.number(row.value, row.unit), words.limits(row))
 
 
 def print_layers(rows: Sequence[AnalysisRow]) -> None:

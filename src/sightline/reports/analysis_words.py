@@ -18,7 +18,7 @@ _FAMILY = "lookhere"
 
 
 @dataclass(frozen=True)
-class Reached:
+class ReachedExtreme:
     """What one model has of something, and where that lies with 95 % over images.
 
     Attributes:
@@ -73,7 +73,13 @@ def is_lookhere(encoding: str) -> bool:
 
 
 def lookhere_sentence(
-    found: Sequence[Reached], what: str, figure: str = "", *, unit: str = "", at: str = "", paper_higher: bool = True
+    found: Sequence[ReachedExtreme],
+    what: str,
+    figure: str = "",
+    *,
+    unit: str = "",
+    at: str = "",
+    paper_higher: bool = True,
 ) -> str:
     """Whether LookHere's are higher than all others, as its paper found; no verdict where intervals overlap.
 
@@ -120,18 +126,18 @@ def lookhere_sentence(
 _NOTE = "Brackets are 95 % over images, of one training each: what another training would give, they do not say."
 
 
-def _with_interval(one: Reached, unit: str) -> str:
+def _with_interval(one: ReachedExtreme, unit: str) -> str:
     value = words.quantity(one.value, unit) if math.isfinite(one.value) else "unknown"
     if not one.known or one.interval is None:
         return f"{one.called} {value}"
     return f"{one.called} {value} {words.interval([words.number(limit, unit) for limit in one.interval])}"
 
 
-def _low(one: Reached) -> float:
+def _low(one: ReachedExtreme) -> float:
     assert one.interval is not None
     return one.interval[0]
 
 
-def _high(one: Reached) -> float:
+def _high(one: ReachedExtreme) -> float:
     assert one.interval is not None
     return one.interval[1]

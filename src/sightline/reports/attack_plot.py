@@ -8,7 +8,7 @@ from sightline.errors import InputError
 from sightline.reports import series, style
 from sightline.reports.grids import ATTACK
 from sightline.reports.plots import draw_points, names_of, resolution_axis, value_axis
-from sightline.reports.series import Line, Study
+from sightline.reports.series import PlotLine, Study
 from sightline.results.rows import Slices
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def metrics(study: Study) -> list[str]:
     return [one.metric for one in study.metrics() if ATTACK in study.parts(one.metric)]
 
 
-def panels_of(study: Study) -> list[tuple[str, list[Line]]]:
+def panels_of(study: Study) -> list[tuple[str, list[PlotLine]]]:
     """What the figure shows: top-1 under each attack on squares, by loss and epsilon; the title of each, and lines."""
     found = []
     for metric in metrics(study):

@@ -23,7 +23,7 @@ from sightline.reports.comparison_tables import (
 )
 from sightline.reports.comparison_words import findings
 from sightline.reports.explain import encoding_words
-from sightline.reports.grids import Cell, GridLine, Heading, TextTable
+from sightline.reports.grids import GridLine, Heading, TableCell, TextTable
 from sightline.results.comparison import ComparisonRow, means, ranks
 
 # What of the paper's columns has nothing here that could stand for it.
@@ -97,7 +97,7 @@ def _beside(rows: Sequence[ComparisonRow], side: int) -> dict[str, Any] | None:
             words.number(row.measured[place], row.unit), _rank(row.measured, place), f"{row.printed[place]:.2f}",
             _rank(row.printed, place),
         ]  # fmt: skip
-        lines.append(GridLine(words.printable(name), style.colour(name, names), [Cell(text) for text in texts]))
+        lines.append(GridLine(words.printable(name), style.colour(name, names), [TableCell(text) for text in texts]))
     headings = [
         Heading("here", f"{side}\u00a0px, mean"), Heading("place"), Heading("printed", f"{row.shown}\u00a0px"),
         Heading("place"),

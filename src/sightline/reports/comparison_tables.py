@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from sightline.published import paper
 from sightline.reports import style, words
-from sightline.reports.grids import Cell, GridLine, Heading, TextTable, titled
+from sightline.reports.grids import GridLine, Heading, TableCell, TextTable, titled
 from sightline.reports.words import DASH, TIMES, number
 from sightline.results.comparison import ComparisonRow, DifferenceRow, MeanRow, RankRow, differences, means, ranks
 
@@ -92,18 +92,18 @@ def _table(rows: Sequence[ComparisonRow], caption: str, columns: Sequence[Column
         cells = [_cell(some.get(name), kind) for some, (_, _, kind) in zip(found, columns, strict=True)]
         if any(cell.value != DASH for cell in cells):
             lines.append(GridLine(words.printable(name), style.colour(name, names), cells))
-    counts = [Cell(words.span(sorted({row.count for row in some}))) for _, some, _ in columns]
+    counts = [TableCell(words.span(sorted({row.count for row in some}))) for _, some, _ in columns]
     return TextTable(
         caption, [heading for heading, _, _ in columns], [*lines, GridLine("images", "", counts)], "encoding"
     )
 
 
-def _cell(row: MeanRow | None, kind: str) -> Cell:
+def _cell(row: MeanRow | None, kind: str) -> TableCell:
     if row is None:
-        return Cell(DASH)
+        return TableCell(DASH)
     if kind == _BEST:
-        return Cell(number(row.best, row.unit))
-    return Cell(number(row.value, row.unit), limits(row))
+        return TableCell(number(row.best, row.unit))
+    return TableCell(number(row.value, row.unit), limits(row))
 
 
 def limits(row: MeanRow) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ def _knobs(rows: Sequence[ComparisonRow]) -> TextTable | None:
     found = {(row.encoding, row.resolution): row.knobs for row in tuned}
     lines = []
     for name in (name for name in names if any(row.encoding == name for row in tuned)):
-        cells = [Cell(_knob(found.get((name, side), ())), words=True) for side in sides]
+        cells = [TableCell(_knob(found.get((name, side), ())), words=True) for side in sides]
         lines.append(GridLine(words.printable(name), style.colour(name, names), cells))
     headings = [Heading(f"{side}\u00a0px") for side in sides]
     return TextTable("Table 9. The tuned parameter of each encoding, of each seed", headings, lines, "encoding")
@@ -260,7 +260,7 @@ def _pair(row: DifferenceRow) -> GridLine:
         f"{row.cohens_h:+.2f}",
         apart,
     ]
-    cells = [Cell(text) for text in texts]
+    cells = [TableCell(text) for text in texts]
     return GridLine(words.printable(f"{row.first} less {row.second}"), "", cells)
 
 
@@ -276,7 +276,7 @@ def orders(rows: Sequence[ComparisonRow]) -> TextTable | None:
             DASH if row.p is None else p_words(row.p), str(len(row.encodings)),
         ]  # fmt: skip
         below = f"{times(row)}; table {row.table}, {row.shown}\u00a0px: {_shown_times(row)}"
-        lines.append(GridLine(f"{row.resolution}\u00a0px", "", [Cell(text) for text in texts], below=below))
+        lines.append(GridLine(f"{row.resolution}\u00a0px", "", [TableCell(text) for text in texts], below=below))
     headings = [
         Heading("coefficient"), Heading("value"), Heading("95 %", "encodings drawn again"),
         Heading("95 %", "seeds drawn again"), Heading("p", "permutations"), Heading("encodings"),

@@ -138,7 +138,7 @@ class SampleRow:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FieldsOfView:
+class FieldsOfViewFigure:
     """What the query at the centre of the grid may attend to, before the content of the image has a say.
 
     `weight` is float32 [heads, rows, cols] in [0, 1]: exp(bias), and exactly 0 where the cell is masked. The centre is
@@ -167,7 +167,7 @@ class Report:
     runs: Sequence[RunSummary]
     rows: Sequence[ResultRow]
     samples: Sequence[SampleRow] = ()
-    fields: Sequence[FieldsOfView] = ()
+    fields: Sequence[FieldsOfViewFigure] = ()
     answers: Sequence[Answers] = ()
     pictures: Sequence[Sample] = ()
     seconds_total: float = 0.0

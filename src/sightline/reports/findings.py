@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 from sightline.reports import words
-from sightline.reports.series import Line, Study, resolutions
+from sightline.reports.series import PlotLine, Study, resolutions
 from sightline.results.rows import FRACTION, Z95, ResultRow
 
 # A run has learned something where its accuracy lies above guessing by so many deviations (Wilson).
 CLEARLY = 3.0
 
 
-def learned(line: Line, chance: float | None) -> bool:
+def learned(line: PlotLine, chance: float | None) -> bool:
     """Whether a run is clearly above guessing, at the sizes that it saw or at any; true where guessing is not known."""
     if chance is None:
         return True
@@ -22,7 +22,9 @@ def learned(line: Line, chance: float | None) -> bool:
     return any(_limits(point, CLEARLY)[0] > chance for point in (inside or line.points.values()))
 
 
-def difference(one: Line, other: Line, sizes: Sequence[int], comparisons: int = 1) -> tuple[float, float, float]:
+def difference(
+    one: PlotLine, other: PlotLine, sizes: Sequence[int], comparisons: int = 1
+) -> tuple[float, float, float]:
     """How much larger the mean of `one` over some sizes is, and the two-sided interval of that.
 
     Newcombe's interval, from those of both. The images of a size are those of the others too, so that the errors of
@@ -59,14 +61,14 @@ def shrinking(study: Study) -> list[str]:
     return said
 
 
-def _alike(point: ResultRow, small: Line) -> bool:
+def _alike(point: ResultRow, small: PlotLine) -> bool:
     """Whether a point of a run is one of images as they are that its line of shrunk ones stands beside: what was tuned
     stands beside the default too, as shrunk images are not tuned on."""
     other = small.points[point.resolution or 0]
     return point.seed == other.seed and (point.tuned or (other.tuned, other.knob) == (False, point.knob))
 
 
-def _means(line: Line, sizes: Sequence[int], deviations: float = Z95) -> tuple[float, float, float]:
+def _means(line: PlotLine, sizes: Sequence[int], deviations: float = Z95) -> tuple[float, float, float]:
     """The mean over some sizes, and the means of the limits of its intervals."""
     points = [line.points[size] for size in sizes]
     columns = zip(*((point.value, *_limits(point, deviations)) for point in points), strict=True)
@@ -113,7 +115,7 @@ def _verdict(study: Study) -> tuple[str, str]:
     return _compared(chosen, common, study.main.better)
 
 
-def _reached(chosen: Sequence[Line], common: Sequence[int]) -> str:
+def _reached(chosen: Sequence[PlotLine], common: Sequence[int]) -> str:
     """The numbers of all at one size, without a verdict; "" where they share none."""
     size = _shown_within(chosen, common)
     if size is None:
@@ -123,7 +125,7 @@ def _reached(chosen: Sequence[Line], common: Sequence[int]) -> str:
 
 
 def _unlearned(
-    chosen: Sequence[Line], ignorant: Sequence[Line], common: Sequence[int], chance: float
+    chosen: Sequence[PlotLine], ignorant: Sequence[PlotLine], common: Sequence[int], chance: float
 ) -> tuple[str, str]:
     """No verdict: one of the runs has not learned enough to be compared with."""
     names = words.listed([line.name for line in ignorant])
@@ -137,7 +139,7 @@ def _unlearned(
     return f"{first} ({words.percent(chance)}).", _reached(chosen, common)
 
 
-def _alone(line: Line) -> tuple[str, str]:
+def _alone(line: PlotLine) -> tuple[str, str]:
     """One run: where it was trained, and at the largest size."""
     size, largest = _shown_within([line], list(line.points)), max(line.points)
     parts = []
@@ -150,7 +152,7 @@ def _alone(line: Line) -> tuple[str, str]:
     return first, "" if line.seen.is_exceeded_by(largest) else "No size beyond those of training was measured."
 
 
-def _compared(chosen: Sequence[Line], common: Sequence[int], better: str) -> tuple[str, str]:
+def _compared(chosen: Sequence[PlotLine], common: Sequence[int], better: str) -> tuple[str, str]:
     """Runs beside each other: at sizes that none of them saw, or else where no size exceeds what each of them saw."""
     beyond = [size for size in common if all(line.seen.is_exceeded_by(size) for line in chosen)]
     size = beyond[-1] if beyond else _shown_within(chosen, common)
@@ -184,7 +186,7 @@ def _compared(chosen: Sequence[Line], common: Sequence[int], better: str) -> tup
     return f"{best.name} holds up best {larger}: {reached} {where}{after}.", evidence
 
 
-def _evidence(best: Line, others: Sequence[Line], sizes: Sequence[int], gap: tuple[float, float, float]) -> str:
+def _evidence(best: PlotLine, others: Sequence[PlotLine], sizes: Sequence[int], gap: tuple[float, float, float]) -> str:
     all_of = words.span(sizes) if len(sizes) > 2 else words.listed([str(size) for size in sizes])
     over = f"At {all_of} px" if len(sizes) == 1 else f"In the mean over {len(sizes)} sizes, {all_of} px"
     paired = dict.fromkeys(line.searched for line in (best, *others) if line.paired)
@@ -197,11 +199,11 @@ def _evidence(best: Line, others: Sequence[Line], sizes: Sequence[int], gap: tup
     return f"{over}{knobs}: {means}. {best.name} less {others[0].name}: {ahead} {points} [{low},\u00a0{high}]{certain}."
 
 
-def _value(line: Line, size: int) -> str:
+def _value(line: PlotLine, size: int) -> str:
     return words.quantity(line.points[size].value, line.points[size].unit)
 
 
-def _as_trained(chosen: Sequence[Line]) -> str:
+def _as_trained(chosen: Sequence[PlotLine]) -> str:
     """The value of each run at the one size that all were trained at, if there is one."""
     size = chosen[0].seen.one
     if size is None or any(line.seen.one != size or size not in line.points for line in chosen):
@@ -210,7 +212,7 @@ def _as_trained(chosen: Sequence[Line]) -> str:
     return f" At the training size of {size} px: {reached}."
 
 
-def _shown_within(chosen: Sequence[Line], common: Sequence[int]) -> int | None:
+def _shown_within(chosen: Sequence[PlotLine], common: Sequence[int]) -> int | None:
     """The largest of some sizes that all runs saw in training, else that some saw, else the largest."""
     for some in (all, any):
         inside = [size for size in common if some(line.seen.holds(size) for line in chosen)]
@@ -219,7 +221,7 @@ def _shown_within(chosen: Sequence[Line], common: Sequence[int]) -> int | None:
     return common[-1] if common else None
 
 
-def _times(chosen: Sequence[Line], size: int) -> str:
+def _times(chosen: Sequence[PlotLine], size: int) -> str:
     """ ", 4.6 times the size of training": how far a size is beyond what was seen; "" where it is not."""
     if not all(line.seen.is_exceeded_by(size) for line in chosen):
         return ""

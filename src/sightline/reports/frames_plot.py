@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from sightline.errors import InputError
 from sightline.reports import style
 from sightline.reports.plots import GUESSING, draw_points, names_of, value_axis
-from sightline.reports.series import Line, Study
+from sightline.reports.series import PlotLine, Study
 from sightline.results.rows import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def lines_of(rows: Sequence[ResultRow]) -> tuple[list[Line], Study] | None:
+def lines_of(rows: Sequence[ResultRow]) -> tuple[list[PlotLine], Study] | None:
     """A line for each run whose clips were shown with several numbers of frames at one size, that of its training where
     it was measured there; its points by the number of frames. None where there is no such run.
 
@@ -33,7 +33,7 @@ def lines_of(rows: Sequence[ResultRow]) -> tuple[list[Line], Study] | None:
     chosen = [row for row in plain if row.resolution == sides[row.run]]
     counts = sorted({row.frames for row in chosen if row.frames is not None})
     whole = Study.of([replace(row, frames=None) for row in chosen])
-    found: dict[str, Line] = {}
+    found: dict[str, PlotLine] = {}
     for count in counts:
         # Each number alone: a study has one row for a run at a size.
         here = [replace(row, frames=None) for row in chosen if row.frames == count]

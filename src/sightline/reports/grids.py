@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sightline.reports import answers, series, style, words
 from sightline.reports.content import Answers, RunSummary
-from sightline.reports.series import HELD_OUT, Line, Study
+from sightline.reports.series import HELD_OUT, PlotLine, Study
 from sightline.reports.words import DASH, TIMES
 from sightline.results.rows import MetricValue, ResultRow, Slices
 
@@ -40,7 +40,7 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """A value and the `limits` of its interval, as text; `value` is a dash where nothing was measured. `knob` is the
     value of one that was tuned. `marked`: at a size that the run saw in training."""
 
@@ -63,7 +63,7 @@ class GridLine:
 
     label: str
     colour: str
-    cells: Sequence[Cell]
+    cells: Sequence[TableCell]
     below: str = ""
     detail: str = ""
 
@@ -111,7 +111,7 @@ def by_resolution(study: Study, metric: str, split: str | None = None) -> TextTa
     return _numbers(study, where, chosen, _sizes(study, chosen))
 
 
-def _sizes(study: Study, chosen: Sequence[Line]) -> list[tuple[Heading, Mapping[str, ResultRow]]]:
+def _sizes(study: Study, chosen: Sequence[PlotLine]) -> list[tuple[Heading, Mapping[str, ResultRow]]]:
     """A column for each resolution of some lines."""
     shape = series.grids(study.rows)
     columns = []
@@ -134,7 +134,7 @@ def by_view(study: Study, metric: str) -> TextTable | None:
     return _numbers(study, f"split {study.main.split}, by view", chosen, _views(chosen))
 
 
-def _views(chosen: Sequence[Line]) -> list[tuple[Heading, Mapping[str, ResultRow]]]:
+def _views(chosen: Sequence[PlotLine]) -> list[tuple[Heading, Mapping[str, ResultRow]]]:
     """A column for each view of some lines."""
     columns = []
     for view in dict.fromkeys(view for line in chosen for view in line.views):
@@ -179,7 +179,7 @@ def by_part(study: Study, metric: str, by: str) -> list[TextTable]:
     return tables
 
 
-def _at(size: int, lines: Sequence[Line]) -> dict[str, ResultRow]:
+def _at(size: int, lines: Sequence[PlotLine]) -> dict[str, ResultRow]:
     """What was measured at a size, by the labels of lines."""
     return {line.label: line.points[size] for line in lines if size in line.points}
 
@@ -199,7 +199,7 @@ def titled(by: str, part: Slices) -> str:
 def _numbers(
     study: Study,
     where: str,
-    lines: Sequence[Line],
+    lines: Sequence[PlotLine],
     columns: Sequence[tuple[Heading, Mapping[str, ResultRow]]],
     by: str = "",
 ) -> TextTable | None:
@@ -217,12 +217,12 @@ def _numbers(
         cells = []
         for (_, points), leaders in zip(columns, best, strict=True):
             point = points.get(line.label)
-            cells.append(Cell(DASH) if point is None else _cell(point, line, line.label in leaders, whole=not by))
+            cells.append(TableCell(DASH) if point is None else _cell(point, line, line.label in leaders, whole=not by))
         made.append(GridLine(words.printable(line.run), style.colour(line.run, study.order), cells, detail=line.detail))
     one = next(point for _, points in columns for point in points.values())
     if not by:
         counts = [sorted({point.count for point in points.values()}) for _, points in columns]
-        cells = [Cell(words.span([f"{count:,}" for count in found])) for found in counts]
+        cells = [TableCell(words.span([f"{count:,}" for count in found])) for found in counts]
         made.append(GridLine(one.counted, "", cells))
     caption = words.heading(one) + (f" by {by}" if by else "") + f", {where}"
     extreme = words.EXTREME.get(one.better, "") if any(best) else ""
@@ -238,8 +238,8 @@ def _best(points: Mapping[str, ResultRow]) -> set[str]:
     return {label for label, value in values.items() if extreme is not None and value == extreme(values.values())}
 
 
-def _cell(point: MetricValue, line: Line | None = None, best: bool = False, *, whole: bool = False) -> Cell:
-    cell = Cell(words.number(point.value, point.unit), words.limits(point), best)
+def _cell(point: MetricValue, line: PlotLine | None = None, best: bool = False, *, whole: bool = False) -> TableCell:
+    cell = TableCell(words.number(point.value, point.unit), words.limits(point), best)
     if line is None or not isinstance(point, ResultRow):
         return cell
     below = f"{point.patches:,.1f} patches" if point.resolution is None else ""
@@ -271,7 +271,7 @@ def training(runs: Sequence[RunSummary], order: Sequence[str]) -> TextTable:
             ("precision", "of training"): run.precision,
         }
         headings = [Heading(*heading) for heading in said]
-        cells = [Cell(text or DASH, words=True) for text in said.values()]
+        cells = [TableCell(text or DASH, words=True) for text in said.values()]
         made.append(GridLine(run.name, style.colour(run.name, order), cells))
     return TextTable("What each run saw and took", headings, made).turned()
 
@@ -288,7 +288,7 @@ def by_class(said: Answers) -> TextTable:
     if len(shown) < len(scores):
         caption += f" ({len(shown)} of {len(scores):,})"
     made = [
-        GridLine(name, "", [_cell(point), Cell(_number(point.count)), Cell(mistaken_for, words=True)])
+        GridLine(name, "", [_cell(point), TableCell(_number(point.count)), TableCell(mistaken_for, words=True)])
         for name, point, mistaken_for in shown
     ]
     headings = [Heading("right, in %"), Heading("images"), Heading("most often taken for", "(images)")]
@@ -302,7 +302,7 @@ def confusions(said: Answers) -> TextTable | None:
         return None
     made = []
     for label, named, count, total in pairs:
-        cells = [Cell(named, words=True), Cell(f"{count:,} of {total:,}"), _cell(answers.share(count, total))]
+        cells = [TableCell(named, words=True), TableCell(f"{count:,} of {total:,}"), _cell(answers.share(count, total))]
         made.append(GridLine(label, "", cells))
     headings = [Heading("named as"), Heading("images"), Heading("share, in %")]
     return TextTable("The most frequent mistakes", headings, made, corner="true class")

@@ -32,9 +32,9 @@ from sightline.reports import (
     words,
 )
 from sightline.reports import seen as sizes_of
-from sightline.reports.content import Answers, FieldsOfView, Report, RunSummary, Sample, SampleRow
+from sightline.reports.content import Answers, FieldsOfViewFigure, Report, RunSummary, Sample, SampleRow
 from sightline.reports.findings import headline, shrinking
-from sightline.reports.series import Line, Study
+from sightline.reports.series import PlotLine, Study
 from sightline.results.rows import FRACTION
 
 
@@ -126,14 +126,14 @@ def render(report: Report) -> str:
     )
 
 
-def _beyond(chosen: Sequence[Line]) -> float | None:
+def _beyond(chosen: Sequence[PlotLine]) -> float | None:
     """The largest size that any run saw, where a larger one was measured."""
     highs = [line.seen.high for line in chosen if line.seen.high is not None]
     known = bool(chosen) and len(highs) == len(chosen) and series.resolutions(chosen)[-1] > max(highs)
     return max(highs) if known else None
 
 
-def _card(report: Report, name: str, every: Sequence[Line], order: Sequence[str]) -> dict[str, Any]:
+def _card(report: Report, name: str, every: Sequence[PlotLine], order: Sequence[str]) -> dict[str, Any]:
     """A run's encoding in a sentence, and what it reached at a size of training and at the largest."""
     # Default knob before tuned, and the first seed.
     line = next(line for line in every if line.run == name)
@@ -181,7 +181,7 @@ def _said(said: Answers, number: int, order: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _views(fields: Sequence[FieldsOfView], runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
+def _views(fields: Sequence[FieldsOfViewFigure], runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
     """The figures of each encoding once: where runs share one, those of the first of them."""
     views = []
     for encoding in dict.fromkeys(field.encoding for field in fields):

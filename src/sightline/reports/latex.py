@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from io import StringIO
 
-from sightline.reports.grids import Cell, Heading, TextTable
+from sightline.reports.grids import Heading, TableCell, TextTable
 from sightline.reports.words import DASH
 
 _ESCAPED = {
@@ -57,7 +57,7 @@ def _heading(one: Heading) -> str:
     return escaped(one.title) + (rf" {{\scriptsize {escaped(one.below)}}}" if one.below else "")
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: TableCell) -> str:
     shown = rf"\textbf{{{escaped(cell.value)}}}" if cell.best else escaped(cell.value)
     return shown + (rf" {{\scriptsize {escaped(cell.interval)}}}" if cell.interval else "")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sightline.errors import InputError
 from sightline.reports import style
-from sightline.reports.content import FieldsOfView
+from sightline.reports.content import FieldsOfViewFigure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PANEL = 1.35  # inches, the side of a head's panel
 
 
-def fields_of_view(field: FieldsOfView, *, narrow: bool = False) -> str:
+def fields_of_view(field: FieldsOfViewFigure, *, narrow: bool = False) -> str:
     """What the query at the centre (ringed) may attend to, a panel a head; masked cells are hatched; SVG text.
 
     Where all heads are alike there is one panel.

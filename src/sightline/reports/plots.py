@@ -113,7 +113,7 @@ def _apart(count: int) -> list[float]:
     return [step * (place - (count - 1) / 2) for place in range(count)]
 
 
-def _look(line: series.Line, order: Sequence[str]) -> dict[str, Any]:
+def _look(line: series.PlotLine, order: Sequence[str]) -> dict[str, Any]:
     """How a line is drawn: dashed and with open marks where it has the default of a knob that was tuned too, thin and
     dotted where its images were shrunk."""
     dashed = (line.paired and not line.tuned) or line.shrunk is not None
@@ -128,12 +128,12 @@ def _look(line: series.Line, order: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def names_of(chosen: Sequence[series.Line], order: Sequence[str]) -> list[tuple[str, Mapping[str, Any]]]:
+def names_of(chosen: Sequence[series.PlotLine], order: Sequence[str]) -> list[tuple[str, Mapping[str, Any]]]:
     """The entries of lines in a legend."""
     return [(style.short(line.label), _look(line, order)) for line in chosen]
 
 
-def draw_points(axes: Axes, line: series.Line, points: Mapping[float, MetricValue], order: Sequence[str]) -> None:
+def draw_points(axes: Axes, line: series.PlotLine, points: Mapping[float, MetricValue], order: Sequence[str]) -> None:
     """A line through what was measured, with its 95 % intervals where they are known."""
     if not points:
         # Bars of nothing would take all room from the panels.
@@ -198,7 +198,7 @@ def resolution_axis(axes: Axes, measured: Sequence[int], whole: Sequence[float],
 
 
 def _draw_trainings(
-    axes: Axes, trainings: Sequence[tuple[SeenSizes, Sequence[series.Line]]], order: Sequence[str], *, narrow: bool
+    axes: Axes, trainings: Sequence[tuple[SeenSizes, Sequence[series.PlotLine]]], order: Sequence[str], *, narrow: bool
 ) -> None:
     """Say above the axes, a line each, which sizes were seen in training, and mark them below."""
     from matplotlib.transforms import blended_transform_factory, offset_copy
@@ -233,7 +233,7 @@ def _draw_trainings(
         ).set_in_layout(narrow or place == len(trainings) - 1)  # fmt: skip
 
 
-def _label_ends(axes: Axes, chosen: Sequence[series.Line], order: Sequence[str]) -> None:
+def _label_ends(axes: Axes, chosen: Sequence[series.PlotLine], order: Sequence[str]) -> None:
     """Name each line at its right end; names are pushed apart, with a thin line to where they belong."""
     if len(chosen) * _LABEL_GAP > 100:
         return

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from sightline.errors import InputError
 from sightline.published import Paper
 from sightline.reports import style, words
-from sightline.reports.grids import Cell, GridLine, Heading, TextTable
+from sightline.reports.grids import GridLine, Heading, TableCell, TextTable
 from sightline.reports.plots import draw_points, names_of, value_axis
-from sightline.reports.series import Line, Study
+from sightline.reports.series import PlotLine, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,15 +74,15 @@ def beside(study: Study, paper: Paper, *, narrow: bool = False) -> str:
     return style.draw_for_page(3.4 if narrow else 4.2, paint, narrow=narrow, names=entries)
 
 
-def _times(line: Line, size: int) -> float:
+def _times(line: PlotLine, size: int) -> float:
     return size / line.points[size].train_resolution
 
 
-def _same(line: Line, study: Study) -> dict[str, Any]:
+def _same(line: PlotLine, study: Study) -> dict[str, Any]:
     return {"color": style.colour(line.run, study.order), "linewidth": 1.8}
 
 
-def _named(chosen: list[Line], study: Study) -> list[tuple[Line, tuple[str, Any]]]:
+def _named(chosen: list[PlotLine], study: Study) -> list[tuple[PlotLine, tuple[str, Any]]]:
     return list(zip(chosen, names_of(chosen, study.order), strict=True))
 
 
@@ -94,6 +94,6 @@ def numbers(paper: Paper) -> TextTable:
     headings = [Heading(f"{size}\u00a0px", f"{size / paper.curve.trained:.3g}{words.TIMES}") for size in sizes]
     made = []
     for method, (encoding, points) in lines.items():
-        cells = [Cell(points[size].value if size in points else words.DASH) for size in sizes]
+        cells = [TableCell(points[size].value if size in points else words.DASH) for size in sizes]
         made.append(GridLine(method, "", cells, below=encoding))
     return TextTable(f"Published: {words.title(paper.curve.metric)} in %, {paper.curve.said}", headings, made, "method")

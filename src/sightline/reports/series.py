@@ -21,7 +21,7 @@ _RANK = {"test": 0, HELD_OUT: 2, "minival": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """One run under one rule for its knob; `points` maps a resolution in pixels to what was measured there, and
     `views` a way of showing images that is no square of one size to the same. `seen` are the sizes of its training.
 
@@ -132,7 +132,7 @@ class Study:
 
     def lines(
         self, metric: str | None = None, *, split: str | None = None, slices: Slices = MappingProxyType({})
-    ) -> list[Line]:
+    ) -> list[PlotLine]:
         """The lines of one metric on one split, in the order of runs, default knob before tuned; points by rising size.
 
         The main ones unless given; of all images, unless `slices` names a part of them. Runs of several seeds are
@@ -175,7 +175,7 @@ class Study:
             views = {row.view: row for row in points.values() if row.resolution is None}
             squares = dict(sorted(squares.items()))
             made.append(
-                Line(
+                PlotLine(
                     run,
                     first.encoding,
                     ", ".join(details),
@@ -220,7 +220,7 @@ def _runs_with_several_knobs(rows: Iterable[ResultRow]) -> set[tuple[str, int]]:
     return {key[:2] for key, knobs in found.items() if len(knobs) > 1}
 
 
-def resolutions(chosen: Iterable[Line]) -> list[int]:
+def resolutions(chosen: Iterable[PlotLine]) -> list[int]:
     """All resolutions at which any of the lines was measured, rising, in pixels."""
     return sorted({resolution for line in chosen for resolution in line.points})
 
@@ -234,7 +234,7 @@ def grids(rows: Iterable[ResultRow]) -> dict[int, tuple[int, ...]]:
     return {size: next(iter(here)) if len(here) == 1 else () for size, here in found.items()}
 
 
-def seen_at(size: int, chosen: Iterable[Line]) -> str:
+def seen_at(size: int, chosen: Iterable[PlotLine]) -> str:
     """ "trained", where all runs were trained at that size alone; "seen" where all saw it; or ""."""
     seen = [line.seen for line in chosen]
     if all(one.one == size for one in seen):
@@ -242,15 +242,15 @@ def seen_at(size: int, chosen: Iterable[Line]) -> str:
     return "seen" if all(one.holds(size) for one in seen) else ""
 
 
-def sizes_of_training(chosen: Iterable[Line]) -> list[tuple[SeenSizes, list[Line]]]:
+def sizes_of_training(chosen: Iterable[PlotLine]) -> list[tuple[SeenSizes, list[PlotLine]]]:
     """The sizes of training that the lines differ in, each with its lines, in their order."""
-    found: dict[tuple[float | None, float | None], tuple[SeenSizes, list[Line]]] = {}
+    found: dict[tuple[float | None, float | None], tuple[SeenSizes, list[PlotLine]]] = {}
     for line in chosen:
         found.setdefault((line.seen.low, line.seen.high), (line.seen, []))[1].append(line)
     return list(found.values())
 
 
-def outer_resolutions(chosen: Sequence[Line]) -> list[int]:
+def outer_resolutions(chosen: Sequence[PlotLine]) -> list[int]:
     """The resolutions that a breakdown is shown at: the largest that all lines saw in training (else the smallest
     that was measured), and the largest."""
     measured = resolutions(chosen)

@@ -18,7 +18,7 @@ from sightline.training.log import read_curve
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Objective:
     """Which number of a run is compared.
 
     Attributes:
@@ -33,7 +33,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Scored:
+class CellScore:
     """A run: its name, its settings by dotted names, and the number that is compared."""
 
     run: str
@@ -45,18 +45,18 @@ class Scored:
         return {"run": self.run, "settings": dict(self.settings), **asdict(self.measured)}
 
 
-def scored_from(record: Mapping[str, Any]) -> Scored:
-    """The inverse of `Scored.as_record`; raises StorageError for what is no such record."""
+def scored_from(record: Mapping[str, Any]) -> CellScore:
+    """The inverse of `StageScores.as_record`; raises StorageError for what is no such record."""
     rest = {name: value for name, value in record.items() if name not in ("run", "settings")}
     try:
         if isinstance(record["settings"], Mapping) and is_finite_number(rest["value"]):
-            return Scored(str(record["run"]), record["settings"], MetricValue(**rest))
+            return CellScore(str(record["run"]), record["settings"], MetricValue(**rest))
     except (KeyError, TypeError, ValueError):
         pass
     raise StorageError(f"the storage of the sweep is damaged, or was changed by hand: {record!r} is no score of a run")
 
 
-def score_of(folder: Path, wanted: Wanted) -> Scored:
+def score_of(folder: Path, wanted: Objective) -> CellScore:
     """What a run reached.
 
     Raises:
@@ -67,7 +67,7 @@ def score_of(folder: Path, wanted: Wanted) -> Scored:
     if not isinstance(config, dict):
         raise InputError(f"{folder}: is no run, or does not say what it was trained by")
     measured = _last_of_curve(folder, wanted) if wanted.split is None else _mean_of_rows(folder, wanted)
-    return Scored(folder.resolve().name, flat(config), measured)
+    return CellScore(folder.resolve().name, flat(config), measured)
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -78,7 +78,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _last_of_curve(folder: Path, wanted: Wanted) -> MetricValue:
+def _last_of_curve(folder: Path, wanted: Objective) -> MetricValue:
     curve = read_curve(folder)
     if not curve:
         raise InputError(f"{folder}: was not validated on minival while it trained (expected a split of its rows)")
@@ -88,7 +88,7 @@ def _last_of_curve(folder: Path, wanted: Wanted) -> MetricValue:
     return measured
 
 
-def _mean_of_rows(folder: Path, wanted: Wanted) -> MetricValue:
+def _mean_of_rows(folder: Path, wanted: Objective) -> MetricValue:
     """The mean over how images were shown."""
     path = folder / RESULTS
     rows = [
@@ -111,7 +111,7 @@ def _mean_of_rows(folder: Path, wanted: Wanted) -> MetricValue:
 
 
 @dataclass(frozen=True)
-class Line:
+class SummaryRow:
     """What the runs of one encoding, or of another setting, reached.
 
     Attributes:
@@ -122,7 +122,7 @@ class Line:
 
     by: Any
     runs: int
-    best: Scored
+    best: CellScore
     average: float
     settings: Mapping[str, Any]
 
@@ -135,7 +135,7 @@ class Line:
         }  # fmt: skip
 
 
-def best_and_average(scored: Sequence[Scored], by: str = "encoding") -> list[Line]:
+def best_and_average(scored: Sequence[CellScore], by: str = "encoding") -> list[SummaryRow]:
     """A line for each value of a setting, in the order in which they first come; of equals the first is the best.
 
     Raises:
@@ -147,8 +147,8 @@ def best_and_average(scored: Sequence[Scored], by: str = "encoding") -> list[Lin
     if len(kinds) > 1:
         said = " and ".join(f"{run} by {metric}" for (metric, *_), run in kinds.items())
         raise InputError(f"table: measured were {said}; expected the same metric (--metric NAME --split SPLIT)")
-    varied = varying(one.settings for one in scored)
-    groups: dict[str, list[Scored]] = {}
+    varied = varied_settings(one.settings for one in scored)
+    groups: dict[str, list[CellScore]] = {}
     for one in scored:
         require(f"{one.run}: setting", by, one.settings)
         groups.setdefault(json.dumps(one.settings[by]), []).append(one)
@@ -158,18 +158,18 @@ def best_and_average(scored: Sequence[Scored], by: str = "encoding") -> list[Lin
         best = max(group, key=lambda one: sign * one.measured.value)
         average = math.fsum(one.measured.value for one in group) / len(group)
         settings = {name: best.settings[name] for name in varied if name != by and name in best.settings}
-        lines.append(Line(group[0].settings[by], len(group), best, average, settings))
+        lines.append(SummaryRow(group[0].settings[by], len(group), best, average, settings))
     return lines
 
 
-def varying(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+def varied_settings(settings: Iterable[Mapping[str, Any]]) -> list[str]:
     """The settings in which some of many differ, in their order."""
     every = list(settings)
     names = dict.fromkeys(name for one in every for name in one)
     return [name for name in names if len({json.dumps(one.get(name)) for one in every}) > 1]
 
 
-def named_apart(scored: Sequence[Scored], folders: Sequence[Path]) -> list[Scored]:
+def unique_names(scored: Sequence[CellScore], folders: Sequence[Path]) -> list[CellScore]:
     """The runs, each under a name that no other has: its folder's path where two are called so."""
     names = [one.run for one in scored]
     return [

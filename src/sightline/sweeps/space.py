@@ -22,7 +22,7 @@ _PLACES = ("out", "storage", "name")
 
 
 @dataclass(frozen=True)
-class Span:
+class SearchRange:
     """Numbers from `low` to `high`, both included; `log` draws their logarithm, `int` whole ones."""
 
     low: float
@@ -50,7 +50,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Measuring:
+class SweepEvaluation:
     """How each cell is measured after its training, in place of the curve on `minival`.
 
     Attributes:
@@ -79,7 +79,7 @@ class SweepConfig:
     Attributes:
         base: fields of `TrainConfig`, and `recipe`, the name of what they change: what all cells share.
         grid: field of `TrainConfig`, as `optimizer.lr` -> its values; every combination is a cell.
-        search: field -> its values, or a `Span`; cells are drawn one after the other by what was measured (TPE).
+        search: field -> its values, or a `SearchRange`; cells are drawn one after the other by what was measured (TPE).
         trials: how many a search draws; seed: of what it draws.
         metric: what is compared of `evaluate`; the task's primary one unless given.
         evaluate: how each cell is measured; None takes the last point of its curve on `minival`.
@@ -95,7 +95,7 @@ class SweepConfig:
     trials: int | None = None
     seed: int = 0
     metric: str | None = None
-    evaluate: Measuring | None = None
+    evaluate: SweepEvaluation | None = None
     out: str | None = None
     storage: str | None = None
     name: str | None = None
@@ -141,11 +141,11 @@ class SweepConfig:
         varied = self.grid if self.grid is not None else self.search or {}
         return [name for name, values in varied.items() if isinstance(values, list) and len(values) > 1]
 
-    def span(self, name: str) -> Span | list[Any]:
+    def span(self, name: str) -> SearchRange | list[Any]:
         """What a search draws a field from.
 
         Raises:
-            InputError: it is neither a list nor what a `Span` is made of.
+            InputError: it is neither a list nor what a `SearchRange` is made of.
         """
         found = (self.search or {})[name]
         if isinstance(found, list):
@@ -153,20 +153,20 @@ class SweepConfig:
         if not isinstance(found, Mapping):
             raise InputError(f"search.{name} {found!r}: expected a list of values, or low and high")
         # What is not known says most: it may be what is missing.
-        known = [one.name for one in fields(Span)]
+        known = [one.name for one in fields(SearchRange)]
         for key in (*(key for key in found if key not in known), *("low", "high")):
             require(f"search.{name}: key", key, known)
             if key not in found:
                 raise InputError(f"search.{name}.{key}: is missing; expected a number")
         try:
-            return build_config(Span, found, f"search.{name}")
+            return build_config(SearchRange, found, f"search.{name}")
         except InputError as error:
             said = str(error)
             raise InputError(said if said.startswith("search.") else f"search.{name}.{said}") from None
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepCell:
     """One run of a sweep: its number from 0, and the fields that it sets."""
 
     number: int
@@ -183,34 +183,36 @@ class Cell:
     @property
     def words(self) -> str:
         """What it sets, for a person."""
-        return said_of(self.fields)
+        return format_settings(self.fields)
 
 
-def said_of(settings: Mapping[str, Any]) -> str:
+def format_settings(settings: Mapping[str, Any]) -> str:
     """Some fields and their values in a line."""
     return ", ".join(f"{key} {value if isinstance(value, str) else _plain(value)}" for key, value in settings.items())
 
 
-def grid_cells(config: SweepConfig) -> list[Cell]:
+def grid_cells(config: SweepConfig) -> list[SweepCell]:
     """Every cell of a grid, the last field fastest, as they stand in the file."""
     assert config.grid is not None
     combinations = itertools.product(*config.grid.values())
-    return [Cell(number, dict(zip(config.grid, values, strict=True))) for number, values in enumerate(combinations)]
+    return [
+        SweepCell(number, dict(zip(config.grid, values, strict=True))) for number, values in enumerate(combinations)
+    ]
 
 
-def probes(config: SweepConfig) -> Iterator[Cell]:
+def sample_cells(config: SweepConfig) -> Iterator[SweepCell]:
     """Cells that show whether a training takes what a file says: all of a grid; of a search, each value of a list and
     each end of a span once."""
     if config.search is None:
         yield from grid_cells(config)
         return
     found = {name: config.span(name) for name in config.search}
-    values = {name: one.ends if isinstance(one, Span) else one for name, one in found.items()}
+    values = {name: one.ends if isinstance(one, SearchRange) else one for name, one in found.items()}
     for number in range(max(map(len, values.values()))):
-        yield Cell(number, {name: some[min(number, len(some) - 1)] for name, some in values.items()})
+        yield SweepCell(number, {name: some[min(number, len(some) - 1)] for name, some in values.items()})
 
 
-def training_fields(config: SweepConfig, cell: Cell) -> dict[str, Any]:
+def training_fields(config: SweepConfig, cell: SweepCell) -> dict[str, Any]:
     """What a cell's training is asked for, `recipe` among it where the file names one: nested, as YAML has it.
 
     Raises:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from sightline.distributed.processes import is_alive, machine, started_at
 from sightline.errors import StorageError
 from sightline.io.run_lock import BEAT, DEAD_AFTER
-from sightline.sweeps.space import Cell, Span, SweepConfig, grid_cells, record_of, refuse_other
+from sightline.sweeps.space import SearchRange, SweepCell, SweepConfig, grid_cells, record_of, refuse_other
 from sightline.sweeps.storage import Store, without_password
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Claim:
     """A cell that this worker is to run: the number of its trial, and the cell; `again` where it was begun before."""
 
     trial: int
-    cell: Cell
+    cell: SweepCell
     again: bool
 
 
@@ -59,7 +59,7 @@ class State:
     running: Mapping[int, str] = field(default_factory=dict)
     scores: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     failed: Mapping[int, str] = field(default_factory=dict)
-    cells: Mapping[int, Cell] = field(default_factory=dict)
+    cells: Mapping[int, SweepCell] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
@@ -67,7 +67,7 @@ class State:
         return not self.waiting and not self.running
 
 
-class Queue:
+class SweepQueue:
     """A worker's end of the queue.
 
     Args:
@@ -217,7 +217,7 @@ class Queue:
             mine = trials.get(number, [])
             last = mine[-1] if mine else None
             if last is not None and last.params and not self._grid:
-                cells[number] = Cell(number, dict(last.params))
+                cells[number] = SweepCell(number, dict(last.params))
             finished = [one for one in mine if one.state.name == "COMPLETE"]
             if finished:
                 scores[number] = finished[0].user_attrs[_SCORE]
@@ -229,7 +229,7 @@ class Queue:
                 waiting.append(number)
         return State(tuple(waiting), running, scores, failed, cells)
 
-    def _drawn(self, trial: Trial) -> Cell:
+    def _drawn(self, trial: Trial) -> SweepCell:
         """The cell of a trial; what it sets is part of the trial too, for whoever looks at it by Optuna's own tools."""
         number = trial.user_attrs[_CELL]
         if self._grid:
@@ -240,14 +240,14 @@ class Queue:
         drawn = {}
         for name in self.config.search or {}:
             span = self.config.span(name)
-            if not isinstance(span, Span):
+            if not isinstance(span, SearchRange):
                 choices = [_scalar(value) for value in span]
                 drawn[name] = span[choices.index(trial.suggest_categorical(name, choices))]
             elif span.int:
                 drawn[name] = trial.suggest_int(name, *span.ends, log=span.log)
             else:
                 drawn[name] = trial.suggest_float(name, *span.ends, log=span.log)
-        return Cell(number, drawn)
+        return SweepCell(number, drawn)
 
     def _fill(self, trials: Mapping[int, list[FrozenTrial]]) -> bool:
         """Put each cell into the queue that is neither finished, running, waiting nor given up; whether there was one.

@@ -13,14 +13,14 @@ from typing import Any
 
 from sightline.distributed import signals
 from sightline.errors import SightlineError, StoppedError
-from sightline.sweeps.study import Claim, Queue, State
+from sightline.sweeps.study import Claim, State, SweepQueue
 
 # Seconds between two looks at the queue, where all that is left is run by others.
 POLL = 2.0
 
 
 @dataclass(frozen=True)
-class Reached:
+class CellResult:
     """What a run of a cell came to.
 
     Attributes:
@@ -33,9 +33,9 @@ class Reached:
     better: str = "higher"
 
 
-def work(
-    queue: Queue,
-    run: Callable[[Claim, Callable[[], bool]], Reached],
+def run_worker(
+    queue: SweepQueue,
+    run: Callable[[Claim, Callable[[], bool]], CellResult],
     *,
     observe: Callable[[State, Claim | None], None],
     warn: Callable[[str], None],
@@ -70,9 +70,9 @@ def work(
 
 
 def _work_on(
-    queue: Queue,
+    queue: SweepQueue,
     claim: Claim,
-    run: Callable[[Claim, Callable[[], bool]], Reached],
+    run: Callable[[Claim, Callable[[], bool]], CellResult],
     observe: Callable[[State, Claim | None], None],
     warn: Callable[[str], None],
 ) -> None:
@@ -107,7 +107,7 @@ def _work_on(
             warn(f"cell {name}: was taken over by another worker before it was finished here")
 
 
-def _leave(queue: Queue, claim: Claim) -> None:
+def _leave(queue: SweepQueue, claim: Claim) -> None:
     with signals.defer_interrupts():
         queue.leave(claim)
 

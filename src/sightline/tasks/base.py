@@ -16,19 +16,19 @@ from PIL.Image import Image
 from torch import Tensor
 
 from sightline import registry
-from sightline.data.batch import Batch, normalised
+from sightline.data.batch import Batch, normalize
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop
 from sightline.errors import InputError
 from sightline.io.checks import Depends, build_config, require_effect
 from sightline.models import Model, ViTConfig
 from sightline.models.head import head_settings
-from sightline.tasks.drawn import Legend
+from sightline.tasks.drawn import ColorKey
 from sightline.tokens.layout import TokenLayout
 
 
 @dataclass(frozen=True)
-class Judged:
+class PredictionRecord:
     """What was said of an image beside what is true: a line of `predictions.csv`, both as words."""
 
     label: str
@@ -85,7 +85,7 @@ class Task(ABC):
         """Fields of `ViTConfig` that the task chooses where the run leaves them open."""
         return {}
 
-    def on(self, source: Source, data: str) -> Self:
+    def bind(self, source: Source, data: str) -> Self:
         """The task on a data set, `data` as it was asked for.
 
         Raises:
@@ -107,11 +107,11 @@ class Task(ABC):
         return self.loss(outputs, targets, layout)
 
     def outputs(self, model: Model, batch: Batch, precision: str = "float32") -> Any:
-        """What a model gives where it is measured, as `outputs_of`."""
-        return outputs_of(model, batch, precision)
+        """What a model gives where it is measured, as `predict_batch`."""
+        return predict_batch(model, batch, precision)
 
     @abstractmethod
-    def each(self, outputs: Any, layout: TokenLayout) -> Sequence[Any]:
+    def split_outputs(self, outputs: Any, layout: TokenLayout) -> Sequence[Any]:
         """The outputs of each image by itself."""
 
     def decode(self, output: Any, crop: Crop) -> Any:
@@ -131,7 +131,7 @@ class Task(ABC):
         """
         return {}
 
-    def compared(
+    def comparison_images(
         self, output: Any, targets: Mapping[str, Any], number: int, image: np.ndarray
     ) -> tuple[Image, Image, Image]:
         """An image, the same with what is true of it, and with what a model says; not for every task.
@@ -142,12 +142,12 @@ class Task(ABC):
         """
         raise NotImplementedError
 
-    def legend(self) -> Legend:
+    def color_key(self) -> ColorKey:
         """What the colours of `pictures` and `compared` mean."""
         return ()
 
     @abstractmethod
-    def answer(self, output: Any, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
+    def to_json(self, output: Any, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
         """What `predict` says of one image, as JSON has it.
 
         Args:
@@ -156,11 +156,11 @@ class Task(ABC):
             topk: how much is said, where there is a choice.
         """
 
-    def words(self, answer: Mapping[str, Any]) -> str:
+    def describe(self, answer: Mapping[str, Any]) -> str:
         """An answer in a line."""
         return json.dumps(answer)
 
-    def judged(self, outputs: Any, batch: Batch) -> list[Judged]:
+    def prediction_records(self, outputs: Any, batch: Batch) -> list[PredictionRecord]:
         """For each image a line of `predictions.csv`; none where that is not how answers look."""
         return []
 
@@ -215,7 +215,7 @@ def check_provided(kind: type[Task], source: Source) -> None:
         )
 
 
-def outputs_of(model: Model, batch: Batch, precision: str = "float32") -> Any:
+def predict_batch(model: Model, batch: Batch, precision: str = "float32") -> Any:
     """What a model gives of a batch, a tensor or a tree of them, where the model is: the one way from a batch to
     outputs.
 
@@ -225,4 +225,4 @@ def outputs_of(model: Model, batch: Batch, precision: str = "float32") -> Any:
     """
     config = model.config
     with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        return model(normalised(batch.inputs, config.mean, config.std), layout=batch.layout)
+        return model(normalize(batch.inputs, config.mean, config.std), layout=batch.layout)

@@ -12,11 +12,11 @@ from torch import Tensor
 from sightline.attention.wide import at_least_float32
 from sightline.models.box_head import BoxOutputs
 from sightline.models.boxes import giou, iou
-from sightline.tasks.matching import as_sets, by_place, side_distance
+from sightline.tasks.matching import fcos_assign, hungarian_match, side_distance
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DetectionTargets:
     """What is said of the images of one segment, padded to the most objects of one.
 
     Attributes:
@@ -41,18 +41,18 @@ def focal(logits: Tensor, wanted: Tensor, gamma: float = 2.0, alpha: float = 0.2
     return weight * miss.pow(gamma) * F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
 
 
-def loss_of_places(
-    found: BoxOutputs, wanted: Wanted, real: Tensor, *, radius: float, classes: float, overlap: float
+def dense_loss(
+    found: BoxOutputs, wanted: DetectionTargets, real: Tensor, *, radius: float, classes: float, overlap: float
 ) -> tuple[Tensor, int]:
     """Focal loss of the classes, GIoU loss of the boxes, and the binary cross entropy of `quality` with their IoU,
     which takes centre-ness' place (IoU-aware, Wu et al. 2020): the sum, and over how many places with an object.
 
     Args:
         real: bool [images, predictions], those that there are, before all others.
-        radius: as `by_place`; classes, overlap: weights of the focal loss and of the GIoU loss.
+        radius: as `fcos_assign`; classes, overlap: weights of the focal loss and of the GIoU loss.
     """
     logits, places = found["logits"], found["places"]
-    whose = by_place(places, wanted.boxes, wanted.there, radius)
+    whose = fcos_assign(places, wanted.boxes, wanted.there, radius)
     has = whose >= 0
     image, place = has.nonzero(as_tuple=True)
     number = whose[image, place]
@@ -72,12 +72,12 @@ def loss_of_places(
     return total + _nothing(found["boxes"], found["quality"]), len(image)
 
 
-def loss_of_sets(
-    found: BoxOutputs, wanted: Wanted, real: Tensor, *, classes: float, sides: float, overlap: float
+def set_loss(
+    found: BoxOutputs, wanted: DetectionTargets, real: Tensor, *, classes: float, sides: float, overlap: float
 ) -> tuple[Tensor, int]:
-    """Of the cheapest pairs (`as_sets`): focal loss of the classes, `side_distance` and GIoU loss of the boxes, with
-    the weights by which they were paired: the sum, and over how many objects. Of earlier layers the same, each by its
-    own pairs; `real` as `loss_of_places`."""
+    """Of the cheapest pairs (`hungarian_match`): focal loss of the classes, `side_distance` and GIoU loss of the boxes,
+    with the weights by which they were paired: the sum, and over how many objects. Of earlier layers the same, each by
+    its own pairs; `real` as `dense_loss`."""
     logits, boxes, layers = found["logits"], found["boxes"], 1
     if "earlier_logits" in found:
         layers += found["earlier_logits"].shape[1]
@@ -87,7 +87,7 @@ def loss_of_sets(
     said = (wanted.things, wanted.boxes, wanted.there, wanted.known, real)
     things, truths, there, known, real = (one.repeat(layers, *[1] * (one.dim() - 1)) for one in said)
     weights = {"classes": classes, "sides": sides, "overlap": overlap}
-    image, mine, its = as_sets(logits, boxes, real, things, truths, there, **weights)
+    image, mine, its = hungarian_match(logits, boxes, real, things, truths, there, **weights)
     target = torch.zeros_like(at_least_float32(logits))
     target[image, mine, things[image, its]] = 1
     counts = (known[:, None] & real[..., None]) | (target > 0)
@@ -102,7 +102,7 @@ def _nothing(*outputs: Tensor) -> Tensor:
     return torch.stack([(at_least_float32(one) * 0).sum() for one in outputs]).sum()
 
 
-def together(outputs: Sequence[BoxOutputs]) -> tuple[BoxOutputs, Tensor]:
+def concat_padded(outputs: Sequence[BoxOutputs]) -> tuple[BoxOutputs, Tensor]:
     """What is found in the images of all segments as one, padded to the most predictions of one, and which are
     predictions: bool [images, predictions]. Images go one after the other, segment by segment."""
     if len(outputs) == 1:
@@ -112,7 +112,7 @@ def together(outputs: Sequence[BoxOutputs]) -> tuple[BoxOutputs, Tensor]:
         # Predictions of earlier layers are no first axis of theirs.
         first = name.startswith("earlier")
         rows = [row.transpose(0, 1) if first else row for found in outputs for row in found[name]]
-        whole[name], real = padded(rows)
+        whole[name], real = pad_stack(rows)
         whole[name] = whole[name].transpose(1, 2) if first else whole[name]
     if "places" in whole:
         # Far from everything, with a reach that there is.
@@ -121,7 +121,7 @@ def together(outputs: Sequence[BoxOutputs]) -> tuple[BoxOutputs, Tensor]:
     return whole, real
 
 
-def padded(parts: Sequence[Tensor], fill: float = 0) -> tuple[Tensor, Tensor]:
+def pad_stack(parts: Sequence[Tensor], fill: float = 0) -> tuple[Tensor, Tensor]:
     """Tensors [m, ...] of several images as one [images, most, ...], and which of it are there: bool [images, most]."""
     most = max((len(one) for one in parts), default=0)
     whole = torch.stack([F.pad(one, [0, 0] * (one.dim() - 1) + [0, most - len(one)], value=fill) for one in parts])

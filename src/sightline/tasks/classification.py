@@ -20,7 +20,7 @@ from sightline.errors import InputError, unknown_name_error
 from sightline.io.checks import require, require_number
 from sightline.models import ViTConfig
 from sightline.models.head import ScoreLink
-from sightline.tasks.base import Judged, Task
+from sightline.tasks.base import PredictionRecord, Task
 from sightline.tokens.layout import TokenLayout
 
 Loss = Literal["bce", "ce"]
@@ -80,8 +80,8 @@ class Classification(Task):
         # With every class at 1 / classes from the start, the first steps are not spent on the prior.
         return {"head_bias": -math.log(max(len(source.classes) - 1, 1))} if options.loss == "bce" else {}
 
-    def on(self, source: Source, data: str) -> Self:
-        """As `Task.on`. The model's label of each class of the data is found by its name where the model knows its
+    def bind(self, source: Source, data: str) -> Self:
+        """As `Task.bind`. The model's label of each class of the data is found by its name where the model knows its
         classes' names: a folder that holds only some of the classes numbers them otherwise than the model does.
 
         Raises:
@@ -118,23 +118,25 @@ class Classification(Task):
         """The softmax cross entropy, whatever trained the model (docs/LOG.md)."""
         return classification_loss(outputs, "ce", 0.0, **targets), len(outputs)
 
-    def each(self, outputs: Tensor, layout: TokenLayout) -> Sequence[Tensor]:
+    def split_outputs(self, outputs: Tensor, layout: TokenLayout) -> Sequence[Tensor]:
         return outputs.unbind()
 
-    def answer(self, output: Tensor, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
+    def to_json(self, output: Tensor, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
         """The best classes with their scores."""
         best = scores_of(output, self.config.score_link).topk(min(topk, len(self.names)))
         pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
         return {"top": [{"class": self.names[index], "index": index, "score": score} for score, index in pairs]}
 
-    def words(self, answer: Mapping[str, Any]) -> str:
+    def describe(self, answer: Mapping[str, Any]) -> str:
         return ", ".join(f"{one['class']} {one['score']:.2f}" for one in answer["top"])
 
-    def judged(self, outputs: Tensor, batch: Batch) -> list[Judged]:
+    def prediction_records(self, outputs: Tensor, batch: Batch) -> list[PredictionRecord]:
         right, scores = self.confidence(outputs, batch)
         best = outputs.argmax(dim=1).tolist()
         each = zip(batch.targets["labels"].tolist(), best, scores.tolist(), right.tolist(), strict=True)
-        return [Judged(self.names[label], self.names[guess], score, good) for label, guess, score, good in each]
+        return [
+            PredictionRecord(self.names[label], self.names[guess], score, good) for label, guess, score, good in each
+        ]
 
     def confidence(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         right = outputs.argmax(dim=1) == batch.targets["labels"]

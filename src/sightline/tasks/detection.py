@@ -21,9 +21,9 @@ from sightline.models.box_head import BoxHead, BoxOutputs
 from sightline.models.boxes import nms
 from sightline.models.head import head_class, head_classes
 from sightline.tasks.base import Task
-from sightline.tasks.box_losses import Wanted, loss_of_places, loss_of_sets, padded, together
-from sightline.tasks.drawn import Legend, class_colours, class_legend
-from sightline.tasks.fit import before_fit
+from sightline.tasks.box_losses import DetectionTargets, concat_padded, dense_loss, pad_stack, set_loss
+from sightline.tasks.drawn import ColorKey, class_colours, class_legend
+from sightline.tasks.fit import undo_fit
 from sightline.tokens.layout import TokenLayout
 
 # Of an image, so many of the best are looked at before those that say the same are left out.
@@ -64,7 +64,7 @@ class DetectionOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class Detected:
+class Detections:
     """What is found in a stored image, the surest first.
 
     Attributes:
@@ -75,10 +75,10 @@ class Detected:
     things: np.ndarray
     scores: np.ndarray
 
-    def at_least(self, score: float) -> Detected:
+    def at_least(self, score: float) -> Detections:
         """Those of at least this score."""
         sure = self.scores >= score
-        return Detected(self.boxes[sure], self.things[sure], self.scores[sure])
+        return Detections(self.boxes[sure], self.things[sure], self.scores[sure])
 
     def as_coco(self, image_id: int | str, category_ids: Sequence[int] | None = None) -> list[dict[str, Any]]:
         """As COCO has results: `bbox` is (x, y, width, height) in pixels.
@@ -99,8 +99,8 @@ class Detection(Task):
     """Boxes and classes of objects.
 
     Heads answer in patch units, never in fractions of the image, so that an object at twice the size is twice as many
-    patches; `decode` maps that to pixels of the stored image. The loss is that of the head's kind (`loss_of_places`,
-    `loss_of_sets`), a mean over what answers for an object in the whole batch, whatever the image.
+    patches; `decode` maps that to pixels of the stored image. The loss is that of the head's kind (`dense_loss`,
+    `set_loss`), a mean over what answers for an object in the whole batch, whatever the image.
     """
 
     name: ClassVar[str] = "detection"
@@ -134,19 +134,19 @@ class Detection(Task):
 
     @classmethod
     def model_options(cls, source: Source, options: DetectionOptions) -> dict[str, Any]:
-        names = tuple(source.things)
+        names = tuple(source.object_classes)
         _head(options.head)
         own = dict(options.head_options)
         return {"head": options.head, "head_options": own, "num_classes": len(names), "class_names": names}
 
-    def on(self, source: Source, data: str) -> Detection:
-        """As `Task.on`.
+    def bind(self, source: Source, data: str) -> Detection:
+        """As `Task.bind`.
 
         Raises:
             InputError: the data's classes are not the model's.
         """
-        if list(source.things) != self.names:
-            here, there = len(source.things), len(self.names)
+        if list(source.object_classes) != self.names:
+            here, there = len(source.object_classes), len(self.names)
             raise InputError(f"data {data!r}: its {here} classes of objects are not the model's {there}")
         return self
 
@@ -166,7 +166,7 @@ class Detection(Task):
             # What is not on the picture any more has no area.
             here = (boxes[:, 2:] > boxes[:, :2]).all(dim=1)
             crowd = torch.from_numpy(np.asarray(objects.crowd, bool))
-            things = torch.from_numpy(np.asarray(objects.things, np.int64))
+            things = torch.from_numpy(np.asarray(objects.labels, np.int64))
             targets["boxes"].append(boxes[here & ~crowd])
             targets["things"].append(things[here & ~crowd])
             targets["crowds"].append(boxes[here & crowd])
@@ -185,11 +185,11 @@ class Detection(Task):
 
     def _known(self, objects: Objects) -> Tensor:
         """Of which classes all objects are said, or that there is none: bool [classes] (LVIS, Gupta et al. 2019)."""
-        known = torch.full((self.config.num_classes,), objects.absent is None)
-        if objects.absent is not None:
-            known[list(objects.absent)] = True
-            known[objects.things.tolist()] = True
-        known[list(objects.unfinished)] = False
+        known = torch.full((self.config.num_classes,), objects.negative_classes is None)
+        if objects.negative_classes is not None:
+            known[list(objects.negative_classes)] = True
+            known[objects.labels.tolist()] = True
+        known[list(objects.non_exhaustive_classes)] = False
         return known
 
     def loss(self, outputs: list[BoxOutputs], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
@@ -197,25 +197,25 @@ class Detection(Task):
         if not outputs:
             return torch.zeros(()), 0
         options = self.options
-        found, real = together(outputs)
-        boxes, there = padded(targets["boxes"])
-        (things, _), (crowds, _) = padded(targets["things"]), padded(targets["crowds"])
-        wanted = Wanted(boxes, things, there, crowds, torch.stack(targets["known"]))
+        found, real = concat_padded(outputs)
+        boxes, there = pad_stack(targets["boxes"])
+        (things, _), (crowds, _) = pad_stack(targets["things"]), pad_stack(targets["crowds"])
+        wanted = DetectionTargets(boxes, things, there, crowds, torch.stack(targets["known"]))
         if self.matching == "places":
             weights = {"classes": options.class_weight, "overlap": options.box_weight}
-            total, count = loss_of_places(found, wanted, real, radius=options.radius, **weights)
+            total, count = dense_loss(found, wanted, real, radius=options.radius, **weights)
         else:
             weights = {"classes": options.class_weight, "sides": options.side_weight, "overlap": options.box_weight}
-            total, count = loss_of_sets(found, wanted, real, **weights)
+            total, count = set_loss(found, wanted, real, **weights)
         return total, count
 
-    def each(self, outputs: list[BoxOutputs], layout: TokenLayout) -> list[BoxOutputs]:
+    def split_outputs(self, outputs: list[BoxOutputs], layout: TokenLayout) -> list[BoxOutputs]:
         """What is found in each image, without the first axis."""
         return [
             {name: one[row] for name, one in found.items()} for found in outputs for row in range(len(found["logits"]))
         ]
 
-    def decode(self, output: BoxOutputs, crop: Crop) -> Detected:
+    def decode(self, output: BoxOutputs, crop: Crop) -> Detections:
         """The objects of the stored image, the surest first: scores are sigmoids, or the root of their product with
         `quality`'s where the head says it (as FCOS' centre-ness). What has no area on the image is no object."""
         options, config = self.options, self.config
@@ -235,37 +235,37 @@ class Detection(Task):
         else:
             kept = sure.argsort(descending=True, stable=True)[: options.most]
         fractions = (boxes[kept] / limits).numpy()
-        return Detected(stored(fractions, crop), thing[kept].numpy(), sure[kept].numpy())
+        return Detections(stored(fractions, crop), thing[kept].numpy(), sure[kept].numpy())
 
     def results(self, outputs: list[BoxOutputs], batch: Batch) -> list[dict[str, np.ndarray]]:
-        """The fields of `Detected` of each image, in pixels of the stored one."""
+        """The fields of `Detections` of each image, in pixels of the stored one."""
         said = []
         targets = batch.targets
-        each = zip(self.each(outputs, batch.layout), targets["objects"], targets["seen"], strict=True)
+        each = zip(self.split_outputs(outputs, batch.layout), targets["objects"], targets["seen"], strict=True)
         for output, objects, seen in each:
             found = self.decode(output, Crop((0, 0, *objects.size), tuple(seen)))
             said.append(vars(found) | {"boxes": found.boxes + np.array(objects.origin * 2, np.float32)})
         return said
 
-    def pictures(self, decoded: Detected, image: np.ndarray) -> Mapping[str, Image.Image]:
+    def pictures(self, decoded: Detections, image: np.ndarray) -> Mapping[str, Image.Image]:
         """The image with the boxes that are sure enough to be shown, and their classes."""
         return {"overlay": self._drawn(image, decoded.at_least(self.options.shown))}
 
-    def compared(
+    def comparison_images(
         self, output: BoxOutputs, targets: Mapping[str, Any], number: int, image: np.ndarray
     ) -> tuple[Image.Image, Image.Image, Image.Image]:
         objects: Objects = targets["objects"][number]
         size = tuple(targets["seen"][number])
         found = self.decode(output, Crop((0, 0, *objects.size), size))
-        true = Detected(objects.boxes, objects.things, np.ones(len(objects.boxes)))
-        seen = Image.fromarray(before_fit(self.config, image, size)).resize((objects.size[1], objects.size[0]))
+        true = Detections(objects.boxes, objects.labels, np.ones(len(objects.boxes)))
+        seen = Image.fromarray(undo_fit(self.config, image, size)).resize((objects.size[1], objects.size[0]))
         drawn = (self._drawn(np.asarray(seen), one) for one in (true, found.at_least(self.options.shown)))
         return seen, next(drawn), next(drawn)
 
-    def legend(self) -> Legend:
+    def color_key(self) -> ColorKey:
         return class_legend(self.names, first=1)
 
-    def _drawn(self, image: np.ndarray, sure: Detected) -> Image.Image:
+    def _drawn(self, image: np.ndarray, sure: Detections) -> Image.Image:
         """An image with boxes, and on one that is large enough for words their classes and scores."""
         picture = Image.fromarray(image)
         draw, colours = ImageDraw.Draw(picture), class_colours(len(self.names) + 1)[1:]
@@ -281,14 +281,14 @@ class Detection(Task):
                 draw.text((x0 + width + 1, y0 + width), f"{self.names[thing]} {score:.2f}", fill=colour)
         return picture
 
-    def answer(self, output: Detected, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
+    def to_json(self, output: Detections, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
         """Every object that is sure enough to be shown, whatever `topk`: its class, score and box (x, y, width, height)
         in pixels, as COCO has it."""
         sure = output.at_least(self.options.shown)
         named = zip(sure.things.tolist(), sure.as_coco(""), strict=True)
         return {"objects": [{"class": self.names[one], "score": it["score"], "box": it["bbox"]} for one, it in named]}
 
-    def words(self, answer: Mapping[str, Any]) -> str:
+    def describe(self, answer: Mapping[str, Any]) -> str:
         said = [
             f"{one['class']} {one['score']:.2f} at y {y:.0f}-{y + height:.0f}, x {x:.0f}-{x + width:.0f}"
             for one in answer["objects"]

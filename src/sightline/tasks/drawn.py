@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sightline.data.targets import IGNORE
 
-Legend = Sequence[tuple[str, tuple[int, int, int]]]
+ColorKey = Sequence[tuple[str, tuple[int, int, int]]]
 """Words, and their colour."""
 
 _MARGIN, _LINE = 8, 16
@@ -29,7 +29,7 @@ def class_colours(count: int) -> np.ndarray:
     return colours
 
 
-def class_legend(names: Sequence[str], first: int = 0) -> Legend:
+def class_legend(names: Sequence[str], first: int = 0) -> ColorKey:
     """The names of classes with their colours; the first has that of number `first`."""
     colours = class_colours(first + len(names))[first:].tolist()
     return [(name, (red, green, blue)) for name, (red, green, blue) in zip(names, colours, strict=True)]
@@ -46,7 +46,7 @@ def overlay(image: np.ndarray, labels: np.ndarray, strength: float = 0.55) -> Im
     return Image.fromarray(np.where(shown[..., None], np.rint(mixed), image).astype(np.uint8))
 
 
-def sheet(pictures: Sequence[tuple[str, Image.Image]], legend: Legend, columns: int = 6) -> Image.Image:
+def sheet(pictures: Sequence[tuple[str, Image.Image]], legend: ColorKey, columns: int = 6) -> Image.Image:
     """Pictures side by side, each over its name, and what the colours mean below.
 
     Args:

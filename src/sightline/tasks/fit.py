@@ -7,7 +7,7 @@ import numpy as np
 from sightline.models import ViTConfig
 
 
-def extent(config: ViTConfig, shown: tuple[int, int]) -> tuple[int, int]:
+def covered_size(config: ViTConfig, shown: tuple[int, int]) -> tuple[int, int]:
     """(height, width) of what the patches of a picture of `shown` cover, in its own pixels: more than it where it is
     padded, less where what is left over is not looked at."""
     if config.fit not in ("pad", "crop"):
@@ -16,10 +16,10 @@ def extent(config: ViTConfig, shown: tuple[int, int]) -> tuple[int, int]:
     return rows * config.patch_size, cols * config.patch_size
 
 
-def before_fit(config: ViTConfig, image: np.ndarray, shown: tuple[int, int]) -> np.ndarray:
+def undo_fit(config: ViTConfig, image: np.ndarray, shown: tuple[int, int]) -> np.ndarray:
     """What was fitted to patches, uint8 [height, width, 3], as the picture of `shown` (height, width) that it was,
     black where it was not looked at; one that was resized as it is."""
-    if extent(config, shown) == shown:
+    if covered_size(config, shown) == shown:
         return image
     whole = np.zeros((*shown, image.shape[2]), image.dtype)
     there = image[: shown[0], : shown[1]]

@@ -16,7 +16,7 @@ from sightline.models.map_head import patch_mask
 from sightline.tokens.layout import TokenLayout
 
 
-class Maps:
+class MapReader:
     """How outputs of a `DenseHead` are read: for each segment float [rows, classes, height, width].
 
     The loss is the softmax cross entropy, over all pixels that have a class, whatever their image: maps are enlarged
@@ -56,7 +56,7 @@ class Maps:
         """The output of each image by itself."""
         return [one for maps in outputs for one in maps]
 
-    def within(self, output: Any, shown: tuple[int, int], extent: tuple[int, int]) -> Any:
+    def crop_to_image(self, output: Any, shown: tuple[int, int], extent: tuple[int, int]) -> Any:
         """What lies over an image of `shown` (height, width) of an output over `extent`: that image padded at the
         bottom and right, or cut there, where what is next to the cut is said of the rest."""
         return _within(output, shown, extent)
@@ -65,21 +65,21 @@ class Maps:
         """Of each class at each pixel, the higher the likelier: float32 [classes, height, width]."""
         return enlarged(output[None].float(), size)[0]
 
-    def chances(self, scores: Tensor) -> Tensor:
+    def probabilities(self, scores: Tensor) -> Tensor:
         """Scores as probabilities, as images that are mirrored or scaled average them."""
         return scores.softmax(dim=0)
 
-    def likeliest(self, output: Any, size: tuple[int, int]) -> np.ndarray:
+    def argmax_map(self, output: Any, size: tuple[int, int]) -> np.ndarray:
         """The class of each pixel: uint8 (height, width)."""
-        return likeliest(output, size)
+        return argmax_map(output, size)
 
 
-def reading_of(outputs: Sequence[Any]) -> Maps:
+def reader_for(outputs: Sequence[Any]) -> MapReader:
     """How these outputs, of segments or of images, are read."""
     # Loaded where it is needed, as it needs this file.
-    from sightline.tasks.mask_sets import MaskSets
+    from sightline.tasks.mask_sets import MaskSetReader
 
-    return MaskSets() if len(outputs) and isinstance(outputs[0], Mapping) else Maps()
+    return MaskSetReader() if len(outputs) and isinstance(outputs[0], Mapping) else MapReader()
 
 
 def enlarged(maps: Tensor, size: tuple[int, int]) -> Tensor:
@@ -89,7 +89,7 @@ def enlarged(maps: Tensor, size: tuple[int, int]) -> Tensor:
     return F.interpolate(maps, size=size, mode="bilinear", align_corners=False)
 
 
-def likeliest(logits: Tensor, size: tuple[int, int]) -> np.ndarray:
+def argmax_map(logits: Tensor, size: tuple[int, int]) -> np.ndarray:
     """The class of the highest of logits [classes, height, width] at each of (height, width) pixels, the first of those
     that are alike: uint8."""
     best, which = torch.full(size, -torch.inf), torch.zeros(size, dtype=torch.uint8)
@@ -110,8 +110,8 @@ def _within(output: Tensor, shown: tuple[int, int], extent: tuple[int, int]) -> 
 
 
 def fitted_labels(labels: Tensor, shown: tuple[int, int], extent: tuple[int, int]) -> Tensor:
-    """Labels [height, width] of an image of `shown` (height, width) for outputs over `extent`, as `Maps.within`: padded
-    with `IGNORE`, or cut."""
+    """Labels [height, width] of an image of `shown` (height, width) for outputs over `extent`, as
+    `MapReader.crop_to_image`: padded with `IGNORE`, or cut."""
     if shown == extent:
         return labels
     if labels.shape != shown:

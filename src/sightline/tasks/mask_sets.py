@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sightline.attention.wide import at_least_float32
 from sightline.data.targets import IGNORE
-from sightline.tasks.maps import Maps, enlarged
+from sightline.tasks.maps import MapReader, enlarged
 from sightline.tokens.layout import TokenLayout
 
 # Mask2Former's weights of the class, of the cross entropy of masks and of their overlap, in the costs and in the loss.
@@ -23,7 +23,7 @@ NOTHING = 0.1
 POINTS = 12544
 
 
-class MaskSets(Maps):
+class MaskSetReader(MapReader):
     """How outputs of `EomtHead` are read: `QueryOutputs` for each segment.
 
     The loss is that of mask classification (Mask2Former, Cheng et al. 2022, section 4; EoMT's weights). Of each image
@@ -62,8 +62,8 @@ class MaskSets(Maps):
             for row in range(count)
         ]
 
-    def within(self, output: Any, shown: tuple[int, int], extent: tuple[int, int]) -> Any:
-        return {**output, "masks": super().within(output["masks"], shown, extent)}
+    def crop_to_image(self, output: Any, shown: tuple[int, int], extent: tuple[int, int]) -> Any:
+        return {**output, "masks": super().crop_to_image(output["masks"], shown, extent)}
 
     def scores(self, output: Any, size: tuple[int, int]) -> Tensor:
         """Of all queries, the sum of how sure the mask is times how sure the class is (tue-mps/eomt,
@@ -71,10 +71,10 @@ class MaskSets(Maps):
         sure = output["classes"].float().softmax(dim=-1)[:, :-1]
         return torch.einsum("qhw,qc->chw", enlarged(output["masks"][None].float(), size)[0].sigmoid(), sure)
 
-    def chances(self, scores: Tensor) -> Tensor:
+    def probabilities(self, scores: Tensor) -> Tensor:
         return scores / scores.sum(dim=0, keepdim=True).clamp_min(1e-12)
 
-    def likeliest(self, output: Any, size: tuple[int, int]) -> np.ndarray:
+    def argmax_map(self, output: Any, size: tuple[int, int]) -> np.ndarray:
         return self.scores(output, size).argmax(dim=0).to(torch.uint8).numpy()
 
 

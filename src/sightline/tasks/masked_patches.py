@@ -16,7 +16,7 @@ from torch import Tensor
 from sightline.attention.wide import at_least_float32
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop
-from sightline.data.transforms import cut
+from sightline.data.transforms import apply_crop
 from sightline.errors import InputError
 from sightline.io.checks import Depends, build_config
 from sightline.models import ViTConfig
@@ -52,7 +52,7 @@ class MaskedPatchesOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class Reconstructed:
+class Reconstruction:
     """What a model says of the corrupted patches of a stored image.
 
     Attributes:
@@ -154,16 +154,16 @@ class MaskedPatches(Task):
             losses, right = losses.mean(dim=1), right.mean(dim=1)
         return losses, right
 
-    def each(self, outputs: list[MaskedPatchOutputs], layout: TokenLayout) -> list[MaskedPatchOutputs]:
+    def split_outputs(self, outputs: list[MaskedPatchOutputs], layout: TokenLayout) -> list[MaskedPatchOutputs]:
         return [{name: values[row] for name, values in one.items()} for one in outputs for row in range(layout.rows)]
 
-    def decode(self, output: MaskedPatchOutputs, crop: Crop) -> Reconstructed:
-        rows, sure = self.looks(output["values"])
+    def decode(self, output: MaskedPatchOutputs, crop: Crop) -> Reconstruction:
+        rows, sure = self.render_patches(output["values"])
         patches, sources = (output[name].round().long().numpy() for name in ("patches", "sources"))
-        return Reconstructed(crop, self.config.grid_of(crop.image_size), patches, sources, rows, sure)
+        return Reconstruction(crop, self.config.grid_of(crop.image_size), patches, sources, rows, sure)
 
-    def looks(self, values: Tensor) -> tuple[Tensor, np.ndarray | None]:
-        """How patches look by what is said of them, as `Reconstructed.rows`, and `.sure`: the middle of the likeliest
+    def render_patches(self, values: Tensor) -> tuple[Tensor, np.ndarray | None]:
+        """How patches look by what is said of them, as `Reconstruction.rows`, and `.sure`: the middle of the likeliest
         class, or the pixels.
 
         Args:
@@ -177,13 +177,13 @@ class MaskedPatches(Task):
         sure, colours = (best.values, colours.unsqueeze(1)) if one else (best.values.mean(dim=1), colours)
         return from_cells(colours, 1 if one else self.options.cells, self._side), sure.numpy()
 
-    def pictures(self, decoded: Reconstructed, image: np.ndarray) -> Mapping[str, Image.Image]:
+    def pictures(self, decoded: Reconstruction, image: np.ndarray) -> Mapping[str, Image.Image]:
         """What was seen, what was said, and the image, side by side."""
-        shown = cut(image, decoded.crop, self.config.interpolation)
+        shown = apply_crop(image, decoded.crop, self.config.interpolation)
         pictures = self._drawn(shown, decoded.patches, decoded.sources, decoded.rows)
         return {"reconstruction": _side_by_side(pictures)}
 
-    def compared(
+    def comparison_images(
         self, output: MaskedPatchOutputs, targets: Mapping[str, Any], number: int, image: np.ndarray
     ) -> tuple[Image.Image, Image.Image, Image.Image]:
         """As the model saw it, as it is, and what the model says of the corrupted patches."""
@@ -203,7 +203,7 @@ class MaskedPatches(Task):
         each = self._rows.patchifier.unpatchify(torch.stack([seen, guessed, rows]), grid).round().clamp(0, 255).byte()
         return [Image.fromarray(one.permute(1, 2, 0).contiguous().numpy()) for one in each]
 
-    def answer(self, output: Reconstructed, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
+    def to_json(self, output: Reconstruction, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
         """How many patches were corrupted, and how; of the first, or the surest where classes are said, where they are
         and of which mean colour they are said to be."""
         sources, patches = output.sources, output.patches
@@ -220,7 +220,7 @@ class MaskedPatches(Task):
         mean = {} if output.sure is None else {"mean_score": float(sure.mean())}
         return {"target": self.options.target, **counts, **mean, "patches": said}
 
-    def words(self, answer: Mapping[str, Any]) -> str:
+    def describe(self, answer: Mapping[str, Any]) -> str:
         sure = f", mean score {answer['mean_score']:.2f}" if "mean_score" in answer else ""
         counts = ", ".join(f"{answer[name]} {name}" for name in ("masked", "random", "kept"))
         return f"{answer['corrupted']} patches corrupted ({counts}){sure}"

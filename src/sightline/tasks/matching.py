@@ -9,7 +9,7 @@ from sightline.attention.wide import at_least_float32
 from sightline.models.boxes import areas, giou
 
 
-def by_place(places: Tensor, boxes: Tensor, there: Tensor, radius: float) -> Tensor:
+def fcos_assign(places: Tensor, boxes: Tensor, there: Tensor, radius: float) -> Tensor:
     """The object that each place answers for: centre sampling, and of several the smallest (FCOS, Tian et al. 2019,
     sections 3.1 and 3.2; the sampling is of its later version).
 
@@ -50,7 +50,7 @@ def by_place(places: Tensor, boxes: Tensor, there: Tensor, radius: float) -> Ten
     return torch.where(least < torch.inf, which, -1)
 
 
-def as_sets(
+def hungarian_match(
     logits: Tensor,
     boxes: Tensor,
     real: Tensor,

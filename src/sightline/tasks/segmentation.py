@@ -21,10 +21,10 @@ from sightline.models import Model, ViTConfig
 from sightline.models.box_head import BoxHead
 from sightline.models.head import TokenHead, head_class, head_classes
 from sightline.tasks.base import Task
-from sightline.tasks.drawn import Legend, class_colours, class_legend, overlay
-from sightline.tasks.fit import before_fit, extent
-from sightline.tasks.maps import fitted_labels, reading_of
-from sightline.tasks.windows import Inference, check_window, outputs_by
+from sightline.tasks.drawn import ColorKey, class_colours, class_legend, overlay
+from sightline.tasks.fit import covered_size, undo_fit
+from sightline.tasks.maps import fitted_labels, reader_for
+from sightline.tasks.windows import InferenceMode, check_window, infer_batch
 from sightline.tokens.layout import TokenLayout
 
 BACKGROUND = "background"
@@ -34,25 +34,25 @@ BACKGROUND = "background"
 class SegmentationOptions:
     """`head`: a head that gives maps; `head_options`: of its own; `background_bias`: of the logit of a class called
     background, before the first step, of heads that have it as an option; None leaves it at 0; `inference`: fields of
-    `Inference`, how images are looked at where the model is measured."""
+    `InferenceMode`, how images are looked at where the model is measured."""
 
     head: str = "pix"
     head_options: dict[str, Any] = field(default_factory=dict)
     background_bias: float | None = 2.0
-    inference: Inference | Mapping[str, Any] = field(default_factory=Inference)
+    inference: InferenceMode | Mapping[str, Any] = field(default_factory=InferenceMode)
 
     def __post_init__(self) -> None:
         require_group("head_options", self.head_options)
         if isinstance(self.inference, Mapping):
-            object.__setattr__(self, "inference", build_config(Inference, self.inference, "inference"))
-        if not isinstance(self.inference, Inference):
+            object.__setattr__(self, "inference", build_config(InferenceMode, self.inference, "inference"))
+        if not isinstance(self.inference, InferenceMode):
             raise InputError(f"inference {self.inference!r}: expected names and values, as kind and window")
         if self.background_bias is not None:
             require_number("background_bias", self.background_bias, low=-1e6)
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class SegmentationMap:
     """What is said of the pixels of a stored image.
 
     Attributes:
@@ -72,7 +72,7 @@ class Labelled:
 class Segmentation(Task):
     """The class of each pixel.
 
-    Heads give maps of logits (`Maps`) or sets of masks (`MaskSets`), which say what their loss is a mean of.
+    Heads give maps of logits (`MapReader`) or sets of masks (`MaskSetReader`), which say what their loss is a mean of.
     """
 
     name: ClassVar[str] = "segmentation"
@@ -83,7 +83,7 @@ class Segmentation(Task):
     def __init__(self, config: ViTConfig, options: SegmentationOptions) -> None:
         super().__init__(config, options)
         _head(config.head)
-        assert isinstance(options.inference, Inference)
+        assert isinstance(options.inference, InferenceMode)
         check_window(config, options.inference)
 
     @property
@@ -112,8 +112,8 @@ class Segmentation(Task):
             own = {"background_bias": options.background_bias, **own}
         return {"head": options.head, "head_options": own, "num_classes": len(names), "class_names": names}
 
-    def on(self, source: Source, data: str) -> Segmentation:
-        """As `Task.on`.
+    def bind(self, source: Source, data: str) -> Segmentation:
+        """As `Task.bind`.
 
         Raises:
             InputError: the data's classes are not the model's.
@@ -139,60 +139,60 @@ class Segmentation(Task):
 
     def outputs(self, model: Model, batch: Batch, precision: str = "float32") -> list[Any]:
         how = self.options.inference
-        return super().outputs(model, batch, precision) if how.plain else outputs_by(model, batch, how, precision)
+        return super().outputs(model, batch, precision) if how.plain else infer_batch(model, batch, how, precision)
 
     def loss(self, outputs: list[Any], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
         labels = [
-            fitted_labels(one, size, extent(self.config, size))
+            fitted_labels(one, size, covered_size(self.config, size))
             for one, size in zip(targets["pixels"], self.seen(targets), strict=True)
         ]
-        return reading_of(outputs).loss(outputs, labels, layout)
+        return reader_for(outputs).loss(outputs, labels, layout)
 
-    def each(self, outputs: list[Any], layout: TokenLayout) -> list[Any]:
+    def split_outputs(self, outputs: list[Any], layout: TokenLayout) -> list[Any]:
         """Logits [classes, height, width] of each image, or what queries say of it (`QueryOutputs`)."""
-        return reading_of(outputs).each(outputs)
+        return reader_for(outputs).each(outputs)
 
-    def decode(self, output: Any, crop: Crop) -> Labelled:
+    def decode(self, output: Any, crop: Crop) -> SegmentationMap:
         """The likeliest class of each pixel of the stored image's part that was shown."""
-        (rows, cols), reading, shown = crop.region, reading_of([output]), crop.image_size
-        output = reading.within(output, shown, extent(self.config, shown))
+        (rows, cols), reading, shown = crop.region, reader_for([output]), crop.image_size
+        output = reading.crop_to_image(output, shown, covered_size(self.config, shown))
         size = rows.stop - rows.start, cols.stop - cols.start
-        return Labelled(reading.likeliest(output, size), (rows.start, cols.start))
+        return SegmentationMap(reading.argmax_map(output, size), (rows.start, cols.start))
 
-    def pictures(self, decoded: Labelled, image: np.ndarray) -> Mapping[str, Image.Image]:
+    def pictures(self, decoded: SegmentationMap, image: np.ndarray) -> Mapping[str, Image.Image]:
         """The index PNG, with a palette, and the image under its colours, both of the image's size."""
         labels = decoded.within(image.shape[:2])
         return {"labels": _index(labels), "overlay": overlay(image, labels)}
 
-    def compared(
+    def comparison_images(
         self, output: Tensor, targets: Mapping[str, Any], number: int, image: np.ndarray
     ) -> tuple[Image.Image, Image.Image, Image.Image]:
         true, size = targets["pixels"][number].numpy(), self.seen(targets)[number]
         said = self.decode(output, Crop((0, 0, *true.shape), size)).labels
-        seen = Image.fromarray(before_fit(self.config, image, size)).resize(true.shape[::-1])
+        seen = Image.fromarray(undo_fit(self.config, image, size)).resize(true.shape[::-1])
         return seen, overlay(np.asarray(seen), true), overlay(np.asarray(seen), said)
 
     def results(self, outputs: Any, batch: Batch) -> list[Image.Image]:
         """Index PNGs of the size of the stored images."""
         pictures = []
         sizes, origins = self.seen(batch.targets), batch.targets["origins"]
-        each = zip(self.each(outputs, batch.layout), batch.targets["pixels"], sizes, origins, strict=True)
+        each = zip(self.split_outputs(outputs, batch.layout), batch.targets["pixels"], sizes, origins, strict=True)
         for output, true, seen, (top, left, *size) in each:
             labels = self.decode(output, Crop((0, 0, *true.shape), seen)).labels
-            pictures.append(_index(Labelled(labels, (top, left)).within((size[0], size[1]))))
+            pictures.append(_index(SegmentationMap(labels, (top, left)).within((size[0], size[1]))))
         return pictures
 
-    def legend(self) -> Legend:
+    def color_key(self) -> ColorKey:
         return class_legend(self.names)
 
-    def answer(self, output: Labelled, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
+    def to_json(self, output: SegmentationMap, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
         """The largest classes with their shares of the pixels."""
         counts = np.bincount(output.labels.ravel(), minlength=IGNORE + 1)[: len(self.names)]
         order = np.argsort(-counts, kind="stable")[:topk]
         shares = counts / max(counts.sum(), 1)
         return {"classes": [{"class": self.names[one], "share": float(shares[one])} for one in order if counts[one]]}
 
-    def words(self, answer: Mapping[str, Any]) -> str:
+    def describe(self, answer: Mapping[str, Any]) -> str:
         return ", ".join(f"{one['class']} {100 * one['share']:.1f} %" for one in answer["classes"])
 
 

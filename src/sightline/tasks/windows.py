@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.data.batch import Batch, normalised
+from sightline.data.batch import Batch, normalize
 from sightline.errors import InputError
 from sightline.io.checks import require, require_bool, require_effect, require_list, require_number, require_whole
 from sightline.models import Model, ViTConfig
-from sightline.tasks.fit import extent
-from sightline.tasks.maps import Maps, enlarged, reading_of
+from sightline.tasks.fit import covered_size
+from sightline.tasks.maps import MapReader, enlarged, reader_for
 from sightline.tokens.patchify import check_multiples
 
 MOST_TIMES = 16
@@ -24,7 +24,7 @@ _WINDOWS_AT_ONCE, _SCORES_AT_ONCE = 16, 2**27
 
 
 @dataclass(frozen=True)
-class Inference:
+class InferenceMode:
     """How an image is looked at.
 
     Attributes:
@@ -68,18 +68,18 @@ class Inference:
         return self.kind == "whole" and self.scales == (1.0,) and not self.flip
 
 
-def check_window(config: ViTConfig, how: Inference) -> None:
+def check_window(config: ViTConfig, how: InferenceMode) -> None:
     """Refuse a window that is no multiple of the patch, where nothing is fitted."""
     if how.kind != "whole" and config.fit == "exact":
         check_multiples("inference.window {}", (how.window,), config.patch_size)
 
 
-def outputs_by(model: Model, batch: Batch, how: Inference, precision: str = "float32") -> list[Tensor]:
+def infer_batch(model: Model, batch: Batch, how: InferenceMode, precision: str = "float32") -> list[Tensor]:
     """What a model says of each image of a batch when it is looked at so: logarithms of probabilities, for each segment
     float32 [rows, classes, height, width] in pixels of what the model would be given.
 
     Args:
-        precision: as `outputs_of`.
+        precision: as `predict_batch`.
 
     Raises:
         InputError: as `check_window`; or patches were dropped.
@@ -87,12 +87,12 @@ def outputs_by(model: Model, batch: Batch, how: Inference, precision: str = "flo
     config = model.config
     check_window(config, how)
     with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        every = model.patch_embed.images(normalised(batch.inputs, config.mean, config.std), batch.layout)
-        return [torch.stack([looked_at(model, image, how) for image in images]) for images in every]
+        every = model.patch_embed.images(normalize(batch.inputs, config.mean, config.std), batch.layout)
+        return [torch.stack([infer(model, image, how) for image in images]) for images in every]
 
 
 @torch.no_grad()
-def looked_at(model: Model, image: Tensor, how: Inference, size: tuple[int, int] | None = None) -> Tensor:
+def infer(model: Model, image: Tensor, how: InferenceMode, size: tuple[int, int] | None = None) -> Tensor:
     """Logarithms of the probabilities of each class: float32 [classes, height, width].
 
     Scores of windows are added and divided by how many there are at a pixel, then enlarged bilinearly to `size`,
@@ -111,23 +111,23 @@ def looked_at(model: Model, image: Tensor, how: Inference, size: tuple[int, int]
             shown = scaled.flip(-1) if mirrored else scaled
             scores, reading = scores_of(model, shown[None]) if how.kind == "whole" else _slid(model, shown, how)
             scores = enlarged(scores, size)[0]
-            said = reading.chances(scores.flip(-1) if mirrored else scores)
+            said = reading.probabilities(scores.flip(-1) if mirrored else scores)
             # In place from here on: of 150 classes at 512 x 1024 px each is a third of a gigabyte.
             total, count = said if total is None else total.add_(said), count + 1
     assert total is not None
     return total.div_(count).clamp_min_(torch.finfo(torch.float32).tiny).log_()
 
 
-def scores_of(model: Model, images: Tensor) -> tuple[Tensor, Maps]:
+def scores_of(model: Model, images: Tensor) -> tuple[Tensor, MapReader]:
     """The scores of normalised images [images, channels, height, width] of one size, float32 [images, classes, height,
     width], and how they are read; what an image is padded with is cut off."""
     outputs, size = model(images), (images.shape[-2], images.shape[-1])
-    reading, over = reading_of(outputs), extent(model.config, size)
-    each = [reading.within(one, size, over) for one in reading.each(outputs)]
+    reading, over = reader_for(outputs), covered_size(model.config, size)
+    each = [reading.crop_to_image(one, size, over) for one in reading.each(outputs)]
     return torch.stack([reading.scores(one, size) for one in each]), reading
 
 
-def anchors(side: int, window: int, stride: int) -> list[int]:
+def window_starts(side: int, window: int, stride: int) -> list[int]:
     """Where windows begin along a side, in pixels: every `stride`, and the last where it ends with the image."""
     last = max(side - window, 0)
     return [*range(0, last, stride), last]
@@ -143,13 +143,13 @@ def enlarged_to_window(image: Tensor, window: int) -> Tensor:
     return enlarged(image[None], size)[0]
 
 
-def _slid(model: Model, image: Tensor, how: Inference) -> tuple[Tensor, Maps]:
+def _slid(model: Model, image: Tensor, how: InferenceMode) -> tuple[Tensor, MapReader]:
     """Means over windows of an image's scores: [1, classes, height, width] of the image, enlarged if need be."""
     if how.kind == "segmenter":
         image = enlarged_to_window(image, how.window)
     sides = image.shape[-2], image.shape[-1]
     height, width = (min(side, how.window) for side in sides)
-    rows, cols = (anchors(side, how.window, how.stride) for side in sides)
+    rows, cols = (window_starts(side, how.window, how.stride) for side in sides)
     places = [(y, x) for y in rows for x in cols]
     total, count, reading = image.new_zeros(()), image.new_zeros(sides), None
     step = max(1, min(_WINDOWS_AT_ONCE, _SCORES_AT_ONCE // (max(model.config.num_classes, 1) * height * width)))

@@ -1,6 +1,6 @@
 """Training in one process: a clear loop that can be stopped anywhere and resumed."""
 
 from sightline.training.config import TrainConfig
-from sightline.training.loop import Progress, train
+from sightline.training.loop import TrainProgress, train
 
-__all__ = ["Progress", "TrainConfig", "train"]
+__all__ = ["TrainConfig", "TrainProgress", "train"]

@@ -18,7 +18,7 @@ from sightline.distributed.ranks import Ranks, translate_comm_errors
 from sightline.models.batch_norm import normalize_with_running_stats
 
 
-class JointNorms:
+class JointBatchNorms:
     """The batch norms of a model, each of which takes its statistics in training from all ranks, until `close`.
 
     Every rank calls them equally often, one without an image inside `uncounted`.

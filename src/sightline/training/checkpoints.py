@@ -69,7 +69,7 @@ def _refuse_link(place: Path) -> None:
         )
 
 
-def last_good(out: Path, warn: Callable[[str], None] = unheard) -> Path | None:
+def last_whole(out: Path, warn: Callable[[str], None] = unheard) -> Path | None:
     """The newest whole checkpoint of a run that is to go on; None of a new run.
 
     Args:
@@ -179,7 +179,7 @@ def drop_measured(out: Path, foreign: Collection[Path]) -> None:
                 file.unlink(missing_ok=True)
 
 
-def place_of_best(out: Path, warn: Callable[[str], None]) -> Path | None:
+def best_checkpoint(out: Path, warn: Callable[[str], None]) -> Path | None:
     """Where a run keeps its best model; None where something else stands there, which stays and ends no run.
 
     Args:

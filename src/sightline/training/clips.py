@@ -21,7 +21,7 @@ def check_clips(model: ViTConfig, source: Source, data: str) -> None:
     Raises:
         InputError: as said.
     """
-    if source.of_clips and not model.takes_clips:
+    if source.is_video and not model.takes_clips:
         raise InputError(
             f"data {data}: is of clips, and this model's embedder {model.embedder!r} cuts images (expected a model of "
             "clips: embedder 'tubelets')"
@@ -68,7 +68,7 @@ def clip_frames(model: ViTConfig, source: Source, trained: int | None = None) ->
     """
     if not model.takes_clips:
         return None
-    return (trained or model.clip_frames or DEFAULT_FRAMES) if source.of_clips else 1
+    return (trained or model.clip_frames or DEFAULT_FRAMES) if source.is_video else 1
 
 
 def showing_frames(source: Source, frames: int | None, stride: int | None, *, packed: bool) -> Source:

@@ -14,8 +14,8 @@ from sightline.distributed import machine
 from sightline.evaluation.measure import planned_passes
 from sightline.models import make_model
 from sightline.training.jobs import Job, JobProgress
-from sightline.training.plan import Plan, Stages
-from sightline.training.prepare import resolve, vit_config
+from sightline.training.plan import EpochPlan, SizeSchedule
+from sightline.training.prepare import model_config_of, resolve
 
 # The first steps of each job warm up, and jobs begin one after the other; then a rate needs some seconds.
 _WARM_STEPS, _LEAST_SECONDS = 3, 10.0
@@ -86,11 +86,11 @@ def _parts(job: Job) -> list[tuple[str, int, float]]:
     # The weights that it is to begin with may not be there yet; they change no operation.
     asked = job.train if job.after is None else replace(job.train, init_from=None)
     config = resolve(asked, source, machine.resolve_device(job.device))
-    model = vit_config(config, source)
+    model = model_config_of(config, source)
     assert config.resolution is not None
     assert config.images is not None
-    plan = Plan.of(config, source.length("train"))
-    trained = Stages.of(config, model).spent(plan, plan.steps).flops
+    plan = EpochPlan.of(config, source.length("train"))
+    trained = SizeSchedule.of(config, model).spent(plan, plan.steps).flops
     with torch.device("meta"):
         made = make_model(model)
     parts = [("train", config.images, float(trained))]

@@ -43,14 +43,14 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [line for _, line in lines]
 
 
-def measured_line(one: MetricValue) -> dict[str, Any]:
+def format_validation(one: MetricValue) -> dict[str, Any]:
     """What a line of the validation curve says of a number: that of a fraction its value and its count, as ever."""
     rest = {"unit": one.unit, "better": one.better, "counted": one.counted} if one.unit != FRACTION else {}
     return {one.metric: one.value, "count": one.count, **rest}
 
 
-def measured_in(line: Mapping[str, Any]) -> MetricValue:
-    """The inverse of `measured_line`.
+def parse_validation(line: Mapping[str, Any]) -> MetricValue:
+    """The inverse of `format_validation`.
 
     Raises:
         KeyError, StopIteration, TypeError, ValueError: the line is none.
@@ -73,7 +73,7 @@ def read_curve(folder: Path) -> list[tuple[dict[str, Any], MetricValue]]:
     path, curve = folder / VALIDATION, []
     try:
         for number, line in read_jsonl(path, "a record of a validation") if path.exists() else ():
-            one = measured_in(line)
+            one = parse_validation(line)
             if not one.count or not all(isinstance(line[key], int) and line[key] >= 0 for key in ("step", "images")):
                 raise ValueError(f"line {number} is no record of a validation")
             curve.append((line, one))

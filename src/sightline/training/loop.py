@@ -24,28 +24,28 @@ from sightline.io.sharded import local_tensor
 from sightline.models import Model
 from sightline.results.rows import MetricValue
 from sightline.tasks.base import task_class
-from sightline.training.checkpoints import drop_previous, has_checkpoint, last_good, measured_files
+from sightline.training.checkpoints import drop_previous, has_checkpoint, last_whole, measured_files
 from sightline.training.compiling import compiled_blocks
 from sightline.training.config import TrainConfig
-from sightline.training.log import measured_in, restore_file, unheard
+from sightline.training.log import parse_validation, restore_file, unheard
 from sightline.training.optim import Ema, freeze_trunk, make_optimizer
-from sightline.training.parallel import held as held_by
-from sightline.training.plan import Step, parts_done, shown, training_plan
-from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options, warn_of_mirrors
+from sightline.training.parallel import parallelize as held_by
+from sightline.training.plan import StepSpec, as_trained_on, completed_parts, training_plan
+from sightline.training.prepare import TrainSetup, build_model, resolve_config, set_up, task_options, warn_of_mirrors
 from sightline.training.profiling import Profile, phase, waited_for
 from sightline.training.progress_file import ProgressFile
 from sightline.training.run import open_training_data
 from sightline.training.same_data import minival_digest
 from sightline.training.saving import RunSaver
 from sightline.training.schedule import learning_rate
-from sightline.training.speed import Pace, Speed
-from sightline.training.state import RunState, restore_state, tested_weights
-from sightline.training.step import agreed, take_step
+from sightline.training.speed import Pace, Throughput
+from sightline.training.state import TrainState, averaged, restore_state
+from sightline.training.step import agreed, train_step
 from sightline.training.validation import Validation
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainProgress:
     """Where a run is, after a step.
 
     `images` and `total` count training images; `steps` and `total` are what is expected where the budget is one of
@@ -72,11 +72,11 @@ def train(
     out: str | Path,
     *,
     source: Source | None = None,
-    prepared: Prepared | None = None,
+    prepared: TrainSetup | None = None,
     device: str = "auto",
     resume: bool = False,
     accept_changed_data: bool = False,
-    observe: Callable[[Progress], None] | None = None,
+    observe: Callable[[TrainProgress], None] | None = None,
     warn: Callable[[str], None] | None = None,
     owner: Owner | None = None,
     stop: Callable[[], bool] | None = None,
@@ -137,8 +137,8 @@ def train(
             decay, warmup = config.optimizer.ema, config.optimizer.ema_warmup
             ema = None if decay is None else Ema(model, decay, bool(warmup))
             optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
-            state = RunState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks)
-            task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
+            state = TrainState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks)
+            task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
             if last is not None:
                 restore_state(state, last, say)
             warn_of_mirrors(config, source, say)
@@ -147,10 +147,10 @@ def train(
             restore_file(out / VALIDATION, state.validation, say)
         validation = Validation(config, model, task, source, say)
         saver = None
-        if ranks.is_main or state.in_parts:
+        if ranks.is_main or state.sharded:
             saver = held.enter_context(RunSaver(state, out, owner, foreign, say))
         started, before, progress = time.perf_counter(), state.seconds, ProgressFile(out)
-        speed = Speed(where, config.precision, ranks)
+        speed = Throughput(where, config.precision, ranks)
         plan = training_plan(config, model.config, source)
         pin = where.type == "cuda"
         steps = plan.batches(
@@ -164,7 +164,7 @@ def train(
         for step, batches, asked in waited_for(agreed(steps, source, ranks, stop)):
             rate = learning_rate(config.optimizer, step.number, step.begins, step.ends)
             with expected_shapes(ever_new=False):
-                loss = take_step(state, task, holder, [batch.to(where) for batch in batches], rate, step)
+                loss = train_step(state, task, holder, [batch.to(where) for batch in batches], rate, step)
             if owner is not None:
                 owner.check(read=False)
             if saver is not None and ranks.size == 1:
@@ -198,9 +198,9 @@ def train(
                     lr=rate, seconds=state.seconds, pace=pace,
                 )  # fmt: skip
                 if observe is not None:
-                    seen = measured_in(json.loads(state.validation[-1])) if state.validation else None
+                    seen = parse_validation(json.loads(state.validation[-1])) if state.validation else None
                     at = planned, spent.images, total, *spent[1:], loss, state.seconds, rate, pace, seen
-                    observe(Progress(state.step, *at))
+                    observe(TrainProgress(state.step, *at))
             if profiled is not None:
                 profiled.after_step()
             if stopped:
@@ -212,10 +212,10 @@ def train(
             drop_previous(out)
             if profiled is not None:
                 profiled.close()
-    if state.in_parts:
+    if state.sharded:
         return load_model(out / CHECKPOINT).to(where)
     if ema is not None:
-        ema.exchange(model)
+        ema.swap(model)
     return model.eval().requires_grad_(True)
 
 
@@ -227,33 +227,33 @@ def _prepared(
     resume: bool,
     accept_changed_data: bool,
     warn: Callable[[str], None],
-) -> Prepared:
+) -> TrainSetup:
     """The run, where its caller has not prepared it."""
     if has_checkpoint(out) and not resume:
         raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
     if source is None:
         source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
-    source, last = shown(source, config), last_good(out, warn) if resume else None
-    own = decide(config, source, device, last)
+    source, last = as_trained_on(source, config), last_whole(out, warn) if resume else None
+    own = resolve_config(config, source, device, last)
     model, begins = build_model(own, source), config.init_from
-    return prepare(own, source, model, last, init_from=begins, accept_changed_data=accept_changed_data, warn=warn)
+    return set_up(own, source, model, last, init_from=begins, accept_changed_data=accept_changed_data, warn=warn)
 
 
-def _measure(state: RunState, validation: Validation | None, step: Step) -> None:
+def _measure(state: TrainState, validation: Validation | None, step: StepSpec) -> None:
     """A line more of the validation curve, where one is due; ranks that hold a part of the model measure together."""
     if validation is None or not validation.is_due(step, len(state.validation), state.validated):
         return
-    with tested_weights(state):
+    with averaged(state):
         line = validation.measure(state.model, state.step, step.after.images)
     state.validated = step.ends
     state.validation += [] if line is None else [line]
 
 
-def _is_due(step: Step, config: TrainConfig) -> bool:
+def _is_due(step: StepSpec, config: TrainConfig) -> bool:
     """Whether a checkpoint is written after a step: each `checkpoint_every` images, or so many times in a run."""
     every = config.checkpoint_every
     if every is None:
-        return parts_done(config.checkpoints, step.ends) != parts_done(config.checkpoints, step.begins)
+        return completed_parts(config.checkpoints, step.ends) != completed_parts(config.checkpoints, step.begins)
     return step.after.images // every != step.before.images // every
 
 
@@ -273,7 +273,7 @@ def _deterministic(device: torch.device) -> Iterator[None]:
         memory.fill_uninitialized_memory = filled
 
 
-def _check_weights(state: RunState, step: Step) -> None:
+def _check_weights(state: TrainState, step: StepSpec) -> None:
     """Refuse weights that an update with a finite gradient made infinite: a rate beyond float32 does that."""
     if not all(bool(local_tensor(parameter).isfinite().all()) for parameter in state.model.parameters()):
         raise NonFiniteError(

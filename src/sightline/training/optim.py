@@ -142,7 +142,7 @@ class Ema:
             self.mean[name].lerp_(weight, 1 - decay)
 
     @torch.no_grad()
-    def exchange(self, model: nn.Module) -> None:
+    def swap(self, model: nn.Module) -> None:
         """Swap the mean and the model's weights; twice is nothing."""
         for name, weight in model.named_parameters():
             kept = weight.detach().clone()

@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from sightline.analysis.flops import training_flops
 from sightline.data.batch import Batch
-from sightline.data.loader import Planned
+from sightline.data.loader import SampleSpec
 from sightline.distributed.ranks import Ranks, translate_comm_errors
 from sightline.models import Model, ViTConfig
-from sightline.tasks.base import outputs_of
+from sightline.tasks.base import predict_batch
 from sightline.tokens.layout import TokenLayout
-from sightline.training.batch_norm import JointNorms
+from sightline.training.batch_norm import JointBatchNorms
 from sightline.training.config import Sharing
 
 
-def dealt(planned: Sequence[Planned], parts: int, model: ViTConfig) -> list[list[Planned]]:
+def balanced_partition(planned: Sequence[SampleSpec], parts: int, model: ViTConfig) -> list[list[SampleSpec]]:
     """The images of a step in so many parts of about equal cost: the dearest first, each to the part that has cost the
     least (Graham 1969, longest processing time first); inside a part the order is the step's.
 
@@ -46,10 +46,10 @@ class _Outputs(nn.Module):
         self.model = model
 
     def forward(self, batch: Batch, precision: str) -> Any:
-        return outputs_of(self.model, batch, precision)
+        return predict_batch(self.model, batch, precision)
 
 
-class Held:
+class ParallelModel:
     """A model as a rank holds it: it gives outputs of a batch, whose gradients are those of all ranks after the last
     part of a step. This one is held by a process that is alone.
 
@@ -60,14 +60,14 @@ class Held:
         all_in_each_part: every rank computes each part of a step, also where it has no image in it.
     """
 
-    def __init__(self, forward: nn.Module, norms: JointNorms | None = None) -> None:
+    def __init__(self, forward: nn.Module, norms: JointBatchNorms | None = None) -> None:
         self.forward, self.norms = forward, norms
         self.all_in_each_part = bool(norms)
 
     def __call__(self, batch: Batch, precision: str) -> Any:
         return self.forward(batch, precision)
 
-    def part(self, last: bool) -> contextlib.AbstractContextManager[None]:
+    def gradient_sync(self, last: bool) -> contextlib.AbstractContextManager[None]:
         """Around the forward and backward pass of a part of a step."""
         return contextlib.nullcontext()
 
@@ -82,10 +82,10 @@ class Held:
             self.norms.close()
 
 
-class Replica(Held):
+class DDPModel(ParallelModel):
     """The whole model on each rank (`DistributedDataParallel`)."""
 
-    def __init__(self, forward: nn.Module, norms: JointNorms) -> None:
+    def __init__(self, forward: nn.Module, norms: JointBatchNorms) -> None:
         from torch.nn.parallel import DistributedDataParallel
 
         # Not in each forward pass, which a rank without an image may not have; the name of that is one of torch 2.13.
@@ -99,19 +99,19 @@ class Replica(Held):
         # After its first backward pass torch puts the gradients into another order, in which three ranks and more sum
         # them otherwise: that pass is none of a step, so that a run that goes on sums as the one that it goes on with.
         with translate_comm_errors():
-            self.without_an_image(idle_batch(_model_in(forward)), "float32").backward()
+            self.without_an_image(black_image(_model_in(forward)), "float32").backward()
         parallel.zero_grad(set_to_none=True)
 
-    def part(self, last: bool) -> contextlib.AbstractContextManager[None]:
+    def gradient_sync(self, last: bool) -> contextlib.AbstractContextManager[None]:
         """Gradients are summed over the ranks with those of the last part."""
         return contextlib.nullcontext() if last else self._without_sum()
 
 
-class Shard(Held):
+class FSDPModel(ParallelModel):
     """A part of each weight, of its gradient and of what the optimizer keeps of it; the whole of a block is there while
     it computes (FSDP2, `fully_shard`)."""
 
-    def __init__(self, forward: nn.Module, norms: JointNorms, ranks: Ranks) -> None:
+    def __init__(self, forward: nn.Module, norms: JointBatchNorms, ranks: Ranks) -> None:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
@@ -140,13 +140,13 @@ def _model_in(forward: nn.Module) -> Model:
 _OTHER_FORWARDS = ("forward_features", "forward_intermediates", "get_intermediate_layers", "forward_head")
 
 
-def held(model: Model, ranks: Ranks, sharing: Sharing) -> Held:
+def parallelize(model: Model, ranks: Ranks, sharing: Sharing) -> ParallelModel:
     """The model as this rank holds it; every rank calls this, and then the result in every step."""
     forward = _Outputs(model)
     if ranks.size == 1:
-        return Held(forward)
-    norms = JointNorms(model, ranks)
-    return Replica(forward, norms) if sharing == "ddp" else Shard(forward, norms, ranks)
+        return ParallelModel(forward)
+    norms = JointBatchNorms(model, ranks)
+    return DDPModel(forward, norms) if sharing == "ddp" else FSDPModel(forward, norms, ranks)
 
 
 def _sum(_, bucket):  # torch compares annotations by identity
@@ -158,7 +158,7 @@ def _sum(_, bucket):  # torch compares annotations by identity
     return work.get_future().then(lambda told: told.value()[0])
 
 
-def idle_batch(model: Model) -> Batch:
+def black_image(model: Model) -> Batch:
     """One black image, for a rank that has none in a step: what it gives counts nothing (`nothing`)."""
     patchifier, grid = model.patch_embed.patchifier, model.config.train_grid
     layout = TokenLayout.packed([grid], num_prefix_tokens=model.num_prefix_tokens)

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from sightline.analysis.flops import training_flops
 from sightline.data.augmenting import make_augmentations
-from sightline.data.batch import Arranged, Batch, packed, stacked
-from sightline.data.loader import Maker, Planned, load
+from sightline.data.batch import Batch, CollatedTokens, collate_packed, collate_uniform
+from sightline.data.loader import Collator, SampleSpec, load_batches
 from sightline.data.packs import PackingConfig, PackPlan, PlanPosition, epoch_order
 from sightline.data.patch_sizes import PatchSizes
 from sightline.data.source import Source
-from sightline.data.transforms import SIMPLE, SimpleCrop
+from sightline.data.transforms import SIMPLE, SimpleRandomCrop
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
 from sightline.models import ViTConfig
@@ -26,13 +26,13 @@ from sightline.models.patch_size import resized_config
 from sightline.tasks.base import Task
 from sightline.tokens.patchify import ImagePatchifier
 from sightline.training.config import DEFAULT_BATCH_SIZE, TrainConfig
-from sightline.training.parallel import dealt
+from sightline.training.parallel import balanced_partition
 
 DEFAULT_IMAGES = 48_000
 
 
 @dataclass(frozen=True)
-class Plan:
+class EpochPlan:
     """The steps of a run over a data set of `length` images (None: endless).
 
     A pass over the data ends with a smaller batch where the length asks for it; a run ends in the middle of a pass
@@ -44,7 +44,7 @@ class Plan:
     length: int | None
 
     @classmethod
-    def of(cls, config: TrainConfig, length: int | None) -> Plan:
+    def of(cls, config: TrainConfig, length: int | None) -> EpochPlan:
         """The plan of a configuration; raises InputError for epochs of an endless data set."""
         batch_size = config.batch_size or DEFAULT_BATCH_SIZE
         if config.epochs is not None:
@@ -76,23 +76,23 @@ class Plan:
         return min(self.images, epoch * self.pass_images + inside * self.batch_size)
 
 
-class Spent(NamedTuple):
+class Cost(NamedTuple):
     """What a run has cost: images shown, tokens through the trunk (prefix tokens too), operations of training."""
 
     images: int = 0
     tokens: int = 0
     flops: int = 0
 
-    def and_also(self, config: ViTConfig, patches: Sequence[int]) -> Spent:
+    def plus(self, config: ViTConfig, patches: Sequence[int]) -> Cost:
         """With a step on images of these lengths."""
-        return Spent(
+        return Cost(
             self.images + len(patches),
             self.tokens + sum(patches) + len(patches) * config.num_prefix_tokens,
             self.flops + training_flops(config, patches),
         )
 
 
-class Position(NamedTuple):
+class DataState(NamedTuple):
     """Where a packed run stood when it looked ahead last: kept with a checkpoint, so that a run of many passes goes on
     without planning them again.
 
@@ -104,21 +104,21 @@ class Position(NamedTuple):
 
     place: PlanPosition
     number: int
-    spent: Spent
+    spent: Cost
 
     def as_record(self) -> dict[str, Any]:
         """Plain values."""
         return {"seen": self.place.seen, "waiting": [*self.place.waiting], "step": self.number, **self.spent._asdict()}
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Position:
+    def of(cls, record: Mapping[str, Any]) -> DataState:
         """The inverse of `as_record`."""
         place = PlanPosition(record["seen"], tuple(record["waiting"]))
-        return cls(place, record["step"], Spent(record["images"], record["tokens"], record["flops"]))
+        return cls(place, record["step"], Cost(record["images"], record["tokens"], record["flops"]))
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepSpec:
     """One step, known before an image is read.
 
     Attributes:
@@ -131,11 +131,11 @@ class Step:
 
     number: int
     epoch: int
-    before: Spent
-    after: Spent
+    before: Cost
+    after: Cost
     begins: float
     ends: float
-    position: Position | None = None
+    position: DataState | None = None
 
     @property
     def last(self) -> bool:
@@ -149,13 +149,13 @@ class TrainingPlan(ABC):
         source: as its images are shown; arrange: how those of a step become one batch.
     """
 
-    arrange: Callable[..., Arranged]
+    arrange: Callable[..., CollatedTokens]
 
     def __init__(self, config: TrainConfig, model: ViTConfig, source: Source) -> None:
         self.config, self.model, self.source = config, model, source
 
     @abstractmethod
-    def steps(self, first: int, position: Position | None = None) -> Iterator[tuple[Step, list[Planned]]]:
+    def steps(self, first: int, position: DataState | None = None) -> Iterator[tuple[StepSpec, list[SampleSpec]]]:
         """The steps `first` and later with their images; sizes are read, and no pixel.
 
         Args:
@@ -168,10 +168,10 @@ class TrainingPlan(ABC):
         task: Task,
         first: int = 0,
         *,
-        position: Position | None = None,
+        position: DataState | None = None,
         pin: bool = False,
         ranks: Ranks = SINGLE_RANK,
-    ) -> Generator[tuple[Step, Sequence[Batch]]]:
+    ) -> Generator[tuple[StepSpec, Sequence[Batch]]]:
         """The steps with this process's batches, one after the other, which may be empty.
 
         Args:
@@ -183,16 +183,16 @@ class TrainingPlan(ABC):
         config, prefix = self.config, self.model.num_prefix_tokens
         own = slice(ranks.rank * config.accumulate, (ranks.rank + 1) * config.accumulate)
         shown = config.mixing, make_augmentations(config.augment)
-        make = Maker(self.source, "train", rows, task.targets, self.arrange, prefix, config.seed, *shown)
+        make = Collator(self.source, "train", rows, task.targets, self.arrange, prefix, config.seed, *shown)
         # Workers take batches ahead of the step that is done: its twin keeps their steps.
         steps, ahead = itertools.tee(self.steps(first, position))
-        parts = (dealt(images, ranks.size * config.accumulate, self.model)[own] for _, images in ahead)
+        parts = (balanced_partition(images, ranks.size * config.accumulate, self.model)[own] for _, images in ahead)
         planned = itertools.chain.from_iterable(parts)
-        batches = load(make, planned, workers=config.workers, pin=pin)
+        batches = load_batches(make, planned, workers=config.workers, pin=pin)
         yield from zip((step for step, _ in steps), zip(*[batches] * config.accumulate, strict=True), strict=True)
 
 
-def parts_done(parts: int, share: float) -> int:
+def completed_parts(parts: int, share: float) -> int:
     """How many of so many equal parts of a run are done, where this share of it is; what a share is rounded by aside.
 
     150 times the share that 55 of 150 passes are is 54.99999999999999.
@@ -202,10 +202,10 @@ def parts_done(parts: int, share: float) -> int:
 
 def training_plan(config: TrainConfig, model: ViTConfig, source: Source) -> TrainingPlan:
     """The plan of a resolved configuration."""
-    return _Packed(config, model, source, config.packing) if config.packing else _Uniform(config, model, source)
+    return PackedPlan(config, model, source, config.packing) if config.packing else UniformPlan(config, model, source)
 
 
-def shown(source: Source, config: TrainConfig) -> Source:
+def as_trained_on(source: Source, config: TrainConfig) -> Source:
     """A data set as a run shows it: images up to its `max_pixels`, those of training by `parts`, `flip` and
     `interpolation`.
 
@@ -217,15 +217,15 @@ def shown(source: Source, config: TrainConfig) -> Source:
 
 def training_view(config: TrainConfig, source: Source) -> dict[str, Any]:
     """`parts`, `flip` and `interpolation` as they are in a run: those of the data where the configuration has none."""
-    one = shown(source, config).transform
+    one = as_trained_on(source, config).transform
     if one is None:
         return {}
-    parts = SIMPLE if isinstance(one, SimpleCrop) else one.scale[0]
+    parts = SIMPLE if isinstance(one, SimpleRandomCrop) else one.scale[0]
     return {"parts": parts, "flip": one.flip, "interpolation": one.interpolation}
 
 
 @dataclass(frozen=True)
-class Stages:
+class SizeSchedule:
     """The sizes of the images of a run whose steps each have one, and of their patches: equal parts of its steps.
 
     Attributes:
@@ -236,12 +236,12 @@ class Stages:
 
     sides: tuple[int, ...]
     cells: tuple[int, ...]
-    each: tuple[Spent, ...]
+    each: tuple[Cost, ...]
     drawn: PatchSizes | None = None
     seed: int = 0
 
     @classmethod
-    def of(cls, config: TrainConfig, model: ViTConfig) -> Stages:
+    def of(cls, config: TrainConfig, model: ViTConfig) -> SizeSchedule:
         """Of a resolved configuration; raises InputError for a side that patches do not divide."""
         assert config.resolution is not None
         sides = (*config.progressive, config.resolution)
@@ -252,7 +252,7 @@ class Stages:
             if not config.progressive:
                 raise
             raise InputError(f"progressive: {error}") from None
-        each = (Spent().and_also(one, [count]) for count, one in zip(cells, models * len(sides), strict=True))
+        each = (Cost().plus(one, [count]) for count, one in zip(cells, models * len(sides), strict=True))
         return cls(sides, cells, tuple(each), config.patch_sizes, config.seed)
 
     def begins(self, steps: int) -> list[int]:
@@ -264,9 +264,9 @@ class Stages:
         stage = bisect.bisect_right(begins, step, hi=len(self.sides)) - 1
         if self.drawn is None:
             return stage
-        return stage * len(self.drawn.sizes) + self.drawn.of_step(self.seed, step)
+        return stage * len(self.drawn.sizes) + self.drawn.at_step(self.seed, step)
 
-    def spent(self, plan: Plan, step: int) -> Spent:
+    def spent(self, plan: EpochPlan, step: int) -> Cost:
         """What a run has cost before a step."""
         begins, shown = self.begins(plan.steps), [0] * len(self.each)
         if self.drawn is None:
@@ -276,7 +276,7 @@ class Stages:
             for number in range(min(step, plan.steps)):
                 shown[self.place(begins, number)] += plan.images_seen(number + 1) - plan.images_seen(number)
         parts = list(zip(shown, self.each, strict=True))
-        return Spent(sum(shown), *(sum(n * one[kind] for n, one in parts) for kind in (1, 2)))
+        return Cost(sum(shown), *(sum(n * one[kind] for n, one in parts) for kind in (1, 2)))
 
     def mean(self, kind: int) -> float:
         """What an image takes on average, of tokens (1) or operations (2)."""
@@ -312,23 +312,23 @@ def with_patch_sizes(config: TrainConfig, model: ViTConfig) -> tuple[ViTConfig, 
         raise InputError(f"patch_sizes: {error}") from None
 
 
-def planned_length(config: TrainConfig, model: ViTConfig, length: int | None) -> Plan:
+def resolve_length(config: TrainConfig, model: ViTConfig, length: int | None) -> EpochPlan:
     """The images of a run whose steps each have one size, from whichever budget it was given."""
-    stages = Stages.of(config, model)
+    stages = SizeSchedule.of(config, model)
     for budget, kind in ((config.tokens, 1), (config.flops, 2)):
         if budget is not None:
-            return Plan(max(int(budget // stages.mean(kind)), 1), config.batch_size or DEFAULT_BATCH_SIZE, length)
-    return Plan.of(config, length)
+            return EpochPlan(max(int(budget // stages.mean(kind)), 1), config.batch_size or DEFAULT_BATCH_SIZE, length)
+    return EpochPlan.of(config, length)
 
 
-class _Uniform(TrainingPlan):
+class UniformPlan(TrainingPlan):
     """Batches of one size each."""
 
-    arrange = staticmethod(stacked)
+    arrange = staticmethod(collate_uniform)
 
-    def steps(self, first: int, position: Position | None = None) -> Iterator[tuple[Step, list[Planned]]]:
-        config, plan = self.config, Plan.of(self.config, self.source.length("train"))
-        stages = Stages.of(config, self.model)
+    def steps(self, first: int, position: DataState | None = None) -> Iterator[tuple[StepSpec, list[SampleSpec]]]:
+        config, plan = self.config, EpochPlan.of(self.config, self.source.length("train"))
+        stages = SizeSchedule.of(config, self.model)
         begins, spent = stages.begins(plan.steps), stages.spent(plan, first)
         sizes = (None,) if config.patch_sizes is None else config.patch_sizes.sizes
         for number in range(first, plan.steps):
@@ -340,24 +340,24 @@ class _Uniform(TrainingPlan):
             places = range(inside * size, min((inside + 1) * size, plan.epoch_images(epoch)))
             every = range(places.stop) if plan.length is None else epoch_order(plan.length, config.seed, epoch)
             took = (len(places) * one for one in stages.each[place])
-            after = Spent(*(before + more for before, more in zip(spent, took, strict=True)))
-            step = Step(number, epoch, spent, after, number / plan.steps, (number + 1) / plan.steps)
+            after = Cost(*(before + more for before, more in zip(spent, took, strict=True)))
+            step = StepSpec(number, epoch, spent, after, number / plan.steps, (number + 1) / plan.steps)
             # Each time with draws of its own, as in a pass of its own; images of a pass begin anew in the next.
             shown = [(one // config.repeats, epoch * config.repeats + one % config.repeats) for one in places]
-            yield step, [Planned(int(every[one]), draws, side, cells, patch_size=patch) for one, draws in shown]
+            yield step, [SampleSpec(int(every[one]), draws, side, cells, patch_size=patch) for one, draws in shown]
             spent = after
 
 
-class _Packed(TrainingPlan):
+class PackedPlan(TrainingPlan):
     """Images of drawn sizes, a pack a step, until the budget is spent."""
 
     def __init__(self, config: TrainConfig, model: ViTConfig, source: Source, packing: PackingConfig) -> None:
         super().__init__(config, model, source.keeping_aspect() if packing.aspect == "native" else source)
         self.packing = packing
-        self.arrange = functools.partial(packed, padded=packing.padded)
+        self.arrange = functools.partial(collate_packed, padded=packing.padded)
 
-    def steps(self, first: int, position: Position | None = None) -> Iterator[tuple[Step, list[Planned]]]:
-        config, packing, begin = self.config, self.packing, position or Position(PlanPosition(), 0, Spent())
+    def steps(self, first: int, position: DataState | None = None) -> Iterator[tuple[StepSpec, list[SampleSpec]]]:
+        config, packing, begin = self.config, self.packing, position or DataState(PlanPosition(), 0, Cost())
         prefix = self.model.num_prefix_tokens
         plan = PackPlan(
             self.source,
@@ -375,19 +375,19 @@ class _Packed(TrainingPlan):
         models = {one.patch_size: one for one in with_patch_sizes(config, self.model)}
         number, spent = begin.number, begin.spent
         for place, packs in plan.windows(begin.place):
-            position = Position(place, number, spent)
+            position = DataState(place, number, spent)
             for pack in packs:
                 model = models[pack[0].patch_size or self.model.patch_size]
-                after = spent.and_also(model, [one.tokens for one in pack])
+                after = spent.plus(model, [one.tokens for one in pack])
                 share = self._share(spent), self._share(after)
-                step = Step(number, pack[0].epoch, spent, after, *share, position)
+                step = StepSpec(number, pack[0].epoch, spent, after, *share, position)
                 if number >= first:
                     yield step, pack
                 if step.last:
                     return
                 number, spent = number + 1, after
 
-    def _share(self, spent: Spent) -> float:
+    def _share(self, spent: Cost) -> float:
         # A resolved configuration has one of them.
         budgets = self.config.images, self.config.tokens, self.config.flops
         return next(min(done / whole, 1.0) for done, whole in zip(spent, budgets, strict=True) if whole is not None)

@@ -14,7 +14,7 @@ import torch
 
 from sightline.attention.precision import chosen_precision
 from sightline.data.augmenting import make_augmentations
-from sightline.data.paired import ImagesWithMaps
+from sightline.data.paired import SegmentationFiles
 from sightline.data.source import Source
 from sightline.distributed import machine
 from sightline.errors import InputError
@@ -29,13 +29,13 @@ from sightline.training.clips import decided_frames, showing_frames
 from sightline.training.config import DEFAULT_BATCH_SIZE, DEFAULT_LOSS, DEFAULT_MODEL, TrainConfig
 from sightline.training.log import unheard
 from sightline.training.optimizer_config import OptimizerConfig
-from sightline.training.plan import Plan, planned_length, training_view, with_patch_sizes
+from sightline.training.plan import EpochPlan, resolve_length, training_view, with_patch_sizes
 from sightline.training.same_data import check_same_data
 from sightline.training.validation import check_best
 
 
 @dataclass(frozen=True)
-class Prepared:
+class TrainSetup:
     """A run that is ready to be trained.
 
     Attributes:
@@ -51,7 +51,7 @@ class Prepared:
     model: Model
 
 
-def prepare(
+def set_up(
     decided: TrainConfig,
     source: Source,
     model: Model,
@@ -61,13 +61,13 @@ def prepare(
     accept_changed_data: bool = False,
     warn: Callable[[str], None] = unheard,
     progress: Callable[[int, int], None] | None = None,
-) -> Prepared:
+) -> TrainSetup:
     """Prepare a run that is decided and built, as soon as the headers of its data are read.
 
     Args:
         decided: as `decide` gives it; model: as `build_model`.
         source: as `open_training_data` gives it, its headers read.
-        last: as `last_good` gives it.
+        last: as `last_whole` gives it.
         init_from: of the run as it was asked for.
         accept_changed_data, warn: as `train`.
         progress: as `check_same_data`.
@@ -75,7 +75,7 @@ def prepare(
     Raises:
         InputError: the data is not what it was.
     """
-    if isinstance(source, ImagesWithMaps) and "pixels" in task_class(decided.task).needs:
+    if isinstance(source, SegmentationFiles) and "pixels" in task_class(decided.task).needs:
         source.check_classes(warn)
     if last is not None:
         # What a change of the data means for the length is decided before that is counted.
@@ -85,12 +85,12 @@ def prepare(
     own = _with_length(decided, source)
     _loaded.cache_clear()
     source = showing_frames(source, own.frames, own.frame_stride, packed=own.packing is not None)
-    return Prepared(dataclasses.replace(own, init_from=init_from), source, last, model)
+    return TrainSetup(dataclasses.replace(own, init_from=init_from), source, last, model)
 
 
 def warn_of_mirrors(config: TrainConfig, source: Source, warn: Callable[[str], None]) -> None:
     """Say that images are mirrored where classes are told apart by left and right."""
-    names = [name.lower() for name in (*source.classes, *source.pixel_classes, *source.things)]
+    names = [name.lower() for name in (*source.classes, *source.pixel_classes, *source.object_classes)]
     pairs = [name for name in names if "left" in name and name.replace("left", "right") in names]
     if config.flip and pairs:
         other = pairs[0].replace("left", "right")
@@ -102,10 +102,10 @@ def warn_of_mirrors(config: TrainConfig, source: Source, warn: Callable[[str], N
 
 def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainConfig:
     """The configuration with everything that was left open decided, so that it reproduces the run anywhere."""
-    return _with_length(decide(config, source, device), source)
+    return _with_length(resolve_config(config, source, device), source)
 
 
-def decide(config: TrainConfig, source: Source, device: torch.device, last: Path | None = None) -> TrainConfig:
+def resolve_config(config: TrainConfig, source: Source, device: torch.device, last: Path | None = None) -> TrainConfig:
     """The configuration with everything decided that its model hangs on: all but its length, which is counted when
     the headers of the data are read.
 
@@ -131,9 +131,9 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
     precision = chosen_precision(config.precision, device)
     made = dataclasses.replace(config, model=name, model_options=options, resolution=resolution, frames=None)
     # Without the frames that were asked for, which a model of images would refuse in words of its own.
-    frames = decided_frames(config, vit_config(made, source), source)
+    frames = decided_frames(config, model_config_of(made, source), source)
     # A length that this data cannot have is refused at once.
-    Plan.of(config, source.length("train"))
+    EpochPlan.of(config, source.length("train"))
     settings = {**training_view(config, source), **_loss_settings(config)}
     settings["batch_size"] = None if config.packing else config.batch_size or DEFAULT_BATCH_SIZE
     warms = None if config.optimizer.ema is None else config.optimizer.ema_warmup is not False
@@ -145,7 +145,7 @@ def _check_augment(config: TrainConfig) -> None:
     """Refuse to move what a task says the places of."""
     places = [one for one in task_class(config.task).needs if one != "label"]
     for one in make_augmentations(config.augment):
-        if places and one.moves:
+        if places and one.moves_pixels:
             raise InputError(
                 f"augment.{one.name}: moves what is seen, and {', '.join(places)} of task {config.task} would not "
                 "follow (expected augment without it)"
@@ -156,7 +156,7 @@ def _with_length(config: TrainConfig, source: Source) -> TrainConfig:
     if config.packing is not None and (config.tokens is not None or config.flops is not None):
         # How many images that is, only the packing knows.
         return config
-    length = planned_length(config, vit_config(config, source), source.length("train"))
+    length = resolve_length(config, model_config_of(config, source), source.length("train"))
     if config.packing is None:
         _check_warm_up(config.optimizer, length.steps)
     images = length.images
@@ -185,7 +185,7 @@ def square_side(config: ViTConfig) -> int:
     return max(1, round(math.sqrt(config.grid_of((height, width)).cells))) * config.patch_size
 
 
-def vit_config(config: TrainConfig, source: Source) -> ViTConfig:
+def model_config_of(config: TrainConfig, source: Source) -> ViTConfig:
     """What the model of a resolved configuration is made of."""
     options = _model_options(config, source)
     if config.init_from is not None:
@@ -260,7 +260,7 @@ def build_model(config: TrainConfig, source: Source) -> Model:
         if config.frozen and unlearnt:
             raise InputError(f"frozen true: {unlearnt[0]} is new, and would never learn (expected its own encoding)")
     else:
-        model = make_model(vit_config(config, source))
+        model = make_model(model_config_of(config, source))
     # Said before the first step: a schedule may drop none for long.
     drop = None if config.packing is None else config.packing.drop
     if drop is not None and not getattr(model.head, "supports_token_dropping", True):

@@ -13,7 +13,7 @@ from sightline.data.discovery import open_source
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.source import Source
 from sightline.errors import InputError
-from sightline.evaluation.measure import RunIdentity
+from sightline.evaluation.measure import RunInfo
 from sightline.hub.load import checksum, load_model, read_config_record
 from sightline.io.checks import require_whole
 from sightline.io.run_files import CHECKPOINT
@@ -21,7 +21,7 @@ from sightline.models import Model
 from sightline.tasks.base import check_provided, task_class
 from sightline.training.clips import check_clips, clip_frames, showing_frames
 from sightline.training.config import TrainConfig
-from sightline.training.plan import shown
+from sightline.training.plan import as_trained_on
 
 
 @dataclass
@@ -75,11 +75,11 @@ class Run:
         return side if isinstance(side, int) else min(side)
 
     @property
-    def identity(self) -> RunIdentity:
+    def identity(self) -> RunInfo:
         """What its rows say of it: its name is that of its folder."""
         place = self.path.resolve()
         name = place.parent.name if place.name == CHECKPOINT else place.name
-        return RunIdentity(self.named or name, self.data, self.side, self.config.get("seed", 0), self.patch_size)
+        return RunInfo(self.named or name, self.data, self.side, self.config.get("seed", 0), self.patch_size)
 
 
 def open_run(
@@ -118,7 +118,7 @@ def open_training_data(config: TrainConfig) -> Source:
     Raises:
         InputError: it has no training split, or one class alone, or cannot be shown so.
     """
-    source = shown(open_source(config.data), config)
+    source = as_trained_on(open_source(config.data), config)
     check_training_data(config, source)
     return source
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.data.discovery import open_source
-from sightline.data.fingerprint import Fingerprint, counted, differences
+from sightline.data.fingerprint import Fingerprint, counted, describe_differences
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
 from sightline.io.checkpoint import verify_checkpoint
@@ -16,20 +16,20 @@ from sightline.io.run_files import LISTING
 from sightline.training.config import BUDGETS, TrainConfig
 from sightline.training.log import unheard
 from sightline.training.same_run import training_record
-from sightline.training.validation import SPLIT
+from sightline.training.validation import VALIDATION_SPLIT
 
 
 def data_record(found: Fingerprint, minival: str) -> tuple[dict[str, Any], dict[str, bytes]]:
     """What a checkpoint keeps of its data: for its record, and as files."""
-    listing = found.packed() if found.files else b""
+    listing = found.pack() if found.files else b""
     record = {"digest": found.digest, "images": len(found.files), "minival": minival}
     return record, ({LISTING: listing} if listing else {})
 
 
 def minival_digest(source: Source, config: TrainConfig) -> str:
     """Of the split that a run is validated on; "" where it is on none."""
-    validates = config.validation is not None and SPLIT in source.splits
-    return source.fingerprint(SPLIT).digest if validates else ""
+    validates = config.validation is not None and VALIDATION_SPLIT in source.splits
+    return source.fingerprint(VALIDATION_SPLIT).digest if validates else ""
 
 
 def check_same_data(
@@ -62,7 +62,7 @@ def check_same_data(
     training, files = training_record(path), verify_checkpoint(path)
     kept = training["data"]
     now = source.fingerprint()
-    before = Fingerprint.unpacked(files[LISTING].read_bytes(), str(files[LISTING])) if LISTING in files else None
+    before = Fingerprint.unpack(files[LISTING].read_bytes(), str(files[LISTING])) if LISTING in files else None
     said, way_on = ["another data set"], "--accept-changed-data goes on all the same"
     if kept["digest"] == now.digest:
         replaced, unsure = ([], []) if before is None else source.changed_contents(before, progress)
@@ -77,9 +77,13 @@ def check_same_data(
         if not replaced and not other:
             return config
         said = [counted("replaced", replaced)] if replaced else []
-        said += [f"{SPLIT} is another one, by which its curve and its best model would be of two"] if other else []
+        said += (
+            [f"{VALIDATION_SPLIT} is another one, by which its curve and its best model would be of two"]
+            if other
+            else []
+        )
     elif before is not None:
-        said = differences(before, now)
+        said = describe_differences(before, now)
         if len(before.classes) != len(now.classes):
             accept_changed, way_on = False, "--overwrite starts anew"
             said.append(f"{len(before.classes)} classes then, {len(now.classes)} now, which no run can go on with")
@@ -94,7 +98,7 @@ def check_same_data(
 def say_changes(source: Source, config: TrainConfig, warn: Callable[[str], None]) -> None:
     """Say what of the data is not as it was when `source` was opened: a run that ends was trained on some of each."""
     try:
-        said = differences(source.fingerprint(), open_source(config.data).fingerprint())
+        said = describe_differences(source.fingerprint(), open_source(config.data).fingerprint())
     except SightlineError as error:
         said = [str(error)]
     if said:

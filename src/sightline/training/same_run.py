@@ -20,7 +20,7 @@ _FREE_TO_CHANGE = (
     "accumulate", "recompute", "compile", "sharing", "validation", "workers", "checkpoint_every", "keep_last",
     "skip_unreadable",
 )  # fmt: skip
-# What `RunState` keeps in the record of a checkpoint, and goes on with.
+# What `TrainState` keeps in the record of a checkpoint, and goes on with.
 _NEEDED = {"config", "course", "data", "ranks", "seconds", "step", "threads", "validated"}
 # Of these groups the order counts too.
 _ORDERED = ("augment",)

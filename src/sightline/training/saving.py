@@ -21,10 +21,10 @@ from sightline.io.checkpoint import checkpoint_exists, save_tensors, tidied, wri
 from sightline.io.run_files import BEST, CHECKPOINT, LOG, RUN_FILES, VALIDATION
 from sightline.io.run_lock import Owner
 from sightline.io.sharded import write_together
-from sightline.training.checkpoints import drop_measured, keep_older, place_of_best
+from sightline.training.checkpoints import best_checkpoint, drop_measured, keep_older
 from sightline.training.log import text_of, unheard
 from sightline.training.snapshot import Folder, Memory, Snapshot
-from sightline.training.state import RunState, snapshot
+from sightline.training.state import TrainState, snapshot
 from sightline.training.validation import best_line
 
 Content = bytes | Callable[[Path], None]
@@ -99,7 +99,7 @@ class RunSaver(Saver):
     """Saves a run: what it is at a step is copied, and written while the next steps are taken."""
 
     def __init__(
-        self, state: RunState, out: Path, owner: Owner | None, foreign: Collection[Path], warn: Callable[[str], None]
+        self, state: TrainState, out: Path, owner: Owner | None, foreign: Collection[Path], warn: Callable[[str], None]
     ) -> None:
         """For a run as it begins or goes on; the best model that it has not kept yet is kept.
 
@@ -118,10 +118,10 @@ class RunSaver(Saver):
                 for name in RUN_FILES:
                     remove_temporaries(out / name)
         asked = state.config.validation
-        best = None if asked is None or owner is None else place_of_best(out, warn)
+        best = None if asked is None or owner is None else best_checkpoint(out, warn)
         by = None if asked is None else asked.best
         # Writing beside the steps, the ranks speak of it beside what they say of the steps.
-        ranks = state.ranks.cpu_group() if state.in_parts else SINGLE_RANK
+        ranks = state.ranks.cpu_group() if state.sharded else SINGLE_RANK
         self._writer = RunWriter(out, owner, foreign, state.config.keep_last, best, by, self.given_up, ranks)
         if state.validation:
             self._writer.keep_best(snapshot(state, self._memory), warn)
@@ -140,7 +140,7 @@ class RunSaver(Saver):
 
 
 @dataclass(frozen=True)
-class Asked:
+class CheckpointRequest:
     """A folder that is to be written.
 
     Attributes:
@@ -160,12 +160,12 @@ class Asked:
             write_checkpoint(place, self.files, keep_previous=keep_previous)
 
 
-def write_asked_checkpoint(asked: Asked, place: Path) -> None:
+def write_asked_checkpoint(asked: CheckpointRequest, place: Path) -> None:
     """Write a checkpoint; the one that stood there becomes the one before it."""
     asked.write(place, keep_previous=True)
 
 
-def write_best(asked: Asked, place: Path) -> None:
+def write_best(asked: CheckpointRequest, place: Path) -> None:
     """Write the best model of a run."""
     asked.write(place)
 
@@ -247,7 +247,7 @@ class RunWriter:
             return (kept.get("step"), kept.get("seconds")) != (at.step, at.seconds)
         return True
 
-    def _asked(self, content: Folder) -> Asked:
+    def _asked(self, content: Folder) -> CheckpointRequest:
         """To be written by all ranks, of which no file is begun once the save is given up."""
 
         def writer(content: Content) -> Callable[[Path], None]:
@@ -263,4 +263,4 @@ class RunWriter:
 
         whole = {} if self.ranks.size > 1 else {name: save_tensors(some) for name, some in content.tensors.items()}
         files = {name: writer(one) for name, one in (*whole.items(), *content.files.items())}
-        return Asked(files, content.tensors if self.ranks.size > 1 else {}, self.ranks)
+        return CheckpointRequest(files, content.tensors if self.ranks.size > 1 else {}, self.ranks)

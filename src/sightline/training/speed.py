@@ -44,7 +44,7 @@ class Pace:
     memory: int
 
 
-class Speed:
+class Throughput:
     """Told of every step."""
 
     def __init__(self, device: torch.device, precision: str, ranks: Ranks) -> None:
@@ -69,12 +69,12 @@ class Speed:
             and now - self._began > _PATIENCE
             and (self._ranks.size == 1 or self._device.type == "cuda")
         ):
-            self._peak = measured_peak(self._device, self._precision) * self._ranks.size
+            self._peak = measure_peak_flops(self._device, self._precision) * self._ranks.size
         share = rates.flops / self._peak if rates is not None and self._peak is not None else None
         return Pace(rates, share, machine.peak_memory(self._device))
 
 
-def measured_peak(device: torch.device, precision: str) -> float:
+def measure_peak_flops(device: torch.device, precision: str) -> float:
     """Operations a second of a large matrix product in a precision, the best of three: about a tenth of a second.
 
     Without bound where there is no memory left for it: a run is not ended for that.

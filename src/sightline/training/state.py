@@ -27,14 +27,14 @@ from sightline.models import Model
 from sightline.training.config import TrainConfig
 from sightline.training.log import text_of
 from sightline.training.optim import Ema, expected_tensors, load_optimizer_tensors, optimizer_tensors
-from sightline.training.plan import Position
+from sightline.training.plan import DataState
 from sightline.training.same_data import data_record
 from sightline.training.same_run import check_same_run, training_record
 from sightline.training.snapshot import Memory, Snapshot
 
 
 @dataclass
-class RunState:
+class TrainState:
     """All that changes in a run, beside what it is a run of.
 
     Attributes:
@@ -56,13 +56,13 @@ class RunState:
     ranks: Ranks = SINGLE_RANK
     step: int = 0
     seconds: float = 0.0
-    position: Position | None = None
+    position: DataState | None = None
     log: list[str] = field(default_factory=list)
     validation: list[str] = field(default_factory=list)
     validated: float = 0.0
 
     @property
-    def in_parts(self) -> bool:
+    def sharded(self) -> bool:
         """Each rank holds a part of the model."""
         return self.ranks.size > 1 and self.config.sharing == "fsdp"
 
@@ -72,7 +72,7 @@ class RunState:
         return data_record(self.data, self.minival)
 
 
-def snapshot(state: RunState, memory: Memory) -> Snapshot:
+def snapshot(state: TrainState, memory: Memory) -> Snapshot:
     """A run as it is now, copied.
 
     Args:
@@ -99,18 +99,18 @@ def snapshot(state: RunState, memory: Memory) -> Snapshot:
 
 
 @contextlib.contextmanager
-def tested_weights(state: RunState) -> Iterator[None]:
+def averaged(state: TrainState) -> Iterator[None]:
     """Inside, the model has the weights that are tested: the running mean where there is one."""
     if state.ema is not None:
-        state.ema.exchange(state.model)
+        state.ema.swap(state.model)
     try:
         yield
     finally:
         if state.ema is not None:
-            state.ema.exchange(state.model)
+            state.ema.swap(state.model)
 
 
-def _record(state: RunState) -> dict[str, Any]:
+def _record(state: TrainState) -> dict[str, Any]:
     return {
         "config": dataclasses.asdict(state.config),
         "task": state.source.task,
@@ -126,7 +126,7 @@ def _record(state: RunState) -> dict[str, Any]:
     }
 
 
-def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> None:
+def restore_state(state: TrainState, path: Path, warn: Callable[[str], None]) -> None:
     """The state of a checkpoint of the same configuration; what was left out of the data counts on.
 
     Args:
@@ -145,7 +145,7 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
         warn(f"{path} was trained with {training['threads']} threads, this is {threads}: not the same to the bit")
     if (before := training["ranks"]) != state.ranks.size:
         warn(f"{path} was trained by {before} ranks, this is {state.ranks.size}: not the same to the bit")
-    if state.in_parts:
+    if state.sharded:
         read_tensors(shard_files(files, WEIGHTS), model_tensors(state.model))
     else:
         state.model.load_state_dict(load_model(path).state_dict())
@@ -164,12 +164,12 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
             found.setdefault(split, {})[image] = reason
         state.source.allowance.restore(found)
     if training["course"] is not None:
-        state.position = Position.of(training["course"])
+        state.position = DataState.of(training["course"])
 
 
-def _training_tensors(state: RunState, parts: Sequence[Path]) -> dict[str, Tensor]:
+def _training_tensors(state: TrainState, parts: Sequence[Path]) -> dict[str, Tensor]:
     """What a checkpoint holds beside the model, of which each rank has what it holds of the model."""
-    alone = len(parts) == 1 and not state.in_parts
+    alone = len(parts) == 1 and not state.sharded
     found = load_tensors(parts[0]) if alone else tensor_shapes(parts)
     moments = [key.removeprefix("optimizer/") for key in found if key.startswith("optimizer/")]
     expected = {

@@ -16,17 +16,17 @@ from sightline.errors import NonFiniteError, SightlineError
 from sightline.io.sharded import full_tensor
 from sightline.models.head import TokenHead
 from sightline.tasks.base import Task
-from sightline.training.parallel import Held, idle_batch
-from sightline.training.plan import Step
+from sightline.training.parallel import ParallelModel, black_image
+from sightline.training.plan import StepSpec
 from sightline.training.profiling import phase
-from sightline.training.state import RunState
+from sightline.training.state import TrainState
 
-Planned = tuple[Step, Sequence[Batch]]
+Planned = tuple[StepSpec, Sequence[Batch]]
 
 
 def agreed(
     steps: Iterator[Planned], source: Source, ranks: Ranks, stop: Callable[[], bool] | None
-) -> Iterator[tuple[Step, Sequence[Batch], bool]]:
+) -> Iterator[tuple[StepSpec, Sequence[Batch], bool]]:
     """The steps with their batches, once every rank has its own, and whether one of them is to stop after it.
 
     What a rank leaves out because it cannot be read, all of them count.
@@ -61,16 +61,16 @@ def _count(said: Sequence[Sequence[Sequence[str]]], source: Source, ranks: Ranks
     others = [Unreadable(*one) for rank, some in enumerate(said) if rank != ranks.rank for one in some]
     if source.allowance is not None:
         with ranks.raising_together():
-            source.allowance.note("train", others)
+            source.allowance.add("train", others)
 
 
-def take_step(
-    state: RunState,
+def train_step(
+    state: TrainState,
     task: Task,
-    held: Held,
+    held: ParallelModel,
     batches: Sequence[Batch],
     rate: float,
-    step: Step,
+    step: StepSpec,
 ) -> float | None:
     """The loss of a step, of which the update was made; None where none of its images can be read.
 
@@ -103,11 +103,11 @@ def take_step(
     return value
 
 
-def _update(state: RunState, value: float, batches: Sequence[Batch], rate: float, step: Step) -> None:
+def _update(state: TrainState, value: float, batches: Sequence[Batch], rate: float, step: StepSpec) -> None:
     """Move the weights by their gradients, which are those of all ranks.
 
     Raises:
-        NonFiniteError: as `take_step`.
+        NonFiniteError: as `train_step`.
     """
     model, optimizer, config = state.model, state.optimizer, state.config
     limit = config.optimizer.clip if config.optimizer.clip is not None else math.inf
@@ -126,7 +126,7 @@ def _update(state: RunState, value: float, batches: Sequence[Batch], rate: float
         state.ema.update(model, state.step)
 
 
-def _at_once(state: RunState, task: Task, held: Held, batch: Batch) -> float | None:
+def _at_once(state: TrainState, task: Task, held: ParallelModel, batch: Batch) -> float | None:
     """The loss of all images of a step together, with its gradient."""
     if not len(batch):
         return None
@@ -138,7 +138,9 @@ def _at_once(state: RunState, task: Task, held: Held, batch: Batch) -> float | N
     return float(loss.detach())
 
 
-def _in_parts(state: RunState, task: Task, held: Held, batches: Sequence[Batch], step: Step) -> float | None:
+def _in_parts(
+    state: TrainState, task: Task, held: ParallelModel, batches: Sequence[Batch], step: StepSpec
+) -> float | None:
     """The same of images that are computed one part after the other, and on several ranks: the sum of all losses
     divided by the number of all units, which is known when the last is done."""
     model, ranks, precision = state.model, state.ranks, state.config.precision
@@ -148,12 +150,12 @@ def _in_parts(state: RunState, task: Task, held: Held, batches: Sequence[Batch],
         last = number == len(batches)
         if not len(batch) and not held.all_in_each_part and not (last and ranks.size > 1):
             continue
-        with held.part(last):
+        with held.gradient_sync(last):
             with phase("forward"):
                 if len(batch):
                     part, count = task.loss(held(batch, precision), batch.targets, batch.layout)
                 else:
-                    part, count = held.without_an_image(idle_batch(model), precision), 0
+                    part, count = held.without_an_image(black_image(model), precision), 0
             # So that numbers keep their usual size, also in few bits.
             with phase("backward"), translate_comm_errors() if ranks.size > 1 else contextlib.nullcontext():
                 (part / planned).backward()

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from sightline import registry
 from sightline.errors import InputError
-from sightline.training.loop import Progress
+from sightline.training.loop import TrainProgress
 
 
 class Tracker(ABC):
@@ -60,7 +60,7 @@ def check_trackers(names: Sequence[str]) -> None:
 @contextlib.contextmanager
 def tracking(
     names: Sequence[str], folder: Path, config: Mapping[str, Any], step: int, warn: Callable[[str], None]
-) -> Iterator[Callable[[Progress], None]]:
+) -> Iterator[Callable[[TrainProgress], None]]:
     """Inside, what is called after each step of a run to note it with every tracker.
 
     Args:
@@ -101,7 +101,7 @@ def tracking(
         tried(name, functools.partial(begin, name))
     seen: dict[str, Any] = {"validated": None}
 
-    def note(at: Progress) -> None:
+    def note(at: TrainProgress) -> None:
         values = {"train/lr": at.lr, "train/tokens": float(at.tokens), "train/images": float(at.images)}
         values |= {} if at.loss is None else {"train/loss": at.loss}
         if at.pace.rates is not None:

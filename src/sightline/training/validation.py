@@ -13,17 +13,17 @@ from sightline.data.source import Example, Source
 from sightline.data.views import View
 from sightline.errors import UnreadableDataError
 from sightline.evaluation.as_trained import views_as_trained
-from sightline.evaluation.measure import some_images
+from sightline.evaluation.measure import spread_indices
 from sightline.evaluation.predict import predict_split
 from sightline.io.checks import is_finite_number, require
 from sightline.metrics.base import first_metric, metrics_of
 from sightline.models import Model
 from sightline.tasks.base import Task, task_class
 from sightline.training.config import TrainConfig
-from sightline.training.log import measured_in, measured_line, unheard
-from sightline.training.plan import Step, parts_done
+from sightline.training.log import format_validation, parse_validation, unheard
+from sightline.training.plan import StepSpec, completed_parts
 
-SPLIT = "minival"
+VALIDATION_SPLIT = "minival"
 LOSS = "loss"
 # Of the tokens trained on so far, the most that go into validation: a forward pass is a third of a step, so that this
 # bounds its time by a fifteenth in short runs. The default recipe takes a fourth of it.
@@ -53,25 +53,29 @@ class Validation:
         self.view: int | View = config.resolution
         if config.validation is None:
             return
-        if SPLIT not in source.splits:
+        if VALIDATION_SPLIT not in source.splits:
             share = suggested_share(source.length("train"))
             warn(
-                f"{config.data} has no split {SPLIT}: no validation while training, and no best checkpoint beside the "
-                f"last (--data {config.data},{SPLIT}={share:g} holds a part of train out; imagefolder and masks take a "
-                f"folder {SPLIT}, hf a split, wds shards; --set validation=null to say nothing)"
+                f"{config.data} has no split {VALIDATION_SPLIT}: no validation while training, and no best checkpoint "
+                f"beside the last (--data {config.data},{VALIDATION_SPLIT}={share:g} holds a part of train out; "
+                f"imagefolder and masks take a folder {VALIDATION_SPLIT}, hf a split, wds shards; "
+                "--set validation=null to say nothing)"
             )
             return
-        length = source.length(SPLIT)
+        length = source.length(VALIDATION_SPLIT)
         most = config.validation.images
-        self._indices = list(some_images(source, SPLIT, most if length is None else min(most, length)))
+        self._indices = list(spread_indices(source, VALIDATION_SPLIT, most if length is None else min(most, length)))
         patch = model.config.patch_size
-        self.view = (*views_as_trained(config.packing, config.resolution, patch, source, SPLIT), config.resolution)[0]
+        self.view = (
+            *views_as_trained(config.packing, config.resolution, patch, source, VALIDATION_SPLIT),
+            config.resolution,
+        )[0]
         cells = self.view.patches if isinstance(self.view, View) else model.config.grid_of(self.view).cells
         self._tokens = len(self._indices) * (cells + model.config.num_prefix_tokens)
         whole = isinstance(self.view, View)
         self._source = _remembering(preprocessing(model).prepared(source, whole=whole))
 
-    def is_due(self, step: Step, done: int, last: float) -> bool:
+    def is_due(self, step: StepSpec, done: int, last: float) -> bool:
         """Whether a step after which a checkpoint is saved is one to validate after.
 
         Args:
@@ -80,7 +84,7 @@ class Validation:
         if not self._indices or self._config.validation is None:
             return False
         times = self._config.validation.times
-        begins_a_part = parts_done(times, step.ends) > parts_done(times, last)
+        begins_a_part = completed_parts(times, step.ends) > completed_parts(times, last)
         return step.last or (begins_a_part and (done + 1) * self._tokens <= _MOST_SHARE * step.after.tokens)
 
     def measure(self, model: Model, step: int, images: int) -> str | None:
@@ -92,7 +96,7 @@ class Validation:
         total, units = 0.0, 0
         try:
             for one in predict_split(
-                model, task, self._source, SPLIT, self._indices, self.view, precision=config.precision
+                model, task, self._source, VALIDATION_SPLIT, self._indices, self.view, precision=config.precision
             ):
                 lost, count = task.loss(one.outputs, one.batch.targets, one.batch.layout)
                 total, units = total + float(lost), units + count
@@ -103,7 +107,13 @@ class Validation:
             return None
         if not (rows := metrics[0].rows()):
             return None
-        said = {"step": step, "images": images, "split": SPLIT, **measured_line(rows[0]), LOSS: total / max(units, 1)}
+        said = {
+            "step": step,
+            "images": images,
+            "split": VALIDATION_SPLIT,
+            **format_validation(rows[0]),
+            LOSS: total / max(units, 1),
+        }
         return json.dumps(said)
 
 
@@ -125,7 +135,7 @@ def best_line(lines: Sequence[str], by: str | None = None) -> dict[str, Any] | N
         if by == LOSS:
             lost = line.get(LOSS, math.inf)
             return -lost if is_finite_number(lost) else -math.inf
-        one = measured_in(line)
+        one = parse_validation(line)
         if by not in (None, one.metric):
             return -math.inf
         return -one.value if one.better == "lower" else one.value

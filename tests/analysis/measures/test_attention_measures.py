@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.analysis.analyse import watch
+from sightline.analysis.analyse import run_pass
 from sightline.analysis.attention_blocks import attention_blocks
 from sightline.analysis.images import Normalised
 from sightline.analysis.measures.attention_distance import AttentionDistance
@@ -191,7 +191,7 @@ def test_it_is_what_is_written_out(case: str, block_bytes: int) -> None:
     seen = list(written_out(recorded(model, batch)))
     one_grid = len({segment.grid for segment in batch.layout.segments}) == 1
     measures = [one(model) for one in MEASURES if one_grid or one is not AttentionMaps]
-    watch(model, batch, measures, block_bytes)
+    run_pass(model, batch, measures, block_bytes)
     check(measures, seen)
     check_rollout(next(one for one in measures if isinstance(one, AttentionRollout)), seen)
     for one in measures:
@@ -205,8 +205,8 @@ def test_each_alone_gives_what_all_together_give(measure: type[Measure]) -> None
     model = tiny("lookhere_90", pool="attention")
     batch = explicit.dropped(model)
     alone, *others = made = [one(model) for one in (measure, *MEASURES)]
-    watch(model, batch, [alone])
-    watch(model, batch, others)
+    run_pass(model, batch, [alone])
+    run_pass(model, batch, others)
     same = made[1 + MEASURES.index(measure)].arrays()
     for name, array in alone.arrays().items():
         if name == "queries":
@@ -224,7 +224,7 @@ def test_tiles_are_put_back_into_rows(encoding: str, monkeypatch: pytest.MonkeyP
     calls = recorded(model, batch)
     assert not calls[0].keys.segments[0].row_major
     measures = [one(model) for one in MEASURES]
-    watch(model, batch, measures)
+    run_pass(model, batch, measures)
     seen = list(written_out(calls))
     check(measures, seen)
     check_maps(measures[4], seen)
@@ -239,7 +239,7 @@ def test_sixteen_bits_are_looked_at_in_float32() -> None:
     calls = recorded(model, batch)
     assert calls[0].q.dtype == torch.bfloat16
     measures = [one(model) for one in MEASURES if one is not AttentionMaps]
-    watch(model, batch, measures)
+    run_pass(model, batch, measures)
     seen = list(written_out(calls))
     check(measures, seen)
     check_rollout(measures[-1], seen)
@@ -263,7 +263,7 @@ def test_queries_that_see_their_own_masks_alone(encoding: str, packing: bool) ->
     assert calls[-1].pattern is not None
     assert calls[-1].pattern.of_images
     seen = list(written_out(calls))
-    measures = [one(model) for one in MEASURES if not one.from_top and not (packing and one is AttentionMaps)]
+    measures = [one(model) for one in MEASURES if not one.last_layer_first and not (packing and one is AttentionMaps)]
     for block_bytes in (1, 3000, 1 << 20):
         measures = [type(one)(model) for one in measures]
         for one in measures:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.analysis.images import NATIVE, looked_at
+from sightline.analysis.images import NATIVE, batches_by_size
 from sightline.analysis.measures.token_norms import TokenNorms, token_norms
 from sightline.errors import InputError
 from tests.analysis.measures import token_cases as cases
@@ -85,7 +85,7 @@ def test_no_patch_of_an_even_image_stands_out():
     model = cases.model()
     measure, (batch,) = (
         TokenNorms(model, times=1),
-        next(iter(looked_at(model, torch.randn(2, 3, 12, 20, dtype=model.anchor.dtype)).values())),
+        next(iter(batches_by_size(model, torch.randn(2, 3, 12, 20, dtype=model.anchor.dtype)).values())),
     )
     measure.begin(batch)
     measure.tokens(0, torch.ones(2, batch.layout.slots, model.config.dim), batch.layout)

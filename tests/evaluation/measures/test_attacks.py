@@ -12,8 +12,16 @@ import torch
 from torch import Tensor
 
 from sightline.attention import Rotation, use_backend
-from sightline.data.batch import Batch, normalised, packed, stacked
-from sightline.evaluation.attacks import Attack, attacked, ball, gradient_of, inputs_alone, movable, random_start
+from sightline.data.batch import Batch, collate_packed, collate_uniform, normalize
+from sightline.evaluation.attacks import (
+    Attack,
+    attacked,
+    epsilon_ball,
+    gradient_of,
+    input_gradients_only,
+    pixel_mask,
+    random_start,
+)
 from sightline.models import Model, block, create_model
 from sightline.tasks.base import task_of
 from sightline.tasks.classification import Loss
@@ -42,15 +50,15 @@ def images(count: int, grid: Grid = GRID, seed: int = 0) -> Tensor:
 
 
 def batch_of(rows: Tensor, grid: Grid = GRID, prefix: int = 1, labels=None) -> Batch:
-    inputs, layout = stacked(list(rows), [grid] * len(rows), [None] * len(rows), prefix)
+    inputs, layout = collate_uniform(list(rows), [grid] * len(rows), [None] * len(rows), prefix)
     return replace(labelled(labels or [number % 6 for number in range(len(rows))]), inputs=inputs, layout=layout)
 
 
 def moved_by(model: Model, batch: Batch, attack: Attack, epsilon: float, loss: Loss = "ce", **options) -> Tensor:
     pixels = batch.inputs.float()
     gradient = gradient_of(model, task_of(model), batch, loss)
-    with inputs_alone(model, recomputes=False):
-        return attacked(attack, pixels, epsilon, ball(pixels, epsilon), gradient, **options)
+    with input_gradients_only(model, recomputes=False):
+        return attacked(attack, pixels, epsilon, epsilon_ball(pixels, epsilon), gradient, **options)
 
 
 class Linear:
@@ -61,7 +69,7 @@ class Linear:
 
     def outputs(self, model: Model, batch: Batch, precision: str) -> Tensor:
         config = model.config
-        return normalised(batch.inputs, config.mean, config.std).flatten(1) @ self.weight + self.bias
+        return normalize(batch.inputs, config.mean, config.std).flatten(1) @ self.weight + self.bias
 
 
 def test_of_a_linear_classifier_the_attack_has_a_closed_form():
@@ -82,7 +90,7 @@ def test_of_a_linear_classifier_the_attack_has_a_closed_form():
     towards = (weight[:, 1] - weight[:, 0]) * (1 - 2 * labels).unsqueeze(1)
     torch.testing.assert_close(slope.flatten(1), wrong.unsqueeze(1) * towards / deviation / 255, rtol=1e-9, atol=1e-300)
     for epsilon in (1, 3):
-        moved = attacked(FGSM, rows, epsilon, ball(rows, epsilon), gradient)
+        moved = attacked(FGSM, rows, epsilon, epsilon_ball(rows, epsilon), gradient)
         torch.testing.assert_close(moved, rows + epsilon * towards.sign().view_as(rows), rtol=0, atol=0)
         after = Linear(weight, bias).outputs(model, replace(batch, inputs=moved), "float32")
         of = torch.arange(4)
@@ -90,7 +98,7 @@ def test_of_a_linear_classifier_the_attack_has_a_closed_form():
         expected = epsilon / 255 * (towards.abs() / deviation).sum(1)
         torch.testing.assert_close(fall, expected, rtol=1e-9, atol=0)
         # No other step of the ball lowers a linear margin further.
-        other = attacked(replace(STEPS, random=False), rows, epsilon, ball(rows, epsilon), gradient)
+        other = attacked(replace(STEPS, random=False), rows, epsilon, epsilon_ball(rows, epsilon), gradient)
         torch.testing.assert_close(other, moved)
 
 
@@ -137,7 +145,7 @@ def test_every_back_end_gives_the_same_gradient_on_a_grid_that_is_not_square(enc
     model, batch = tiny(encoding), batch_of(images(2, grid), grid)
     found = []
     for name in ("dense", "tiles"):
-        with use_backend(name), inputs_alone(model, recomputes=name == "tiles"):
+        with use_backend(name), input_gradients_only(model, recomputes=name == "tiles"):
             found.append(gradient_of(model, task_of(model), batch, "ce")(batch.inputs.float()))
     assert found[0].abs().mean() > 0
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6 * float(found[0].abs().max()))
@@ -198,7 +206,7 @@ def test_the_loss_rises_and_more_so_by_more_steps(loss):
 def test_a_random_start_is_the_images_own_in_any_batch_and_pack():
     grids = [Grid(2, 3), Grid(1, 5), Grid(2, 2)]
     rows = [images(1, grid, number)[0] for number, grid in enumerate(grids)]
-    inputs, layout = packed(rows, grids, [None] * 3, 1, padded=[20])
+    inputs, layout = collate_packed(rows, grids, [None] * 3, 1, padded=[20])
     pack = replace(labelled([0, 1, 2]), inputs=inputs, layout=layout)
     start = random_start(pack)
     assert start.shape == inputs.shape == (1, 17, 48)
@@ -215,7 +223,7 @@ def test_a_random_start_is_the_images_own_in_any_batch_and_pack():
 def test_a_pack_is_attacked_as_its_images_are():
     model, grids = tiny(), [Grid(2, 3), Grid(3, 5)]
     rows = [images(1, grid, number)[0] for number, grid in enumerate(grids)]
-    inputs, layout = packed(rows, grids, [None] * 2, 1, padded=[32])
+    inputs, layout = collate_packed(rows, grids, [None] * 2, 1, padded=[32])
     pack = replace(labelled([3, 4]), inputs=inputs, layout=layout)
     found = moved_by(model, pack, FGSM, 3)
     assert torch.equal(found[0, 21:], inputs[0, 21:].float())
@@ -225,17 +233,17 @@ def test_a_pack_is_attacked_as_its_images_are():
 
 
 def test_padding_of_an_image_is_left_as_it_is():
-    there = movable(Patchifier(4, fit="pad"), (6, 9))
+    there = pixel_mask(Patchifier(4, fit="pad"), (6, 9))
     assert there.shape == (1, 6, 48)
     assert there[0, 0].all()
     # The last patch has the first column of its first two rows of pixels.
     assert there[0, 5].view(3, 4, 4).sum((1, 2)).tolist() == [2, 2, 2]
     assert there[0, 5].view(3, 4, 4)[:, :2, 0].all()
     for fit in ("exact", "crop", "resize"):
-        assert movable(Patchifier(4, fit=fit), (8, 12)).all()
-    assert movable(Patchifier(4, fit="resize"), (7, 9)).all()
+        assert pixel_mask(Patchifier(4, fit=fit), (8, 12)).all()
+    assert pixel_mask(Patchifier(4, fit="resize"), (7, 9)).all()
     pixels = torch.rand(2, 6, 48) * 255
-    low, high = ball(pixels, 3, there)
+    low, high = epsilon_ball(pixels, 3, there)
     moved = attacked(STEPS, pixels, 3, (low, high), lambda values: torch.ones_like(values), torch.ones_like(pixels))
     hidden = (~there).expand_as(pixels)
     assert torch.equal(moved[hidden], pixels[hidden])
@@ -249,7 +257,7 @@ def test_the_model_is_left_as_it_was():
     before = [(one.requires_grad, one.grad) for one in model.parameters()]
     modes = [part.training for part in model.modules()]
     assert torch.equal(moved_by(model, batch_of(images(1)), FGSM, 3), moved_by(model, batch_of(images(1)), FGSM, 3))
-    with pytest.raises(StopIteration), inputs_alone(model, recomputes=True):
+    with pytest.raises(StopIteration), input_gradients_only(model, recomputes=True):
         next(iter(() if model.blocks.activation_checkpointing else (1,)))
     assert [(one.requires_grad, one.grad) for one in model.parameters()] == before
     assert before[0][1] is None

@@ -13,7 +13,7 @@ from sightline import plugins
 from sightline.data.discovery import open_source
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation.measure import RunIdentity, planned_images
+from sightline.evaluation.measure import RunInfo, planned_images
 from sightline.models import Model, create_model
 
 FILE = '''
@@ -70,7 +70,7 @@ def test_a_measure_is_asked_for_by_name_and_measured_at_each_size_and_knob():
     )
     without = EvaluateConfig((16, 24), images=6, knobs="both", tune_images=4, precision="float32")
     seen: list[int] = []
-    rows = evaluate(model, source, config, RunIdentity("one", "scenes", 16, 0), advance=seen.append)
+    rows = evaluate(model, source, config, RunInfo("one", "scenes", 16, 0), advance=seen.append)
     found = {(row.resolution, row.tuned): (row.value, row.knob) for row in rows if row.metric == "knob_seen"}
     assert found.keys() == {(16, False), (16, True), (24, False), (24, True)}
     assert all(value == knob for value, knob in found.values())
@@ -85,4 +85,4 @@ def test_what_is_not_there_or_does_not_fit_is_refused_before_anything_is_measure
         EvaluateConfig((16,), measures=("knob_sen",))
     config = EvaluateConfig((16,), images=2, measures=("knob_seen",))
     with pytest.raises(InputError, match="needs a knob"):
-        evaluate(tiny("learned_1d"), open_source("scenes"), config, RunIdentity("one", "scenes", 16, 0))
+        evaluate(tiny("learned_1d"), open_source("scenes"), config, RunInfo("one", "scenes", 16, 0))

@@ -107,7 +107,7 @@ def test_rows_by_shots_with_the_strength_and_what_is_left_out():
     learned, others = drawn(120, 10, 3, apart=3), drawn(50, 10, 3, seed=1, apart=3)
     keep = (learned.labels != 1) | (np.cumsum(learned.labels == 1) <= 7)
     learned = learned.part(keep)
-    rows = FewShot().measured(FewShot().learn(learned, others), others)
+    rows = FewShot().score(FewShot().fit(learned, others), others)
     said = {(row.metric, row.slices.get("shots")): row for row in rows}
     shown = {("few_shot_top1", 1), ("few_shot_l2", 1), ("few_shot_top1", 5), ("few_shot_l2", 5)}
     assert said.keys() == shown | {("few_shot_smallest_class", None)}
@@ -125,7 +125,7 @@ def test_rows_by_shots_with_the_strength_and_what_is_left_out():
 
 def test_enough_of_each_class_leaves_nothing_out():
     learned, others = drawn(300, 6, 2), drawn(9, 6, 2, seed=1)
-    rows = FewShot().measured(FewShot().learn(learned, others), others)
+    rows = FewShot().score(FewShot().fit(learned, others), others)
     assert [row.slices["shots"] for row in rows if row.metric == "few_shot_top1"] == list(SHOTS)
     assert {row.metric for row in rows} == {"few_shot_top1", "few_shot_l2"}
 
@@ -133,7 +133,7 @@ def test_enough_of_each_class_leaves_nothing_out():
 def test_one_class_and_one_image_and_a_class_that_was_not_learned():
     learned = Features(np.ones((30, 4), np.float32), np.full(30, 3))
     images = Features(np.array([[1, 2, 3, 4], [0, 0, 0, 0]], np.float32), np.array([3, 8]))
-    rows = FewShot().measured(FewShot().learn(learned, learned), images)
+    rows = FewShot().score(FewShot().fit(learned, learned), images)
     assert [row.value for row in rows if row.metric == "few_shot_top1"] == [0.5] * 4
-    rows = FewShot().measured(FewShot().learn(learned, learned), images.part(np.array([0])))
+    rows = FewShot().score(FewShot().fit(learned, learned), images.part(np.array([0])))
     assert [(row.value, row.count) for row in rows if row.metric == "few_shot_top1"] == [(1.0, 1)] * 4

@@ -15,8 +15,8 @@ from sightline.data.views import View
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig, attacks, evaluate, predict
-from sightline.evaluation.attacks import movable
-from sightline.evaluation.measure import RunIdentity, planned_images, some_images
+from sightline.evaluation.attacks import pixel_mask
+from sightline.evaluation.measure import RunInfo, planned_images, spread_indices
 from sightline.evaluation.measures import speed
 from sightline.evaluation.measures.fgsm import FGSM
 from sightline.evaluation.measures.pgd import PGD
@@ -39,7 +39,7 @@ def tiny(data: str, encoding: str = "lookhere_90", **options) -> Model:
 
 def measured(model: Model, data: str, *shown, measures=("fgsm",), parts=None, advance=None, **options):
     config = EvaluateConfig(shown, precision="float32", measures=measures, **options)
-    identity = RunIdentity("one", data, 16, 0)
+    identity = RunInfo("one", data, 16, 0)
     return evaluate(model, open_source(data), config, identity, parts=parts, advance=advance)
 
 
@@ -57,7 +57,7 @@ def by_hand(model: Model, data: str, side: int, count: int, loss: str, epsilon: 
     mean, std = (torch.tensor(one).view(3, 1, 1) for one in (model.config.mean, model.config.std))
     model.eval()
     first = five = 0
-    for index in some_images(source, "test", count):
+    for index in spread_indices(source, "test", count):
         example = source.example("test", index, (side, side))
         x = torch.from_numpy(np.array(example.image)).permute(2, 0, 1).float() / 255
         x.requires_grad_()
@@ -101,7 +101,7 @@ def test_rows_are_those_of_an_attack_written_out(link):
 def test_a_model_that_knows_its_images_loses_them():
     """A head of the images' own features names each of them rightly, until they are moved; more so by more steps."""
     model, source, features = tiny("digits"), open_source("digits"), []
-    labels = [source.example("test", index, (16, 16)).target.label for index in some_images(source, "test", 10)]
+    labels = [source.example("test", index, (16, 16)).target.label for index in spread_indices(source, "test", 10)]
     handle = model.head.register_forward_hook(lambda _, given, out: features.append(given[0]))
     measured(model, "digits", 16, images=10, measures=())
     handle.remove()
@@ -148,7 +148,7 @@ def test_images_that_cannot_be_read_are_left_out_of_it_too(tmp_path, monkeypatch
     file = tmp_path / "test" / "a" / "0.png"
     file.write_bytes(file.read_bytes()[:-40])
     source, _ = open_source(data).check_readable("test", skip_unreadable=1)
-    rows = evaluate(model, source, config, RunIdentity("one", data, 16, 0))
+    rows = evaluate(model, source, config, RunInfo("one", data, 16, 0))
     assert {row.count for row in rows if row.metric in ("top1", "fgsm_top1", "fgsm_top5")} == {3}
     full = predict._TOKENS_A_BATCH // 16
     assert {row.count for row in rows if row.metric == "throughput"} == {full * 3 // 4}
@@ -157,7 +157,7 @@ def test_images_that_cannot_be_read_are_left_out_of_it_too(tmp_path, monkeypatch
     shutil.rmtree(tmp_path / "test" / "b")
     monkeypatch.setattr(predict, "_TOKENS_A_BATCH", 16)
     source, _ = open_source(data).check_readable("test", skip_unreadable="all")
-    assert not [row for row in evaluate(model, source, config, RunIdentity("one", data, 16, 0)) if row.count]
+    assert not [row for row in evaluate(model, source, config, RunInfo("one", data, 16, 0)) if row.count]
 
 
 def test_padding_is_not_moved(monkeypatch):
@@ -169,7 +169,7 @@ def test_padding_is_not_moved(monkeypatch):
         lambda self, model, batch, precision: given.append(batch.inputs) or outputs(self, model, batch, precision),
     )  # fmt: skip
     measured(model, "digits", 14, images=3, shrink=False, measures=("pgd",))
-    there = movable(model.patch_embed.patchifier, (14, 14)).expand(3, -1, -1)
+    there = pixel_mask(model.patch_embed.patchifier, (14, 14)).expand(3, -1, -1)
     clean, steps = given[0], [one.detach() for one in given[1:]]
     assert len(steps) == 2 * (10 + 1)
     for moved in steps:

@@ -34,7 +34,7 @@ def said(train: Features, similar: list[float], k: int) -> int:
 
 
 def rows_of(train: Features, images: Features) -> dict[int, float]:
-    rows = NearestNeighbours().measured(NearestNeighbours().learn(train, train), images)
+    rows = NearestNeighbours().score(NearestNeighbours().fit(train, train), images)
     assert [row.value for row in rows if row.metric == "knn_train_images"] == [len(train)]
     assert all(row.count == len(images) for row in rows)
     return {row.slices["k"]: row.value for row in rows if row.metric == "knn_top1"}

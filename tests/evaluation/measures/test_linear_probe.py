@@ -73,13 +73,13 @@ def test_the_strength_is_the_best_on_what_is_held_out_and_of_equals_the_stronges
 def test_rows_one_class_one_image_and_a_class_that_was_not_learned():
     train = drawn(60, 4, 2, 0, 6.0)
     probe = LinearProbe()
-    rows = {row.metric: row for row in probe.measured(probe.learn(train, train), train)}
+    rows = {row.metric: row for row in probe.score(probe.fit(train, train), train)}
     assert rows.keys() == {"linear_probe_top1", "linear_probe_l2", "linear_probe_train_images"}
     assert rows["linear_probe_top1"].value == 1
     assert rows["linear_probe_train_images"].value == 60
     same = train.part(train.labels == 2)
-    rows = probe.measured(probe.learn(same, same), train)
+    rows = probe.score(probe.fit(same, same), train)
     assert rows[0].value == (train.labels == 2).mean()
     one = same.part(np.array([0]))
-    rows = probe.measured(probe.learn(one, one), one)
+    rows = probe.score(probe.fit(one, one), one)
     assert (rows[0].value, rows[0].count, rows[1].value) == (1.0, 1, STRENGTHS[-1])

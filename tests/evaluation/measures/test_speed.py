@@ -18,9 +18,9 @@ from sightline.distributed import machine
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate, predict
-from sightline.evaluation.measure import RunIdentity, planned_images
+from sightline.evaluation.measure import RunInfo, planned_images
 from sightline.evaluation.measures import speed
-from sightline.evaluation.parts import Parts, kept_beside
+from sightline.evaluation.parts import WorkFolder, kept_beside
 from sightline.models import Model, create_model
 from sightline.results.rows import ResultRow
 from tests.ranks import together
@@ -47,7 +47,7 @@ def tiny(data: str = "digits", **options) -> Model:
 
 def measured(model: Model, data: str, *shown, parts=None, advance=None, **options) -> list[ResultRow]:
     config = EvaluateConfig(shown, precision="float32", measures=("speed",), **options)
-    identity = RunIdentity("one", data, 16, 0)
+    identity = RunInfo("one", data, 16, 0)
     rows = evaluate(model, open_source(data), config, identity, parts=parts, advance=advance)
     return [row for row in rows if row.metric in ("throughput", "latency", "peak_memory", "flops")]
 
@@ -194,7 +194,8 @@ def of_ranks(ranks: Ranks, fails: bool):
     else:
         speed.measured = lambda subject: 1 / 0
     return [
-        (row.metric, row.value, row.interval) for row in measured(tiny(), "digits", 16, images=2, parts=Parts(ranks))
+        (row.metric, row.value, row.interval)
+        for row in measured(tiny(), "digits", 16, images=2, parts=WorkFolder(ranks))
     ]
 
 

@@ -97,13 +97,13 @@ def served_here(models: list[Path], images: Path) -> Iterator[str]:
     """The same in a thread of this process, which has torch already."""
     from sightline import load_model
     from sightline.explorer.app import Explorer
-    from sightline.explorer.pictures import Pictures
+    from sightline.explorer.pictures import ImageStore
     from sightline.explorer.serve import listen, serve, url_of
-    from sightline.explorer.subjects import Subject
+    from sightline.explorer.subjects import ExplorerModel
 
     most_bytes = 64 << 20
-    subjects = [Subject(load_model(model), model.name, most_bytes) for model in models]
-    explorer, listening = Explorer(subjects, Pictures(images), most_bytes), listen(0)
+    subjects = [ExplorerModel(load_model(model), model.name, most_bytes) for model in models]
+    explorer, listening = Explorer(subjects, ImageStore(images), most_bytes), listen(0)
     began, ends = threading.Event(), threading.Event()
     told = {"began": began.set, "ends": ends.is_set}
     at_work = threading.Thread(target=serve, args=(explorer, listening), kwargs=told)

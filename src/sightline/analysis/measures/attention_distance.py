@@ -12,7 +12,7 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.attention_blocks import AttentionBlock
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Measure, PerImage, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.data.batch import Batch
 from sightline.models import Model
 
@@ -26,28 +26,28 @@ class AttentionDistance(Measure):
     """
 
     name: ClassVar[str] = "attention_distance"
-    of_windows: ClassVar[bool] = True
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "distance": Quantity(
+    supports_windows: ClassVar[bool] = True
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "distance": MeasuredQuantity(
             ("image", "layer", "head"),
             "cells",
             f"{_WORDS}, nor columns: the attention to patches is scaled to sum to 1",
             "layers",
         ),
-        "distance_of_grid": Quantity(
+        "distance_of_grid": MeasuredQuantity(
             ("image", "layer", "head"),
             "fraction",
             f"as distance, over the mean distance of two cells of the grid (1: it looks everywhere alike); {_WORDS}",
             "layers",
         ),
-        "distance_pixels": Quantity(("image", "layer", "head"), "px", "as distance, times the patch size"),
-        "weighted_sum": Quantity(
+        "distance_pixels": MeasuredQuantity(("image", "layer", "head"), "px", "as distance, times the patch size"),
+        "weighted_sum": MeasuredQuantity(
             ("image", "layer", "head"),
             "cells",
             f"the distances' sum weighted by attention as it is, which counts attention to prefix tokens as 0 "
             f"(LookHere figure 16); {_WORDS}",
         ),
-        "to_prefix": Quantity(
+        "to_prefix": MeasuredQuantity(
             ("image", "layer", "head"), "fraction", f"the attention that patches give to prefix tokens; {_WORDS}"
         ),
     }

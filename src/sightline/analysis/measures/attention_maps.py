@@ -13,7 +13,7 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.attention_blocks import AttentionBlock
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Measure, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.data.batch import Batch
 from sightline.errors import InputError
@@ -34,20 +34,20 @@ class AttentionMaps(Measure):
     """
 
     name: ClassVar[str] = "attention_maps"
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "map": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "map": MeasuredQuantity(
             ("layer", "head", "row", "col"),
             "fraction",
             f"of one patch, that in the middle unless `query` says another; {_WORDS}",
             "maps",
         ),
-        "map_prefix": Quantity(
+        "map_prefix": MeasuredQuantity(
             ("layer", "head", "row", "col"),
             "fraction",
             f"of the first prefix token, CLS where there is one, if the model has any; {_WORDS}",
             "maps",
         ),
-        "pooling": Quantity(
+        "pooling": MeasuredQuantity(
             ("head", "row", "col"), "fraction", f"of the probe of attention pooling, if the model has one; {_WORDS}"
         ),
     }
@@ -73,7 +73,7 @@ class AttentionMaps(Measure):
                 raise InputError(f"attention_maps: an image of {given} patches beside one of {expected} (expected one "
                                  "grid at a size: give sizes, not native)")  # fmt: skip
 
-    def wants(self, segment: Segment, prefix: int) -> Sequence[int]:
+    def queries(self, segment: Segment, prefix: int) -> Sequence[int]:
         places = (segment.indices == cell_of(segment.grid, self.query)).nonzero()[:, 1] + prefix
         return [*([0] if prefix else []), *places.unique().tolist()]
 

@@ -13,7 +13,7 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.attention_blocks import AttentionBlock
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Measure, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.data.batch import Batch
 from sightline.errors import InputError
@@ -35,19 +35,19 @@ class AttentionRollout(Measure):
     """
 
     name: ClassVar[str] = "attention_rollout"
-    from_top: ClassVar[bool] = True
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "rollout": Quantity(
+    last_layer_first: ClassVar[bool] = True
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "rollout": MeasuredQuantity(
             ("image", "query", "row", "col"),
             "fraction",
             "rows: the queries; columns: patches, and what prefix tokens have is missing from the sum of 1; NaN where "
             "an image has no such patch: it was dropped, or lies beyond its grid",
             "maps",
         ),
-        "to_prefix": Quantity(
+        "to_prefix": MeasuredQuantity(
             ("image", "query"), "fraction", "what of the queries' rows prefix tokens have; rows: the queries"
         ),
-        "queries": Quantity(("query",), "", "what the queries are: places (y, x) of the image, or prefix"),
+        "queries": MeasuredQuantity(("query",), "", "what the queries are: places (y, x) of the image, or prefix"),
     }
 
     def __init__(self, model: Model, queries: Sequence[Query] | None = None) -> None:
@@ -61,8 +61,8 @@ class AttentionRollout(Measure):
         if queries is None:
             queries = (CENTRE, PREFIX) if model.num_prefix_tokens else (CENTRE,)
         require_list("attention_rollout: queries", queries, "places (y, x) or 'prefix'")
-        self.queries = [one if one == PREFIX else checked_place("attention_rollout: query", one) for one in queries]
-        if PREFIX in self.queries and not model.num_prefix_tokens:
+        self.chosen = [one if one == PREFIX else checked_place("attention_rollout: query", one) for one in queries]
+        if PREFIX in self.chosen and not model.num_prefix_tokens:
             raise InputError(
                 "attention_rollout: query 'prefix': the model has no prefix token (expected places (y, x))"
             )
@@ -82,8 +82,8 @@ class AttentionRollout(Measure):
         """One at each query's slot: float32 [rows, queries, slots of the image]."""
         prefix = layout.num_prefix_tokens
         indices = segment.indices.expand(layout.rows, -1)
-        start = torch.zeros(layout.rows, len(self.queries), prefix + segment.patches, device=indices.device)
-        for number, query in enumerate(self.queries):
+        start = torch.zeros(layout.rows, len(self.chosen), prefix + segment.patches, device=indices.device)
+        for number, query in enumerate(self.chosen):
             if isinstance(query, str):
                 start[:, number, 0] = 1
                 continue
@@ -125,13 +125,13 @@ class AttentionRollout(Measure):
         self._found += [one for of_row in zip(*images, strict=True) for one in of_row]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        queries = len(self.queries)
+        queries = len(self.chosen)
         sides = [max((one.shape[axis] for one, _ in self._found), default=0) for axis in (1, 2)]
         rollout = np.full((len(self._found), queries, *sides), np.nan)
         for number, (one, _) in enumerate(self._found):
             rollout[number, :, : one.shape[1], : one.shape[2]] = one
         to_prefix = np.array([one for _, one in self._found]).reshape(len(self._found), queries)
-        return {"rollout": rollout, "to_prefix": to_prefix, "queries": np.array([_named(one) for one in self.queries])}
+        return {"rollout": rollout, "to_prefix": to_prefix, "queries": np.array([_named(one) for one in self.chosen])}
 
 
 def _named(query: Query) -> str:

@@ -21,7 +21,7 @@ from sightline.tokens.segment import Segment
 
 
 @dataclass(frozen=True)
-class Quantity:
+class MeasuredQuantity:
     """What one array says.
 
     Attributes:
@@ -57,10 +57,10 @@ class Measure(ABC):
     """
 
     name: ClassVar[str]
-    quantities: ClassVar[Mapping[str, Quantity]]
-    from_top: ClassVar[bool] = False
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]]
+    last_layer_first: ClassVar[bool] = False
     by_default: ClassVar[bool] = True
-    of_windows: ClassVar[bool] = False
+    supports_windows: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, model: Model) -> None:
@@ -77,7 +77,7 @@ class Measure(ABC):
     def begin(self, batch: Batch) -> None:  # noqa: B027
         """A batch is coming: images of one layout, with what is said of them."""
 
-    def wants(self, segment: Segment, prefix: int) -> Sequence[int] | None:
+    def queries(self, segment: Segment, prefix: int) -> Sequence[int] | None:
         """Which slots of an image it wants the attention of, prefix tokens first; None for all. It may be shown more,
         where another measure wants more."""
         return None

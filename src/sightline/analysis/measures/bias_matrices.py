@@ -10,29 +10,29 @@ import numpy as np
 
 from sightline.analysis.analyse import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Quantity
-from sightline.analysis.of_weights import MOST_BYTES, OfWeights, read_from_weights, refuse_larger
+from sightline.analysis.measures.base import MeasuredQuantity
+from sightline.analysis.of_weights import MOST_BYTES, WeightMeasure, read_from_weights, refuse_larger
 from sightline.analysis.views import bias_matrix, refuse_unbiased
 from sightline.models import Model
 from sightline.tokens.grid import Grid
 
 
-class BiasMatrices(OfWeights):
+class BiasMatrices(WeightMeasure):
     """The bias of each head of each layer on all pairs of patches of a small grid.
 
-    Of a larger grid `fields_of_view` and `seen_from` give what one patch sees.
+    Of a larger grid `fields_of_view` and `visible_from` give what one patch sees.
     """
 
     name: ClassVar[str] = "bias_matrices"
     by_default: ClassVar[bool] = False
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "bias": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "bias": MeasuredQuantity(
             ("layer", "head", "query", "key"),
             "",
             "what is added to the score before the softmax, -inf where it is masked; patches in row-major order; "
             "prefix tokens are neither rows nor columns",
         ),
-        "visible_share": Quantity(
+        "visible_share": MeasuredQuantity(
             ("layer", "head"), "fraction", "of the pairs of patches, that are not masked; prefix tokens have no part"
         ),
     }

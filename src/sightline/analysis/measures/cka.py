@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.analysis.analyse import analysed, watch
+from sightline.analysis.analyse import analysed, run_pass
 from sightline.analysis.found import Analysis, size_name
-from sightline.analysis.images import NATIVE, Images, Size, Sizes, looked_at
-from sightline.analysis.measures.base import Measure, Quantity
+from sightline.analysis.images import NATIVE, Images, Size, Sizes, batches_by_size
+from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.io.checks import require, require_whole
@@ -103,8 +103,8 @@ class Cka(Measure):
     """
 
     name: ClassVar[str] = "cka"
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "cka": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "cka": MeasuredQuantity(
             ("layer", "other_layer"),
             "",
             "1: alike but for a turn and a scale; from what enters the first layer (-1) to the last one's output, of "
@@ -196,11 +196,13 @@ def cka(
         return found
     if others is not None and not isinstance(images, Mapping):
         raise InputError("cka: others are batches (expected images that are batches too)")
-    ours = looked_at(model, images, sizes)
+    ours = batches_by_size(model, images, sizes)
     # The sizes of `model` where none are given, but for tensors, which have their own.
     as_they_are = isinstance(images, Mapping | Tensor) or isinstance(images[0], Tensor)
     at = ["native" if size == NATIVE else size for size in ours]
-    theirs = looked_at(other, images if others is None else others, sizes if as_they_are and others is None else at)
+    theirs = batches_by_size(
+        other, images if others is None else others, sizes if as_they_are and others is None else at
+    )
     arrays: dict[Size, dict[str, np.ndarray]] = {}
     names: dict[Size, tuple[str, ...]] = {}
     for size, batches in ours.items():
@@ -244,7 +246,7 @@ def _each(model: Model, batches: Iterable[Batch], of: Of) -> Iterator[_Image]:
         if not len(batch):
             continue
         measure = _OfOne(model, of=of)
-        watch(model, batch, [measure])
+        run_pass(model, batch, [measure])
         segments = list(batch.layout.segments) * batch.layout.rows
         counts = [1 if of == "images" else segment.patches for segment in segments]
         parts = measure.seen().split(counts)

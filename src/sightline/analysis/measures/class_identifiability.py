@@ -13,7 +13,7 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.labels import required
-from sightline.analysis.measures.base import Measure, PerImage, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.analysis.measures.logit_lens import check_classifier, lens, of_images, pooled_logits
 from sightline.data.batch import Batch
 from sightline.models import Model
@@ -57,8 +57,8 @@ class ClassIdentifiability(Measure):
 
     name: ClassVar[str] = "class_identifiability"
     needs: ClassVar[tuple[str, ...]] = ("label",)
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "class_token": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "class_token": MeasuredQuantity(
             ("image", "layer"),
             "fraction",
             "of what the head reads, as if the layer were the last: the CLS token, or where there is none to be read "
@@ -66,7 +66,7 @@ class ClassIdentifiability(Measure):
             "of each other is what the model's own masks let through",
             "layers",
         ),
-        "patches": Quantity(
+        "patches": MeasuredQuantity(
             ("image", "layer"), "fraction", "the mean over patches of each by itself; no prefix token", "layers"
         ),
     }

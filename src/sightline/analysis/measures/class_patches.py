@@ -13,7 +13,7 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.labels import InPatches, in_patches, required
-from sightline.analysis.measures.base import Measure, PerImage, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.analysis.measures.class_identifiability import of_patches
 from sightline.analysis.measures.logit_lens import check_classifier
 from sightline.data.batch import Batch
@@ -32,16 +32,16 @@ class ClassPatches(Measure):
 
     name: ClassVar[str] = "class_patches"
     needs: ClassVar[tuple[str, ...]] = ("label", "pixels")
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "on_object": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "on_object": MeasuredQuantity(
             ("image", "layer"), "fraction", f"the mean over patches on the object, NaN where there is none; {_RULE}",
             "layers",
         ),
-        "off_object": Quantity(
+        "off_object": MeasuredQuantity(
             ("image", "layer"), "fraction", f"the mean over the others, NaN where there is none; {_RULE}", "layers"
         ),
-        "patches_on": Quantity(("image",), "", "how many patches are on the object"),
-        "patches_off": Quantity(
+        "patches_on": MeasuredQuantity(("image",), "", "how many patches are on the object"),
+        "patches_off": MeasuredQuantity(
             ("image",), "", "how many are not; a patch of which nothing is said counts in neither"
         ),
     }  # fmt: skip

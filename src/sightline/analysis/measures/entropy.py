@@ -12,7 +12,7 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.attention_blocks import AttentionBlock
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Measure, PerImage, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.data.batch import Batch
 from sightline.models import Model
 
@@ -27,10 +27,10 @@ class Entropy(Measure):
     """
 
     name: ClassVar[str] = "entropy"
-    of_windows: ClassVar[bool] = True
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "entropy": Quantity(("image", "layer", "head"), "nats", _WORDS, "layers"),
-        "of_visible": Quantity(
+    supports_windows: ClassVar[bool] = True
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "entropy": MeasuredQuantity(("image", "layer", "head"), "nats", _WORDS, "layers"),
+        "of_visible": MeasuredQuantity(
             ("image", "layer", "head"),
             "fraction",
             f"of each query over the log of how many tokens it may see (1: all that it sees alike), averaged over "

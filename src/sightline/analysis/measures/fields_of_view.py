@@ -10,37 +10,39 @@ import numpy as np
 
 from sightline.analysis.analyse import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Quantity
-from sightline.analysis.of_weights import MOST_BYTES, OfWeights, read_from_weights, refuse_larger
+from sightline.analysis.measures.base import MeasuredQuantity
+from sightline.analysis.of_weights import MOST_BYTES, WeightMeasure, read_from_weights, refuse_larger
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
-from sightline.analysis.views import refuse_unbiased, seen_from
+from sightline.analysis.views import refuse_unbiased, visible_from
 from sightline.models import Model
 from sightline.tokens.grid import Grid
 
 _WORDS = "of one patch that asks; prefix tokens, which it always sees, are no columns"
 
 
-class FieldsOfView(OfWeights):
+class FieldsOfView(WeightMeasure):
     """Which patches of a grid one of them may attend to, in each head of each layer, and what is added to the scores.
 
     It is what the encoding says, whatever the image shows.
     """
 
     name: ClassVar[str] = "fields_of_view"
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "visible": Quantity(("layer", "head", "row", "col"), "", f"whether it may be attended to; {_WORDS}"),
-        "bias": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "visible": MeasuredQuantity(("layer", "head", "row", "col"), "", f"whether it may be attended to; {_WORDS}"),
+        "bias": MeasuredQuantity(
             ("layer", "head", "row", "col"),
             "",
             f"what is added to the score before the softmax, -inf where it is masked; {_WORDS}",
         ),
-        "weight": Quantity(
+        "weight": MeasuredQuantity(
             ("layer", "head", "row", "col"),
             "fraction",
             f"exp(bias), at most 1: what a score is worth beside one that is not penalised, 0 where masked; {_WORDS}",
             "maps",
         ),
-        "visible_cells": Quantity(("layer", "head"), "cells", f"how many are visible, itself included; {_WORDS}"),
+        "visible_cells": MeasuredQuantity(
+            ("layer", "head"), "cells", f"how many are visible, itself included; {_WORDS}"
+        ),
     }
 
     def __init__(self, model: Model, query: Place = CENTRE) -> None:
@@ -61,7 +63,7 @@ class FieldsOfView(OfWeights):
         refuse_larger(self.name, self.model, grid, 4 * grid.cells, side)
 
     def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
-        visible, bias = seen_from(self.model, grid, divmod(cell_of(grid, self.query), grid.cols))
+        visible, bias = visible_from(self.model, grid, divmod(cell_of(grid, self.query), grid.cols))
         weight = np.minimum(np.exp(bias), 1)
         return {"visible": visible, "bias": bias, "weight": weight, "visible_cells": visible.sum((2, 3))}
 
@@ -69,7 +71,7 @@ class FieldsOfView(OfWeights):
 def fields_of_view(
     model: Model, images: Images | None = None, sizes: Sizes = None, *, query: Place = CENTRE, **options: Any
 ) -> Analysis:
-    """What each head of each layer may see from one patch, at each size; see `FieldsOfView`.
+    """What each head of each layer may see from one patch, at each size; see `FieldsOfViewFigure`.
 
     Args:
         model: as `load_model` gives it.

@@ -13,7 +13,7 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.attention_blocks import AttentionBlock
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Measure, PerImage, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.data.batch import Batch
 from sightline.models import Model
 
@@ -31,10 +31,10 @@ class HeadDistance(Measure):
     """
 
     name: ClassVar[str] = "head_distance"
-    of_windows: ClassVar[bool] = True
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "l1": Quantity(("image", "layer"), "", f"sum of absolute differences; {_WORDS}", "layers"),
-        "l2": Quantity(("image", "layer"), "", f"Euclidean norm of the differences; {_WORDS}", "layers"),
+    supports_windows: ClassVar[bool] = True
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "l1": MeasuredQuantity(("image", "layer"), "", f"sum of absolute differences; {_WORDS}", "layers"),
+        "l2": MeasuredQuantity(("image", "layer"), "", f"Euclidean norm of the differences; {_WORDS}", "layers"),
     }
 
     def __init__(self, model: Model) -> None:

@@ -12,7 +12,7 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.attention_blocks import AttentionBlock
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Measure, PerImage, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.data.batch import Batch
 from sightline.models import Model
 
@@ -28,9 +28,11 @@ class HeadDiversity(Measure):
     """
 
     name: ClassVar[str] = "head_diversity"
-    of_windows: ClassVar[bool] = True
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "jsd": Quantity(("image", "layer"), "nats", f"Jensen-Shannon divergence of the heads; {_WORDS}", "layers"),
+    supports_windows: ClassVar[bool] = True
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "jsd": MeasuredQuantity(
+            ("image", "layer"), "nats", f"Jensen-Shannon divergence of the heads; {_WORDS}", "layers"
+        ),
     }
 
     def __init__(self, model: Model) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sightline.analysis.analyse import analysed, inputs_of
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Measure, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.attention.pattern import DirectedBias, FieldOfView
 from sightline.data.batch import Batch
 from sightline.errors import InputError, unknown_name_error
@@ -166,17 +166,17 @@ class KnockOut(Measure):
 
     name: ClassVar[str] = "knock_out"
     by_default: ClassVar[bool] = False
-    quantities: ClassVar[Mapping[str, Quantity]] = {
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
         **{
-            name + suffix: Quantity(axes, unit, f"{what}, when {which}", "layers" if axes is _HEADS else "")
+            name + suffix: MeasuredQuantity(axes, unit, f"{what}, when {which}", "layers" if axes is _HEADS else "")
             for suffix, (axes, which) in _SWITCHED.items()
             for name, (unit, what) in _WORDS.items()
         },
-        "directions": Quantity(("direction",), "", "what the directions are called, clockwise from up"),
-        "whole_loss": Quantity(
+        "directions": MeasuredQuantity(("direction",), "", "what the directions are called, clockwise from up"),
+        "whole_loss": MeasuredQuantity(
             ("image",), "nats", "the softmax cross entropy of the image's label, of the whole model"
         ),
-        "whole_top1": Quantity(("image",), "", "1 where the whole model's answer is right, else 0"),
+        "whole_top1": MeasuredQuantity(("image",), "", "1 where the whole model's answer is right, else 0"),
     }
 
     def __init__(self, model: Model, *, of: Sequence[str] = ("heads", "directions")) -> None:

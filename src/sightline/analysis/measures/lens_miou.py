@@ -12,10 +12,10 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.labels import InPatches, in_patches, required
-from sightline.analysis.measures.base import Measure, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.analysis.measures.logit_lens import check_classifier, lens, of_images
 from sightline.data.batch import Batch
-from sightline.metrics.iou import PixelPairs, class_ious, interval_of, resampled
+from sightline.metrics.iou import ConfusionCounts, bootstrap_weights, class_ious, percentile_interval
 from sightline.models import Model
 from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
@@ -36,20 +36,22 @@ class LensMiou(Measure):
 
     name: ClassVar[str] = "lens_miou"
     needs: ClassVar[tuple[str, ...]] = ("pixels",)
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "image_miou": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "image_miou": MeasuredQuantity(
             ("image", "layer"), "fraction", f"of each image, NaN where no pixel has a class; {_RULE}", "layers"
         ),
-        "miou": Quantity(("layer",), "fraction", f"of the pixels of all images together; {_RULE}", "layers"),
-        "miou_low": Quantity(("layer",), "fraction", "where miou's 95 % begin: images resampled, 1000 draws"),
-        "miou_high": Quantity(("layer",), "fraction", "where they end"),
-        "pixel_accuracy": Quantity(("layer",), "fraction", f"pixels rightly called, of all images together; {_RULE}"),
-        "pixels": Quantity(("image",), "px", "that have a class, in patches that are there"),
+        "miou": MeasuredQuantity(("layer",), "fraction", f"of the pixels of all images together; {_RULE}", "layers"),
+        "miou_low": MeasuredQuantity(("layer",), "fraction", "where miou's 95 % begin: images resampled, 1000 draws"),
+        "miou_high": MeasuredQuantity(("layer",), "fraction", "where they end"),
+        "pixel_accuracy": MeasuredQuantity(
+            ("layer",), "fraction", f"pixels rightly called, of all images together; {_RULE}"
+        ),
+        "pixels": MeasuredQuantity(("image",), "px", "that have a class, in patches that are there"),
     }
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.pairs: list[PixelPairs] | None = None
+        self.pairs: list[ConfusionCounts] | None = None
         self.seen: list[int] = []
         # Of the batch at hand: which classes masks may show, and what lies in which patch.
         self.classes: Tensor | None = None
@@ -64,7 +66,7 @@ class LensMiou(Measure):
         self.classes = classes = batch.targets["pixel_classes"]
         numbers = classes.cpu().numpy()
         if self.pairs is None:
-            self.pairs = [PixelPairs(len(numbers), len(numbers)) for _ in range(self.model.config.depth)]
+            self.pairs = [ConfusionCounts(len(numbers), len(numbers)) for _ in range(self.model.config.depth)]
         self.masks = []
         for patches, said, counts in in_patches(batch, self.model.config):
             there = said >= 0
@@ -87,7 +89,7 @@ class LensMiou(Measure):
             name: np.full(depth, np.nan) for name in ("miou", "miou_low", "miou_high", "pixel_accuracy")
         }
         found["image_miou"], found["pixels"] = np.full((images, depth), np.nan), np.array(self.seen, np.int64)
-        weights = resampled(max(images, 1))[:, :images]
+        weights = bootstrap_weights(max(images, 1))[:, :images]
         # An image at a time: of a thousand classes those of all are many.
         alone = np.ones((1, 1), np.int64)
         for layer, pairs in enumerate(self.pairs or ()):
@@ -95,10 +97,10 @@ class LensMiou(Measure):
             values = present_mean(class_ious(right, said, true), true)
             if np.isfinite(values[0]):
                 found["miou"][layer] = values[0]
-                found["miou_low"][layer], found["miou_high"][layer] = interval_of(values)
+                found["miou_low"][layer], found["miou_high"][layer] = percentile_interval(values)
                 found["pixel_accuracy"][layer] = right[0].sum() / true[0].sum()
             for image, one in enumerate(pairs.seen):
-                own = PixelPairs(pairs.classes, pairs.ignored)
+                own = ConfusionCounts(pairs.classes, pairs.ignored)
                 own.seen = [one]
                 right, said, true = own.sums(alone)
                 found["image_miou"][image, layer] = present_mean(class_ious(right, said, true), true)[0]

@@ -11,7 +11,7 @@ from torch import Tensor
 from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Measure, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.attention.dispatch import record_attention
 from sightline.data.batch import Batch
 from sightline.errors import InputError
@@ -98,12 +98,12 @@ class LogitLens(Measure):
     """
 
     name: ClassVar[str] = "logit_lens"
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "layers": Quantity(("chosen",), "", "the layers of which there are maps, from 0"),
-        "top_class": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "layers": MeasuredQuantity(("chosen",), "", "the layers of which there are maps, from 0"),
+        "top_class": MeasuredQuantity(
             ("image", "chosen", "row", "col"), "", f"the class of the highest logit, the first of equal ones; {_WORDS}"
         ),
-        "probability": Quantity(
+        "probability": MeasuredQuantity(
             ("image", "chosen", "row", "col"),
             "fraction",
             f"its probability, by the model's own link (softmax, or sigmoid); {_WORDS}",

@@ -12,7 +12,7 @@ from torch import Tensor
 from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Measure, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.io.checks import require
@@ -95,15 +95,15 @@ class PatchColours(Measure):
     """
 
     name: ClassVar[str] = "patch_colours"
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "colours": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "colours": MeasuredQuantity(
             ("image", "row", "col", "channel"),
             "",
             "the first three principal components of the features of patches as red, green and blue; prefix tokens are "
             "not among them, dropped patches are NaN",
             "maps",
         ),
-        "explained": Quantity(
+        "explained": MeasuredQuantity(
             ("image", "component"),
             "fraction",
             "of the variance over patches that each component explains; of all images together where fit is size",

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from sightline.analysis.analyse import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Quantity
-from sightline.analysis.of_weights import OfWeights, read_from_weights
+from sightline.analysis.measures.base import MeasuredQuantity
+from sightline.analysis.of_weights import WeightMeasure, read_from_weights
 from sightline.errors import InputError
 from sightline.io.checks import require_whole
 from sightline.models import Model
@@ -24,7 +24,7 @@ from sightline.tokens.grid import Grid
 _AS_LARGE = 0.99
 
 
-class PatchFilters(OfWeights):
+class PatchFilters(WeightMeasure):
     """Principal components of the filters that make tokens of patches, the same at every size.
 
     The weight W [dim, values of a patch] has a filter a row; of the rows less their mean, the right singular vectors
@@ -33,20 +33,20 @@ class PatchFilters(OfWeights):
     """
 
     name: ClassVar[str] = "patch_filters"
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "filters": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "filters": MeasuredQuantity(
             ("component", "patch_row", "patch_col", "channel"),
             "",
             "principal components of the patch embedding's filters, of length 1, over normalised pixels; "
             "tokens, prefix tokens and masks have no part in it",
         ),
-        "pictures": Quantity(
+        "pictures": MeasuredQuantity(
             ("component", "patch_row", "patch_col", "channel"),
             "fraction",
             "the same scaled to [0, 1], to be seen: 0.5 is a weight of 0, and the largest weight is 0 or 1",
             "maps",
         ),
-        "variance": Quantity(("component",), "fraction", "of the filters' variance, that the component has"),
+        "variance": MeasuredQuantity(("component",), "fraction", "of the filters' variance, that the component has"),
     }
 
     def __init__(self, model: Model, components: int = 28) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Measure, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.data.batch import Batch
 from sightline.models import Model
 from sightline.models.head import patch_tokens
@@ -28,8 +28,8 @@ class PatchSimilarity(Measure):
     """
 
     name: ClassVar[str] = "patch_similarity"
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "similarity": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "similarity": MeasuredQuantity(
             ("image", "layer"),
             "cosine",
             "the mean over pairs of different patches, of what enters the first layer (-1) and of each layer's output; "

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sightline.analysis.analyse import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Quantity
-from sightline.analysis.of_weights import OfWeights, read_from_weights
+from sightline.analysis.measures.base import MeasuredQuantity
+from sightline.analysis.of_weights import WeightMeasure, read_from_weights
 from sightline.errors import InputError
 from sightline.io.checks import require_whole
 from sightline.models import Model
@@ -23,15 +23,15 @@ MOST_PAIRS = 4 << 20
 """Pairs of patches: all of a grid of up to 2,048; of a larger one the queries are fewer."""
 
 
-class PositionSimilarity(OfWeights):
+class PositionSimilarity(WeightMeasure):
     """Cosine similarity of what is added to each patch with what is added to every other, on the grid of a size.
 
     s(i, j) = p_i . p_j / (|p_i| |p_j|), and 0 for an embedding of length 0.
     """
 
     name: ClassVar[str] = "position_similarity"
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "similarity": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "similarity": MeasuredQuantity(
             ("query_row", "query_col", "row", "col"),
             "cosine",
             "of the embeddings that are added to patches before a layer, the first unless asked for another; prefix "
@@ -39,8 +39,8 @@ class PositionSimilarity(OfWeights):
             "mask has a part in it",
             "maps",
         ),
-        "query_rows": Quantity(("query_row",), "cells", "the grid's row of each query"),
-        "query_cols": Quantity(("query_col",), "cells", "the grid's column of each query"),
+        "query_rows": MeasuredQuantity(("query_row",), "cells", "the grid's row of each query"),
+        "query_cols": MeasuredQuantity(("query_col",), "cells", "the grid's column of each query"),
     }
 
     def __init__(self, model: Model, layer: int = 0) -> None:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sightline.analysis.analyse import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Quantity
-from sightline.analysis.of_weights import MOST_BYTES, OfWeights, read_from_weights, refuse_larger
+from sightline.analysis.measures.base import MeasuredQuantity
+from sightline.analysis.of_weights import MOST_BYTES, WeightMeasure, read_from_weights, refuse_larger
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.errors import InputError
 from sightline.models import Model
@@ -22,7 +22,7 @@ from sightline.tokens.layout import TokenLayout
 _WORDS = "prefix tokens, which are not turned, have no part in it, nor has a mask"
 
 
-class RopeFourier(OfWeights):
+class RopeFourier(WeightMeasure):
     """A picture on the grid, made again of the frequencies that a head's rotation has, and no others.
 
     The angle of pair t is phase + x f_x + y f_y, in cells. Of the picture's two-dimensional FFT the coefficients stay
@@ -33,23 +33,25 @@ class RopeFourier(OfWeights):
     """
 
     name: ClassVar[str] = "rope_fourier"
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "frequencies": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "frequencies": MeasuredQuantity(
             ("layer", "head", "pair", "axis"),
             "radians a cell",
             f"of each pair of channels, (f_x, f_y) as on this grid; 0 along an axis of one patch; {_WORDS}",
         ),
-        "picture": Quantity(("row", "col"), "", "what is made again: one lit patch, unless another was given"),
-        "reconstruction": Quantity(
+        "picture": MeasuredQuantity(("row", "col"), "", "what is made again: one lit patch, unless another was given"),
+        "reconstruction": MeasuredQuantity(
             ("layer", "head", "row", "col"), "", f"the picture of each head's frequencies alone; {_WORDS}", "maps"
         ),
-        "error": Quantity(
+        "error": MeasuredQuantity(
             ("layer", "head"),
             "fraction",
             f"sum of the squared differences, over that of the picture's squares: what is lost of it; {_WORDS}",
             "layers",
         ),
-        "kept": Quantity(("layer", "head"), "fraction", f"of the coefficients of the grid, that are kept; {_WORDS}"),
+        "kept": MeasuredQuantity(
+            ("layer", "head"), "fraction", f"of the coefficients of the grid, that are kept; {_WORDS}"
+        ),
     }
 
     def __init__(self, model: Model, query: Place = CENTRE, picture: np.ndarray | None = None) -> None:

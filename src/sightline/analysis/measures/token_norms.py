@@ -12,7 +12,7 @@ from torch import Tensor
 from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
-from sightline.analysis.measures.base import Measure, Quantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.data.batch import Batch
 from sightline.io.checks import require_number
 from sightline.models import Model
@@ -34,23 +34,23 @@ class TokenNorms(Measure):
     """
 
     name: ClassVar[str] = "token_norms"
-    quantities: ClassVar[Mapping[str, Quantity]] = {
-        "mean_norm": Quantity(("image", "layer"), "", f"the mean {_PATCHES}", "layers"),
-        "median_norm": Quantity(
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "mean_norm": MeasuredQuantity(("image", "layer"), "", f"the mean {_PATCHES}", "layers"),
+        "median_norm": MeasuredQuantity(
             ("image", "layer"), "", f"the median (of an even number, the middle of two) {_PATCHES}", "layers"
         ),
-        "greatest_norm": Quantity(("image", "layer"), "", f"the greatest {_PATCHES}", "layers"),
-        "outliers": Quantity(
+        "greatest_norm": MeasuredQuantity(("image", "layer"), "", f"the greatest {_PATCHES}", "layers"),
+        "outliers": MeasuredQuantity(
             ("image", "layer"),
             "fraction",
             "of the image's patches, those whose norm is above a multiple of its median (3 unless another was asked "
             "for); prefix tokens are none",
             "layers",
         ),
-        "prefix_norm": Quantity(
+        "prefix_norm": MeasuredQuantity(
             ("image", "layer", "prefix"), "", "of each prefix token, CLS first where there is one, then registers"
         ),
-        "outlier_places": Quantity(
+        "outlier_places": MeasuredQuantity(
             ("outlier", "place"), "", "the image, the layer (-1 first), the row and the column of each outlier"
         ),
     }

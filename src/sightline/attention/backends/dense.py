@@ -160,7 +160,7 @@ def _whole(
         # Nor may those that are alike: products of many matrices have other last bits than those of one image.
         counts.append(run.images if short else 1)
         each = run.images // counts[-1], asking // counts[-1], there // counts[-1], wide, short
-        parts += [packs.Images(*each)] * counts[-1]
+        parts += [packs.PackImages(*each)] * counts[-1]
     pack = packs.Pack(parts, functools.partial(_for_each, biases, counts))
     return pack if packs.takes(q, k, v, pack) else None
 

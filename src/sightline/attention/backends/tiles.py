@@ -22,7 +22,7 @@ from sightline.tokens.grid import Grid
 from sightline.tokens.layout import Segment
 
 
-class Tiles(OfTiles):
+class TileBackend(OfTiles):
     """Query tiles of 16 x 16 cells against the few rectangles of keys that they see; forward and backward."""
 
     name = "tiles"

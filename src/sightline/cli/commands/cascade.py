@@ -62,7 +62,7 @@ def cascade(
     from sightline.cli.resolutions import parse_numbers
     from sightline.distributed import machine
     from sightline.evaluation import cascade as cascades
-    from sightline.evaluation.measure import usual_images
+    from sightline.evaluation.measure import default_image_count
     from sightline.evaluation.predict import TOKENS_A_PACK
     from sightline.io.atomic import write_out
     from sightline.reports import cascade_page, cascade_plot, style
@@ -80,7 +80,7 @@ def cascade(
     hold(out)
     for name in (CASCADE, *_DRAWN):
         output.claim_file(out / name, inputs=guard.Inputs(models=[model], data=[run.data]), overwrite=overwrite)
-    task_of(run.model).on(run.source, run.data)
+    task_of(run.model).bind(run.source, run.data)
     usual = run.model.config.grid_of(run.side).cells
     splits = run.source.splits
     looked = parse_numbers("--pair", pair, int, "whole numbers of patches, as 16,64")
@@ -93,7 +93,7 @@ def cascade(
         alphas=parse_numbers("--alphas", alphas, float, "fractions from 0 to 1, as 0.1,0.3") or cascades.ALPHAS,
         budget=budget,
         split=split or ("test" if "test" in splits else splits[-1]),
-        images=usual_images(run.source) if images is None else images,
+        images=default_image_count(run.source) if images is None else images,
         aspect=aspect,
         precision=precision,
         workers=workers,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from sightline.data.folder_check import FolderCheck
-    from sightline.data.stored import StoredImages
+    from sightline.data.stored import FileSource
 
 data = App(help="Folders of images.")
 
@@ -52,7 +52,7 @@ def check(
     from sightline.data.discovery import open_source
     from sightline.data.folder_check import check_folder
     from sightline.data.image_file import MAX_PIXELS
-    from sightline.data.stored import StoredImages
+    from sightline.data.stored import FileSource
     from sightline.errors import InputError, UnreadableDataError
 
     if sheet is not None:
@@ -60,7 +60,7 @@ def check(
             raise InputError(f"--sheet {sheet}: expected a name that ends in .png")
         output.claim_file(sheet, inputs=guard.Inputs(data=[data]), overwrite=overwrite, option="--sheet")
     source = open_source(data).up_to(max_pixels or MAX_PIXELS)
-    if not isinstance(source, StoredImages):
+    if not isinstance(source, FileSource):
         raise InputError(
             f"data check {data}: comes with the package, there are no files to check (expected: imagefolder:DIR)"
         )
@@ -93,10 +93,10 @@ def check(
     return code
 
 
-def _show(found: FolderCheck, source: StoredImages) -> None:
+def _show(found: FolderCheck, source: FileSource) -> None:
     import numpy as np
 
-    from sightline.data.paired import ImagesWithMaps
+    from sightline.data.paired import SegmentationFiles
     from sightline.reports.tables import print_bars, print_table
 
     counted = found.said or found.counts
@@ -105,7 +105,7 @@ def _show(found: FolderCheck, source: StoredImages) -> None:
     if len(rows) > _SHOWN:
         by_count = sorted(rows, key=lambda row: row[1])
         rows = [*by_count[: _SHOWN // 2], ("...", *("..." for _ in found.counts)), *by_count[-_SHOWN // 2 :]]
-    if isinstance(source, ImagesWithMaps) and source.legend.ignored:
+    if isinstance(source, SegmentationFiles) and source.legend.ignored:
         rows.append((f"ignored: {', '.join(map(str, source.legend.ignored))}", *found.ignored.values()))
     rows.append(("images" if found.said else "all", *(sum(one.values()) for one in found.counts.values())))
     print_table((f"{source.provides[0]} of class" if found.said else "class", *found.counts), rows)
@@ -167,12 +167,12 @@ def _extremes(found: FolderCheck) -> tuple[str | None, str | None]:
     return f"{low_width}x{low_height}", f"{high_width}x{high_height}"
 
 
-def _record(data: str, found: FolderCheck, source: StoredImages) -> dict[str, Any]:
-    from sightline.data.paired import ImagesWithMaps
+def _record(data: str, found: FolderCheck, source: FileSource) -> dict[str, Any]:
+    from sightline.data.paired import SegmentationFiles
 
     smallest, largest = _extremes(found)
     said: dict[str, Any] = {source.provides[0]: found.said} if found.said else {}
-    if isinstance(source, ImagesWithMaps):
+    if isinstance(source, SegmentationFiles):
         said["ignored"] = {"values": source.legend.ignored, "pixels": found.ignored}
     return {
         "data": data,
@@ -193,13 +193,13 @@ def _record(data: str, found: FolderCheck, source: StoredImages) -> dict[str, An
 
 
 def _next(
-    data: str, source: StoredImages, found: FolderCheck, max_pixels: int | None
+    data: str, source: FileSource, found: FolderCheck, max_pixels: int | None
 ) -> tuple[str | None, str | None, str | None]:
     """The command that follows; the packed training, where one may follow; why both are short, where they are, or why
     nothing can be learned of the data as it is read."""
     from sightline.cli.next_step import PACKED, PACKED_ENDING, beside, command, first_look, free, to_train
-    from sightline.data.paired import ImagesWithMaps
-    from sightline.recipes import recipe_for
+    from sightline.data.paired import SegmentationFiles
+    from sightline.recipes import default_recipe
 
     unlabelled = source.unlabelled.issuperset(found.counts)
     if unlabelled or "train" not in source.splits:
@@ -210,13 +210,13 @@ def _next(
     out = free(Path("runs") / source.root.resolve().name)
     if source.classes == ():
         short, way = None, data
-        if isinstance(source, ImagesWithMaps) and (doubt := source.doubt()) is not None:
+        if isinstance(source, SegmentationFiles) and (doubt := source.doubt()) is not None:
             short, way = doubt.said, doubt.way
         words = to_train(way or data, out, found.to_skip, max_pixels)
         # Of images of which nothing is said the recipe knows the task.
         task = ("--task", source.task) if source.provides else ()
         return way and command(*words[:3], *task, *words[3:]), None, short
-    recipe, count = recipe_for(data, lambda _: found.summary), found.summary.images
+    recipe, count = default_recipe(data, lambda _: found.summary), found.summary.images
     few = first_look(recipe, count)
     short = (
         f"--images {few} is a first look without a GPU, ten minutes of one core's time or less; left out, the recipe "
@@ -224,10 +224,10 @@ def _next(
     )
     rest = found.to_skip, max_pixels, few
     fixed, packed = to_train(data, out, *rest), to_train(data, free(beside(out, PACKED_ENDING)), *rest, recipe=PACKED)
-    return command(*fixed), None if source.of_clips else command(*packed), short if few else None
+    return command(*fixed), None if source.is_video else command(*packed), short if few else None
 
 
-def _drawn(source: StoredImages) -> np.ndarray:
+def _drawn(source: FileSource) -> np.ndarray:
     """A sheet of some images, spread over the split that measures."""
     from sightline.data.contact_sheet import contact_sheet
 

@@ -53,7 +53,7 @@ def demo(
     where = machine.resolve_device(device)
     other = () if task == "classification" else ("--task", task)
     demonstration = demo_of(task, quick=quick)
-    title, notes = demonstration.title, [demonstration.said] if demonstration.said else []
+    title, notes = demonstration.title, [demonstration.note] if demonstration.note else []
     out = out or Path("_".join(("runs/demo", *other[1:])))
     jobs = demo_jobs(out, seed=seed, quick=quick, cores=cores, device=str(where), task=task)
     jobs = [dataclasses.replace(job, take_over=take_over) for job in jobs]

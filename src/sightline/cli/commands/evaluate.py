@@ -99,7 +99,7 @@ def evaluate(
     from sightline.cli.config import apply_settings
     from sightline.cli.frames import for_frames, in_frames
     from sightline.cli.resolutions import parse_frames, parse_resolutions, split_words
-    from sightline.cli.suite_model import Asked
+    from sightline.cli.suite_model import SuiteRequest
     from sightline.distributed import machine, signals
     from sightline.distributed.ranks import init_ranks
     from sightline.errors import InputError, StorageError
@@ -126,7 +126,7 @@ def evaluate(
         "--temperature": temperature,
     }  # fmt: skip
     own = {"--preparation": preparation, "--limit": limit}
-    asked = Asked(str(model), not no_pretrained, num_classes, weights, patch_size)
+    asked = SuiteRequest(str(model), not no_pretrained, num_classes, weights, patch_size)
     suite_run.refuse_options(suite, others, own)
     if suite is not None:
         suite_run.run_suite(
@@ -168,7 +168,7 @@ def evaluate(
                 if said is not None and predictions is None and said.exists():
                     read_predictions(said)
                 task_options = apply_settings({}, settings)
-                task = task_of(run.model, task_options).on(run.source, run.data)
+                task = task_of(run.model, task_options).bind(run.source, run.data)
                 if temperature:
                     check_task(task)
                 if logits is not None:
@@ -190,7 +190,7 @@ def evaluate(
                 config = measure.EvaluateConfig(
                     shown,
                     chosen,
-                    images=measure.usual_images(run.source) if images is None else images,
+                    images=measure.default_image_count(run.source) if images is None else images,
                     knobs="both" if tune else "default",
                     tune_images=tune_images,
                     temperature=temperature,
@@ -266,7 +266,8 @@ def evaluate(
                     rows += evaluation.evaluate(
                         run.model, one, config, run.identity, advance=advance,
                         answers=answers if one is told else None, pictures=pictures if one is told else None,
-                        wanted="results" if files else "judged", parts=parts, keep=None if logits is None else keep,
+                        wanted="results" if files else "prediction_records", parts=parts,
+                        keep=None if logits is None else keep,
                     )  # fmt: skip
             bars.say_left_out(source)
         with ranks.raising_together():

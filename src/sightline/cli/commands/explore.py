@@ -63,13 +63,13 @@ def explore(
     from sightline.cli.next_step import warn
     from sightline.distributed import machine, signals
     from sightline.explorer.app import Explorer
-    from sightline.explorer.pictures import Pictures
+    from sightline.explorer.pictures import ImageStore
     from sightline.explorer.serve import listen, open_browser, serve, url_of
-    from sightline.explorer.subjects import Subject
+    from sightline.explorer.subjects import ExplorerModel
 
     where = machine.resolve_device(device)
     # Before a model is read, which takes longer.
-    pictures, listening = Pictures(images), listen(port)
+    pictures, listening = ImageStore(images), listen(port)
     with listening:
         for line in pictures.left_out[:_SAID]:
             warn(f"left out: {line}")
@@ -78,7 +78,7 @@ def explore(
         most_bytes = max_mib << 20
         loaded = [_loaded(model, pretrained=not no_pretrained).to(where) for model in models]
         named = zip(loaded, _names(models), strict=True)
-        explorer = Explorer([Subject(model, name, most_bytes) for model, name in named], pictures, most_bytes)
+        explorer = Explorer([ExplorerModel(model, name, most_bytes) for model, name in named], pictures, most_bytes)
         url = url_of(listening)
 
         def began() -> None:
@@ -93,11 +93,11 @@ def explore(
 
 def _loaded(model: str, *, pretrained: bool) -> Model:
     """The model; of timm's also without its published weights, and then the same each time."""
-    from sightline.cli.suite_model import Asked
+    from sightline.cli.suite_model import SuiteRequest
     from sightline.hub.load import load_model
 
     if model.startswith(_TIMM) and not pretrained:
-        return Asked(model, pretrained=False).built()
+        return SuiteRequest(model, pretrained=False).built()
     return load_model(model)
 
 

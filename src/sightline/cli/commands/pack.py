@@ -61,9 +61,9 @@ def stats(
     from sightline.data.packing import bucket_lengths, padding_share
     from sightline.data.packs import histogram, pack_statistics
     from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
-    from sightline.data.stored import StoredImages
+    from sightline.data.stored import FileSource
     from sightline.io.checks import require_whole
-    from sightline.recipes import is_for
+    from sightline.recipes import supports
     from sightline.reports.tables import print_bars, print_table
 
     require_whole("--patch-size", patch_size, 1)
@@ -109,7 +109,7 @@ def stats(
     print_table(("", data), [(name.replace("_", " "), _shown(name, value)) for name, value in figures.items()])
     print("\ntokens of an image, and how many images have so many")
     print_bars([(f"{first} to {last}", count) for first, last, count in histogram(lengths)])
-    if isinstance(source, StoredImages) and is_for(next_step.PACKED, data) and "train" in source.splits:
+    if isinstance(source, FileSource) and supports(next_step.PACKED, data) and "train" in source.splits:
         out = next_step.free(Path("runs") / f"{source.root.resolve().name}{next_step.PACKED_ENDING}")
         next_step.say_next(*next_step.to_train(data, out, skip_unreadable, max_pixels, recipe=next_step.PACKED))
     elif data.startswith("scenes"):

@@ -14,9 +14,9 @@ from sightline.cli.options import Device, MaxPixels, PatchSize, SkipUnreadable, 
 from sightline.errors import InputError, NonFiniteError, UnreadableDataError
 
 if TYPE_CHECKING:
-    from sightline.cli.answers import Asked, Images
+    from sightline.cli.answers import Images, PredictRequest
     from sightline.data.allowance import Unreadable
-    from sightline.data.encoded import Encoded
+    from sightline.data.encoded import EncodedImage
     from sightline.distributed.ranks import Ranks
 
 _QUIET_SECONDS = 2.0
@@ -141,11 +141,11 @@ def _prepared(
     max_pixels: int | None,
     device: str,
     frames: int | None,
-) -> Asked:
+) -> PredictRequest:
     """The model, and what it is asked; raises InputError for what stands against it."""
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.attention.precision import chosen_precision
-    from sightline.cli.answers import Asked
+    from sightline.cli.answers import PredictRequest
     from sightline.cli.resolutions import parse_view
     from sightline.data.frames import MOST_FRAMES
     from sightline.data.image_file import MAX_PIXELS
@@ -180,7 +180,7 @@ def _prepared(
         refuse_patches_that_cannot_fit(
             config, max_tokens, asked=f"--resolution {View(view, max_tokens).name}", what=model, device=where
         )
-    return Asked(loaded, task, view, max_tokens, precision, max_pixels or MAX_PIXELS, topk, frames)
+    return PredictRequest(loaded, task, view, max_tokens, precision, max_pixels or MAX_PIXELS, topk, frames)
 
 
 def _takes_clips(model: str) -> bool:
@@ -224,7 +224,7 @@ def _claim(out: Path, model: str, images: Images, *, overwrite: bool) -> None:
     output.check_writable(out)
 
 
-def _files_of(image: str | Encoded | Unreadable) -> list[str]:
+def _files_of(image: str | EncodedImage | Unreadable) -> list[str]:
     """The files that an image, or a clip, is read from, where it is of its own."""
     from sightline.data.clip_file import Clip, FrameFolder
 

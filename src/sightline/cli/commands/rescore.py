@@ -29,8 +29,8 @@ def rescore(
     from sightline.cli import guard, output, progress
     from sightline.cli.alone import hold
     from sightline.distributed import machine
-    from sightline.evaluation.logits import find_logits, header_of, measured_of, read_logits, refuse_twice, rescored
-    from sightline.evaluation.temperature import fitted_on_stored
+    from sightline.evaluation.logits import find_logits, header_of, measured_of, read_logits, refuse_twice, rescore
+    from sightline.evaluation.temperature import temperatures_from_logits
     from sightline.io.atomic import write_out
     from sightline.reports.tables import print_accuracy
     from sightline.results.rows import ResultRow, dump_rows
@@ -42,14 +42,14 @@ def rescore(
         output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(files=files))
         output.check_writable(out)
     rows: list[ResultRow] = []
-    fitted = fitted_on_stored(files)
+    fitted = temperatures_from_logits(files)
     measured = {}
     with progress.bar_of("measuring", sum(header_of(file)[1] for file in files)) as advance:
         for file in files:
             stored = read_logits(file)
             measured[file] = stored.measured
             refuse_twice(measured)
-            rows += rescored(stored, advance, fitted.of(*measured_of(file)))
+            rows += rescore(stored, advance, fitted.of(*measured_of(file)))
     if out is not None:
         write_out(out, dump_rows(rows))
     if json:

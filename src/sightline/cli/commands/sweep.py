@@ -31,7 +31,7 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
     from sightline.sweeps.scores import best_and_average, scored_from
     from sightline.sweeps.storage import require_optuna
     from sightline.sweeps.study import Claim, State
-    from sightline.sweeps.worker import work
+    from sightline.sweeps.worker import run_worker
 
     require_optuna()
     asked = read_sweep(file)
@@ -62,7 +62,7 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
                 bars = bars or waiting.enter_context(Bars())
                 bars.move("waiting for others", done, count, others)
 
-        state = work(queue, cells.run, observe=observe, warn=next_step.warn)
+        state = run_worker(queue, cells.run, observe=observe, warn=next_step.warn)
     scored = [scored_from(state.scores[number]) for number in sorted(state.scores)]
     if scored:
         lines = best_and_average(scored)

@@ -44,16 +44,16 @@ def table(
     from sightline.errors import InputError
     from sightline.io.atomic import write_out
     from sightline.io.run_files import CELLS
-    from sightline.sweeps.scores import Wanted, best_and_average, named_apart, score_of
+    from sightline.sweeps.scores import Objective, best_and_average, score_of, unique_names
     from sightline.training.status import run_status
 
     if not runs:
         raise InputError("table: expected at least one folder of a run, or of a sweep")
     if resolutions and split is None:
         raise InputError("--resolutions: goes with --split, whose rows are compared")
-    folders, wanted = [], Wanted(metric, split)
+    folders, wanted = [], Objective(metric, split)
     shown = parse_resolutions(resolutions)
-    wanted = Wanted(metric, split, tuple(one.name if isinstance(one, View) else f"{one} px" for one in shown))
+    wanted = Objective(metric, split, tuple(one.name if isinstance(one, View) else f"{one} px" for one in shown))
     for place in runs:
         if not is_sweep(place):
             folders.append(place)
@@ -75,7 +75,7 @@ def table(
             continue
         scored.append(score_of(folder, wanted))
         kept.append(folder)
-    lines = best_and_average(named_apart(scored, kept), by)
+    lines = best_and_average(unique_names(scored, kept), by)
     if out is not None:
         write_out(out, dump_lines(lines, by))
     if json:

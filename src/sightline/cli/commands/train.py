@@ -81,7 +81,7 @@ def train(
     from sightline.cli import guard, next_step, output, progress, run_config
     from sightline.cli.dry_run import say_dry_run
     from sightline.cli.profile_table import print_profile, profiled_at
-    from sightline.cli.train_run import Asked, carry_out
+    from sightline.cli.train_run import TrainRequest, carry_out
     from sightline.distributed import machine
     from sightline.distributed.ranks import init_ranks
     from sightline.errors import InputError
@@ -116,7 +116,7 @@ def train(
         folder = folder_of(asked)
         inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
         place = output.RunFolder(folder, inputs, resume, overwrite, take_over)
-        run = Asked(asked, sources, place, where, device, config, resume, accept_changed_data, trackers=track,
+        run = TrainRequest(asked, sources, place, where, device, config, resume, accept_changed_data, trackers=track,
                     profile=profile, ranks=ranks)  # fmt: skip
         if dry_run:
             return say_dry_run(run, bars, as_json=json)

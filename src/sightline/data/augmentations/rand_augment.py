@@ -34,7 +34,7 @@ class RandAugment(Augmentation):
     """
 
     name: ClassVar[str] = "rand_augment"
-    moves: ClassVar[bool] = True
+    moves_pixels: ClassVar[bool] = True
 
     operations: int = 2
     magnitude: int = 15

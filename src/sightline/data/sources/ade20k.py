@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from sightline.data.allowance import Unreadable
-from sightline.data.label_map import Legend
-from sightline.data.paired import ImagesWithMaps, images_and_maps
+from sightline.data.label_map import LabelMapping
+from sightline.data.paired import SegmentationFiles, images_and_maps
 from sightline.errors import InputError
 from sightline.io.read import CONFIGURATION, read_text
 
@@ -16,7 +16,7 @@ _FOLDER_OF = {"train": "training", "test": "validation"}
 _INFO = "objectInfo150.txt"
 
 
-class ADE20K(ImagesWithMaps):
+class ADE20K(SegmentationFiles):
     """150 classes of pixels (Zhou et al., "Scene Parsing through ADE20K Dataset", 2017).
 
     `DIR/images/{training,validation}/*.jpg` with `DIR/annotations/{training,validation}/*.png`, in which 0 is nothing
@@ -42,7 +42,7 @@ class ADE20K(ImagesWithMaps):
         if not parts:
             raise InputError(f"{images}: no training or validation in it (expected: the folder ADEChallengeData2016)")
         splits = {split: folder for split, folder in _FOLDER_OF.items() if folder in parts}
-        legend = Legend(range(1, _CLASSES + 1), f"0, which is ignored, or 1 to {_CLASSES}", ignored=[0])
+        legend = LabelMapping(range(1, _CLASSES + 1), f"0, which is ignored, or 1 to {_CLASSES}", ignored=[0])
         super().__init__(root, parts, {**splits, **{one: one for one in parts}}, _names(root / _INFO), legend, skipped)
 
 

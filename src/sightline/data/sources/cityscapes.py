@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from sightline.data.allowance import Unreadable
-from sightline.data.label_map import Legend
-from sightline.data.paired import File, ImagesWithMaps, files_below
+from sightline.data.label_map import LabelMapping
+from sightline.data.paired import File, SegmentationFiles, files_below
 from sightline.data.targets import IGNORE
 from sightline.errors import InputError
 
@@ -26,7 +26,7 @@ _OTHERS = ("_gtFine_color.png", "_gtFine_instanceIds.png", "_gtFine_instanceTrai
 _FOLDER_OF = {"train": "train", "test": "val"}
 
 
-class Cityscapes(ImagesWithMaps):
+class Cityscapes(SegmentationFiles):
     """19 classes of pixels in streets.
 
     `DIR/leftImg8bit/{train,val}/CITY/*_leftImg8bit.png` with `DIR/gtFine/{train,val}/CITY/*_gtFine_labelTrainIds.png`:
@@ -52,16 +52,16 @@ class Cityscapes(ImagesWithMaps):
         if not parts:
             raise InputError(f"{images}: no train or val in it (expected: leftImg8bit/{{train,val}}/CITY/*{_IMAGE})")
         splits = {split: folder for split, folder in _FOLDER_OF.items() if folder in parts}
-        self._by_id = Legend(
+        self._by_id = LabelMapping(
             list(_IDS.values()),
             f"an id of Cityscapes, 0 to {_LAST_ID}",
             [*set(range(_LAST_ID + 1)) - set(_IDS.values())],
         )
-        legend = Legend(range(len(_IDS)), f"0 to {len(_IDS) - 1}, or {IGNORE}, which is ignored")
+        legend = LabelMapping(range(len(_IDS)), f"0 to {len(_IDS) - 1}, or {IGNORE}, which is ignored")
         super().__init__(root, parts, {**splits, **{one: one for one in parts}}, list(_IDS), legend, skipped)
 
-    def legend_of(self, path: str) -> Legend:
-        """As `ImagesWithMaps.legend_of`: by the name of the file."""
+    def legend_of(self, path: str) -> LabelMapping:
+        """As `SegmentationFiles.legend_of`: by the name of the file."""
         return self._by_id if path.endswith(_LABEL_IDS) else self.legend
 
 

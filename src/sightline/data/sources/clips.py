@@ -10,10 +10,10 @@ import numpy as np
 
 from sightline.data.clip_file import Clip, ClipHeader, too_long
 from sightline.data.clip_list import ClipContents, clips_below, holds_clips
-from sightline.data.image_list import scan
-from sightline.data.labelled import LabelledImages, options_of
+from sightline.data.image_list import scan_class_folders
+from sightline.data.labelled import ClassificationFiles, options_of
 from sightline.data.sources.imagefolder import ImageFolder
-from sightline.data.transforms import Frames, Picture, size_of
+from sightline.data.transforms import FrameStream, Picture, size_of
 from sightline.errors import InputError
 
 
@@ -29,14 +29,16 @@ class Clips(ImageFolder):
     """
 
     name: ClassVar[str] = "clips"
-    of_clips: ClassVar[bool] = True
+    is_video: ClassVar[bool] = True
 
     def __init__(self, root: str | Path) -> None:
         """Scan the folder DIR; raises as `ImageFolder`."""
         root = Path(root)
-        classes, listing, labels, self.skipped, self._places = scan(root, clips_below, "clips", holds_clips)
+        classes, listing, labels, self.skipped, self._places = scan_class_folders(
+            root, clips_below, "clips", holds_clips
+        )
         listing.contents = ClipContents()
-        LabelledImages.__init__(self, root, classes, listing, labels)
+        ClassificationFiles.__init__(self, root, classes, listing, labels)
 
     @classmethod
     def open(cls, argument: str) -> Self:
@@ -58,11 +60,11 @@ class Clips(ImageFolder):
     def _remembered_as(self) -> Path:
         return self.root / f":{self.name}"
 
-    def header_fault(self, row: int) -> str | None:
-        """As `StoredImages.header_fault`; all frames together are bounded too."""
+    def header_error(self, row: int) -> str | None:
+        """As `FileSource.header_error`; all frames together are bounded too."""
         height, width = self.listing.sizes[row].tolist()
         header = ClipHeader(height, width, self.listing.frames.get(row, 1))
-        return super().header_fault(row) or too_long(header, self.max_pixels)
+        return super().header_error(row) or too_long(header, self.max_pixels)
 
     def stored_frames(self, split: str, index: int) -> int:
         """As `Source.stored_frames`, from the headers."""
@@ -80,10 +82,10 @@ class Clips(ImageFolder):
             # As an image: that in the middle.
             places = np.array([stored // 2])
         elif shown["split"] == "train" and not self.still:
-            places = self.sampling.drawn(stored, seed=shown["seed"], epoch=shown["epoch"], index=shown["index"])
+            places = self.sampling.draw(stored, seed=shown["seed"], epoch=shown["epoch"], index=shown["index"])
         else:
-            places = self.sampling.places(stored)
-        frames = Frames(self._clip(row).frames(places.tolist(), max_pixels=self.max_pixels, least=least))
+            places = self.sampling.positions(stored)
+        frames = FrameStream(self._clip(row).frames(places.tolist(), max_pixels=self.max_pixels, least=least))
         return frames.first if self.sampling is None else frames
 
     def decoded_size(self, row: int) -> tuple[int, int]:

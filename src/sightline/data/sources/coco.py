@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from sightline.data.annotated import AnnotatedImages, file_in
-from sightline.data.annotations import Annotations
+from sightline.data.annotated import DetectionFiles, file_in
+from sightline.data.annotations import CocoFile
 from sightline.errors import InputError
 
 _FOLDER_OF = {"train": "train2017", "test": "val2017"}
 
 
-class COCO(AnnotatedImages):
+class COCO(DetectionFiles):
     """Objects in everyday scenes (Lin et al., "Microsoft COCO", 2014), and any data set that is written so.
 
     `DIR/annotations/instances_{train,val}2017.json` with the images in `DIR/train2017` and `DIR/val2017`. Boxes are
@@ -34,7 +34,7 @@ class COCO(AnnotatedImages):
         for own in _FOLDER_OF.values():
             path = root / "annotations" / f"instances_{own}.json"
             if path.exists():
-                said = Annotations(path)
+                said = CocoFile(path)
                 parts[own] = (said, [file_in(said, at, root / own, name) for at, name in enumerate(said.files)])
         if not parts:
             raise InputError(f"{root}: no annotations/instances_train2017.json or instances_val2017.json in it")

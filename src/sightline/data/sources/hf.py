@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import FileListing
-from sightline.data.image_list import NO_LABEL, natural_order, stamp_of
-from sightline.data.labelled import LabelledImages, class_part, options_of, understood
+from sightline.data.file_listing import ImageIndex
+from sightline.data.image_list import NO_LABEL, natural_key, stamp_of
+from sightline.data.labelled import ClassificationFiles, class_part, options_of, understood
 from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among, synonyms_beside
-from sightline.data.tables import InTables, image_lengths
+from sightline.data.tables import ArrowImages, image_lengths
 from sightline.errors import InputError, unknown_name_error
 from sightline.io.read import RECORD, read_text
 
@@ -30,7 +30,7 @@ _STREAMING = (
 _TABLES = (".arrow", ".parquet")
 
 
-class HuggingFace(LabelledImages):
+class HuggingFace(ClassificationFiles):
     """A folder that `save_to_disk` wrote, a folder of Parquet files, or a name that `load_dataset` finds in its cache
     or on the Hub. Parquet is turned into Arrow once, in the cache of `datasets` (HF_DATASETS_CACHE).
 
@@ -199,7 +199,7 @@ def _parquet_by_split(folder: Path) -> dict[str, list[str]] | None:
     if card.is_file() and re.search(r"^(configs|data_files):", read_text(card, RECORD, "a data card"), re.MULTILINE):
         return None
     files = glob.glob(f"{glob.escape(str(folder))}/*.parquet") + glob.glob(f"{glob.escape(str(folder))}/*/*.parquet")
-    return files_by_split(sorted(files, key=natural_order), "train")
+    return files_by_split(sorted(files, key=natural_key), "train")
 
 
 def _column(place: str, table: Any, kind: str, asked: str | None) -> str:
@@ -269,7 +269,7 @@ def _labels(table: Any, column: str) -> list[int | str | None]:
 
 def _listing(
     place: str, tables: Mapping[str, Any], image: str, labels: list[int], classes: tuple[str, ...]
-) -> FileListing:
+) -> ImageIndex:
     names, paths, stamps = [], [], []
     for split, table in tables.items():
         start = len(names)
@@ -278,13 +278,13 @@ def _listing(
         paths += [f"{place}:{split}/{row}" for row in numbers]
         lengths = image_lengths(table.data.column(image))
         stamps.append(np.column_stack([lengths, *(np.full(len(table), when, np.int64) for when in _times(table))]))
-    contents = InTables(tables, image)
+    contents = ArrowImages(tables, image)
     joined = np.concatenate(stamps)
     # Images that are files of their own have their own stamps.
     for row in np.flatnonzero(joined[:, 0] < 0).tolist():
         if (path := contents.path_of(row)) is not None:
             joined[row] = stamp_of(Path(path))
-    return FileListing(names, paths, joined, contents)
+    return ImageIndex(names, paths, joined, contents)
 
 
 def _times(table: Any) -> tuple[int, int]:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from sightline.data.folders import folders_in
-from sightline.data.image_list import scan
-from sightline.data.labelled import LabelledImages
+from sightline.data.image_list import scan_class_folders
+from sightline.data.labelled import ClassificationFiles
 from sightline.data.splits import split_called, splits_among
 
 
-class ImageFolder(LabelledImages):
+class ImageFolder(ClassificationFiles):
     """Images in `DIR/SPLIT/CLASS/`, at any depth below CLASS, in the order of their paths.
 
     SPLIT is `train`, `minival`, `val` or `test`, or another name of those, in any case (`splits`). The splits are
@@ -37,7 +37,7 @@ class ImageFolder(LabelledImages):
             UnreadableDataError: a folder in it may not be read.
         """
         root = Path(root)
-        classes, listing, labels, self.skipped, self._places = scan(root)
+        classes, listing, labels, self.skipped, self._places = scan_class_folders(root)
         super().__init__(root, classes, listing, labels)
 
     @property

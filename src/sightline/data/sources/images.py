@@ -8,15 +8,15 @@ from typing import ClassVar
 import numpy as np
 
 from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import FileListing
+from sightline.data.file_listing import ImageIndex
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
 from sightline.data.splits import split_folders
-from sightline.data.stored import StoredImages, roles
+from sightline.data.stored import FileSource, split_roles
 from sightline.data.targets import Target
 from sightline.errors import InputError
 
 
-class Images(StoredImages):
+class Images(FileSource):
     """Images in `DIR/SPLIT/` at any depth, in the order of their paths, for tasks that need no labels.
 
     SPLIT is as `imagefolder` has it, `val` being `test` where there is no `test`. Of a DIR without such a folder all
@@ -50,9 +50,9 @@ class Images(StoredImages):
             paths += [entry.path for entry in found]
             names += [f"{split}/{Path(entry.path).relative_to(folder).as_posix()}" for entry in found]
             stamps += [stamp_of(entry) for entry in found]
-        super().__init__(root, FileListing(names, paths, np.array(stamps, np.int64)), rows, roles(rows))
+        super().__init__(root, ImageIndex(names, paths, np.array(stamps, np.int64)), rows, split_roles(rows))
         self.skipped = tuple(skipped)
         self._leave_out_twins()
 
-    def target_of(self, row: int, size: tuple[int, int]) -> Target:
+    def target(self, row: int, size: tuple[int, int]) -> Target:
         return Target()

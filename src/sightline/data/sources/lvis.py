@@ -5,21 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from sightline.data.annotated import AnnotatedImages, file_in
-from sightline.data.annotations import Annotations
+from sightline.data.annotated import DetectionFiles, file_in
+from sightline.data.annotations import CocoFile
 from sightline.errors import InputError
 
 _FILE_OF = {"train": "train", "test": "val"}
 _FOLDERS = ("train2017", "val2017", "test2017")
 
 
-class LVIS(AnnotatedImages):
+class LVIS(DetectionFiles):
     """Objects of 1,203 classes in COCO's images (Gupta et al., "LVIS", 2019, section 2.2: a federated data set).
 
     `DIR/lvis_v1_{train,val}.json`, with the images in COCO's folders: the last two parts of an image's `coco_url` say
     which is where, as `DIR/train2017/000000000009.jpg`. Of an image, `neg_category_ids` are classes that are not there
-    (`Objects.absent`), `not_exhaustive_category_ids` those of which not every object is said (`unfinished`); of a class
-    in neither list and without an object, nothing is known. `val` is the split `test`; either may be absent.
+    (`Objects.negative_classes`), `not_exhaustive_category_ids` those of which not every object is said
+    (`non_exhaustive_classes`); of a class in neither list and without an object, nothing is known. `val` is the split
+    `test`; either may be absent.
     """
 
     name: ClassVar[str] = "lvis"
@@ -36,7 +37,7 @@ class LVIS(AnnotatedImages):
         for own in _FILE_OF.values():
             path = root / f"lvis_v1_{own}.json"
             if path.exists():
-                said = Annotations(path, file_key="coco_url")
+                said = CocoFile(path, file_key="coco_url")
                 # A federated data set without the list says nothing of any other class.
                 said.absent = [[] if one is None else one for one in said.absent]
                 parts[own] = (said, [_file(root, said, at, url) for at, url in enumerate(said.files)])
@@ -46,7 +47,7 @@ class LVIS(AnnotatedImages):
         super().__init__(root, parts, {**splits, **{own: own for own in parts}})
 
 
-def _file(root: Path, said: Annotations, number: int, url: str) -> Path:
+def _file(root: Path, said: CocoFile, number: int, url: str) -> Path:
     folder, _, name = "/".join(url.split("/")[-2:]).partition("/")
     if folder not in _FOLDERS:
         expected = f"an address that ends in one of {', '.join(_FOLDERS)} and a file"

@@ -10,13 +10,13 @@ from typing import ClassVar, Self
 import numpy as np
 
 from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import side_by_side
-from sightline.data.image_file import read_numbers
-from sightline.data.label_map import MOST_CLASSES, Legend
+from sightline.data.file_listing import thread_map
+from sightline.data.image_file import read_label_map
+from sightline.data.label_map import MOST_CLASSES, LabelMapping
 from sightline.data.labelled import options_of
-from sightline.data.paired import UNREAD, Doubt, ImagesWithMaps, images_and_maps, names_in
+from sightline.data.paired import UNREAD, Doubt, SegmentationFiles, images_and_maps, names_in
 from sightline.data.splits import folder_like, split_folders
-from sightline.data.stored import roles
+from sightline.data.stored import split_roles
 from sightline.data.targets import IGNORE
 from sightline.errors import InputError, UnreadableDataError
 
@@ -26,7 +26,7 @@ _MOST_STORED = 0xFFFF
 _MOST_LISTED = 64
 
 
-class Masks(ImagesWithMaps):
+class Masks(SegmentationFiles):
     """Images in `DIR/images/SPLIT/` at any depth, each with a PNG of the same path in `DIR/masks/SPLIT/`, whose every
     pixel is the number of a class, or 255, which is `IGNORE`.
 
@@ -60,7 +60,7 @@ class Masks(ImagesWithMaps):
         known = names_in(names, "the name of a class a line", MOST_CLASSES) if names.exists() else ()
         if known and values and len(known) != len(values):
             raise InputError(f"{names}: {len(known)} names (expected: {len(values)}, one for each of values)")
-        super().__init__(root, parts, roles(parts), known, _legend(values or range(len(known))), skipped)
+        super().__init__(root, parts, split_roles(parts), known, _legend(values or range(len(known))), skipped)
         self._named, self._counted = bool(known), not known and not values
         self._leave_out_twins()
         if not known:
@@ -82,11 +82,11 @@ class Masks(ImagesWithMaps):
 
     @classmethod
     def folders(cls, argument: str) -> tuple[Path, ...]:
-        """As `StoredImages.folders`, of what the options follow."""
+        """As `FileSource.folders`, of what the options follow."""
         return super().folders(options_of(argument, ("values",))[0])
 
     def doubt(self) -> Doubt | None:
-        """As `ImagesWithMaps.doubt`; or numbers are no classes, or most classes up to the highest have no pixels."""
+        """As `SegmentationFiles.doubt`; or numbers are no classes, or most classes up to the highest have no pixels."""
         found = self.seen()
         few = len({*found} - {IGNORE, UNREAD}) < 2
         if not few and not self._counted:
@@ -119,7 +119,7 @@ class Masks(ImagesWithMaps):
         numbers = self._numbers()
         if not numbers or numbers[0] >= IGNORE:
             # One that cannot be read, as a picture in colours, says why.
-            read_numbers(self.listing.paths[self._map_of[self._map_of >= 0][0]])
+            read_label_map(self.listing.paths[self._map_of[self._map_of >= 0][0]])
             way = self._by_values(numbers) if numbers[1:] else None
             hint = f"; {way} takes others" if way else ""
             raise InputError(
@@ -131,11 +131,11 @@ class Masks(ImagesWithMaps):
         """The numbers in all maps, of those that can be read, in their order."""
         listing, rows = self.listing, self._map_of[self._map_of >= 0].tolist()
         of = hashlib.sha256(
-            repr([listing.names[row] for row in rows]).encode() + listing.stamps[rows].tobytes()
+            repr([listing.names[row] for row in rows]).encode() + listing.stats[rows].tobytes()
         ).hexdigest()
         known = listing.notes.get("numbers", {})
         if known.get("of") != of:
-            told = side_by_side(_numbers_in, [listing.paths[row] for row in rows])
+            told = thread_map(_numbers_in, [listing.paths[row] for row in rows])
             found = set[int]().union(*(numbers for _, numbers in told))
             listing.notes["numbers"] = known = {"of": of, "numbers": sorted(found)}
             listing.changed = True
@@ -146,12 +146,12 @@ class Masks(ImagesWithMaps):
 def _numbers_in(path: str) -> list[int]:
     """Of none where the map cannot be read, which is said where its image is asked for."""
     try:
-        return np.flatnonzero(np.bincount(read_numbers(path).ravel())).tolist()
+        return np.flatnonzero(np.bincount(read_label_map(path).ravel())).tolist()
     except UnreadableDataError:
         return []
 
 
-def _legend(values: Sequence[int]) -> Legend:
+def _legend(values: Sequence[int]) -> LabelMapping:
     said = f"0 to {len(values) - 1}" if isinstance(values, range) else ", ".join(map(str, values))
     ignored = () if IGNORE in values else (IGNORE,)
-    return Legend(values, f"{said}, or {IGNORE}, which is ignored" if ignored else said, ignored)
+    return LabelMapping(values, f"{said}, or {IGNORE}, which is ignored" if ignored else said, ignored)

@@ -40,8 +40,8 @@ class Moving(Source):
     """
 
     name: ClassVar[str] = "moving"
-    of_clips: ClassVar[bool] = True
-    drawn: ClassVar[bool] = True
+    is_video: ClassVar[bool] = True
+    is_synthetic: ClassVar[bool] = True
     classes = DIRECTIONS
     splits = tuple(LENGTHS)
     task = "directions"

@@ -22,7 +22,7 @@ from sightline.data.scenes.outlines import SHAPES
 from sightline.data.scenes.render import RenderedScene, render
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop, Label, Objects
-from sightline.data.transforms import CropMode, ImageTransform, Parts
+from sightline.data.transforms import CropMode, Parts, RandomResizedCrop
 from sightline.errors import InputError
 from sightline.io.checks import require
 
@@ -39,7 +39,7 @@ _PAIRS = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn(Label):
+class SceneTarget(Label):
     """All that a scene says: its class, and exactly what is where, which is worked out where it is asked for.
 
     Attributes:
@@ -51,7 +51,7 @@ class Drawn(Label):
     things: np.ndarray = field(kw_only=True)
     crops: tuple[Crop, ...] = field(default=(), kw_only=True)
 
-    def moved(self, crop: Crop) -> Self:
+    def transform(self, crop: Crop) -> Self:
         return replace(self, crops=(*self.crops, crop))
 
     @property
@@ -59,7 +59,7 @@ class Drawn(Label):
         """The scene in pixels of the picture as it is now; a classifier never asks."""
         boxes, masks = self.drawn.boxes, self.drawn.masks
         for crop in self.crops:
-            boxes, masks = crop.of_boxes(boxes), crop.of_map(masks.transpose(1, 2, 0)).transpose(2, 0, 1)
+            boxes, masks = crop.apply_to_boxes(boxes), crop.apply_to_map(masks.transpose(1, 2, 0)).transpose(2, 0, 1)
         return replace(self.drawn, boxes=boxes, masks=masks)
 
     @property
@@ -87,8 +87,8 @@ class Scenes(Source):
 
     name: ClassVar[str] = "scenes"
     provides: ClassVar[tuple[str, ...]] = ("label", "pixels", "objects")
-    drawn: ClassVar[bool] = True
-    transform: ImageTransform
+    is_synthetic: ClassVar[bool] = True
+    transform: RandomResizedCrop
 
     def __init__(self, task: str = "glyphs") -> None:
         """Raises InputError for a task that is none of these."""
@@ -96,11 +96,11 @@ class Scenes(Source):
         self.task = task
         self.classes = {"glyphs": GLYPH_CLASSES, "many": MANY_CLASSES}.get(task, PAIR_CLASSES)
         self.groups = {"glyphs": _GLYPHS, "many": {}}.get(task, _PAIRS)
-        self.things = GLYPH_CLASSES if task == "glyphs" else SHAPES
-        self.pixel_classes = ("background", *self.things)
+        self.object_classes = GLYPH_CLASSES if task == "glyphs" else SHAPES
+        self.pixel_classes = ("background", *self.object_classes)
         self.splits = SPLITS[task]
         # Glyphs are not mirrored.
-        self.transform = ImageTransform(scale=(1.0, 1.0), flip=0.0, interpolation="bilinear")
+        self.transform = RandomResizedCrop(scale=(1.0, 1.0), flip=0.0, interpolation="bilinear")
         self._group_of = {label: group for group, labels in self.groups.items() for label in labels}
 
     @classmethod
@@ -132,11 +132,11 @@ class Scenes(Source):
         scene = draw(self.task, split, index, seed)
         name = f"scenes/{self.task}/{split}/{index}"
         group: dict[str, str | float] = {"group": self._group_of[scene.label]} if self.groups else {}
-        things = np.array([self.things.index(item.outline[1]) for item in scene.objects])
+        things = np.array([self.object_classes.index(item.outline[1]) for item in scene.objects])
 
         def drawn(size: tuple[int, int], unit: float | None) -> Example:
             seen = render(scene, size, unit)
-            return Example(seen.image, Drawn(scene.label, drawn=seen, things=things), name, group)
+            return Example(seen.image, SceneTarget(scene.label, drawn=seen, things=things), name, group)
 
         unit = min(_SEARCHED, *image_size) if self.task == "search" else None
         if split == "train" and self.transform.shows_parts and not self.still:
@@ -149,6 +149,6 @@ class Scenes(Source):
         if split == "train" and not self.still and self.transform.flip:
             mirrored = self.transform.train_crop(image_size, image_size, seed=seed, epoch=epoch, index=index).mirrored
             crop = Crop((0, 0, *image_size), image_size, mirrored)
-            image, target = self.transform.cut(example.image, crop), example.target.moved(crop)
+            image, target = self.transform.cut(example.image, crop), example.target.transform(crop)
             example = replace(example, image=image, target=target)
         return replace(example, slices=group | {"size": scene.size})

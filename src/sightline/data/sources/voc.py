@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from sightline.data.image_list import stamp_of
-from sightline.data.label_map import Legend
-from sightline.data.paired import File, Files, ImagesWithMaps
+from sightline.data.label_map import LabelMapping
+from sightline.data.paired import File, Files, SegmentationFiles
 from sightline.data.targets import IGNORE
 from sightline.errors import InputError
 from sightline.io.read import RECORD, read_text
@@ -19,7 +19,7 @@ NAMES = (
 _FOLDER_OF = {"train": "train", "test": "val"}
 
 
-class VOC(ImagesWithMaps):
+class VOC(SegmentationFiles):
     """21 classes of pixels, the first of which is the background (Everingham et al., "The Pascal Visual Object Classes
     Challenge", 2015).
 
@@ -48,7 +48,7 @@ class VOC(ImagesWithMaps):
         if both := sorted(set(parts.get("train", ({}, {}))[0]) & set(parts.get("val", ({}, {}))[0])):
             raise InputError(f"{lists / 'val.txt'}: {both[0]!r} is in train.txt too (expected: no image in two splits)")
         splits = {split: folder for split, folder in _FOLDER_OF.items() if folder in parts}
-        legend = Legend(range(len(NAMES)), f"0 to {len(NAMES) - 1}, or {IGNORE}, which is ignored")
+        legend = LabelMapping(range(len(NAMES)), f"0 to {len(NAMES) - 1}, or {IGNORE}, which is ignored")
         super().__init__(root, parts, {**splits, **{one: one for one in parts}}, NAMES, legend)
 
 

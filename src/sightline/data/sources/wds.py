@@ -14,13 +14,13 @@ from typing import ClassVar, Self
 import numpy as np
 
 from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import FileListing
+from sightline.data.file_listing import ImageIndex
 from sightline.data.folders import folders_in
-from sightline.data.image_list import natural_order
-from sightline.data.labelled import MOST_CLASSES, LabelledImages, class_part, options_of, understood
+from sightline.data.image_list import natural_key
+from sightline.data.labelled import MOST_CLASSES, ClassificationFiles, class_part, options_of, understood
 from sightline.data.paired import names_in
-from sightline.data.shard_images import InShards
-from sightline.data.shards import Shard, Wanted, read_shards
+from sightline.data.shard_images import TarImages
+from sightline.data.shards import SampleFields, TarShard, index_shards
 from sightline.data.splits import files_by_split, split_called, split_in
 from sightline.errors import InputError
 
@@ -31,7 +31,7 @@ _MOST_SHARDS = 100_000
 _EXPECTED = "expected: a folder of .tar files, a pattern as 'train-*.tar', or braces as 'train-{0000..0013}.tar'"
 
 
-class WebDataset(LabelledImages):
+class WebDataset(ClassificationFiles):
     """Samples in tar archives: SHARDS is a folder, a pattern, or braces as `{0000..0013}` or `{a,b}`.
 
     A sample is the members of one key, their name up to the first dot behind the last slash: an image, and `cls`, the
@@ -71,8 +71,8 @@ class WebDataset(LabelledImages):
         inside = dict.fromkeys(map(os.path.dirname, glob.glob(os.path.join(glob.escape(shards), "*", "*.tar"))))
         others = (folder for folder in inside if split_called(os.path.basename(folder)) is None)
         self.skipped = tuple(Unreadable(folder, "not a split") for folder in others)
-        wanted = Wanted(options.get("image"), options.get("label"))
-        listed = read_shards(
+        wanted = SampleFields(options.get("image"), options.get("label"))
+        listed = index_shards(
             [path for paths in parts.values() for path in paths], wanted, self._place_of(root, "labels")
         )
         self.skipped += tuple(one for shard in listed for one in shard.passed_over())
@@ -145,7 +145,7 @@ def _find(shards: str) -> list[str]:
             f"{min(packed)}: is compressed, and nothing can be sought in it (expected: a plain tar; images are "
             f"compressed already)"
         )
-    return sorted(dict.fromkeys(found), key=natural_order)
+    return sorted(dict.fromkeys(found), key=natural_key)
 
 
 def _expanded(word: str) -> Iterator[str]:
@@ -178,8 +178,8 @@ def _root(shards: str, found: list[str]) -> Path:
 
 
 def _listing(
-    root: Path, shards: list[Shard], split_of: dict[str, str], classes: tuple[str, ...], labels: list[int]
-) -> FileListing:
+    root: Path, shards: list[TarShard], split_of: dict[str, str], classes: tuple[str, ...], labels: list[int]
+) -> ImageIndex:
     names, paths, stamps = [], [], []
     told = iter(labels)
     for shard in shards:
@@ -188,10 +188,10 @@ def _listing(
             names.append(f"{split}/{class_part(classes, next(told))}/{where}:{name}")
             paths.append(f"{shard.path}:{name}")
             stamps.append((size, *shard.stamp[1:]))
-    return FileListing(names, paths, np.array(stamps, np.int64), InShards(shards))
+    return ImageIndex(names, paths, np.array(stamps, np.int64), TarImages(shards))
 
 
-def _faults(shards: list[Shard]) -> dict[int, str]:
+def _faults(shards: list[TarShard]) -> dict[int, str]:
     """Row -> why its label, or its image, cannot be read."""
     starts = itertools.accumulate((len(shard.names) for shard in shards), initial=0)
     return {

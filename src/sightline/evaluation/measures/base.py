@@ -11,14 +11,14 @@ from sightline import registry
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.errors import InputError
-from sightline.evaluation.parts import Parts
+from sightline.evaluation.parts import WorkFolder
 from sightline.models import Model
 from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class MeasureInput:
     """What is measured: a model, its knob as it stands, on some images shown in one way.
 
     Attributes:
@@ -70,12 +70,12 @@ class ModelMeasure(ABC):
 
     @abstractmethod
     def rows(
-        self, subject: Subject, parts: Parts, work: str, advance: Callable[[int], None] | None = None
+        self, subject: MeasureInput, parts: WorkFolder, work: str, advance: Callable[[int], None] | None = None
     ) -> list[MetricValue]:
         """What was measured; of several ranks each must call it, and what the first gives counts.
 
         Args:
-            parts: what is finished of it, and the ranks that share it (`Parts.each`, `Parts.once`).
+            parts: what is finished of it, and the ranks that share it (`WorkFolder.each`, `WorkFolder.once`).
             work: the beginning of the names of its parts.
             advance: called with the number of images that passed.
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.evaluation.features import Features, FrozenMeasure, accuracy
+from sightline.evaluation.features import Features, FrozenFeatureMeasure, accuracy
 from sightline.results.rows import MetricValue
 
 SHOTS = (1, 5, 10, 25)
@@ -124,13 +124,13 @@ def named(learned: Mapping[str, Any], images: Features) -> np.ndarray:
     return learned["classes"][scores.argmax(axis=1)]
 
 
-class FewShot(FrozenMeasure):
+class FewShot(FrozenFeatureMeasure):
     """`few_shot_top1` and the strength `few_shot_l2` by the number of images of each class (slice `shots`), where every
     class has so many; where that leaves a number out, `few_shot_smallest_class` says how many the smallest has."""
 
     name: ClassVar[str] = "few_shot"
 
-    def learn(self, train: Features, held_out: Features) -> list[dict[str, Any]]:
+    def fit(self, train: Features, held_out: Features) -> list[dict[str, Any]]:
         found = []
         for shots in SHOTS:
             chosen = first_of_each(train.labels, shots)
@@ -140,7 +140,7 @@ class FewShot(FrozenMeasure):
                 found.append({"shots": shots, "smallest": int(np.unique(train.labels, return_counts=True)[1].min())})
         return found
 
-    def measured(self, learned: list[dict[str, Any]], images: Features) -> list[MetricValue]:
+    def score(self, learned: list[dict[str, Any]], images: Features) -> list[MetricValue]:
         rows, count = [], len(images)
         for one in learned:
             if "smallest" in one:

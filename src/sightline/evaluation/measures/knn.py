@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sightline.evaluation.features import Features, FrozenMeasure, accuracy
+from sightline.evaluation.features import Features, FrozenFeatureMeasure, accuracy
 from sightline.results.rows import MetricValue
 
 NEIGHBOURS = (10, 20, 100, 200)
@@ -63,17 +63,17 @@ def _units(values: np.ndarray) -> np.ndarray:
     return values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12)
 
 
-class NearestNeighbours(FrozenMeasure):
+class NearestNeighbours(FrozenFeatureMeasure):
     """`knn_top1` by the number of neighbours (slice `k`), at most that of the training images, which is
     `knn_train_images`."""
 
     name: ClassVar[str] = "knn"
     chooses: ClassVar[bool] = False
 
-    def learn(self, train: Features, held_out: Features) -> Features:
+    def fit(self, train: Features, held_out: Features) -> Features:
         return train
 
-    def measured(self, learned: Features, images: Features) -> list[MetricValue]:
+    def score(self, learned: Features, images: Features) -> list[MetricValue]:
         counts = list(dict.fromkeys(min(k, len(learned)) for k in NEIGHBOURS))
         said: list[list[np.ndarray]] = [[] for _ in counts]
         for nearest, similar in neighbours(learned.values, images.values, counts[-1]):

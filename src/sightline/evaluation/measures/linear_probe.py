@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sightline.evaluation.features import Features, FrozenMeasure, accuracy
+from sightline.evaluation.features import Features, FrozenFeatureMeasure, accuracy
 from sightline.evaluation.measures.few_shot import whitening
 from sightline.results.rows import MetricValue
 
@@ -95,16 +95,16 @@ def _scores(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return x @ weights[:-1] + weights[-1]
 
 
-class LinearProbe(FrozenMeasure):
+class LinearProbe(FrozenFeatureMeasure):
     """`linear_probe_top1`, the strength `linear_probe_l2`, and from how many images it learned,
     `linear_probe_train_images`."""
 
     name: ClassVar[str] = "linear_probe"
 
-    def learn(self, train: Features, held_out: Features) -> dict[str, Any]:
+    def fit(self, train: Features, held_out: Features) -> dict[str, Any]:
         return fitted(train, STRENGTHS, held_out)
 
-    def measured(self, learned: dict[str, Any], images: Features) -> list[MetricValue]:
+    def score(self, learned: dict[str, Any], images: Features) -> list[MetricValue]:
         x = (images.values - learned["mean"]) / learned["deviation"]
         right = learned["classes"][_scores(x, learned["weights"]).argmax(axis=1)] == images.labels
         return [

@@ -16,13 +16,13 @@ import torch
 from sightline.analysis.flops import forward_flops
 from sightline.attention.products import expected_shapes
 from sightline.data.batch import Batch
-from sightline.data.loader import Planned
+from sightline.data.loader import SampleSpec
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.distributed import machine
-from sightline.evaluation.measures.base import ModelMeasure, Subject
-from sightline.evaluation.parts import Parts
-from sightline.evaluation.predict import brought, images_a_batch, plan_split, read_split
+from sightline.evaluation.measures.base import MeasureInput, ModelMeasure
+from sightline.evaluation.parts import WorkFolder
+from sightline.evaluation.predict import images_a_batch, plan_split, read_split, to_cpu_float32
 from sightline.models import Model
 from sightline.models.model import eval_mode
 from sightline.results.rows import MetricValue
@@ -60,7 +60,7 @@ class Speed(ModelMeasure):
         return 0
 
     def rows(
-        self, subject: Subject, parts: Parts, work: str, advance: Callable[[int], None] | None = None
+        self, subject: MeasureInput, parts: WorkFolder, work: str, advance: Callable[[int], None] | None = None
     ) -> list[MetricValue]:
         ranks = parts.ranks
         device = subject.model.anchor.device
@@ -75,8 +75,8 @@ class Speed(ModelMeasure):
         return [MetricValue(**{**one, "interval": _pair(one["interval"])}) for one in parts.once(where, made)]
 
 
-def measured(subject: Subject) -> list[MetricValue]:
-    """The rows of `Speed` on this process; none where no image can be read.
+def measured(subject: MeasureInput) -> list[MetricValue]:
+    """The rows of `Throughput` on this process; none where no image can be read.
 
     Raises:
         UnreadableDataError: as `predict_split`.
@@ -119,7 +119,7 @@ def measured(subject: Subject) -> list[MetricValue]:
 class _Pass:
     """A batch on the device, through the model again and again."""
 
-    def __init__(self, subject: Subject, batch: Batch) -> None:
+    def __init__(self, subject: MeasureInput, batch: Batch) -> None:
         self.subject, self.batch, self.device = subject, batch, subject.model.anchor.device
 
     def __call__(self) -> float:
@@ -128,7 +128,7 @@ class _Pass:
             # What the device still does is not counted.
             torch.cuda.synchronize(self.device)
         began = time.perf_counter()
-        brought(self.subject.task.outputs(self.subject.model, self.batch, self.subject.precision))
+        to_cpu_float32(self.subject.task.outputs(self.subject.model, self.batch, self.subject.precision))
         return time.perf_counter() - began
 
     def times(self, enough: int) -> list[float]:
@@ -184,7 +184,7 @@ def median_limits(values: Sequence[float]) -> tuple[float, float] | None:
     return None if left_out < 0 else (ordered[left_out], ordered[-1 - left_out])
 
 
-def _flops(model: Model, planned: Sequence[Sequence[Planned]]) -> MetricValue:
+def _flops(model: Model, planned: Sequence[Sequence[SampleSpec]]) -> MetricValue:
     """Operations of an image, in the mean over the images where they differ."""
     images = [one for batch in planned for one in batch]
     # Windows, rows and columns are those of a grid, and no measurement drops patches of theirs.

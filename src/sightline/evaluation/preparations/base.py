@@ -7,13 +7,13 @@ from typing import ClassVar, Self
 
 from sightline import registry
 from sightline.data.targets import Crop
-from sightline.data.transforms import ImageTransform, whole_crop
+from sightline.data.transforms import RandomResizedCrop, whole_crop
 from sightline.data.views import View
 from sightline.models import ViTConfig
 
 
 @dataclass(frozen=True)
-class Preparation(ImageTransform):
+class Preparation(RandomResizedCrop):
     """One way, in a file of its own: `measured` says which part of an image is shown, `cut` makes it.
 
     What it was made by stays: `prepared` of a source changes `crop` and `interpolation`, which are the model's.
@@ -42,7 +42,7 @@ class Preparation(ImageTransform):
 
 
 @dataclass(frozen=True)
-class Whole(ImageTransform):
+class Whole(RandomResizedCrop):
     """Images that were cut to a square before: shown whole, whatever the preparation."""
 
     def measured(self, size: tuple[int, int], image_size: tuple[int, int]) -> Crop:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from sightline.data.targets import Crop
-from sightline.data.transforms import Frames, Picture, size_of, whole_crop
+from sightline.data.transforms import FrameStream, Picture, size_of, whole_crop
 from sightline.errors import InputError
 from sightline.evaluation.preparations.base import Preparation
 
@@ -45,7 +45,7 @@ class PaperPreparation(Preparation):
         return Crop((box[0], box[2], box[1], box[3]), image_size)
 
     def cut(self, image: Picture, crop: Crop) -> np.ndarray:
-        if isinstance(image, Frames):
+        if isinstance(image, FrameStream):
             raise InputError("preparation paper: shows images, and no clips (expected the model's own)")
         # Of an image at its own aspect, all of it.
         height, width = crop.image_size

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import ClassVar
 
 from sightline import registry
-from sightline.data.discovery import list_sources, open_source, source_class, taken_apart
-from sightline.data.labelled import LabelledImages
+from sightline.data.discovery import list_sources, open_source, parse_spec, source_class
+from sightline.data.labelled import ClassificationFiles
 from sightline.data.source import Source
 from sightline.errors import InputError, unknown_name_error
 from sightline.evaluation.preparations.base import Preparation, Whole
 from sightline.evaluation.scoring import Scoring
-from sightline.evaluation.suite_images import spread
+from sightline.evaluation.suite_images import spread_over_classes
 from sightline.io.checks import require
 
 
 @dataclass(frozen=True)
-class Part:
+class EvalSet:
     """One pass over some images.
 
     Attributes:
@@ -41,23 +41,23 @@ class Part:
     imagenet: bool = False
     careful: bool = False
 
-    def limited(self, count: int) -> Part:
+    def limited(self, count: int) -> EvalSet:
         """The same with at most so many images, spread over classes; what is drawn is counted where it is shown."""
-        if not isinstance(self.source, LabelledImages) or self.source.length(self.split) <= count:
+        if not isinstance(self.source, ClassificationFiles) or self.source.length(self.split) <= count:
             return self
-        kept = spread(self.source.labels_of(self.split), count)
-        source = self.source.chosen(self.split, kept)
+        kept = spread_over_classes(self.source.labels_of(self.split), count)
+        source = self.source.subset(self.split, kept)
         return replace(self, source=source, scorings=tuple(one.at(kept) for one in self.scorings))
 
-    def left_in(self, source: Source) -> Part:
+    def left_in(self, source: Source) -> EvalSet:
         """The same of what is left of its images, without those that cannot be read: each keeps its right answers."""
-        if not isinstance(self.source, LabelledImages) or not isinstance(source, LabelledImages):
+        if not isinstance(self.source, ClassificationFiles) or not isinstance(source, ClassificationFiles):
             return replace(self, source=source)
         place = {row: number for number, row in enumerate(self.source.rows_of(self.split))}
         kept = [place[row] for row in source.rows_of(self.split)]
         return replace(self, source=source, scorings=tuple(one.at(kept) for one in self.scorings))
 
-    def shown_by(self, preparation: Preparation) -> Part:
+    def shown_by(self, preparation: Preparation) -> EvalSet:
         """The same, prepared so; images that were cut before, and drawn ones, are shown as they are."""
         if self.source.transform is None or isinstance(self.source.transform, Whole):
             return self
@@ -67,11 +67,11 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSuite:
     """A suite's parts that are there, of the others a line each that says where they were looked for, and the folders
     that it reads."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[EvalSet, ...]
     missing: tuple[str, ...] = ()
     folders: tuple[Path, ...] = ()
 
@@ -87,7 +87,7 @@ class Suite(ABC):
 
     @classmethod
     @abstractmethod
-    def open(cls, argument: str) -> Opened:
+    def open(cls, argument: str) -> OpenedSuite:
         """The suite for what follows the colon ("" for nothing); no image is read yet.
 
         Raises:
@@ -101,7 +101,7 @@ def list_suites() -> tuple[str, ...]:
     return tuple(sorted(registry.classes(Suite, __package__ or "")))
 
 
-def open_suite(spec: str) -> Opened:
+def open_suite(spec: str) -> OpenedSuite:
     """A suite from `name` or `name:argument`; a data set of training is one too.
 
     Raises:
@@ -115,13 +115,13 @@ def open_suite(spec: str) -> Opened:
     return of_source(spec)
 
 
-def of_source(spec: str) -> Opened:
+def of_source(spec: str) -> OpenedSuite:
     """A data set of training as a suite: `test`, and fonts that were held out; its last split where it has no test."""
     source = open_source(spec)
     usual = tuple(name for name in ("test", "heldout_fonts") if name in source.splits) or source.splits[-1:]
-    name, argument, _ = taken_apart(spec)
+    name, argument, _ = parse_spec(spec)
     folders = source_class(name).folders(argument)
-    return Opened(tuple(Part(spec, source, split) for split in usual), (), folders)
+    return OpenedSuite(tuple(EvalSet(spec, source, split) for split in usual), (), folders)
 
 
 def options_in(argument: str, allowed: Collection[str], suite: str) -> tuple[str, dict[str, str]]:

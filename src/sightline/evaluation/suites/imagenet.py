@@ -10,10 +10,10 @@ from sightline.errors import InputError
 from sightline.evaluation.imagenet import image_number, reassessed, subset, synsets
 from sightline.evaluation.imagenet_files import VALIDATION, from_datasets, high_resolution, validation
 from sightline.evaluation.scoring import Scoring
-from sightline.evaluation.suite_images import Found, SuiteImages, in_class_folders
+from sightline.evaluation.suite_images import LabelledFile, SuiteImages, in_class_folders
 from sightline.evaluation.suites.base import (
-    Opened,
-    Part,
+    EvalSet,
+    OpenedSuite,
     Suite,
     chosen_of,
     options_in,
@@ -49,11 +49,11 @@ class ImageNetSuite(Suite):
     name: ClassVar[str] = "imagenet"
 
     @classmethod
-    def open(cls, argument: str) -> Opened:
+    def open(cls, argument: str) -> OpenedSuite:
         place, options = options_in(argument, ("parts", *_PLACES), cls.name)
         asked = chosen_of(options.pop("parts", None), tuple(_PLACES), f"suite {cls.name}: part")
         root = required_root(place, cls.name) if place or not options else None
-        parts: list[Part] = []
+        parts: list[EvalSet] = []
         missing: list[str] = []
         folders: list[Path] = [] if root is None else [root]
         for name in asked:
@@ -74,25 +74,25 @@ class ImageNetSuite(Suite):
                 )
         if not parts:
             raise InputError(f"suite {cls.name}: nothing of it is there: {'; '.join(missing)}")
-        return Opened(tuple(parts), tuple(missing), tuple(folders))
+        return OpenedSuite(tuple(parts), tuple(missing), tuple(folders))
 
 
 class _MissingError(Exception):
     """A data set is not there: in one line, what was looked for, and where."""
 
 
-def _own(name: str, place: str) -> list[Part]:
+def _own(name: str, place: str) -> list[EvalSet]:
     """The parts of a data set whose place was said."""
     if place.startswith("hf:"):
         if name == "hr":
             raise InputError(f"imagenet-hr: {place} says one label an image (expected a folder with metadata.jsonl)")
         source, split = from_datasets(place)
-        made = Part(_data(name), source, split, _scorings(name, source.labels_of(split)), True, careful=name == "a")
+        made = EvalSet(_data(name), source, split, _scorings(name, source.labels_of(split)), True, careful=name == "a")
         return [made]
     return _parts(name, required_root(place, "imagenet"), here=True)
 
 
-def _parts(name: str, root: Path, *, here: bool = False) -> list[Part]:
+def _parts(name: str, root: Path, *, here: bool = False) -> list[EvalSet]:
     """The parts of a data set below a root, or of the root itself."""
     places = (".",) if here else _PLACES[name]
     if name == "v2":
@@ -113,10 +113,10 @@ def _parts(name: str, root: Path, *, here: bool = False) -> list[Part]:
     return [_part(name, folder, images, _scorings(name, [one.label for one in images]))]
 
 
-def _part(name: str, folder: Path, images: Sequence[Found], scorings: tuple[Scoring, ...]) -> Part:
+def _part(name: str, folder: Path, images: Sequence[LabelledFile], scorings: tuple[Scoring, ...]) -> EvalSet:
     data = _data(name)
     source = SuiteImages(data, folder, synsets(), images)
-    return Part(data, source, "test", scorings, imagenet=True, careful=name == "a")
+    return EvalSet(data, source, "test", scorings, imagenet=True, careful=name == "a")
 
 
 def _data(name: str) -> str:
@@ -130,7 +130,7 @@ def _scorings(name: str, labels: Sequence[int]) -> tuple[Scoring, ...]:
     return Scoring(_data(name), right, subset(name)), Scoring(f"{_data(name)}-{len(synsets())}")
 
 
-def _of_validation(images: Sequence[Found]) -> tuple[Scoring, ...]:
+def _of_validation(images: Sequence[LabelledFile]) -> tuple[Scoring, ...]:
     numbers = [image_number(Path(one.path).name) for one in images]
     if any(number is None for number in numbers):
         # Renamed files: whose labels are whose is not known any more.
@@ -140,18 +140,18 @@ def _of_validation(images: Sequence[Found]) -> tuple[Scoring, ...]:
     return Scoring("imagenet"), Scoring("imagenet-real", right)
 
 
-def _second(root: Path, places: Sequence[str]) -> list[Part]:
+def _second(root: Path, places: Sequence[str]) -> list[EvalSet]:
     """ImageNet-V2: class folders are called by numbers, of which "10" is no second class though it sorts so."""
     folder = place_of(root, places, lambda place: bool(_variants(place)))
     if folder is None:
         names = ", ".join(name for some in _VARIANTS.values() for name in some[:1])
         raise _MissingError(f"imagenet-v2 is not in {root} (looked for the folders {names})")
     labels = {str(number): number for number in range(len(synsets()))}
-    images: list[Found] = []
+    images: list[LabelledFile] = []
     of: list[str] = []
     for variant, place in _variants(folder).items():
         some = in_class_folders(place, labels, f"imagenet-v2-{variant}")
-        images += [Found(one.path, f"{variant}/{one.name}", one.label) for one in some]
+        images += [LabelledFile(one.path, f"{variant}/{one.name}", one.label) for one in some]
         of += [variant] * len(some)
     scorings = [
         Scoring(

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from sightline.data.targets import Target
-from sightline.data.transforms import cut, eval_crop, size_of
+from sightline.data.transforms import apply_crop, eval_crop, size_of
 from sightline.errors import InputError
 from sightline.evaluation.corruptions import CORRUPTIONS, SEVERITIES, SIDE, corrupted
 from sightline.evaluation.imagenet import synsets
@@ -18,8 +18,8 @@ from sightline.evaluation.preparations.base import Whole
 from sightline.evaluation.scoring import Scoring
 from sightline.evaluation.suite_images import SuiteImages
 from sightline.evaluation.suites.base import (
-    Opened,
-    Part,
+    EvalSet,
+    OpenedSuite,
     Suite,
     chosen_of,
     options_in,
@@ -39,7 +39,7 @@ class ImageNetCSuite(Suite):
     name: ClassVar[str] = "imagenet-c"
 
     @classmethod
-    def open(cls, argument: str) -> Opened:
+    def open(cls, argument: str) -> OpenedSuite:
         place, options = options_in(argument, ("corruptions", "severities"), cls.name)
         root = required_root(place, cls.name)
         kinds = chosen_of(options.get("corruptions"), tuple(CORRUPTIONS), f"suite {cls.name}: corruption")
@@ -56,8 +56,8 @@ class ImageNetCSuite(Suite):
             for level in levels:
                 source = images.by(kind, int(level))
                 data = f"imagenet-c-{kind}-{level}"
-                parts.append(Part(data, source, "test", (Scoring(data),), imagenet=True))
-        return Opened(tuple(parts), (), (root,))
+                parts.append(EvalSet(data, source, "test", (Scoring(data),), imagenet=True))
+        return OpenedSuite(tuple(parts), (), (root,))
 
 
 class _Corrupted(SuiteImages):
@@ -80,7 +80,7 @@ class _Corrupted(SuiteImages):
         self, image: np.ndarray | Image.Image, target: Target, split: str, index: int, *shown: Any, **drawn: Any
     ) -> tuple[np.ndarray, Target]:
         size = size_of(image)
-        middle = cut(image, eval_crop(size, (SIDE, SIDE), SIDE / _RESIZED), "bilinear")
+        middle = apply_crop(image, eval_crop(size, (SIDE, SIDE), SIDE / _RESIZED), "bilinear")
         # By the name of the file alone: the same wherever the data set stands.
         name = self.example_name(split, index).rpartition("/")[2]
         made = corrupted(middle, self._kind, self._level, name)

@@ -17,8 +17,8 @@ from sightline.data.targets import Crop, Label
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.scoring import Scoring
-from sightline.evaluation.suite_images import Found, SuiteImages, in_class_folders
-from sightline.evaluation.suites.base import Opened, Part, Suite, options_in, place_of, required_root
+from sightline.evaluation.suite_images import LabelledFile, SuiteImages, in_class_folders
+from sightline.evaluation.suites.base import EvalSet, OpenedSuite, Suite, options_in, place_of, required_root
 from sightline.io.read import CONFIGURATION, read_text
 
 _SIZES = (919, 300, 50)
@@ -37,7 +37,7 @@ class ImageNetSSuite(Suite):
     name: ClassVar[str] = "imagenet-s"
 
     @classmethod
-    def open(cls, argument: str) -> Opened:
+    def open(cls, argument: str) -> OpenedSuite:
         place, _ = options_in(argument, (), cls.name)
         root = required_root(place, cls.name)
         names = tuple(f"ImageNetS{size}" for size in _SIZES)
@@ -51,7 +51,9 @@ class ImageNetSSuite(Suite):
         labels = {name: synsets().index(name) for name in numbers}
         images = in_class_folders(found / "validation", labels, "imagenet-s")
         source = _Sized("imagenet-s", found / "validation", images, numbers)
-        return Opened((Part("imagenet-s", source, "test", (Scoring("imagenet-s"),), imagenet=True),), (), (root,))
+        return OpenedSuite(
+            (EvalSet("imagenet-s", source, "test", (Scoring("imagenet-s"),), imagenet=True),), (), (root,)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,10 +69,10 @@ class _Masked(Label):
     pixels: np.ndarray = field(kw_only=True)
     size: float = field(kw_only=True)
 
-    def moved(self, crop: Crop) -> Self:
-        return replace(self, pixels=crop.of_map(self.pixels))
+    def transform(self, crop: Crop) -> Self:
+        return replace(self, pixels=crop.apply_to_map(self.pixels))
 
-    def measured(self, crop: Crop) -> Self:
+    def for_evaluation(self, crop: Crop) -> Self:
         return replace(self, pixels=self.pixels[crop.region])
 
 
@@ -79,7 +81,7 @@ class _Sized(SuiteImages):
 
     provides: ClassVar[tuple[str, ...]] = ("label", "pixels")
 
-    def __init__(self, data: str, root: Path, images: Sequence[Found], numbers: dict[str, int]) -> None:
+    def __init__(self, data: str, root: Path, images: Sequence[LabelledFile], numbers: dict[str, int]) -> None:
         super().__init__(data, root, synsets(), images)
         self._numbers = numbers
         self.pixel_classes = ("background", *numbers)
@@ -89,13 +91,13 @@ class _Sized(SuiteImages):
         said: Any = made.target
         return replace(made, slices={**made.slices, "size": said.size})
 
-    def target_of(self, row: int, size: tuple[int, int]) -> _Masked:
-        """As `StoredImages.target_of`.
+    def target(self, row: int, size: tuple[int, int]) -> _Masked:
+        """As `FileSource.target`.
 
         Raises:
             UnreadableDataError: it has no mask, or one without any pixel of its class.
         """
-        target, image = super().target_of(row, size), Path(self.listing.paths[row])
+        target, image = super().target(row, size), Path(self.listing.paths[row])
         assert isinstance(target, Label)
         below = image.relative_to(self.root)
         mask = self.root.parent / "validation-segmentation" / below.with_suffix(".png")

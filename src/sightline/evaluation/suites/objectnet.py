@@ -13,7 +13,7 @@ from sightline.errors import InputError
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.scoring import Scoring
 from sightline.evaluation.suite_images import SuiteImages, in_class_folders
-from sightline.evaluation.suites.base import Opened, Part, Suite, options_in, place_of, required_root
+from sightline.evaluation.suites.base import EvalSet, OpenedSuite, Suite, options_in, place_of, required_root
 from sightline.io.read import RECORD, read_json, read_text
 
 # Its images have a red frame, so that nobody trains on them unseen; it is to be cut off.
@@ -32,7 +32,7 @@ class ObjectNetSuite(Suite):
     name: ClassVar[str] = "objectnet"
 
     @classmethod
-    def open(cls, argument: str) -> Opened:
+    def open(cls, argument: str) -> OpenedSuite:
         place, _ = options_in(argument, (), cls.name)
         root = required_root(place, cls.name)
         found = place_of(root, (".", "objectnet-1.0", "objectnet"), lambda one: (one / "mappings").is_dir())
@@ -50,7 +50,9 @@ class ObjectNetSuite(Suite):
         answers = [right[one.name.split("/")[0]] for one in shared]
         source = _Framed("objectnet", found / "images", synsets(), shared)
         scoring = Scoring("objectnet", answers)
-        return Opened((Part("objectnet", source, "test", (scoring,), imagenet=True, careful=True),), (), (root,))
+        return OpenedSuite(
+            (EvalSet("objectnet", source, "test", (scoring,), imagenet=True, careful=True),), (), (root,)
+        )
 
 
 class _Framed(SuiteImages):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sightline.evaluation.suites.base import Opened, Suite, of_source
+from sightline.evaluation.suites.base import OpenedSuite, Suite, of_source
 
 
 class ScenesSuite(Suite):
@@ -13,5 +13,5 @@ class ScenesSuite(Suite):
     name: ClassVar[str] = "scenes"
 
     @classmethod
-    def open(cls, argument: str) -> Opened:
+    def open(cls, argument: str) -> OpenedSuite:
         return of_source(f"scenes:{argument}" if argument else "scenes")
