@@ -65,7 +65,7 @@ def measure(sharing: str, model_name: str, steps: int) -> dict[str, Any] | None:
                 norm = math.sqrt(sum(float(one) for one in squares))
             state.step += 1
         during = machine.peak_memory()
-        told = ranks.all_gather_object([built, during, begun])
+        told = ranks.all_gather_json([built, during, begun])
         if not ranks.is_main:
             return None
         most = [max(one[part] for one in told) for part in range(3)]

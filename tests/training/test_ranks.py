@@ -271,7 +271,7 @@ def test_what_one_leaves_out_all_count(tmp_path):
 
 def tell(ranks: Ranks):
     first = ranks.all_reduce_sum([ranks.rank, 1.0])
-    second = ranks.all_gather_object({"rank": ranks.rank, "words": "é" * (3 * ranks.rank)})
+    second = ranks.all_gather_json({"rank": ranks.rank, "words": "é" * (3 * ranks.rank)})
     return first, second
 
 

@@ -119,8 +119,8 @@ def test_killed_again_and_again(undisturbed, tmp_path):
 
 MOMENTS = {
     "between the checkpoint and its log": (Path, "replace", 2),
-    "before the checkpoint is written": (saving, "write_folder", 1),
-    "while its files are flushed": (checkpoint, "flush", 8),
+    "before the checkpoint is written": (saving, "write_checkpoint", 1),
+    "while its files are flushed": (checkpoint, "fsync", 8),
     "before the old one is moved": (checkpoint.os, "replace", 1),
     "between the two renames": (checkpoint.os, "replace", 2),
     "before the old one is deleted": (checkpoint.shutil, "rmtree", 2),

@@ -70,7 +70,7 @@ class Ranks:
             dist.all_reduce(told, group=self.group)
         return told.tolist()
 
-    def all_gather_object(self, value: Any) -> list[Any]:
+    def all_gather_json(self, value: Any) -> list[Any]:
         """What each rank says, plain values as JSON has them, in the order of the ranks; each must call it."""
         if self.size == 1:
             return [value]
@@ -113,7 +113,7 @@ class Ranks:
                 raise fault
             return
         signal = fault.exit_code if isinstance(fault, StoppedError) and fault.by_signal else None
-        said = self.all_gather_object(None if fault is None else [type(fault).__name__, str(fault), signal])
+        said = self.all_gather_json(None if fault is None else [type(fault).__name__, str(fault), signal])
         for rank, one in enumerate(said):
             if one is not None:
                 name, line, signal = one

@@ -218,7 +218,7 @@ def tune(
             with tuned_at(model, {search.kind: candidate}), ranks.raising_together():
                 totals = list(_losses(model, task, source, split, indices[part], view, precision, advance, ranks))
             # Rounded once, so that the sum is the same for any number of ranks.
-            loss[candidate] += math.fsum(itertools.chain(*ranks.all_gather_object(totals)))
+            loss[candidate] += math.fsum(itertools.chain(*ranks.all_gather_json(totals)))
     return min(left, key=order)
 
 

@@ -58,7 +58,7 @@ def write_together(
     def beside(folder: Path) -> Mapping[str, Entry]:
         nonlocal told
         told = True
-        ranks.all_gather_object(str(folder))
+        ranks.all_gather_json(str(folder))
         return _written(folder, tensors, ranks)
 
     with ranks.raising_together():
@@ -67,8 +67,8 @@ def write_together(
                 write_checkpoint(path, files, keep_previous=keep_previous, beside=beside)
             finally:
                 if not told:
-                    ranks.all_gather_object(None)
-        elif (place := ranks.all_gather_object(None)[0]) is not None:
+                    ranks.all_gather_json(None)
+        elif (place := ranks.all_gather_json(None)[0]) is not None:
             _written(Path(place), tensors, ranks)
 
 
@@ -92,7 +92,7 @@ def _written(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], ranks: R
                 with _said(folder):
                     found.rename(folder / name)
                     entries[name] = sealed(folder / name)
-    said = ranks.all_gather_object(entries)
+    said = ranks.all_gather_json(entries)
     if ranks.is_main:
         with _said(folder):
             for whole in tensors:

@@ -24,7 +24,7 @@ class Demo:
     """What is trained with each encoding, and how it is tested on the data of its training and on others.
 
     Attributes:
-        said: what a quick one can show and what it cannot, in a sentence; "" of a whole one.
+        note: what a quick one can show and what it cannot, in a sentence; "" of a whole one.
     """
 
     title: str
@@ -99,7 +99,7 @@ def quick_segmentation() -> Demo:
         train=dataclasses.replace(whole.train, images=640),
         evaluate=dataclasses.replace(whole.evaluate, **few),
         also={data: dataclasses.replace(config, **few) for data, config in whole.also.items()},
-        said="A quick run: to see that everything works; its curves say nothing, since a class for each pixel takes "
+        note="A quick run: to see that everything works; its curves say nothing, since a class for each pixel takes "
         "minutes to learn.",
     )
 

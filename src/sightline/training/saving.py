@@ -227,7 +227,7 @@ class RunWriter:
                 due = self._best_is_due(at, warn)
                 if due and self.owner is not None:
                     held.enter_context(self.owner.held())
-            if self.ranks.all_gather_object(due and str(self.best))[0]:
+            if self.ranks.all_gather_json(due and str(self.best))[0]:
                 write_best(self._asked(at.model()), self.out / BEST)
 
     def _best_is_due(self, at: Snapshot, warn: Callable[[str], None]) -> bool:

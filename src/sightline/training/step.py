@@ -48,7 +48,7 @@ def agreed(
             if faults:
                 ranks.raise_together(fault)
             if left:
-                _count(ranks.all_gather_object([[one.path, one.reason] for one in own]), source, ranks)
+                _count(ranks.all_gather_json([[one.path, one.reason] for one in own]), source, ranks)
         else:
             asked = 0.0
         if found is None:
