@@ -55,7 +55,7 @@ class Brightness(Task):
             maps.append(torch.from_numpy(cells.flatten() * self.options.scale / 255).float())
         return {"maps": maps}
 
-    def each(self, outputs, layout):
+    def split_outputs(self, outputs, layout):
         return [row for image in patch_tokens(outputs, layout) for row in image[..., 0]]
 
     def _wanted(self, targets, layout):
@@ -64,10 +64,10 @@ class Brightness(Task):
         return [one[kept.to(one.device)] for one, kept in zip(targets["maps"], here, strict=True)]
 
     def loss(self, outputs, targets, layout):
-        said, wanted = torch.cat(list(self.each(outputs, layout))), torch.cat(self._wanted(targets, layout))
+        said, wanted = torch.cat(list(self.split_outputs(outputs, layout))), torch.cat(self._wanted(targets, layout))
         return (said.float() - wanted).square().sum(), len(wanted)
 
-    def answer(self, output, image_size, topk):
+    def to_json(self, output, image_size, topk):
         return {"mean": float(output.mean())}
 
 
@@ -131,7 +131,7 @@ class Painted(Target):
     mask: np.ndarray
     boxes: np.ndarray
 
-    def moved(self, crop):
+    def transform(self, crop):
         return Painted(crop.apply_to_map(self.mask), crop.apply_to_boxes(self.boxes))
 
 

@@ -129,7 +129,10 @@ def _run(arguments: list[str]) -> int:
     except (MemoryError, OverflowError, RuntimeError) as error:
         if signals.heard():
             return _say_interrupted()
-        # Sizes beyond this machine's memory, which torch reports as a RuntimeError: still one line.
+        if ranks.is_comm_error(error):
+            return _complain(ranks.comm_error(error))
+        if not machine.is_out_of_memory(error):
+            raise
         said = " ".join(str(error).split())[:300]
         return _complain(SightlineError(f"{type(error).__name__}: {said or 'out of memory'} (try smaller sizes)"))
     return result if isinstance(result, int) else 0

@@ -285,6 +285,12 @@ def _room(folder: Path, limit: str, used: str) -> int | None:
     return max(most - taken + (int(cached) if cached.isdecimal() else 0), 0)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory was asked for that is not there, which torch says by a plain RuntimeError on a CPU."""
+    words = ("out of memory", "allocate memory", "not enough memory", "Storage size calculation overflowed")
+    return isinstance(error, MemoryError | OverflowError) or any(word in str(error) for word in words)
+
+
 def resolve_device(name: str | torch.device) -> torch.device:
     """The device for "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1" or "mps", or for torch's own name of it.
 

@@ -12,6 +12,7 @@ import dataclasses
 import datetime
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 # As long as the first may save, measure or read headers while the others wait.
 _PATIENCE = datetime.timedelta(hours=2)
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# What gloo's messages hold where a connection broke or nobody answered.
+_OF_GLOO = (
+    "gloo/transport",
+    "gloo/rendezvous",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Connect timeout",
+)
 
 
 @dataclass(frozen=True)
@@ -145,14 +154,25 @@ SINGLE_RANK = Ranks()
 
 @contextlib.contextmanager
 def translate_comm_errors() -> Iterator[None]:
-    """Say in one line what torch says in many, where another rank is not there any more."""
-    import torch.distributed as dist
-
+    """Inside, a broken connection to another rank is a RanksError; any other fault is raised as it is."""
     try:
         yield
-    except (dist.DistError, RuntimeError, ValueError) as error:
-        line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RanksError(f"another rank of the run ended or cannot be reached ({line[:200]})") from None
+    except RuntimeError as error:
+        if not is_comm_error(error):
+            raise
+        raise comm_error(error) from None
+
+
+def is_comm_error(error: BaseException) -> bool:
+    """Whether torch says that another rank cannot be reached: an error of its own, or gloo's plain RuntimeError."""
+    known = getattr(sys.modules.get("torch.distributed"), "DistError", ())
+    return isinstance(error, known) or any(word in str(error) for word in _OF_GLOO)
+
+
+def comm_error(error: BaseException) -> RanksError:
+    """The same in one line."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return RanksError(f"another rank of the run ended or cannot be reached ({line[:200]})")
 
 
 def is_distributed_launch() -> bool:

@@ -1,0 +1,125 @@
+"""A fault of a plug-in or of the library is shown as what it is, also on one of several ranks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from sightline.cli.app import main
+from sightline.distributed.ranks import translate_comm_errors
+from sightline.errors import RanksError
+from sightline.tasks.classification import Classification
+from sightline.training import train
+from tests.cli.test_torchrun import SMALL, environment
+from tests.ranks import free_port, together
+from tests.tiny import tiny_config
+
+PLUGIN = """
+import os
+
+import torch
+
+from sightline.tasks.classification import Classification
+
+
+class Breaks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("broken in backward")
+
+
+class Broken(Classification):
+    name = "broken"
+
+    def loss(self, outputs, targets, layout):
+        if os.environ.get("RANK", "1") != "1":
+            return super().loss(outputs, targets, layout)
+        if os.environ["WHERE"] == "loss":
+            raise RuntimeError("broken in loss")
+        total, units = super().loss(outputs, targets, layout)
+        return Breaks.apply(total), units
+"""
+
+
+@pytest.mark.parametrize("where", ["loss", "backward"])
+def test_a_plug_in_s_fault_is_raised_as_itself(tmp_path, monkeypatch, where):
+    (tmp_path / "plug").mkdir()
+    (tmp_path / "plug" / "broken.py").write_text(PLUGIN)
+    monkeypatch.setenv("WHERE", where)
+    words = ["train", "--device", "cpu", *SMALL, "--images", "64", "--set", "task=broken", "--out", tmp_path / "run"]
+    with pytest.raises(RuntimeError, match=f"broken in {where}"):
+        main([*map(str, words), "--plugins", str(tmp_path / "plug")])
+
+
+def test_memory_that_is_not_there_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Classification, "loss", lambda *_: torch.empty(2**52))
+    assert main(["train", "--device", "cpu", *SMALL, "--images", "64", "--out", str(tmp_path / "run")]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def breaks_on_one(ranks, out, where):
+    real = Classification.loss
+
+    class Breaks(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            raise RuntimeError("broken")
+
+    def loss(self, *given):
+        if ranks.rank == 1 and where == "loss":
+            raise RuntimeError("broken")
+        total, units = real(self, *given)
+        return (Breaks.apply(total), units) if ranks.rank == 1 else (total, units)
+
+    Classification.loss = loss
+    train(tiny_config(batch_size=32), out, ranks=ranks, device="cpu")
+
+
+@pytest.mark.parametrize("where", ["loss", "backward"])
+def test_the_rank_with_the_fault_says_it(tmp_path, where):
+    other, own = together(2, breaks_on_one, tmp_path / "run", where)
+    assert (type(own), str(own)) == (RuntimeError, "broken")
+    assert isinstance(other, RanksError)
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("shapes do not fit"), ValueError("not 3"), KeyError("x")])
+def test_faults_of_the_library_are_none_of_another_rank(fault):
+    with pytest.raises(type(fault)), translate_comm_errors():
+        raise fault
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["loss", "backward"])
+def test_torchrun_shows_the_traceback(tmp_path, where):
+    (tmp_path / "plug").mkdir()
+    (tmp_path / "plug" / "broken.py").write_text(PLUGIN)
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()))
+    words = [
+        *SMALL,
+        "--images",
+        "64",
+        "--set",
+        "task=broken",
+        "--out",
+        tmp_path / "run",
+        "--plugins",
+        tmp_path / "plug",
+    ]
+    done = subprocess.run(
+        [sys.executable, *launcher, "-m", "sightline", "train", "--device", "cpu", *map(str, words)],
+        capture_output=True, text=True, timeout=600, env={**environment(), "WHERE": where}, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert f"RuntimeError: broken in {where}" in done.stderr
