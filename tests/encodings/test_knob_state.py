@@ -18,7 +18,7 @@ from sightline.distributed.machine import import_timm
 from sightline.encodings import list_encodings
 from sightline.encodings.knob import KNOB_STATE, without_knobs
 from sightline.errors import InputError
-from sightline.io.checkpoint import load_tensors
+from sightline.io.tensors import load_tensors
 from sightline.models import VisionTransformer, create_model
 
 SMALL: dict[str, Any] = {"depth": 1, "dim": 48, "heads": 4, "num_classes": 3, "image_size": 16}

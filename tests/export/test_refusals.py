@@ -12,11 +12,9 @@ from sightline.errors import InputError, StorageError
 from sightline.export import (
     check_export,
     check_exportable,
-    check_memory,
     check_sizes,
     export_model,
 )
-from tests.contract.contract import PATCH
 from tests.export.models import UNSEEN, small
 
 
@@ -84,18 +82,6 @@ def test_a_model_too_large_for_one_onnx_file_is_refused():
     check_exportable(model, "torch")
     with pytest.raises(InputError, match="expected a VisionTransformer, got Linear"):
         check_exportable(large, "torch")
-
-
-def test_what_dense_attention_cannot_hold_is_refused(monkeypatch, onnx_file):
-    """12 heads and 300 x 300 patches: 362 GiB a copy of the scores, of which an ONNX program has some an image."""
-    model, size = small(), (300 * PATCH, 300 * PATCH)
-    monkeypatch.setattr("sightline.distributed.machine.available_memory", lambda *_: 1 << 40)
-    check_memory(model, "torch", [size], 3)
-    check_memory(model, "onnx", [UNSEEN[1]], 3)
-    with pytest.raises(InputError, match=r"1200x1200: .* with a batch of 3: needs 3\.\d TiB of memory; 1\.0 TiB are"):
-        check_export(onnx_file, model, [UNSEEN[0], size])
-    monkeypatch.setattr("sightline.distributed.machine.available_memory", lambda *_: None)
-    check_memory(model, "onnx", [size], 3)
 
 
 def test_a_folder_that_takes_no_file_is_refused_before_any_work(no_work, tmp_path):

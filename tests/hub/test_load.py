@@ -14,7 +14,7 @@ from sightline import list_encodings, load_model, save_model
 from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError, StorageError
 from sightline.hub.load import read_config_record
-from sightline.io.checkpoint import load_tensors
+from sightline.io.tensors import load_tensors
 from sightline.models import create_model
 from tests.tiny import put, reseal, tree
 

@@ -17,7 +17,8 @@ from safetensors.torch import save_file
 
 from sightline.errors import InputError, StorageError
 from sightline.io import checkpoint
-from sightline.io.checkpoint import load_tensors, save_tensors, verify_checkpoint, write_checkpoint
+from sightline.io.checkpoint import verify_checkpoint, write_checkpoint
+from sightline.io.tensors import load_tensors, save_tensors
 
 INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
 
@@ -212,7 +213,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path):
     write(folder, 1)
     script = """
         import resource, torch
-        from sightline.io.checkpoint import save_tensors
+        from sightline.io.tensors import save_tensors
         from sightline.errors import StorageError
         tensors = {"head.weight": torch.zeros(10**5)}
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from sightline.errors import InputError
-from sightline.io.checkpoint import check_state, load_tensors, save_tensors, strip_wrapper_prefixes
+from sightline.io.tensors import check_state, load_tensors, save_tensors, strip_wrapper_prefixes
 
 INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
 PICKLES = [".pt", ".pth", ".bin", ".pkl", ".ckpt"]

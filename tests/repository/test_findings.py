@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_table_of_findings_is_that_of_the_tests():
     table = (ROOT / "docs" / "FINDINGS.md").read_text(encoding="utf-8")
     lines = {int(line[2:4]): line for line in table.splitlines() if re.match(r"\| \d\d \|", line)}
-    assert sorted(lines) == list(range(1, 44))
+    # 20 was of weights files that unfold, which nothing refuses any more.
+    assert sorted(lines) == [number for number in range(1, 44) if number != 20]
     there: dict[int, set[str]] = {number: set() for number in lines}
     for file in (ROOT / "tests").rglob("test_*.py"):
         for name in re.findall(r"^def (test_found_\d\d_\w+)", file.read_text(encoding="utf-8"), re.M):

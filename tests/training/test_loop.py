@@ -13,7 +13,8 @@ import torch
 from sightline.data.discovery import open_source
 from sightline.errors import InputError, NonFiniteError
 from sightline.hub.load import load_model
-from sightline.io.checkpoint import load_tensors, verify_checkpoint
+from sightline.io.checkpoint import verify_checkpoint
+from sightline.io.tensors import load_tensors
 from sightline.tasks.classification import Classification
 from sightline.training import TrainConfig, train
 from sightline.training.config import OptimizerConfig

@@ -17,8 +17,8 @@ import numpy as np
 from sightline.analysis.images import NATIVE, Size
 from sightline.analysis.measures.base import MeasuredQuantity, measure_classes
 from sightline.errors import InputError, unknown_name_error
-from sightline.io.declared import refuse_archive
 from sightline.io.read import check_file
+from sightline.io.tensors import check_archive
 
 # What draws: above this room, so it is asked for by name when something is shown, and never before.
 _DRAWS = "sightline.reports.analysis_page"
@@ -97,7 +97,7 @@ class Analysis:
         path = Path(path)
         check_file(path, "an analysis")
         try:
-            refuse_archive(path)
+            check_archive(path)
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             record = json.loads(str(arrays.pop("record")))

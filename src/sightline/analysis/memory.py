@@ -21,7 +21,7 @@ from sightline.attention.threads import LARGEST_BYTES
 from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.io.checks import require, require_whole
-from sightline.io.declared import format_bytes
+from sightline.io.read import format_bytes
 from sightline.models import ViTConfig, make_model
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class

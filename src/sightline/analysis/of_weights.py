@@ -14,7 +14,7 @@ from sightline.analysis.images import NATIVE, Images, Size, Sizes, batches_by_si
 from sightline.analysis.measures.base import Measure
 from sightline.data.batch import Batch
 from sightline.errors import InputError
-from sightline.io.declared import format_bytes
+from sightline.io.read import format_bytes
 from sightline.models import Model
 from sightline.tokens.grid import Grid
 

@@ -15,7 +15,8 @@ from sightline.convert import changed_rules, counted_weights, export_weights
 from sightline.convert.timm_build import build_loaded
 from sightline.errors import InputError
 from sightline.hub.load import checkpoint_files
-from sightline.io.checkpoint import check_state, write_checkpoint
+from sightline.io.checkpoint import write_checkpoint
+from sightline.io.tensors import check_state
 from sightline.models import Model
 from sightline.models.model import eval_mode
 

@@ -21,7 +21,7 @@ from sightline.cli.yaml_text import dump_yaml
 from sightline.distributed import machine
 from sightline.distributed.ranks import SINGLE_RANK
 from sightline.errors import InputError
-from sightline.io.declared import format_bytes
+from sightline.io.read import format_bytes
 from sightline.reports.tables import print_table
 from sightline.training import loop
 from sightline.training.config import TrainConfig

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 
-from sightline.io.declared import format_bytes
+from sightline.io.read import format_bytes
 from sightline.reports.tables import print_table
 from sightline.reports.words import capital, number, quantity, title, unit
 from sightline.sweeps.scores import Objective, SummaryRow

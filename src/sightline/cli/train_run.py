@@ -22,7 +22,7 @@ from sightline.evaluation import measure
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.drawn import write_pictures
 from sightline.hub.load import read_config_record
-from sightline.io.declared import format_bytes
+from sightline.io.read import format_bytes
 from sightline.io.run_files import PREDICTIONS, RESULTS
 from sightline.reports.words import quantity
 from sightline.results.predictions import Prediction

@@ -15,7 +15,6 @@ from sightline.convert.base import Project, check_state, convert, convert_back, 
 from sightline.convert.weights import refuse_transformers, trained_alone, unwrapped
 from sightline.errors import InputError
 from sightline.io.checks import require
-from sightline.io.declared import refuse_beyond_memory
 from sightline.models import Model, make_model
 
 __all__ = [
@@ -75,7 +74,6 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     expected = convert_back(entries, shapes)
     state_dict = _counted(foreign, state_dict, expected)
     check_state(project, state_dict, expected)
-    refuse_beyond_memory(sum(shape.nbytes for shape in shapes.values()), f"{project} weights: the model")
     model = make_model(ours)
     wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state_dict.items()}
     for entry in entries:

@@ -17,8 +17,8 @@ from sightline.encodings.create import components, encoding_options
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
-from sightline.io.checkpoint import is_finite
 from sightline.io.checks import require, require_bool, require_number, require_whole
+from sightline.io.tensors import is_finite
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class

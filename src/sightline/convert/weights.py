@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from sightline.errors import InputError
-from sightline.io.checkpoint import load_tensors
-from sightline.io.declared import refuse_archive
 from sightline.io.read import check_file, parse_json
+from sightline.io.tensors import check_archive, load_tensors
 
 # Where trainers put weights, and how names begin where a module holds the model. Of several the first counts: a running
 # mean is what is published.
@@ -105,7 +104,7 @@ def _recorded(file: Path) -> dict[str, Any]:
 def _read_arrays(file: Path) -> dict[str, Tensor]:
     check_file(file, "a numpy archive")
     try:
-        refuse_archive(file)
+        check_archive(file)
         with np.load(file, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
     except InputError:

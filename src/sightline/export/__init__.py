@@ -11,7 +11,6 @@ from sightline.export.program import METADATA as METADATA
 from sightline.export.program import export_model as export_model
 from sightline.export.refusals import SUFFIXES as SUFFIXES
 from sightline.export.refusals import check_exportable as check_exportable
-from sightline.export.refusals import check_memory as check_memory
 from sightline.export.refusals import check_sizes as check_sizes
 from sightline.export.refusals import check_target as check_target
 from sightline.export.refusals import default_sizes as default_sizes

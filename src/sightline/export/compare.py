@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from sightline.errors import InputError, NonFiniteError, SightlineError
 from sightline.export.program import frozen_copy, quiet
-from sightline.export.refusals import check_memory, check_sizes, default_sizes, require_packages
+from sightline.export.refusals import check_sizes, default_sizes, require_packages
 from sightline.io.read import check_file
 from sightline.models import Model
 from sightline.models.box_head import BoxHead
@@ -61,7 +61,7 @@ def check_export(
         moved: called with (sizes done, sizes in all).
 
     Raises:
-        InputError: see `check_sizes`, `check_memory`; or the file cannot be read as an exported program.
+        InputError: see `check_sizes`; or the file cannot be read as an exported program.
         NonFiniteError: the model's own outputs are not finite.
     """
     path = Path(path)
@@ -69,7 +69,6 @@ def check_export(
     to = "torch" if zipfile.is_zipfile(path) else "onnx"
     sizes = default_sizes(model, to) if sizes is None else sizes
     check_sizes(model, sizes, to)
-    check_memory(model, to, sizes, max(batches))
     reference = frozen_copy(model)
     # Classes are the last of what a box or a query says.
     axis = -1 if isinstance(reference.head, BoxHead) else 1

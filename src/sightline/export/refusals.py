@@ -9,7 +9,6 @@ from sightline.encodings.create import components
 from sightline.encodings.pattern.rpe_learned import RpeLearned
 from sightline.errors import InputError
 from sightline.io.checks import require
-from sightline.io.declared import refuse_beyond_memory
 from sightline.models import Model, ViTConfig
 from sightline.models.create import architecture_class
 from sightline.models.head import TokenHead
@@ -114,20 +113,6 @@ def check_sizes(model: Model, sizes: Sequence[tuple[int, int]], to: str = "torch
         if wrong is not None:
             near = "x".join(str(max(2, round(side / patch)) * patch) for side in (height, width))
             raise InputError(f"export: size {height}x{width}: {wrong} (nearest: {near})")
-
-
-def check_memory(model: Model, to: str, sizes: Sequence[tuple[int, int]], batch: int) -> None:
-    """Refuse sizes in pixels at which an exported program would not fit into memory: its attention is dense.
-
-    Raises:
-        InputError: a layer's scores take more than `runtime.available_memory`; says both.
-    """
-    # Measured: ONNX Runtime holds scores, what is added, and the softmax of every image; torch little but the bias.
-    copies = 3 * batch + 1 if to == "onnx" else 2
-    for height, width in sizes:
-        tokens = model.num_prefix_tokens + model.config.grid_of((height, width)).cells
-        scores = copies * model.config.heads * tokens**2 * 4
-        refuse_beyond_memory(scores, f"export: size {height}x{width}: a layer's scores with a batch of {batch}")
 
 
 def default_sizes(model: Model, to: str = "torch") -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from sightline.encodings.create import encoding_options
 from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
 from sightline.hub.load import load_model
-from sightline.io.checkpoint import check_state
+from sightline.io.tensors import check_state
 from sightline.models import Model, ViTConfig
 from sightline.models.create import SIZES, with_architecture
 from sightline.models.patch_size import kernel_side, resize_patch_kernel, resized_config

@@ -21,21 +21,12 @@ from sightline.distributed.machine import preserve_rng_state
 from sightline.encodings.create import encoding_options
 from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
-from sightline.io.checkpoint import (
-    CHECKSUMS,
-    check_state,
-    checkpoint_exists,
-    load_tensors,
-    read_declared,
-    save_tensors,
-    verify_checkpoint,
-    write_checkpoint,
-)
+from sightline.io.checkpoint import CHECKSUMS, checkpoint_exists, verify_checkpoint, write_checkpoint
 from sightline.io.checks import build_config
-from sightline.io.declared import refuse_size
 from sightline.io.read import RECORD, read_bytes, read_json
 from sightline.io.run_files import TRAINING, WEIGHTS
 from sightline.io.sharded import read_tensors, shard_files, tensor_shapes
+from sightline.io.tensors import check_state, load_tensors, read_declared, save_tensors
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.initial import skip_init
 from sightline.models.patch_size import set_patch_size
@@ -288,7 +279,6 @@ def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
     except InputError as error:
         raise InputError(f"{path}: config.json: {error}") from None
     check_state(shapes, declared, str(file))
-    refuse_size(file, sum(shape.nbytes for shape in shapes.values()))
     with skip_init():
         model = make_model(config)
     try:

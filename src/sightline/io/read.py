@@ -10,6 +10,7 @@ import json
 import math
 import os
 import stat
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -148,3 +149,15 @@ def similar_file_hint(path: str | Path) -> str:
     except OSError as error:
         return f" (nor the folder {place.parent})" if error.errno == errno.ENOENT else ""
     return did_you_mean(place.name, names)
+
+
+def format_bytes(count: int) -> str:
+    """Bytes as people read them: "512 B", "21 GiB", "1.2 TiB"; any size."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
+    # Decimal, because a float ends at 10**308.
+    value = Decimal(count) / (1 << 10 * power)
+    if value >= 1000 and power < len(units) - 1:
+        value, power = value / 1024, power + 1
+    shown = f"{value:.2g}" if value >= 10000 else f"{value:.0f}" if value >= 10 or not power else f"{value:.1f}"
+    return f"{shown} {units[power]}"

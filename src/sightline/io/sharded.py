@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, StorageError
-from sightline.io.checkpoint import Entry, check_finite, sealed, write_checkpoint
+from sightline.io.checkpoint import Entry, sealed, write_checkpoint
 from sightline.io.run_files import whole_of
+from sightline.io.tensors import check_finite
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,10 +17,11 @@ from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
 from sightline.hub.load import read_config_record
 from sightline.io.atomic import previous_path, remove_temporaries, storage_errors, write_file
-from sightline.io.checkpoint import checkpoint_exists, save_tensors, tidied, write_checkpoint
+from sightline.io.checkpoint import checkpoint_exists, tidied, write_checkpoint
 from sightline.io.run_files import BEST, CHECKPOINT, LOG, RUN_FILES, VALIDATION
 from sightline.io.run_lock import Owner
 from sightline.io.sharded import write_together
+from sightline.io.tensors import save_tensors
 from sightline.training.checkpoints import best_checkpoint, drop_measured, keep_older
 from sightline.training.log import text_of, unheard
 from sightline.training.snapshot import Folder, Memory, Snapshot

@@ -19,10 +19,11 @@ from sightline.data.source import Source
 from sightline.distributed import machine
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.hub.load import config_record, load_model, model_tensors
-from sightline.io.checkpoint import check_state, load_tensors, verify_checkpoint
+from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.read import read_jsonl
 from sightline.io.run_files import LEFT_OUT, LOG, TRAINING, VALIDATION, WEIGHTS
 from sightline.io.sharded import read_tensors, shard_files, tensor_shapes
+from sightline.io.tensors import check_state, load_tensors
 from sightline.models import Model
 from sightline.training.config import TrainConfig
 from sightline.training.log import text_of

@@ -66,7 +66,6 @@ def export(
     checked = (exports.default_sizes(loaded, to) if check or int8 else []) if asked is None else asked
     exports.check_sizes(loaded, checked, to)
     batches = _INT8_BATCHES if int8 else _BATCHES
-    exports.check_memory(loaded, to, checked, max(batches))
     with progress.Bars() as bars:
         moved = functools.partial(bars.move, "exporting")
         record = exports.export_model(loaded, file, to=to, int8=int8, moved=moved)

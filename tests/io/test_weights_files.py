@@ -1,22 +1,17 @@
-"""Small files that ask for much: what they declare is summed and bounded before anything is built or unfolded."""
+"""Weights files and configurations that ask for more than there is, or hold something else than plain numbers."""
 
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from sightline.convert import import_weights
-from sightline.convert.weights import read_weights, unwrapped
-from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.hub.load import load_model, save_model
-from sightline.io import declared
-from sightline.io.checkpoint import load_tensors
+from sightline.io.tensors import load_tensors
 from sightline.models import VisionTransformer, ViTConfig, create_model
 from tests.tiny import put, reseal
 
@@ -76,14 +71,6 @@ def test_found_19_a_configuration_that_asks_for_more_than_its_file_has(changes, 
     assert set(built) <= {"meta"}
 
 
-def test_found_19_weights_beyond_the_memory_are_refused_before_a_model_is_built(folder, monkeypatch):
-    path = folder()
-    monkeypatch.setattr(machine, "available_memory", lambda device="cpu": 1000)
-    with pytest.raises(InputError) as error:
-        load_model(path)
-    one_line(error, "model.safetensors: needs", "KiB of memory; 1.0 KiB are available here")
-
-
 @pytest.mark.parametrize("name", ["dim", "depth", "heads", "patch_size", "channels", "head_dim", "head_hidden"])
 def test_found_19_every_size_has_a_bound(name):
     with pytest.raises(InputError, match=f"{name} 1000000000: expected at most "):
@@ -112,61 +99,6 @@ def unfolds(file: Path, *words: str, unwrap=None) -> None:
     with pytest.raises(InputError) as error:
         load_tensors(file, unwrap=unwrap)
     one_line(error, file.name, *words)
-
-
-def test_found_20_repeated_numbers_are_refused(tmp_path):
-    file = tmp_path / "a.pt"
-    torch.save({"head.weight": torch.zeros(1).expand(50_000, 40_000)}, file)
-    unfolds(file, "head.weight [50000, 40000] repeats its numbers (strides [0, 0])")
-    torch.save({"model": {"a": torch.zeros(60, 1).expand(60, 3)}}, file)
-    unfolds(file, "a [60, 3] repeats", unwrap=unwrapped)
-    # No stride is 0, and 3,600 numbers are shown of 119.
-    torch.save({"a": torch.zeros(119).as_strided((60, 60), (1, 1))}, file)
-    unfolds(file, "a [60, 60] repeats its numbers (strides [1, 1])")
-
-
-def test_found_20_many_names_of_the_same_numbers_are_summed(tmp_path, monkeypatch):
-    monkeypatch.setattr(declared, "_SMALL_BYTES", 1 << 10)
-    one = torch.randn(5000)
-    torch.save({str(number): one for number in range(100)}, tmp_path / "a.pt")
-    unfolds(tmp_path / "a.pt", "declares 1.9 MiB of numbers", "at most 16 times their file")
-    torch.save({"tied": one, "too": one}, tmp_path / "b.pt")
-    assert set(load_tensors(tmp_path / "b.pt")) == {"tied", "too"}
-
-
-def deflated(source: Path, file: Path) -> Path:
-    with zipfile.ZipFile(source) as plain, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
-        for record in plain.infolist():
-            packed.writestr(record.filename, plain.read(record))
-    return file
-
-
-def test_found_20_what_a_deflated_torch_file_declares_is_summed_before_it_is_read(tmp_path, monkeypatch):
-    torch.save({"a": torch.zeros(20 << 20)}, tmp_path / "plain.pt")
-    file = deflated(tmp_path / "plain.pt", tmp_path / "a.pt")
-    assert file.stat().st_size < 1 << 20
-    monkeypatch.setattr(zipfile.ZipFile, "testzip", lambda self: pytest.fail("it was read"))
-    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
-    unfolds(file, "declares 80 MiB of numbers")
-
-
-@pytest.mark.parametrize("project", ["big_vision", "vision_transformer"])
-def test_found_20_what_a_numpy_archive_declares_is_summed_before_it_is_read(project, refused, tmp_path, monkeypatch):
-    file = tmp_path / "a.npz"
-    np.savez_compressed(file, cls=np.zeros(20 << 20, np.float32))
-    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was read"))
-    says = [str(file), "declares 80 MiB of numbers"]
-    refused("convert", project, file, tmp_path / "m", "--set", "num_classes=3", says=says)
-    assert not (tmp_path / "m").exists()
-
-
-def test_found_20_beyond_the_memory(tmp_path, monkeypatch):
-    np.savez(tmp_path / "a.npz", cls=np.ones(3000, np.float32))
-    torch.save({"cls": torch.ones(3000)}, tmp_path / "a.pt")
-    monkeypatch.setattr(machine, "available_memory", lambda device="cpu": 1000)
-    for name in ("a.npz", "a.pt"):
-        with pytest.raises(InputError, match="available here"):
-            read_weights(tmp_path / name)
 
 
 ODD = {
