@@ -51,7 +51,7 @@ def test_a_processor_that_is_held_to_less_is_another_one(monkeypatch):
 
 def commit_in(root: Path) -> str:
     """What `commit` says for the sources in a folder, asked in a fresh process."""
-    code = "from sightline.distributed import machine; print(machine.commit())"
+    code = "from sightline.distributed import machine; print(machine.git_commit())"
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(root / "src"), "PATH": "/usr/bin:/bin"},
         capture_output=True, text=True, check=True,

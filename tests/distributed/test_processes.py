@@ -15,7 +15,7 @@ from sightline.distributed import processes
 processes.PATIENCE = {patience}
 
 def worker(parent):
-    processes.end_with_parent()
+    processes.exit_with_parent()
     parent.send("begun")
     try:
         raise {fault}
