@@ -109,8 +109,7 @@ def test_a_folder_that_nobody_may_write_to_any_more(cli, before_step, whole, mon
                 os.seteuid(0)
             out.chmod(0o755)
         ended_in_a_line(5, *found, str(out), "cannot be written (Permission denied)")
-        # It could not be given back, and this process lives.
-        goes_on(cli, monkeypatch, out, whole, ["--resume", "--take-over"])
+        goes_on(cli, monkeypatch, out, whole, ["--resume"])
 
 
 def test_a_folder_that_is_deleted(cli, before_step, tmp_path):
