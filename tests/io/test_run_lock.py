@@ -170,6 +170,9 @@ def test_a_file_system_without_locks_is_warned_of_once(number, tmp_path, monkeyp
         mine.check()
         (line,) = said
         assert line.startswith(f"{tmp_path / 'a' / LOCK}: ")
+    refuse_locked(tmp_path / "a")
+    with RunLock(tmp_path / "a"):
+        assert lock_holder(tmp_path / "a") is None
 
 
 def test_what_cannot_be_locked_is_named(tmp_path):

@@ -106,7 +106,8 @@ class RunLock(contextlib.AbstractContextManager["RunLock"]):
 
 
 def lock_holder(folder: Path, patience: float = 0.0) -> str | None:
-    """Who holds the folder of a run, "process 123 on HOST since ..."; None for nobody. Nothing is written.
+    """Who holds the folder of a run, "process 123 on HOST since ..."; None for nobody, or where the file
+    system has no locks. Nothing is written.
 
     Args:
         patience: seconds in which it may become free.
@@ -125,7 +126,8 @@ def lock_holder(folder: Path, patience: float = 0.0) -> str | None:
                 return _words(os.read(descriptor, 1000))
             time.sleep(0.05)
     except OSError:
-        return _words(os.read(descriptor, 1000))
+        # Of a file system without locks nobody can tell.
+        return None
     finally:
         os.close(descriptor)
     return None
