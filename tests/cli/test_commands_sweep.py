@@ -327,7 +327,7 @@ def stopped_in_mid_cell(process, cells):
     """The folder of the cell that a worker is in, which has a checkpoint and is not at its end; the worker stands still
     there, however long it takes to look. None where it is not in one, and goes on."""
     process.send_signal(signal.SIGSTOP)
-    for file in cells.glob("*/owner.json"):
+    for file in cells.glob("*/.lock"):
         if owned_by(file, process.pid) and (file.parent / "checkpoint" / "checksums.json").exists():
             last = last_whole(file.parent)
             if last is not None and 0 < read_config_record(last)["training"]["step"] < 40:

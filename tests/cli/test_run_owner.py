@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import multiprocessing
-import shutil
+import os
 import time
 
 import pytest
 
 from sightline.cli.output import add_rows
-from sightline.io.run_lock import OWNER, claim
+from sightline.io.run_lock import LOCK, RunLock
 from sightline.results.rows import read_rows
 from sightline.training import jobs, loop, saving
 from tests.tiny import MODEL, tiny_config, tree
@@ -22,35 +21,22 @@ TINY = ["--data", "digits", "--images", 64, "--threads", 1, "--set", "precision=
 
 @pytest.mark.parametrize("how", ["--resume", "--overwrite"])
 def test_found_28_a_live_run_is_neither_joined_nor_deleted(how, cli, refused, run_copy):
-    with claim(run_copy):
+    with RunLock(run_copy):
         before = tree(run_copy)
-        refused("train", *TINY, "--out", run_copy, how, says=["is at work", "--take-over"])
+        refused("train", *TINY, "--out", run_copy, how, says=[str(run_copy), f"process {os.getpid()} on "])
         assert tree(run_copy) == before
     assert cli("train", *TINY, "--out", run_copy, how)[0] == 0
-    assert not (run_copy / OWNER).exists()
-
-
-def test_found_28_the_dead_are_taken_over_and_the_living_by_force(cli, run_copy):
-    mine = claim(run_copy)
-    code, _, err = cli("train", *TINY, "--out", run_copy, "--resume", "--take-over")
-    assert code == 0
-    assert "sightline: warning: " in err
-    assert "taken over from process" in err
-    mine.release()
-    (run_copy / OWNER).write_text(json.dumps({**dataclasses.asdict(mine._record), "started": 17}))
-    code, _, err = cli("train", *TINY, "--out", run_copy, "--overwrite")
-    assert code == 0
-    assert "on this host, which is gone" in err
+    assert not (run_copy / LOCK).exists()
 
 
 def test_found_28_a_demonstration_and_its_runs_have_owners(refused, tmp_path, monkeypatch):
     out = tmp_path / "d"
     (out / "rope_axial").mkdir(parents=True)
     for owned in (out, out / "rope_axial"):
-        with claim(owned):
+        with RunLock(owned):
             before = tree(tmp_path)
             for how in ("--resume", "--overwrite"):
-                refused("demo", "--quick", "--out", out, how, says=["is at work"])
+                refused("demo", "--quick", "--out", out, how, says=[str(owned), f"process {os.getpid()} on "])
             assert tree(tmp_path) == before
 
 
@@ -69,7 +55,6 @@ def test_found_30_a_folder_that_is_renamed_in_mid_run_ends_it_with_5(cli, tmp_pa
     assert not (tmp_path / "a").exists()
     monkeypatch.setattr(saving, "write_asked_checkpoint", real)
     # Where it is now, it goes on.
-    monkeypatch.setattr("sightline.io.run_lock.is_alive", lambda process: False)
     assert cli("train", *words, "--out", tmp_path / "b", "--resume")[0] == 0
     assert (tmp_path / "b" / "config.yaml").exists()
 
@@ -118,10 +103,7 @@ def test_found_28_a_job_claims_its_folder(tmp_path):
     from sightline.evaluation import EvaluateConfig
 
     job = jobs.Job("a", tiny_config(), EvaluateConfig((16,), images=8), tmp_path / "a", threads=1)
-    with claim(tmp_path / "a"), pytest.raises(InputError, match="is at work"):
+    with RunLock(tmp_path / "a"), pytest.raises(InputError, match=f"process {os.getpid()} on "):
         jobs.run_job(job, lambda at: None)
-    seen = []
-    with claim(tmp_path / "a"):
-        jobs.run_job(dataclasses.replace(job, take_over=True), lambda at: None, seen.append)
-    assert "taken over from" in seen[0]
-    shutil.rmtree(tmp_path / "a")
+    jobs.run_job(job, lambda at: None)
+    assert job.is_measured

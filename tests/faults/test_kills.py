@@ -68,7 +68,7 @@ def begin(words: list[str], out, said) -> Any:
 
     def owns() -> bool:
         with contextlib.suppress(OSError, ValueError):
-            return json.loads((out / "owner.json").read_text())["process"] == child.pid
+            return json.loads((out / ".lock").read_text())["process"] == child.pid
         return False
 
     wait_for(lambda: owns() or not child.is_alive(), 600, 0.002)
@@ -147,7 +147,7 @@ def test_killed_at_twenty_moments_and_gone_on_with(packed, workers, tmp_path):
     undisturbed = left_by(tmp_path / "whole")
     draws = generator("tests/kills/1", SEED, workers, epoch=packed)
     saving, after, runs, out = 0, [], 0, tmp_path / "run0"
-    while len(after) < KILLS or (out / "owner.json").exists():
+    while len(after) < KILLS or (out / ".lock").exists():
         child = sitting(out)
         child.join(draws.uniform(0, seconds) if len(after) < KILLS else 600)
         if ended(child):

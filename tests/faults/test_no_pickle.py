@@ -131,7 +131,7 @@ RUN = {
     **{f"checkpoint.best/{name}": CHECKPOINT[name] for name in ("checksums.json", "config.json", "model.safetensors")},
     "log.jsonl": "json", "progress.json": "json", "validation.jsonl": "json",
 }  # fmt: skip
-MEANWHILE = {"owner.json": "json", **{f"checkpoint.previous/{name}": kind for name, kind in CHECKPOINT.items()}}
+MEANWHILE = {".lock": "json", **{f"checkpoint.previous/{name}": kind for name, kind in CHECKPOINT.items()}}
 
 
 def everything(folder: Path, **changes):

@@ -67,7 +67,7 @@ def test_found_28_a_signal_finishes_the_step_and_saves(number, code, workers, wh
     assert f"after step {step} of 50" in last
     assert len(log_lines(out)) == step
     assert {"checkpoint", "config.yaml", "log.jsonl"} <= set(os.listdir(out))
-    assert "owner.json" not in os.listdir(out)
+    assert ".lock" not in os.listdir(out)
 
 
 def test_found_28_what_was_stopped_and_went_on_is_as_if_it_had_not_been(cli, tmp_path, monkeypatch):
@@ -132,39 +132,6 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     assert not [name for name in os.listdir(tmp_path / "a") if name.startswith(".")]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("giving_back", [False, True], ids=["claimed", "given back"])
-def test_a_signal_as_a_folder_changes_hands_leaves_no_owner(giving_back, number, code, cli, tmp_path, monkeypatch):
-    """Other machines would wait five minutes for a process that has ended."""
-    from sightline.io import run_lock
-
-    out, write, give_back, told = tmp_path / "a", run_lock.write_file, run_lock.Owner.release, []
-
-    def tell():
-        # Who does not want to wait says so twice.
-        for one in (number, signal.SIGINT) if not told else ():
-            told.append(one)
-            os.kill(os.getpid(), one)
-
-    def written(path, content):
-        write(path, content)
-        tell()
-
-    def released(self):
-        tell()
-        give_back(self)
-
-    if giving_back:
-        monkeypatch.setattr(run_lock.Owner, "release", released)
-    else:
-        monkeypatch.setattr(run_lock, "write_file", written)
-    returned, _, err = cli("train", *TINY, "--images", 32, "--set", "batch_size=16", "--out", out)
-    assert (returned, told) == (code, [number, signal.SIGINT])
-    assert err.splitlines()[-1].startswith(f"sightline: {'terminated' if code == 143 else 'interrupted'}")
-    assert "owner.json" not in (os.listdir(out) if out.exists() else [])
-    assert out.exists() == giving_back
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "word"),
@@ -209,8 +176,8 @@ def test_found_28_a_demonstration_with_its_jobs(number, code, whole_group, tmp_p
     assert returned == code
     assert "Traceback" not in err
     assert err.splitlines()[-1].endswith(f"go on with: sightline demo --out {out} --resume")
-    assert not (out / "owner.json").exists()
-    assert not (out / "rope_axial" / "owner.json").exists()
+    assert not (out / ".lock").exists()
+    assert not (out / "rope_axial" / ".lock").exists()
 
 
 @pytest.mark.parametrize(

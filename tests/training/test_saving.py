@@ -191,7 +191,7 @@ def test_what_ends_a_run_waits_for_the_save_and_is_what_it_ends_by(held, monkeyp
     with pytest.raises(Stopped):
         train(ENDLESS, tmp_path / "a", observe=observe, warn=warned.append)
     assert warned == ["the disk is full"]
-    assert not (tmp_path / "a" / "owner.json").exists()
+    assert not (tmp_path / "a" / ".lock").exists()
 
 
 def fail():

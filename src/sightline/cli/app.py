@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from sightline import __version__, plugins
 from sightline.cli import commands
-from sightline.cli.alone import one_command
 from sightline.data.scanning import watched
 from sightline.distributed import machine, ranks, signals
 from sightline.errors import InputError, SightlineError, StoppedError, StorageError
@@ -104,8 +103,7 @@ def _run(arguments: list[str]) -> int:
         arguments = _without_plugins(arguments)
         app = build_app()
         signals.begun()
-        with one_command():
-            result = _call(app, arguments)
+        result = _call(app, arguments)
         # Here and not at exit, so that a closed pipe is noticed where it can be handled.
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from pathlib import Path
 
@@ -43,7 +42,6 @@ def carry_out(
     where: torch.device,
     resume: bool,
     overwrite: bool,
-    take_over: bool,
     command: str,
     way_on: str,
 ) -> None:
@@ -56,12 +54,11 @@ def carry_out(
     """
     cores = machine.cpu_count()
     jobs = compare_jobs(asked, out, device=str(where))
-    jobs = [dataclasses.replace(job, take_over=take_over) for job in jobs]
     at_once = max(min(cores, len(jobs)), 1) if where.type == "cpu" else 1
     resolved = _checked(jobs, asked, where)
     inside = tuple(job.name for job in jobs)
-    place = output.RunFolder(out, guard.Inputs(), resume, overwrite, take_over, inside)
-    with place.claimed(next_step.warn) as owner, signals.resume_hint(way_on):
+    place = output.RunFolder(out, guard.Inputs(), resume, overwrite, inside)
+    with place.claimed(next_step.warn) as lock, signals.resume_hint(way_on):
         for job, config in zip(jobs, resolved, strict=True):
             save_config(config, job.out)
         _say(asked, jobs, where)
@@ -81,18 +78,18 @@ def carry_out(
                 )
                 run_jobs(left, watch, next_step.warn, at_once)
                 expected = watch.expected
-        owner.check()
+        lock.check()
         rows = compare_runs(compared_runs(jobs))
         made = tables(rows)
         seconds = time.perf_counter() - started
         notes = ["A quick run: far too few scenes to learn from; its numbers say nothing."] if asked.quick else []
         page = render(rows, command=command, demonstration=_DEMONSTRATION, notes=notes)
-        with owner.held():
-            for name, text in zip(TABLES, (csv_of(made), latex_of(made)), strict=True):
-                write_file(out / name, text)
-            write_file(out / PAGE, page.encode("utf-8", "replace"))
-            # The rows last: where they are, the comparison is done.
-            write_out(out / COMPARISON, dump_compared(rows))
+        lock.check()
+        for name, text in zip(TABLES, (csv_of(made), latex_of(made)), strict=True):
+            write_file(out / name, text)
+        write_file(out / PAGE, page.encode("utf-8", "replace"))
+        # The rows last: where they are, the comparison is done.
+        write_out(out / COMPARISON, dump_compared(rows))
         print_comparison(rows)
         said = "" if expected is None else f" ({expected / 60:.1f} were expected)"
         print(f"Took {seconds / 60:.1f} minutes{said}.")

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from sightline.cli.guard import Inputs, guard_file, guard_folder, is_rows, is_run
-from sightline.distributed.processes import locked
 from sightline.errors import InputError, StorageError
 from sightline.io.atomic import make_parent, storage_errors, write_file, write_out
 from sightline.io.run_files import (
     CHECKPOINTS,
     COMPARISON,
     INSIDE,
+    LOCK,
     LOGITS,
     OTHER_PAGES,
-    OWNER,
     PAGE,
     PICTURES,
     PROFILE,
@@ -33,7 +32,7 @@ from sightline.io.run_files import (
     is_checkpoint,
     is_checkpoint_file,
 )
-from sightline.io.run_lock import Owner, claim, refuse_owned
+from sightline.io.run_lock import RunLock, locked, refuse_locked
 from sightline.results.predictions import Prediction, dump_predictions, merge_predictions, read_predictions
 from sightline.results.rows import ResultRow, dump_rows, merge_rows, read_rows
 
@@ -60,7 +59,6 @@ class RunFolder:
     Attributes:
         inputs: all that the command reads.
         resume: continue in it; overwrite: delete it first. Not both.
-        take_over: also where another run seems to be at work in it.
         inside: names of folders of runs that it may hold.
     """
 
@@ -68,14 +66,13 @@ class RunFolder:
     inputs: Inputs
     resume: bool
     overwrite: bool
-    take_over: bool = False
     inside: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Refuse the folder that is there where the run cannot have it; nothing is made or deleted yet.
 
         Raises:
-            InputError: see `guard_folder` and `refuse_owned`; it exists and neither was given, or holds files that no
+            InputError: see `guard_folder` and `refuse_locked`; it exists and neither was given, or holds files that no
                 run wrote.
         """
         out = self.out
@@ -85,7 +82,7 @@ class RunFolder:
             raise InputError(f"--out {out}: is a file, expected a folder")
         guard_folder(out, self.inputs, "--out", deletes=self.overwrite)
         for folder in (out, *(out / name for name in self.inside)):
-            refuse_owned(folder, take_over=self.take_over)
+            refuse_locked(folder)
         self._check_content()
 
     def _check_content(self) -> None:
@@ -107,37 +104,37 @@ class RunFolder:
             )
 
     @contextlib.contextmanager
-    def claimed(self, warn: Callable[[str], None]) -> Iterator[Owner]:
-        """Make it and this process its owner, after `check`; what is to be replaced is deleted.
+    def claimed(self, warn: Callable[[str], None]) -> Iterator[RunLock]:
+        """Make and hold it, after `check`; what is to be replaced is deleted.
 
         Args:
-            warn: called with a line where the folder had another owner.
+            warn: as `RunLock` has it.
 
         Raises:
             InputError: see `check`.
             StorageError: it cannot be made or deleted.
         """
         self.check()
-        with claim(self.out, take_over=self.take_over, warn=warn) as owner:
+        with RunLock(self.out, warn) as lock:
             with storage_errors(f"{self.out}: cannot be deleted"):
-                # Again: until it was ours, another one may have worked in it.
+                # Again: until it was held, another process may have worked in it.
                 self._check_content()
                 for entry in _content(self.out) if self.overwrite else ():
                     shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-            yield owner
+            yield lock
 
 
 def _content(out: Path) -> Iterator[Path]:
-    """What is in a folder, but for who owns it."""
+    """What is in a folder, but for the lock on it."""
     if out.is_dir():
-        yield from (entry for entry in out.iterdir() if not entry.name.lstrip(".").startswith(OWNER))
+        yield from (entry for entry in out.iterdir() if entry.name != LOCK)
 
 
 def _foreign(folder: Path, inside: Sequence[str]) -> Iterator[Path]:
     """What no run wrote in its folder; `inside` names the folders of runs in it."""
     for entry in sorted(folder.iterdir()):
         plain = entry.is_dir() and not entry.is_symlink()
-        if entry.name in _FILES and entry.is_file():
+        if entry.name in (*_FILES, LOCK) and entry.is_file():
             continue
         if plain and is_checkpoint(entry.name):
             yield from _foreign_in_checkpoint(entry)

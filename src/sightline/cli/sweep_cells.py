@@ -77,7 +77,7 @@ class Cells:
         # Its own: what is left out of the data is counted in it.
         sources = run_config.TrainingSources()
         asked = self._config(cell, sources, file, folder)
-        place = output.RunFolder(folder, self._inputs(asked), resume=True, overwrite=False, take_over=claim.again)
+        place = output.RunFolder(folder, self._inputs(asked), resume=True, overwrite=False)
         test = self.sweep.evaluate or False
         with Bars() as bars:
             done = carry_out(

@@ -41,9 +41,8 @@ def dump_lines(lines: Sequence[SummaryRow], by: str) -> str:
 def status_rows(at: RunStatus) -> list[tuple[str, str]]:
     """What is shown of a run: a name and words."""
     rows = [("state", at.state)]
-    if at.owner is not None and at.heartbeat is not None:
-        gone = ", which is gone" if at.state in ("finished", "stopped") else ""
-        rows.append(("owner", f"{at.owner}{gone}; heard {_ago(at.heartbeat)}"))
+    if at.owner is not None:
+        rows.append(("owner", at.owner))
     rows.append(("step", f"{at.step:,}" + ("" if at.steps is None else f" of {at.steps:,}")))
     rows.append(("images", f"{at.images:,}" + ("" if at.total is None else f" of {at.total:,}")))
     if at.loss is not None:

@@ -120,7 +120,7 @@ def ready(
 
 
 def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | None = None) -> Trained:
-    """Train, test, and leave all in the folder of the run, as its owner.
+    """Train, test, and leave all in the folder of the run, which this process holds.
 
     Args:
         way_on: the command that goes on with what is in the folder, for whoever stops it.
@@ -134,10 +134,10 @@ def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | N
         with asked.ranks.raising_together():
             prepared, splits = ready(asked, bars)
         resolved, source = prepared.config, prepared.source
-        owner = None
+        lock = None
         with asked.ranks.raising_together():
             if asked.ranks.is_main:
-                owner = held.enter_context(place.claimed(warn))
+                lock = held.enter_context(place.claimed(warn))
                 run_config.save_config(resolved, folder)
         if way_on is not None:
             held.enter_context(signals.resume_hint(way_on(folder)))
@@ -160,18 +160,18 @@ def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | N
                 device=asked.device,
                 observe=observe,
                 warn=warn,
-                owner=owner,
+                lock=lock,
                 stop=heard if asked.stop is None else lambda: heard() or (asked.stop is not None and asked.stop()),
                 ranks=asked.ranks,
                 profile=asked.profile,
             )
-        if owner is None:
+        if lock is None:
             return Trained(resolved, last, [])
         # In the last step: what was trained is whole, and testing it is not begun.
         signals.end_if_heard()
         bars.say_left_out(source)
         say_changes(source, resolved, warn)
-        owner.check()
+        lock.check()
         if not splits:
             return Trained(resolved, last, [])
         tested = open_run(folder, device=asked.where, source=source)
@@ -185,11 +185,11 @@ def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | N
             tested.model, source, measured, tested.identity, advance=advance, answers=answers, pictures=pictures
         )
         bars.say_left_out(source)
-        with owner.held():
-            # What was measured before is of other weights, unless the run was complete already.
-            output.add_predictions(folder / PREDICTIONS, answers, anew=last is not None)
-            output.add_rows(folder / RESULTS, rows, anew=last is not None)
-            write_pictures(rows, pictures, folder)
+        lock.check()
+        # What was measured before is of other weights, unless the run was complete already.
+        output.add_predictions(folder / PREDICTIONS, answers, anew=last is not None)
+        output.add_rows(folder / RESULTS, rows, anew=last is not None)
+        write_pictures(rows, pictures, folder)
     return Trained(resolved, last, rows, measured, tested)
 
 

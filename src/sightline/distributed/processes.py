@@ -1,14 +1,9 @@
-"""Which processes live, and a short lock between those that change one file. No torch here."""
+"""Which processes live, and how one ends with another. No torch here."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import math
 import os
 import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -76,50 +71,3 @@ def exit_with_parent() -> None:
 
     sys.excepthook = tell_unless_gone
     threading.Thread(target=wait, daemon=True).start()
-
-
-@contextlib.contextmanager
-def locked(path: Path, patience: float = math.inf) -> Iterator[bool]:
-    """Hold the lock file `path` while inside; others wait. It goes with its holder, killed or not.
-
-    Args:
-        patience: seconds after which it goes on without the lock: its holder hangs.
-
-    Yields:
-        Whether the lock is held.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        mine = _lock(descriptor, patience)
-        with contextlib.suppress(OSError):
-            if not mine or os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                break
-        # The one before deleted it at its end: this was a lock on nothing.
-        os.close(descriptor)
-    try:
-        yield mine
-    finally:
-        if mine:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, patience: float) -> bool:
-    """Wait for the lock on an open file; False where that took too long."""
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-            continue
-        except OSError:
-            # A file system without locks is no reason to fail: what they guard is then as it was without them.
-            pass
-        return True

@@ -9,11 +9,9 @@ folder.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import heapq
 import json
-import os
 import re
 import shutil
 import time
@@ -23,12 +21,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from filelock import Timeout
 
 from sightline.distributed import signals
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError, StoppedError, StorageError
 from sightline.evaluation.as_json import dumped, loaded
 from sightline.io.atomic import storage_errors
+from sightline.io.run_lock import locked
 from sightline.models import Model
 
 _FORMAT = 1
@@ -305,16 +305,10 @@ def kept_beside(
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold a folder while inside: no other process may; the lock goes with its holder, killed or not."""
-    with storage_errors(f"{folder}: cannot be held"):
-        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"{folder}: another process is at the same work (expected: one at a time)") from None
-        except OSError:
-            # A file system without locks.
-            pass
+    with contextlib.ExitStack() as held:
+        with storage_errors(f"{folder}: cannot be held"):
+            try:
+                held.enter_context(locked(folder / _LOCK, 0))
+            except Timeout:
+                raise InputError(f"{folder}: another process is at the same work (expected: one at a time)") from None
         yield
-    finally:
-        os.close(descriptor)

@@ -10,7 +10,8 @@ LOG = "log.jsonl"
 VALIDATION = "validation.jsonl"
 RESULTS = "results.jsonl"
 PREDICTIONS = "predictions.csv"
-OWNER = "owner.json"
+LOCK = ".lock"
+"""Held by the process that is at work in the folder, which it names."""
 PROGRESS = "progress.json"
 """How far a training is, for whoever looks from elsewhere."""
 PICTURES = "pictures"
@@ -36,7 +37,7 @@ TABLES = ("tables.csv", "tables.tex")
 """The tables of its page."""
 SWEEP, QUEUE, CELLS = "sweep.yaml", "sweep.db", "cells"
 """The copy of a sweep's file, what is asked and answered of it, and the folder of its runs, in its own folder."""
-RUN_FILES = (CONFIG, LOG, VALIDATION, RESULTS, PREDICTIONS, OWNER, PROGRESS, WANDB_RUN)
+RUN_FILES = (CONFIG, LOG, VALIDATION, RESULTS, PREDICTIONS, PROGRESS, WANDB_RUN)
 """What a run keeps in its folder; a page it may write anew."""
 
 CHECKPOINT = "checkpoint"

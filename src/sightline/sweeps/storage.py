@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sightline.distributed.processes import locked
 from sightline.errors import InputError, StorageError
 from sightline.io.atomic import make_parent
+from sightline.io.run_lock import locked
 
 if TYPE_CHECKING:
     from optuna import Study

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from sightline.distributed.processes import is_alive, machine, started_at
 from sightline.errors import StorageError
-from sightline.io.run_lock import BEAT, DEAD_AFTER
 from sightline.sweeps.space import SearchRange, SweepCell, SweepConfig, grid_cells, record_of, refuse_other
 from sightline.sweeps.storage import Store, without_password
 
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from optuna import Trial
     from optuna.trial import FrozenTrial
 
+# Seconds between heartbeats, and without one until a worker of another machine counts as dead.
+_BEAT, _DEAD_AFTER = 15, 300
 # A failed cell is tried once more. One whose worker was lost goes on from its checkpoint, and so more often.
 TRIES, LOSSES = 2, 5
 _CELL, _WORKER, _FAULT, _LEFT, _SCORE = "cell", "worker", "fault", "left", "score"
@@ -86,8 +87,8 @@ class SweepQueue:
         url: str,
         name: str,
         *,
-        beat: int = int(BEAT),
-        dead_after: int = int(DEAD_AFTER),
+        beat: int = _BEAT,
+        dead_after: int = _DEAD_AFTER,
         make: bool = True,
     ) -> None:
         self.config, self.name, self._beat = config, name, beat

@@ -23,7 +23,7 @@ from sightline.evaluation.logits import write_logits
 from sightline.evaluation.measure import logits_name_of, planned_images
 from sightline.io.atomic import write_file
 from sightline.io.run_files import LOGITS, PREDICTIONS, RESULTS
-from sightline.io.run_lock import claim
+from sightline.io.run_lock import RunLock
 from sightline.results.predictions import Prediction, dump_predictions
 from sightline.results.rows import MetricValue, ResultRow, dump_rows, merge_rows, read_rows
 from sightline.training.config import TrainConfig
@@ -37,8 +37,7 @@ _PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Job:
-    """One run: train, then measure, on the data of the training and, in `also`, on others; `take_over` its folder also
-    from a run that seems to be at work in it.
+    """One run: train, then measure, on the data of the training and, in `also`, on others.
 
     Attributes:
         more: other measurements on the data of the training.
@@ -52,7 +51,6 @@ class Job:
     out: Path
     threads: int
     device: str = "cpu"
-    take_over: bool = False
     also: Mapping[str, EvaluateConfig] = field(default_factory=dict)
     more: tuple[EvaluateConfig, ...] = ()
     logits: bool = False
@@ -198,10 +196,10 @@ def run_job(
     observe: Callable[[JobProgress], None],
     warn: Callable[[str], None] | None = None,
 ) -> None:
-    """Train and measure one run in this process, as the owner of its folder."""
+    """Train and measure one run in this process, which holds its folder."""
     rows = job.out / RESULTS
     machine.set_threads(job.threads)
-    with claim(job.out, take_over=job.take_over, warn=warn) as owner, contextlib.ExitStack() as training:
+    with RunLock(job.out, warn or unheard) as lock, contextlib.ExitStack() as training:
         train(
             job.train,
             job.out,
@@ -209,11 +207,11 @@ def run_job(
             resume=True,
             observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss, at.validated)),
             warn=warn,
-            owner=owner,
+            lock=lock,
             stop=training.enter_context(signals.defer_interrupts()),
         )
         training.close()
-        owner.check()
+        lock.check()
         # Training drops rows of earlier weights; those of these may be of other sizes, as a user measured them.
         if job.is_measured:
             return
@@ -244,8 +242,8 @@ def run_job(
                 advance=advance, answers=kept, pictures=pictures, keep=keep,
             )  # fmt: skip
             measured = merge_rows(measured, fresh)
-        with owner.held():
-            # The rows last: where they are, the run is done.
-            write_file(job.out / PREDICTIONS, dump_predictions(answers))
-            write_pictures(measured, pictures, job.out)
-            write_file(rows, dump_rows(measured))
+        lock.check()
+        # The rows last: where they are, the run is done.
+        write_file(job.out / PREDICTIONS, dump_predictions(answers))
+        write_pictures(measured, pictures, job.out)
+        write_file(rows, dump_rows(measured))

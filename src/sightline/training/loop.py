@@ -19,7 +19,7 @@ from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.hub.load import load_model
 from sightline.io.run_files import CHECKPOINT, LOG, VALIDATION
-from sightline.io.run_lock import Owner, claim
+from sightline.io.run_lock import RunLock
 from sightline.io.sharded import local_tensor
 from sightline.models import Model
 from sightline.results.rows import MetricValue
@@ -78,7 +78,7 @@ def train(
     accept_changed_data: bool = False,
     observe: Callable[[TrainProgress], None] | None = None,
     warn: Callable[[str], None] | None = None,
-    owner: Owner | None = None,
+    lock: RunLock | None = None,
     stop: Callable[[], bool] | None = None,
     ranks: Ranks = SINGLE_RANK,
     profile: bool = False,
@@ -97,7 +97,7 @@ def train(
         observe: called after each step.
         warn: called with a line where the last checkpoint is damaged and the one before it is used, the number of
             threads is another one, or there is no profile.
-        owner: of the folder, where the caller has claimed it already.
+        lock: of the folder, where the caller holds it already.
         stop: asked after each step; where it says so the run is saved and ends. Of several ranks it is asked before
             each step, and one of them is enough.
         ranks: that train it together, each of which calls this: of each step each sees its part, and the first alone
@@ -119,8 +119,8 @@ def train(
     say = (warn or unheard) if ranks.is_main else unheard
     with _deterministic(where), contextlib.ExitStack() as held:
         with ranks.raising_together():
-            if owner is None and ranks.is_main:
-                owner = held.enter_context(claim(out, warn=warn))
+            if lock is None and ranks.is_main:
+                lock = held.enter_context(RunLock(out, say))
             if prepared is None:
                 prepared = _prepared(config, out, source, where, resume, accept_changed_data, say)
             config, source, last = prepared.config, prepared.source, prepared.last
@@ -148,7 +148,7 @@ def train(
         validation = Validation(config, model, task, source, say)
         saver = None
         if ranks.is_main or state.sharded:
-            saver = held.enter_context(RunSaver(state, out, owner, foreign, say))
+            saver = held.enter_context(RunSaver(state, out, lock, foreign, say))
         started, before, progress = time.perf_counter(), state.seconds, ProgressFile(out)
         speed = Throughput(where, config.precision, ranks)
         plan = training_plan(config, model.config, source)
@@ -165,8 +165,6 @@ def train(
             rate = learning_rate(config.optimizer, step.number, step.begins, step.ends)
             with expected_shapes(ever_new=False):
                 loss = train_step(state, task, holder, [batch.to(where) for batch in batches], rate, step)
-            if owner is not None:
-                owner.check(read=False)
             if saver is not None and ranks.size == 1:
                 saver.check()
             state.step += 1
@@ -180,8 +178,8 @@ def train(
             if due or stopped:
                 with ranks.raising_together():
                     _check_weights(state, step)
-                    if owner is not None:
-                        owner.check()
+                    if lock is not None:
+                        lock.check()
                 with ranks.raising_together():
                     if saver is not None:
                         # At those that a run which is not stopped has too: the curve is the same.

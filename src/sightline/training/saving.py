@@ -19,7 +19,7 @@ from sightline.hub.load import read_config_record
 from sightline.io.atomic import previous_path, remove_temporaries, storage_errors, write_file
 from sightline.io.checkpoint import checkpoint_exists, tidied, write_checkpoint
 from sightline.io.run_files import BEST, CHECKPOINT, LOG, RUN_FILES, VALIDATION
-from sightline.io.run_lock import Owner
+from sightline.io.run_lock import RunLock
 from sightline.io.sharded import write_together
 from sightline.io.tensors import save_tensors
 from sightline.training.checkpoints import best_checkpoint, drop_measured, keep_older
@@ -100,18 +100,18 @@ class RunSaver(Saver):
     """Saves a run: what it is at a step is copied, and written while the next steps are taken."""
 
     def __init__(
-        self, state: TrainState, out: Path, owner: Owner | None, foreign: Collection[Path], warn: Callable[[str], None]
+        self, state: TrainState, out: Path, lock: RunLock | None, foreign: Collection[Path], warn: Callable[[str], None]
     ) -> None:
         """For a run as it begins or goes on; the best model that it has not kept yet is kept.
 
         Args:
-            owner: of its folder, on the first rank; foreign: files there that no run wrote.
+            lock: of its folder, on the first rank; foreign: files there that no run wrote.
             warn: called with a line where something stands in the place of the best model, or that is gone; and as
                 `Saver`.
         """
         super().__init__(warn)
         self._state, self._memory = state, Memory()
-        if owner is not None:
+        if lock is not None:
             # What a killed sitting left: a run that has taken its last step writes none of these again.
             for place in (out / CHECKPOINT, previous_path(out / CHECKPOINT), out / BEST):
                 tidied(place)
@@ -119,11 +119,11 @@ class RunSaver(Saver):
                 for name in RUN_FILES:
                     remove_temporaries(out / name)
         asked = state.config.validation
-        best = None if asked is None or owner is None else best_checkpoint(out, warn)
+        best = None if asked is None or lock is None else best_checkpoint(out, warn)
         by = None if asked is None else asked.best
         # Writing beside the steps, the ranks speak of it beside what they say of the steps.
         ranks = state.ranks.cpu_group() if state.sharded else SINGLE_RANK
-        self._writer = RunWriter(out, owner, foreign, state.config.keep_last, best, by, self.given_up, ranks)
+        self._writer = RunWriter(out, lock, foreign, state.config.keep_last, best, by, self.given_up, ranks)
         if state.validation:
             self._writer.keep_best(snapshot(state, self._memory), warn)
 
@@ -176,7 +176,7 @@ class RunWriter:
     """Writes what a run is at a step into its folder.
 
     Attributes:
-        out: the folder; owner: of it, None on ranks that only write their part; foreign: files in it that no run wrote.
+        out: the folder; lock: of it, None on ranks that only write their part; foreign: files in it that no run wrote.
         keep_last: as in `TrainConfig`.
         best: where the best model is kept, None for nowhere; by: the metric that says which, as `best_line`.
         given_up: writing is to end as soon as it can.
@@ -184,7 +184,7 @@ class RunWriter:
     """
 
     out: Path
-    owner: Owner | None
+    lock: RunLock | None
     foreign: Collection[Path]
     keep_last: int
     best: Path | None
@@ -196,25 +196,24 @@ class RunWriter:
         """A checkpoint, and the records beside it; then the model once more where it is the best.
 
         Raises:
-            StorageError: one of them cannot be written, or the folder is another's; the checkpoint before it stands.
+            StorageError: one of them cannot be written, or the folder was moved; the checkpoint before it stands.
             GivenUpError: it was given up before it was whole.
         """
         older = self.keep_last - 1
-        with contextlib.ExitStack() as held:
-            with self.ranks.raising_together():
-                if self.owner is not None:
-                    held.enter_context(self.owner.held())
-                    drop_measured(self.out, self.foreign)
-                    keep_older(self.out, older)
-            # First, so that a log without a checkpoint says that there was one.
-            write_asked_checkpoint(self._asked(at.checkpoint()), self.out / CHECKPOINT)
-            with self.ranks.raising_together():
-                if self.owner is not None:
-                    self.owner.check()
-                    keep_older(self.out, older, at.step)
-                    if at.validation:
-                        write_file(self.out / VALIDATION, text_of(at.validation))
-                    write_file(self.out / LOG, text_of(at.log))
+        with self.ranks.raising_together():
+            if self.lock is not None:
+                self.lock.check()
+                drop_measured(self.out, self.foreign)
+                keep_older(self.out, older)
+        # First, so that a log without a checkpoint says that there was one.
+        write_asked_checkpoint(self._asked(at.checkpoint()), self.out / CHECKPOINT)
+        with self.ranks.raising_together():
+            if self.lock is not None:
+                self.lock.check()
+                keep_older(self.out, older, at.step)
+                if at.validation:
+                    write_file(self.out / VALIDATION, text_of(at.validation))
+                write_file(self.out / LOG, text_of(at.log))
         self.keep_best(at)
 
     def keep_best(self, at: Snapshot, warn: Callable[[str], None] = unheard) -> None:
@@ -223,13 +222,12 @@ class RunWriter:
         After the checkpoint, which holds that line: killed in between, a continuation comes here first, and warns
         where an earlier one was the best and is not there any more.
         """
-        with contextlib.ExitStack() as held:
-            with self.ranks.raising_together():
-                due = self._best_is_due(at, warn)
-                if due and self.owner is not None:
-                    held.enter_context(self.owner.held())
-            if self.ranks.all_gather_json(due and str(self.best))[0]:
-                write_best(self._asked(at.model()), self.out / BEST)
+        with self.ranks.raising_together():
+            due = self._best_is_due(at, warn)
+            if due and self.lock is not None:
+                self.lock.check()
+        if self.ranks.all_gather_json(due and str(self.best))[0]:
+            write_best(self._asked(at.model()), self.out / BEST)
 
     def _best_is_due(self, at: Snapshot, warn: Callable[[str], None]) -> bool:
         best = best_line(at.validation, self.by)

@@ -11,12 +11,10 @@ from sightline.errors import InputError
 from sightline.io.checks import is_finite_number
 from sightline.io.read import read_json
 from sightline.io.run_files import CHECKPOINT, CHECKSUMS, CONFIG, LOG, MODEL, PROGRESS
-from sightline.io.run_lock import BEAT, SeenOwner, seen_owner
+from sightline.io.run_lock import lock_holder
 from sightline.results.rows import MetricValue
 from sightline.training.log import read_curve, read_log
 
-# A heartbeat that is older than this is late: the owner hangs, or its disk does.
-_LATE = 4 * BEAT
 _PACES = ("images_per_second", "tokens_per_second", "peak_share", "memory")
 
 
@@ -25,9 +23,8 @@ class RunStatus:
     """Where a run is; None is what its files do not say.
 
     Attributes:
-        state: `training`, `testing` (trained, and its owner is at work), `finished`, `stopped` (begun, and nobody is at
-            work), or `waiting` for an owner that may live, whose heartbeat is late.
-        owner: who is at work, or was; heartbeat: seconds since it was heard.
+        state: `training`, `testing` (trained, and a process is at work), `finished`, `stopped` (begun, and none is).
+        owner: which process is at work, on which host since when.
         step, steps, images, total: done and expected in all; loss and lr: of the last step known.
         images_per_second, tokens_per_second: in the last minute; left: seconds until the end at that speed, while it
             trains.
@@ -38,9 +35,8 @@ class RunStatus:
     """
 
     run: str
-    state: Literal["training", "testing", "finished", "stopped", "waiting"]
+    state: Literal["training", "testing", "finished", "stopped"]
     owner: str | None = None
-    heartbeat: float | None = None
     step: int = 0
     steps: int | None = None
     images: int = 0
@@ -68,7 +64,7 @@ def run_status(folder: Path) -> RunStatus:
     Raises:
         InputError: the folder is that of no run, or a file in it is damaged.
     """
-    owner = seen_owner(folder)
+    owner = lock_holder(folder)
     if owner is None and not any((folder / name).exists() for name in (CONFIG, LOG, CHECKPOINT)):
         raise InputError(f"{folder}: is the folder of no run (expected {CONFIG}, {LOG} or {CHECKPOINT})")
     log = read_log(folder / LOG) if (folder / LOG).exists() else []
@@ -76,7 +72,7 @@ def run_status(folder: Path) -> RunStatus:
     training = _training(folder)
     now = _progress(folder, training, saved)
     complete = bool(log) and now["steps"] is not None and saved is not None and saved["step"] >= now["steps"]
-    state = _state(owner, complete)
+    state = ("finished" if complete else "stopped") if owner is None else "testing" if complete else "training"
     pace: dict[str, Any] = {name: now.get(name) if state == "training" else None for name in _PACES}
     rate, missing = pace["images_per_second"], (now["total"] or 0) - now["images"]
     curve = read_curve(folder)
@@ -85,8 +81,7 @@ def run_status(folder: Path) -> RunStatus:
     return RunStatus(
         run=folder.resolve().name,
         state=state,
-        owner=None if owner is None else owner.words,
-        heartbeat=None if owner is None else owner.silent,
+        owner=owner,
         step=now["step"],
         steps=now["steps"],
         images=now["images"],
@@ -100,14 +95,6 @@ def run_status(folder: Path) -> RunStatus:
         checkpoint_age=max(time.time() - place.stat().st_mtime, 0.0) if place.exists() else None,
         checkpoint_step=training.get("step"),
     )
-
-
-def _state(owner: SeenOwner | None, complete: bool) -> Literal["training", "testing", "finished", "stopped", "waiting"]:
-    if owner is None or owner.gone:
-        return "finished" if complete else "stopped"
-    if owner.silent > _LATE:
-        return "waiting"
-    return "testing" if complete else "training"
 
 
 def _training(folder: Path) -> dict[str, Any]:

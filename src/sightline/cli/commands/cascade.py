@@ -58,7 +58,6 @@ def cascade(
     """
     from sightline.analysis.memory import refuse_patches_that_cannot_fit
     from sightline.cli import guard, next_step, output, progress
-    from sightline.cli.alone import hold
     from sightline.cli.resolutions import parse_numbers
     from sightline.distributed import machine
     from sightline.evaluation import cascade as cascades
@@ -77,7 +76,6 @@ def cascade(
     run = open_run(model, data, device=where, skip_unreadable=skip_unreadable, max_pixels=max_pixels)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file, expected a folder")
-    hold(out)
     for name in (CASCADE, *_DRAWN):
         output.claim_file(out / name, inputs=guard.Inputs(models=[model], data=[run.data]), overwrite=overwrite)
     task_of(run.model).bind(run.source, run.data)

@@ -37,7 +37,6 @@ def classes(
         overwrite: Replace those that exist.
     """
     from sightline.cli import guard, output, progress
-    from sightline.cli.alone import hold
     from sightline.cli.next_step import command
     from sightline.cli.resolutions import parse_resolutions
     from sightline.data.views import View
@@ -67,7 +66,6 @@ def classes(
         if out.exists() and not out.is_dir():
             raise InputError(f"--out {out}: is a file, expected a folder")
         written = [out / name for name in (CLASSES, EFFECTS, CLASSES_PAGE)]
-        hold(out)
         for place in written:
             output.claim_file(place, overwrite=overwrite, inputs=guard.Inputs(files=files))
         output.check_writable(*written)

@@ -20,7 +20,6 @@ def compare(
     quick: bool = False,
     resume: bool = False,
     overwrite: bool = False,
-    take_over: bool = False,
     device: str = "cpu",
 ) -> None:
     """Train position encodings alike, with several seeds each, test them at many sizes, and say what differs.
@@ -42,7 +41,6 @@ def compare(
         quick: Too few scenes to learn from: to see that everything works.
         resume: Continue a comparison that was stopped; what is done is not done again.
         overwrite: Delete what is in --out first.
-        take_over: Take the folder also from a comparison that seems to be at work in it; that one ends.
         device: cpu, auto, cuda, mps.
     """
     from sightline.cli import next_step
@@ -78,6 +76,6 @@ def compare(
     command = ("compare", *words, *switches, "--out", out)
     way_on = (*command, *(("--device", device) if device != "cpu" else ()), "--resume")
     carry_out(
-        asked, out, where=machine.resolve_device(device), resume=resume, overwrite=overwrite, take_over=take_over,
+        asked, out, where=machine.resolve_device(device), resume=resume, overwrite=overwrite,
         command=next_step.again(*command), way_on=next_step.again(*way_on),
     )  # fmt: skip

@@ -15,7 +15,6 @@ def demo(
     quick: bool = False,
     resume: bool = False,
     overwrite: bool = False,
-    take_over: bool = False,
     device: str = "cpu",
 ) -> None:
     """Train three position encodings on 48,000 small scenes at 32 px, test them from 20 to 148 px, show the result.
@@ -31,7 +30,6 @@ def demo(
             knob tuned. Of segmentation too few scenes to learn from: to see that everything works.
         resume: Continue a demonstration that was stopped; what is done is not done again.
         overwrite: Delete what is in --out first.
-        take_over: Take the folder also from a demonstration that seems to be at work in it; that one ends.
         device: cpu, auto, cuda, mps.
     """
     from sightline.cli import guard, next_step, output, progress
@@ -56,14 +54,13 @@ def demo(
     title, notes = demonstration.title, [demonstration.note] if demonstration.note else []
     out = out or Path("_".join(("runs/demo", *other[1:])))
     jobs = demo_jobs(out, seed=seed, quick=quick, cores=cores, device=str(where), task=task)
-    jobs = [dataclasses.replace(job, take_over=take_over) for job in jobs]
     resolved = [resolve(job.train, open_source(job.train.data), where) for job in jobs]
 
     words = ("demo", *other, *(("--seed", seed) if seed else ()), *(("--quick",) if quick else ()), "--out", out)
     command = next_step.again(*words)
     way_on = next_step.again(*words, *(("--device", device) if device != "cpu" else ()), "--resume")
     with (
-        output.RunFolder(out, guard.Inputs(), resume, overwrite, take_over, ENCODINGS).claimed(next_step.warn) as owner,
+        output.RunFolder(out, guard.Inputs(), resume, overwrite, ENCODINGS).claimed(next_step.warn) as lock,
         signals.resume_hint(way_on),
     ):
         for job, config in zip(jobs, resolved, strict=True):
@@ -83,7 +80,7 @@ def demo(
                 print("How long it takes here is said after the first steps, in half a minute.")
                 print(f"Curves as they come: {out / PAGE}", flush=True)
             run_jobs(jobs, watch, next_step.warn)
-        owner.check()
+        lock.check()
         seconds = time.perf_counter() - started
         # A page for each data set, the first of which names the others.
         pages = dict(zip(jobs[0].measured, (PAGE, *OTHER_PAGES), strict=False))

@@ -47,7 +47,6 @@ def export(
     """
     from sightline import export as exports
     from sightline.cli import guard, next_step, progress
-    from sightline.cli.alone import hold
     from sightline.cli.output import claim_file
     from sightline.cli.resolutions import parse_sizes
     from sightline.distributed import machine
@@ -59,7 +58,6 @@ def export(
     exports.check_target(to, int8=int8)
     asked = None if sizes is None else parse_sizes([sizes], "--sizes", "96,160x288")
     file = output or Path(model.resolve().name.rpartition(":")[2] + exports.SUFFIXES[to])
-    hold(file, "--output")
     claim_file(file, inputs=guard.Inputs(models=[model]), overwrite=overwrite, option="--output")
     loaded = load_model(model, patch_size=patch_size)
     exports.check_exportable(loaded, to, int8=int8)

@@ -29,7 +29,6 @@ def report(
     """
     from sightline import published
     from sightline.cli import guard, next_step, output
-    from sightline.cli.alone import hold
     from sightline.cli.resolutions import split_words
     from sightline.cli.run_folder import compose_report
     from sightline.errors import InputError
@@ -44,7 +43,6 @@ def report(
     if not runs:
         raise InputError("report: expected at least one folder of a run")
     runs = tuple(map(guard.home_of, runs))
-    hold(out)
     output.claim_file(out, inputs=guard.Inputs(models=runs), overwrite=overwrite)
     chosen = list(dict.fromkeys(split_words(paper)))
     for name in chosen:

@@ -27,7 +27,6 @@ def rescore(
         overwrite: Replace --out if it exists.
     """
     from sightline.cli import guard, output, progress
-    from sightline.cli.alone import hold
     from sightline.distributed import machine
     from sightline.evaluation.logits import find_logits, header_of, measured_of, read_logits, refuse_twice, rescore
     from sightline.evaluation.temperature import temperatures_from_logits
@@ -38,7 +37,6 @@ def rescore(
     machine.set_threads(threads)
     files = find_logits(logits)
     if out is not None:
-        hold(out)
         output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(files=files))
         output.check_writable(out)
     rows: list[ResultRow] = []

@@ -35,7 +35,6 @@ def table(
         overwrite: Replace --out if it exists.
     """
     from sightline.cli import guard, output
-    from sightline.cli.alone import hold
     from sightline.cli.next_step import warn
     from sightline.cli.resolutions import parse_resolutions
     from sightline.cli.sweep_file import is_sweep, read_sweep
@@ -65,7 +64,6 @@ def table(
     # One that is named twice, by itself or by its sweep, is one run.
     folders = list({os.path.realpath(folder): folder for folder in reversed(folders)}.values())[::-1]
     if out is not None:
-        hold(out)
         output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(models=folders, files=runs))
     scored, kept = [], []
     for folder in folders:

@@ -32,7 +32,6 @@ def train(
     resume: bool = False,
     accept_changed_data: bool = False,
     overwrite: bool = False,
-    take_over: bool = False,
     dry_run: bool = False,
     track: tuple[str, ...] = (),
     profile: bool = False,
@@ -71,7 +70,6 @@ def train(
         resume: Continue the run in --out from its last checkpoint.
         accept_changed_data: With --resume, go on also where the data is not what the run saw before.
         overwrite: Delete the run in --out first.
-        take_over: Take the folder also from a run that seems to be at work in it; that one ends.
         track: Draw its curves elsewhere too, while it trains: tensorboard (its files in tensorboard/ of the run) or
             wandb; may be given twice. log.jsonl is always written.
         profile: Say where the time of ten steps goes, and leave profile/ with torch's trace of them.
@@ -115,7 +113,7 @@ def train(
         where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
         folder = folder_of(asked)
         inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
-        place = output.RunFolder(folder, inputs, resume, overwrite, take_over)
+        place = output.RunFolder(folder, inputs, resume, overwrite)
         run = TrainRequest(asked, sources, place, where, device, config, resume, accept_changed_data, trackers=track,
                     profile=profile, ranks=ranks)  # fmt: skip
         if dry_run:
