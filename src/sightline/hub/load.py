@@ -31,7 +31,7 @@ from sightline.io.checkpoint import (
     verify_checkpoint,
     write_checkpoint,
 )
-from sightline.io.checks import build_config
+from sightline.io.config import build_config
 from sightline.io.declared import refuse_size
 from sightline.io.read import RECORD, read_bytes, read_json
 from sightline.io.run_files import TRAINING, WEIGHTS

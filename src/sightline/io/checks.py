@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -13,19 +12,6 @@ Depends = Mapping[str, tuple[str, Collection[Any]]]
 """Option -> another one, and with which values of that it has an effect."""
 STRICT = {"extra": "forbid"}
 """The `__pydantic_config__` of a configuration: a plain dataclass would drop a key that it does not know in silence."""
-
-
-def build_config(cls: type, values: Mapping[str, Any], where: str) -> Any:
-    """Build a configuration dataclass from keyword values.
-
-    Raises:
-        InputError: an unknown key (names the nearest), or a value that the dataclass refuses.
-    """
-    allowed = [field.name for field in dataclasses.fields(cls)]
-    for key in values:
-        if key not in allowed:
-            raise unknown_name_error(f"{where}: option", key, allowed)
-    return cls(**values)
 
 
 def require(name: str, value: object, allowed: Collection[str]) -> None:

@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require, require_bool, require_number, require_whole
+from sightline.io.checks import require, require_bool, require_number, require_whole
+from sightline.io.config import build_config
 from sightline.models.embedder import embedder_class
 from sightline.models.head import CLASSIFIERS, ScoreLink, head_class
 from sightline.tokens.grid import Grid

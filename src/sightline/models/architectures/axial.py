@@ -11,7 +11,8 @@ from torch import Tensor
 
 from sightline.encodings.hooks import Hooks
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require_declared
+from sightline.io.checks import require_declared
+from sightline.io.config import build_config
 from sightline.models.block import Block
 from sightline.models.config import ViTConfig
 from sightline.models.stage import AttentionCost, StageSpec

@@ -15,7 +15,8 @@ from sightline.encodings.base import PositionEncoding, TrunkShape
 from sightline.encodings.hooks import Hooks
 from sightline.encodings.stages import create_staged
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require, require_bool, require_list, require_whole
+from sightline.io.checks import require, require_bool, require_list, require_whole
+from sightline.io.config import build_config
 from sightline.models.block import Attention, Block
 from sightline.models.config import ViTConfig
 from sightline.models.merging import PatchMerging, merged, merged_grid

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require, require_list, require_whole
+from sightline.io.checks import require, require_list, require_whole
+from sightline.io.config import build_config
 from sightline.models.config import LIMITS, ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.kernel_resize import KERNEL_RULES, KernelRule, resize_kernel

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require
+from sightline.io.checks import require
+from sightline.io.config import build_config
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.kernel_resize import KERNEL_RULES, KernelRule, resize_kernel

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require_declared, require_list, require_number, require_whole
+from sightline.io.checks import require_declared, require_list, require_number, require_whole
+from sightline.io.config import build_config
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.resnet_stem import Convolution, ResNetStem, Standardisation, convolutions

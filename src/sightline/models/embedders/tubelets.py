@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require_declared, require_whole
+from sightline.io.checks import require_declared, require_whole
+from sightline.io.config import build_config
 from sightline.models.config import LIMITS, ViTConfig
 from sightline.models.embedders.patches import PatchEmbed
 from sightline.tokens.tubelets import TubeletPatchifier
