@@ -133,10 +133,10 @@ def unknown_name_error(kind: str, name: object, allowed: Iterable[str], *, limit
 _UNKNOWN = "unexpected_keyword_argument"
 # Kinds of pydantic's faults, and what they expected; of others its own words are taken.
 _EXPECTED = {
-    "greater_than": "more than {gt:.7g}",
-    "greater_than_equal": "at least {ge:.7g}",
-    "less_than": "less than {lt:.7g}",
-    "less_than_equal": "at most {le:.7g}",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a finite number",
@@ -161,7 +161,10 @@ def validation_error(error: ValidationError, where: str, cls: type) -> InputErro
     else the first. Returned, not raised, so that the caller's line says `raise`.
     """
     faults: Any = error.errors(include_url=False)
-    fault = next((one for one in faults if one["type"] == _UNKNOWN), faults[0])
+    first = _locate(faults[0]["loc"], cls)[0]
+    # A member of a union that looked into a value says more than one that it is nothing for.
+    inside = [one for one in faults if _locate(one["loc"], cls)[0].startswith(f"{first}[")]
+    fault = next((one for one in faults if one["type"] == _UNKNOWN), (*inside, faults[0])[0])
     value = fault["input"]
     if fault["type"] == _UNKNOWN:
         path, owner = _locate(fault["loc"][:-1], cls)
@@ -222,8 +225,13 @@ def _expected(fault: Any) -> str:
     if choices := _choices(fault):
         return f"one of {', '.join(choices)}" if len(choices) > 1 else repr(choices[0])
     if fault["type"] in _EXPECTED:
-        return _EXPECTED[fault["type"]].format(**fault.get("ctx", {}))
+        bounds = {name: _figure(one) for name, one in fault.get("ctx", {}).items()}
+        return _EXPECTED[fault["type"]].format(**bounds)
     return fault["msg"].removeprefix("Input should be ")
+
+
+def _figure(value: object) -> str:
+    return f"{value:,.7g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _choices(fault: Any) -> list[str]:

@@ -86,7 +86,7 @@ WRONG = [
     ({"norm": "heads"}, "count", None, "norm 'heads'"),
     ({"pairs": 3}, "pairs", 3, "a list"),
     ({"pairs": [1, -1]}, "pairs[1]", -1, "at least 0"),
-    ({"words": ["a", 3]}, "words", ["a", 3], "text"),
+    ({"words": ["a", 3]}, "words[1]", 3, "text"),
     ({"grid": [2, 0]}, "grid[1]", 0, "at least 1"),
     ({"grid": "2"}, "grid", "2", "a list"),
     ({"at": "evry"}, "at", "evry", "did you mean 'every'?"),
