@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 from sightline.errors import InputError, unknown_name_error
 
@@ -36,15 +36,6 @@ def require_group(name: str, value: object) -> None:
     """Refuse what is no names and values."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InputError(f"{name} {value!r}: expected names and values")
-
-
-def require_declared(where: str, config: Any) -> None:
-    """Refuse fields of a configuration that are none of the words, or no truth value, that their annotation says."""
-    for name, kind in get_type_hints(type(config)).items():
-        if get_origin(kind) is Literal:
-            require(f"{where} {name}", getattr(config, name), get_args(kind))
-        elif kind is bool:
-            require_bool(f"{where} {name}", getattr(config, name))
 
 
 def require_effect(where: str, config: Any, depends: Depends, others: Mapping[str, Any] | None = None) -> list[str]:
