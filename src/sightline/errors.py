@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class SightlineError(Exception):
@@ -13,9 +20,19 @@ class SightlineError(Exception):
 
 
 class InputError(SightlineError, ValueError):
-    """The user's input or configuration is wrong; nothing was written."""
+    """The user's input or configuration is wrong; nothing was written.
+
+    Attributes:
+        field: the key of a configuration that is wrong, as "optimizer.lr"; None where it is none.
+        value: what was given for it.
+    """
 
     exit_code = 2
+
+    def __init__(self, said: str = "", *, field: str | None = None, value: object = None) -> None:
+        super().__init__(said)
+        self.field = field
+        self.value = value
 
 
 class UnreadableDataError(SightlineError):
@@ -111,3 +128,116 @@ def unknown_name_error(kind: str, name: object, allowed: Iterable[str], *, limit
     hint = did_you_mean(name, names)
     shown = ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")
     return InputError(f"{kind} {str(name)!r} is not known{hint} (allowed: {shown})")
+
+
+_UNKNOWN = "unexpected_keyword_argument"
+# Kinds of pydantic's faults, and what they expected; of others its own words are taken.
+_EXPECTED = {
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a finite number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a group of keys",
+    "dataclass_type": "a group of keys",
+    "dataclass_exact_type": "a group of keys",
+    "too_short": "at least {min_length} entries",
+    "too_long": "at most {max_length} entries",
+    "missing": "a value",
+}
+
+
+def validation_error(error: ValidationError, where: str, cls: type) -> InputError:
+    """The error of one line for what pydantic refused of a configuration of class `cls`.
+
+    It names the key, its value, what was expected and the nearest name; of several faults a key that is not known, or
+    else the first. Returned, not raised, so that the caller's line says `raise`.
+    """
+    faults: Any = error.errors(include_url=False)
+    first = _locate(faults[0]["loc"], cls)[0]
+    # A member of a union that looked into a value says more than one that it is nothing for.
+    inside = [one for one in faults if _locate(one["loc"], cls)[0].startswith(f"{first}[")]
+    fault = next((one for one in faults if one["type"] == _UNKNOWN), (*inside, faults[0])[0])
+    value = fault["input"]
+    if fault["type"] == _UNKNOWN:
+        path, owner = _locate(fault["loc"][:-1], cls)
+        return _unknown_key_error(where, path, str(fault["loc"][-1]), owner or cls, value)
+    path, _ = _locate(fault["loc"], cls)
+    if fault["type"] == "value_error":
+        cause = fault["ctx"]["error"]
+        field = getattr(cause, "field", None)
+        start = f"{where}: {path}: " if path else f"{where}: "
+        return InputError(f"{start}{cause}", field=field or path or None, value=cause.value if field else value)
+    if fault["type"] == "missing" and path.endswith("]"):
+        path = path[: path.rindex("[")]
+        return InputError(f"{where}: {path} = {_shortened(value)}: expected more entries", field=path, value=value)
+    # Of a union each member has a fault of its own in the same place.
+    same = [one for one in faults if _locate(one["loc"], cls)[0] == path]
+    expected = " or ".join(dict.fromkeys(map(_expected, same)))
+    said = "is missing" if fault["type"] == "missing" else f"= {_shortened(value)}"
+    words = [word for one in same for word in _choices(one)]
+    hint = did_you_mean(value, words) if isinstance(value, str) else ""
+    return InputError(f"{where}: {path} {said}: expected {expected}{hint}", field=path, value=value)
+
+
+def _locate(places: Sequence[str | int], cls: type) -> tuple[str, type | None]:
+    """Where pydantic found a fault, as "optimizer.betas[0]", and the dataclass there; members of unions are no keys."""
+    path, owner, inside = "", cls, None
+    for step in places:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif owner is not None and step in owner.__dataclass_fields__:  # type: ignore[attr-defined]
+            path = f"{path}.{step}".lstrip(".")
+            inside = owner = _group(get_type_hints(owner)[step])
+    return path, cls if not places else inside
+
+
+def _group(hint: Any) -> Any:
+    """The dataclass in an annotation, or None."""
+    if dataclasses.is_dataclass(hint):
+        return hint
+    return next((found for one in get_args(hint) if (found := _group(one)) is not None), None)
+
+
+def _unknown_key_error(where: str, path: str, key: str, owner: type, value: object) -> InputError:
+    """`lr` may also mean `optimizer.lr`, a key of one of the groups."""
+    hints = get_type_hints(owner)
+    names = {one.name: one.name for one in dataclasses.fields(owner)}  # type: ignore[arg-type]
+    groups = {name: _group(hints[name]) for name in names}
+    inside = {one.name: f"{name}.{one.name}" for name, at in groups.items() if at for one in dataclasses.fields(at)}
+    paths = inside | names
+    close = [paths[one] for one in known_as(key, paths) or near(key, names) or near(key, inside)]
+    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    full = f"{path}.{key}".lstrip(".")
+    return InputError(
+        f"{where}: option {full!r} is not known{hint} (allowed: {', '.join(names)})", field=full, value=value
+    )
+
+
+def _expected(fault: Any) -> str:
+    if choices := _choices(fault):
+        return f"one of {', '.join(choices)}" if len(choices) > 1 else repr(choices[0])
+    if fault["type"] in _EXPECTED:
+        bounds = {name: _figure(one) for name, one in fault.get("ctx", {}).items()}
+        return _EXPECTED[fault["type"]].format(**bounds)
+    return fault["msg"].removeprefix("Input should be ")
+
+
+def _figure(value: object) -> str:
+    return f"{value:,.7g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _choices(fault: Any) -> list[str]:
+    return re.findall("'([^']*)'", fault["ctx"]["expected"]) if fault["type"] in ("literal_error", "enum") else []
+
+
+def _shortened(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -241,12 +241,12 @@ def test_what_is_not_admitted_is_refused_in_one_line() -> None:
 
     refused("patch_size 12: must be a multiple of the stride 8 of embedder_options.layers \\[2, 1\\]", patch_size=12)
     refused("option 'layer' is not known; did you mean 'layers'", options={"layer": [1]})
-    refused("layers 3: expected a list", options={"layers": 3})
-    refused("layers 0: must be at least 1", options={"layers": [1, 0]})
+    refused("layers = 3: expected a list", options={"layers": 3})
+    refused("layers\\[1\\] = 0: expected at least 1", options={"layers": [1, 0]})
     refused("a root of 8 channels .expected 2 or more, a multiple of groups 3", options={"groups": 3})
     refused("a root of 1 channels", options={"width_factor": 1 / 64, "groups": 1})
-    refused("standardisation 'tim'.*did you mean 'timm'", options={"standardisation": "tim"})
-    refused("norm_eps 0: expected more than 0", options={"norm_eps": 0})
+    refused("standardisation = .tim.*did you mean 'timm'", options={"standardisation": "tim"})
+    refused("norm_eps = 0: expected more than 0", options={"norm_eps": 0})
     refused("patch_norm true: embedder resnet has none", patch_norm=True)
     model = build(fit="exact")
     with pytest.raises(InputError, match="image of 33x29 pixels: the sides must be multiples of the patch size 8"):

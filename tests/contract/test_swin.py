@@ -293,7 +293,7 @@ def test_options_of_the_architecture_change_those_of_the_registered_model() -> N
     ).architecture_options == {"first": "rows"}
     with pytest.raises(InputError, match="architecture vit: option 'window' is not known"):
         create_model("vit_micro_patch4", depth=1, architecture_options={"window": 2})
-    with pytest.raises(InputError, match="architecture_options 3: expected names and values"):
+    with pytest.raises(InputError, match="architecture_options = 3: expected a group of keys"):
         model_config("swin_micro_patch4", architecture_options=3)
 
 

@@ -166,6 +166,6 @@ def test_rules_are_checked() -> None:
     refused("lh_config has no layer_slopes", lh_config={"global_slope": 1.0, "head_directions": "none"})
     refused("'fill_wiht' is not known; did you mean 'fill_with'", lh_config={**rules, "fill_wiht": "zero"})
     refused("directions 'upwards'", lh_config={**rules, "head_directions": "upwards"})
-    refused("global_slope -1", lh_config={**rules, "global_slope": -1.0})
+    refused("global_slope = -1", lh_config={**rules, "global_slope": -1.0})
     with pytest.raises(InputError, match=r"missing head.fc1.weight"):
         import_weights("lookhere", {k: v for k, v in state.items() if "fc1" not in k}, _arguments(heads, rules))

@@ -52,7 +52,7 @@ def test_unknown_names(name, match: str) -> None:
         ("learned_2d", {"max_side": 0}, "at least 1"),
         ("learned_2d", {"max_side": 2.5}, "whole number"),
         ("learned_2d", {"lookup": "relative"}, "absolute, aspect|aspect"),
-        ("factorized", {"combine": "add"}, "product, stack, sum"),
+        ("factorized", {"combine": "add"}, "sum, stack, product"),
         ("factorized", {"table": "sin"}, "sinusoidal"),
         ("factorized", {"max_side": 3.5}, "whole number"),
         ("factorized", {"max_side": True}, "whole number"),

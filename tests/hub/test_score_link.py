@@ -53,7 +53,7 @@ def test_found_06_a_run_s_scores_survive_every_way_of_saving(tiny_run, run_copy,
 def test_found_06_it_is_decided_by_the_loss():
     with pytest.raises(InputError, match="score_link: is decided by 'loss'"):
         TrainConfig(model_options={"score_link": "softmax"})
-    with pytest.raises(InputError, match=r"score_link 'sigmoide'.*did you mean 'sigmoid'"):
+    with pytest.raises(InputError, match=r"score_link = .sigmoide.*did you mean 'sigmoid'"):
         create_model("vit_micro_patch4", score_link="sigmoide", **SMALL)
     logits = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
     assert torch.equal(scores_of(logits, "sigmoid"), logits.sigmoid())

@@ -22,5 +22,5 @@ def test_found_15_drop_path_rate_rises_with_depth_as_timm_s() -> None:
     del given["drop_path_rate"]
     constant = timm.create_model(SMALL, **given, drop_path=0.3)
     assert [block.drop_path.rate for block in constant.blocks] == [0.3] * 5
-    with pytest.raises(InputError, match=r"drop_path 1\.5"):
+    with pytest.raises(InputError, match=r"drop_path\[1\] = 1\.5"):
         timm.create_model(SMALL, **{**given, "drop_path_rate": 1.5})

@@ -44,7 +44,6 @@ IMPORTS = {
         "import sightline.models",
         "Reports read rows and arrays, never torch",
     ),
-    "pydantic": ("attention/pattern.py", "import pydantic", "The model and what it stands on import only"),
     "matplotlib": (
         "encodings/interpolate.py",
         "import matplotlib.pyplot",

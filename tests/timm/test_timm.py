@@ -207,7 +207,7 @@ def test_timm_s_arguments(arguments: dict, fields: dict) -> None:
         ({"norm_layer": "rmsnorm"}, "argument 'norm_layer' is not known"),
         ({"bn_momentum": 0.1}, "argument 'bn_momentum' is not known"),
         ({"drop_path_rte": 0.1}, "did you mean 'drop_path_rate'"),
-        ({"global_pool": "avgmax"}, "pool 'avgmax'"),
+        ({"global_pool": "avgmax"}, "pool = .avgmax"),
         ({"global_pool": "avg", "pool": "cls"}, "pool is 'mean' already|pool 'cls'"),
         ({"num_heads": 6, "heads": 4}, "heads 4: heads is 6 already"),
         ({"encoding": "lookhere_91"}, "did you mean 'lookhere_90'"),

@@ -153,7 +153,7 @@ def base_config(runs, task="classification", **changes):
 
 def names(error, *settings):
     """Whether a refusal names settings."""
-    return all(re.search(rf"\b{one}\b", str(error.value if hasattr(error, "value") else error)) for one in settings)
+    return all(re.search(rf"\b{one}\b", str(getattr(error, "args", "") or error.value)) for one in settings)
 
 
 def taken(name, make):

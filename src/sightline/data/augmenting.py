@@ -11,7 +11,8 @@ import numpy as np
 from sightline import registry
 from sightline.data.randomness import generator
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require_group, require_number
+from sightline.io.checks import require_group, require_number
+from sightline.io.config import build_config
 
 Augmentations = tuple["Augmentation", ...]
 

@@ -18,6 +18,7 @@ from sightline.encodings.hooks import Hooks
 from sightline.encodings.knob import KNOB_STATE, Knob, KnobSpec, ResizeRule
 from sightline.errors import InputError
 from sightline.io.checks import require, require_number, require_whole
+from sightline.io.config import config_dataclass
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import Segment, TokenLayout
 
@@ -34,9 +35,8 @@ class TrunkShape:
     head_width: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("depth", "heads", "dim"):
-            require_whole(name, getattr(self, name), 1)
-        require_whole("num_prefix_tokens", self.num_prefix_tokens, 0)
+        for name, low in (("depth", 1), ("heads", 1), ("dim", 1), ("num_prefix_tokens", 0)):
+            require_whole(name, getattr(self, name), low)
         if self.head_width is None and self.dim % self.heads:
             raise InputError(f"dim {self.dim}: must be divisible by heads {self.heads}")
 
@@ -59,7 +59,7 @@ class PositionEncoding(nn.Module):
     """A position encoding: no-op hooks, each called with (layer, layout) in every block.
 
     Subclasses are final or abstract. A final one is one file, lists its registered names with the configuration
-    that each presets, and has a frozen dataclass `Config` beside it.
+    that each presets, and has a `Config` beside it (`config_dataclass`).
     """
 
     names: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -237,7 +237,7 @@ class PositionEncoding(nn.Module):
         return f"name={self.name!r}, config={self.config}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@config_dataclass
 class AddedConfig:
     """What the configuration of every `AddedEncoding` has.
 

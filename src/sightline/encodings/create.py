@@ -17,7 +17,8 @@ from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShap
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import Knob, ResizeRule
 from sightline.errors import InputError, unknown_name_error
-from sightline.io.checks import build_config, require
+from sightline.io.checks import require
+from sightline.io.config import build_config
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 

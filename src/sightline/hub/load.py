@@ -22,7 +22,7 @@ from sightline.encodings.create import encoding_options
 from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
 from sightline.io.checkpoint import CHECKSUMS, checkpoint_exists, verify_checkpoint, write_checkpoint
-from sightline.io.checks import build_config
+from sightline.io.config import build_config
 from sightline.io.read import RECORD, read_bytes, read_json
 from sightline.io.run_files import TRAINING, WEIGHTS
 from sightline.io.sharded import read_tensors, shard_files, tensor_shapes

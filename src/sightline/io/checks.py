@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 from sightline.errors import InputError, unknown_name_error
 
@@ -13,19 +12,6 @@ Depends = Mapping[str, tuple[str, Collection[Any]]]
 """Option -> another one, and with which values of that it has an effect."""
 STRICT = {"extra": "forbid"}
 """The `__pydantic_config__` of a configuration: a plain dataclass would drop a key that it does not know in silence."""
-
-
-def build_config(cls: type, values: Mapping[str, Any], where: str) -> Any:
-    """Build a configuration dataclass from keyword values.
-
-    Raises:
-        InputError: an unknown key (names the nearest), or a value that the dataclass refuses.
-    """
-    allowed = [field.name for field in dataclasses.fields(cls)]
-    for key in values:
-        if key not in allowed:
-            raise unknown_name_error(f"{where}: option", key, allowed)
-    return cls(**values)
 
 
 def require(name: str, value: object, allowed: Collection[str]) -> None:
@@ -50,15 +36,6 @@ def require_group(name: str, value: object) -> None:
     """Refuse what is no names and values."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InputError(f"{name} {value!r}: expected names and values")
-
-
-def require_declared(where: str, config: Any) -> None:
-    """Refuse fields of a configuration that are none of the words, or no truth value, that their annotation says."""
-    for name, kind in get_type_hints(type(config)).items():
-        if get_origin(kind) is Literal:
-            require(f"{where} {name}", getattr(config, name), get_args(kind))
-        elif kind is bool:
-            require_bool(f"{where} {name}", getattr(config, name))
 
 
 def require_effect(where: str, config: Any, depends: Depends, others: Mapping[str, Any] | None = None) -> list[str]:

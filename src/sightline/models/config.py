@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import field
+from typing import Annotated, Any, Literal, get_args
 
 import torch
+from pydantic import Field
 
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require, require_bool, require_number, require_whole
+from sightline.io.config import Fraction, NonNegative, Number, Positive, build_config, config_dataclass
 from sightline.models.embedder import embedder_class
 from sightline.models.head import CLASSIFIERS, ScoreLink, head_class
 from sightline.tokens.grid import Grid
@@ -25,10 +25,14 @@ LIMITS: dict[str, int] = {
     "mlp_ratio": 1_000, "head_hidden": 1_000_000, "pool_heads": 4_096, "pool_mlp_ratio": 1_000,
     "num_classes": 10_000_000, "num_registers": 4_096, "image_size": 1_000_000, "clip_frames": 1_000_000, "crop": 1,
 }  # fmt: skip
-_MAY_BE_ZERO = ("num_classes", "num_registers")
+PatchSide = Annotated[int, Field(ge=1, le=LIMITS["patch_size"])]
+Width = Annotated[int, Field(ge=1, le=LIMITS["dim"])]
+Heads = Annotated[int, Field(ge=1, le=LIMITS["heads"])]
+Side = Annotated[int, Field(ge=1, le=LIMITS["image_size"])]
+Ratio = Annotated[float, Field(gt=0, le=LIMITS["mlp_ratio"])]
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class ViTConfig:
     """Configuration of a `Model`: its architecture, its head, how images are prepared, and what outputs are called.
 
@@ -95,24 +99,24 @@ class ViTConfig:
     architecture_options: dict[str, Any] = field(default_factory=dict)
     embedder: str = "patches"
     embedder_options: dict[str, Any] = field(default_factory=dict)
-    patch_size: int = 16
-    dim: int = 768
-    depth: int = 12
-    heads: int = 12
-    head_dim: int | None = None
-    mlp_ratio: float = 4.0
-    num_classes: int = 1000
-    table_grid: tuple[int, ...] | None = None
-    channels: int = 3
+    patch_size: PatchSide = 16
+    dim: Width = 768
+    depth: Annotated[int, Field(ge=1, le=LIMITS["depth"])] = 12
+    heads: Heads = 12
+    head_dim: Width | None = None
+    mlp_ratio: Ratio = 4.0
+    num_classes: Annotated[int, Field(ge=0, le=LIMITS["num_classes"])] = 1000
+    table_grid: tuple[Side, ...] | None = None
+    channels: Width = 3
     encoding: str = "learned_1d"
     encoding_options: dict[str, Any] = field(default_factory=dict)
     pool: Pool = "cls"
     class_token: bool | None = None
-    num_registers: int = 0
+    num_registers: Annotated[int, Field(ge=0, le=LIMITS["num_registers"])] = 0
     mask_token: bool = False
     pool_prefix: bool = False
-    pool_heads: int | None = None
-    pool_mlp_ratio: float | None = None
+    pool_heads: Heads | None = None
+    pool_mlp_ratio: Ratio | None = None
     patch_bias: bool = True
     patch_norm: bool | Literal["after"] = False
     qkv_bias: bool | Literal["qv"] = True
@@ -121,44 +125,35 @@ class ViTConfig:
     attn_norm: bool = False
     mlp_norm: bool = False
     mlp: Literal["gelu", "swiglu"] = "gelu"
-    layer_scale: float | None = None
-    drop_path: float | tuple[float, float] = 0.0
-    dropout: float = 0.0
+    layer_scale: Number | None = None
+    drop_path: Fraction | tuple[Fraction, Fraction] = 0.0
+    dropout: Fraction = 0.0
     norm: Literal["layer", "layer_no_bias", "rms"] = "layer"
-    norm_eps: float = 1e-6
+    norm_eps: Positive = 1e-6
     norm_pre: bool = False
     gelu: Gelu = "exact"
     final_norm: Literal["before_pool", "after_pool", "both", "none"] = "before_pool"
     head: str = "linear"
     head_options: dict[str, Any] = field(default_factory=dict)
     task: str = "classification"
-    head_hidden: int | None = None
-    head_std: float = 0.02
-    head_bias: float | Literal[False] | None = None
+    head_hidden: Annotated[int, Field(ge=1, le=LIMITS["head_hidden"])] | None = None
+    head_std: NonNegative = 0.02
+    head_bias: Number | Literal[False] | None = None
     fit: Fit = "exact"
-    image_size: int | tuple[int, int] = 224
-    clip_frames: int | None = None
-    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
-    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    image_size: Side | tuple[Side, Side] = 224
+    clip_frames: Side | None = None
+    mean: tuple[Number, ...] = (0.5, 0.5, 0.5)
+    std: tuple[Positive, ...] = (0.5, 0.5, 0.5)
     interpolation: Literal["bicubic", "bilinear", "lanczos"] = "bicubic"
-    crop: float = 1.0
+    crop: Annotated[float, Field(gt=0, le=1)] = 1.0
     crop_mode: Literal["center", "squash", "border"] = "center"
     class_names: tuple[str, ...] | None = None
     score_link: ScoreLink = "softmax"
     origin: dict[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("image_size", "table_grid", "mean", "std", "class_names", "drop_path"):
-            value = getattr(self, name)
-            if isinstance(value, list):
-                object.__setattr__(self, name, tuple(value))
-        self._check_kinds()
         if self.head_dim is None and self.dim % self.heads:
             raise InputError(f"dim {self.dim}: must be divisible by heads {self.heads}")
-        for name in ("mlp_ratio", "pool_mlp_ratio", "norm_eps", "crop"):
-            value = getattr(self, name)
-            if value is not None or name != "pool_mlp_ratio":
-                require_number(name, value, above=True, high=LIMITS.get(name))
         if self.mlp_hidden < 1:
             raise InputError(f"mlp_ratio {self.mlp_ratio}: leaves no hidden channel of dim {self.dim}")
         for key in ("name", "depth", "heads", "dim", "head_dim", "train_grid", "num_prefix_tokens"):
@@ -169,18 +164,6 @@ class ViTConfig:
         if self.pool == "cls" and self.class_token is False:
             others = " or ".join(repr(pool) for pool in get_args(Pool) if pool != "cls")
             raise InputError(f"class_token false: pool 'cls' needs a CLS token (expected pool {others})")
-        rates = self.drop_path if isinstance(self.drop_path, tuple) else (self.drop_path,) * 2
-        if len(rates) != 2:
-            raise InputError(f"drop_path {self.drop_path}: expected a rate, or those of the first and last layer")
-        for name, rate in (*(("drop_path", one) for one in rates), ("dropout", self.dropout)):
-            require_number(name, rate)
-            if rate >= 1:
-                raise InputError(f"{name} {rate}: expected 0 to less than 1")
-        require_number("head_std", self.head_std)
-        for name in ("layer_scale", "head_bias"):
-            value = getattr(self, name)
-            if value is not None and not (name == "head_bias" and value is False):
-                require_number(name, value, low=-math.inf)
         if self.pool_heads is not None and self.head_dim is None and self.dim % self.pool_heads:
             raise InputError(f"dim {self.dim}: must be divisible by pool_heads {self.pool_heads}")
         if self.pool_hidden < 1 and self.pool != "query":
@@ -192,51 +175,23 @@ class ViTConfig:
                 raise InputError(f"origin {self.origin!r}: expected the project, and its configuration")
         for name in ("mean", "std"):
             values = getattr(self, name)
-            if not isinstance(values, tuple) or len(values) not in (3, self.channels):
-                raise InputError(f"{name} {values!r}: expected three numbers, or one a channel")
-            for value in values:
-                require_number(name, value, low=-math.inf if name == "mean" else 0.0, above=name == "std")
+            if len(values) not in (3, self.channels):
+                said = f"{name} {values!r}: expected three numbers, or one a channel"
+                raise InputError(said, field=name, value=values)
             if self.channels == 1 and len(values) == 3:
                 object.__setattr__(self, name, (sum(values) / 3,))
         if self.crop_mode == "border" and self.task != "classification":
             raise InputError(f"crop_mode 'border': not for {self.task} (expected center or squash)")
-        if self.class_names is not None:
-            names = self.class_names
-            if not (isinstance(names, tuple) and all(isinstance(name, str) for name in names)):
-                raise InputError(f"class_names {names!r}: expected a list of texts")
-            if len(names) != self.num_classes:
-                raise InputError(f"class_names: {len(names)} names for {self.num_classes} classes")
-        sides = {"image_size": Grid.checked(self.image_size, "image_size")}
+        if self.class_names is not None and len(self.class_names) != self.num_classes:
+            raise InputError(f"class_names: {len(self.class_names)} names for {self.num_classes} classes")
         if self.table_grid is not None:
-            sides["table_grid"] = Grid.checked(self.table_grid, "table_grid", self.patchifier.axes)
-        for name, grid in sides.items():
-            for side in grid:
-                require_whole(name, side, 1, LIMITS["image_size"])
+            Grid.checked(self.table_grid, "table_grid", self.patchifier.axes)
         if self.clip_frames is not None and self.patchifier.axes < 3:
             raise InputError(
                 f"clip_frames {self.clip_frames}: embedder {self.embedder!r} cuts images alone (expected 'tubelets')"
             )
         if self.fit == "exact":
             check_multiples("image_size {}", Grid.checked(self.image_size), self.patch_size)
-
-    def _check_kinds(self) -> None:
-        """What the annotations say: whole numbers in their bounds, true or false, one of some words."""
-        for name, kind in _KINDS.items():
-            value, allowed = getattr(self, name), get_args(kind)
-            if value is None and type(None) in allowed:
-                continue
-            if kind in (int, int | None):
-                require_whole(name, value, 0 if name in _MAY_BE_ZERO else 1, LIMITS[name])
-            elif kind in (bool, bool | None):
-                require_bool(name, value)
-            elif bool in allowed:
-                (word,) = get_args(allowed[1])
-                if not isinstance(value, bool) and value != word:
-                    raise InputError(f"{name} {value!r}: expected true, false or {word!r}")
-            elif get_origin(kind) is Literal:
-                require(name, value, allowed)
-            elif get_origin(kind) is dict and not isinstance(value, dict):
-                raise InputError(f"{name} {value!r}: expected names and values")
 
     @property
     def train_grid(self) -> Grid:
@@ -340,6 +295,3 @@ class ViTConfig:
             InputError: an unknown field (names the nearest), or a value out of range.
         """
         return build_config(type(self), {**vars(self), **changes}, "model")
-
-
-_KINDS = get_type_hints(ViTConfig)

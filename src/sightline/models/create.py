@@ -7,7 +7,8 @@ from typing import Any
 
 from sightline import registry
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require
+from sightline.io.checks import require
+from sightline.io.config import build_config
 from sightline.models.config import ViTConfig
 from sightline.models.model import Model
 

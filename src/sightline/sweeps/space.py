@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sightline.errors import InputError
-from sightline.io.checks import STRICT, build_config, is_finite_number, require, require_bool, require_whole
+from sightline.io.checks import STRICT, is_finite_number, require, require_bool, require_whole
+from sightline.io.config import build_config
 
 # More of them are a mistake in the file: nobody waits for so many runs.
 _MOST_CELLS = 10_000

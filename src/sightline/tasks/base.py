@@ -20,7 +20,8 @@ from sightline.data.batch import Batch, normalize
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop
 from sightline.errors import InputError
-from sightline.io.checks import Depends, build_config, require_effect
+from sightline.io.checks import Depends, require_effect
+from sightline.io.config import build_config
 from sightline.models import Model, ViTConfig
 from sightline.models.head import head_settings
 from sightline.tasks.drawn import ColorKey

@@ -18,7 +18,8 @@ from sightline.data.source import Example, Source
 from sightline.data.targets import Crop
 from sightline.data.transforms import apply_crop
 from sightline.errors import InputError
-from sightline.io.checks import Depends, build_config
+from sightline.io.checks import Depends
+from sightline.io.config import build_config
 from sightline.models import ViTConfig
 from sightline.models.corruption import MASKED
 from sightline.models.create import architecture_class

@@ -16,7 +16,8 @@ from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
 from sightline.data.targets import IGNORE, Crop
 from sightline.errors import InputError
-from sightline.io.checks import Depends, build_config, require_group, require_number
+from sightline.io.checks import Depends, require_group, require_number
+from sightline.io.config import build_config
 from sightline.models import Model, ViTConfig
 from sightline.models.box_head import BoxHead
 from sightline.models.head import TokenHead, head_class, head_classes

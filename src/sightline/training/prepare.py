@@ -20,7 +20,7 @@ from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.hub.fine_tune import derive_config, init_model_from
 from sightline.hub.load import checksum, load_model
-from sightline.io.checks import build_config
+from sightline.io.config import build_config
 from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.tasks.base import task_class
 from sightline.tokens.grid import Grid

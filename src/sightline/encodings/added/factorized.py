@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -15,11 +14,11 @@ from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
 from sightline.encodings.knob import ResizeRule
 from sightline.errors import InputError
-from sightline.io.checks import require_declared, require_number, require_whole
+from sightline.io.config import AboveOne, Count, Positive, config_dataclass
 from sightline.tokens.grid import Grid
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class FactorizedConfig(AddedConfig):
     """Configuration of `Factorized`.
 
@@ -43,18 +42,11 @@ class FactorizedConfig(AddedConfig):
     combine: Literal["sum", "stack", "product"] = "sum"
     axis_order: Literal["yx", "xy"] = "yx"
     table: Literal["learned", "sinusoidal", "fourier"] = "learned"
-    max_side: int | None = None
+    max_side: Count | None = None
     new_grid: Literal["index", "resize", "aspect"] = "index"
     interpolation: Interpolation = "bilinear"
-    temperature: float = 10000.0
-    scale: float = 6.0
-
-    def __post_init__(self) -> None:
-        require_declared("factorized", self)
-        require_number("factorized temperature", self.temperature, low=1.0, above=True)
-        require_number("factorized scale", self.scale, above=True)
-        if self.max_side is not None:
-            require_whole("factorized max_side", self.max_side, 1)
+    temperature: AboveOne = 10000.0
+    scale: Positive = 6.0
 
 
 # The two-dimensional embedding of ViT's appendix D.4: of D / 2 channels each, X first.

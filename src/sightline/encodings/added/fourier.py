@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from sightline.attention.wide import at_least_float32, wide_dtype, without_autocast
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.errors import InputError
-from sightline.io.checks import require_declared, require_number, require_whole
+from sightline.io.config import Positive, config_dataclass
 from sightline.tokens.grid import Grid
 from sightline.tokens.segment import grid_coords
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class FourierConfig(AddedConfig):
     """Configuration of `Fourier`.
 
@@ -32,14 +32,8 @@ class FourierConfig(AddedConfig):
 
     coordinates: Literal["absolute", "fractional"] = "absolute"
     mlp: bool = True
-    features: int | None = None
-    scale: float = 6.0
-
-    def __post_init__(self) -> None:
-        require_declared("fourier", self)
-        require_number("fourier scale", self.scale, above=True)
-        if self.features is not None:
-            require_whole("fourier features", self.features, 2)
+    features: Annotated[int, Field(ge=2)] | None = None
+    scale: Positive = 6.0
 
 
 class Frequencies(nn.Linear):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -11,11 +10,11 @@ from torch import Tensor, nn
 
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, resize_table
-from sightline.io.checks import require_declared
+from sightline.io.config import config_dataclass
 from sightline.tokens.grid import Grid
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class Learned1dConfig(AddedConfig):
     """Configuration of `Learned1d`.
 
@@ -26,9 +25,6 @@ class Learned1dConfig(AddedConfig):
 
     interpolation: Interpolation = "bilinear"
     prefix: bool = True
-
-    def __post_init__(self) -> None:
-        require_declared("learned_1d", self)
 
 
 class Learned1d(AddedEncoding):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -11,12 +10,12 @@ from torch import Tensor, nn
 
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
-from sightline.io.checks import require_declared, require_whole
+from sightline.io.config import Count, config_dataclass
 from sightline.tokens.grid import Grid
 from sightline.tokens.segment import grid_coords
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class Learned2dConfig(AddedConfig):
     """Configuration of `Learned2d`.
 
@@ -27,14 +26,9 @@ class Learned2dConfig(AddedConfig):
         interpolation: how the table is stretched.
     """
 
-    max_side: int | None = None
+    max_side: Count | None = None
     lookup: Literal["absolute", "aspect"] = "absolute"
     interpolation: Interpolation = "bilinear"
-
-    def __post_init__(self) -> None:
-        require_declared("learned_2d", self)
-        if self.max_side is not None:
-            require_whole("learned_2d max_side", self.max_side, 1)
 
 
 class Learned2d(AddedEncoding):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from sightline.encodings.base import PositionEncoding
+from sightline.io.config import config_dataclass
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class NoneConfig:
     """`NoEncoding` has nothing to configure."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, resize_table
 from sightline.errors import InputError
-from sightline.io.checks import require_declared, require_number
+from sightline.io.config import AboveOne, config_dataclass
 from sightline.tokens.cache import ByteLRUCache
 from sightline.tokens.grid import Grid
 from sightline.tokens.segment import grid_coords
@@ -21,7 +20,7 @@ from sightline.tokens.segment import grid_coords
 _TABLES = ByteLRUCache("sines and cosines", 4 << 20)
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class Sincos2dConfig(AddedConfig):
     """Configuration of `Sincos2d`.
 
@@ -35,12 +34,8 @@ class Sincos2dConfig(AddedConfig):
     """
 
     order: Literal["big_vision", "mae", "timm", "timm_interleaved"] = "big_vision"
-    temperature: float = 10000.0
+    temperature: AboveOne = 10000.0
     new_grid: Literal["extend", Interpolation] = "extend"
-
-    def __post_init__(self) -> None:
-        require_declared("sincos_2d", self)
-        require_number("sincos_2d temperature", self.temperature, low=1.0, above=True)
 
 
 class Sincos2d(AddedEncoding):

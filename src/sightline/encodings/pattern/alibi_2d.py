@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from sightline.attention.pattern import DirectedBias, FieldOfView, Pattern
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.encodings.knob import KnobSpec
-from sightline.io.checks import require_number
+from sightline.io.config import NonNegative, config_dataclass
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class Alibi2dConfig:
     """Configuration of `Alibi2d`.
 
@@ -20,12 +19,8 @@ class Alibi2dConfig:
         time_step: of clips, how many patches far a step of one tubelet in time is.
     """
 
-    global_slope: float = 1.0
-    time_step: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_number("alibi_2d global_slope", self.global_slope)
-        require_number("alibi_2d time_step", self.time_step)
+    global_slope: NonNegative = 1.0
+    time_step: NonNegative = 1.0
 
 
 def alibi_slopes(heads: int) -> tuple[float, ...]:

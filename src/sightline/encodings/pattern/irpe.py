@@ -5,28 +5,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from sightline.attention.contextual import ContentBias, RelativeBuckets
 from sightline.attention.pattern import BiasSource, BiasTerm, Pattern, TableBias
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.errors import InputError
-from sightline.io.checks import require_declared, require_number
+from sightline.io.config import config_dataclass
 from sightline.tokens.grid import Grid
 
 Method = Literal["product", "cross", "euclidean", "quantised"]
 On = Literal["q", "k", "v", "qk", "qv", "kv", "qkv"]
 Part = Literal["table", "rows", "cols"]
 
-# Bounds of the ratio: bucket numbers stay far below what int64 and a table of (4 r + 1)^2 vectors hold.
-_RATIOS = 1e-3, 64.0
 _MADE_OF: dict[str, BiasSource] = {"q": "keys", "k": "queries", "v": "attention"}
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class IrpeConfig:
     """Configuration of `Irpe`.
 
@@ -44,15 +43,12 @@ class IrpeConfig:
     mode: Literal["contextual", "bias"] = "contextual"
     on: On = "k"
     shared_heads: bool = True
-    ratio: float = 1.9
+    ratio: Annotated[float, Field(ge=1e-3, le=64)] = 1.9
 
     def __post_init__(self) -> None:
-        require_declared("irpe", self)
-        require_number("irpe ratio", self.ratio, low=_RATIOS[0], high=_RATIOS[1])
         if self.mode == "bias" and "v" in self.on:
-            raise InputError(
-                f"irpe on {self.on!r}: a bias is added to scores, not to values (expected 'q', 'k' or 'qk')"
-            )
+            said = f"on {self.on!r}: a bias is added to scores, not to values (expected 'q', 'k' or 'qk')"
+            raise InputError(said, field="on", value=self.on)
 
 
 def piecewise(offset: Tensor, ratio: float) -> Tensor:

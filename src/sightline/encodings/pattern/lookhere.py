@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import groupby
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Discriminator, Field, Tag
 
 from sightline.attention.pattern import DirectedBias, Distance, FieldOfView, Outside, Pattern, Rounding
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.encodings.knob import KnobSpec
 from sightline.errors import InputError
-from sightline.io.checks import require, require_declared, require_list, require_number
+from sightline.io.checks import require
+from sightline.io.config import NonNegative, Number, Positive, config_dataclass
 
 # Half-planes a * dy + b * dx >= 0 in (dy, dx) = key - query, y down: the names of the public code.
 _UP, _DOWN, _LEFT, _RIGHT = (-1, 0), (1, 0), (0, -1), (0, 1)
@@ -205,13 +208,26 @@ def _in_time(view: FieldOfView, time: Time) -> FieldOfView:
     return FieldOfView(tuple((0, *normal) for normal in view.planes), view.join, _TIMES[time])
 
 
-Looking = tuple[float, float, float]
+Looking = tuple[Number, Annotated[float, Field(ge=_NARROWEST, le=360)], NonNegative]
 """(direction in degrees clockwise from up, whole field of view in degrees, slope) of one head."""
 
 _LOOKING = "(direction in degrees, field of view in degrees, slope)"
 
 
-@dataclass(frozen=True)
+def _one_a_layer(views: Any) -> bool:
+    """Whether these are lists of views, one a layer, whose own entries are no numbers."""
+    first = views[0] if isinstance(views, list | tuple) and views else None
+    return isinstance(first, list | tuple) and bool(first) and all(isinstance(one, list | tuple) for one in first)
+
+
+Views = Annotated[
+    Annotated[tuple[Looking, ...], Field(min_length=1), Tag("heads")]
+    | Annotated[tuple[tuple[Looking, ...], ...], Tag("layers")],
+    Discriminator(lambda views: "layers" if _one_a_layer(views) else "heads"),
+]
+
+
+@config_dataclass
 class LookHereConfig:
     """Configuration of `LookHereProject`.
 
@@ -235,86 +251,28 @@ class LookHereConfig:
     """
 
     directions: str | tuple[str, ...] | None = None
-    views: tuple[Looking, ...] | tuple[tuple[Looking, ...], ...] | None = None
-    layer_slopes: tuple[float, float] = (1.5, 0.5)
-    head_slopes: tuple[float, ...] | None = None
-    times: tuple[Time, ...] | None = None
-    time_step: float = 1.0
-    global_slope: float = 1.0
+    views: Views | None = None
+    layer_slopes: tuple[NonNegative, NonNegative] = (1.5, 0.5)
+    head_slopes: tuple[NonNegative, ...] | None = None
+    times: Annotated[tuple[Time, ...], Field(min_length=1)] | None = None
+    time_step: NonNegative = 1.0
+    global_slope: NonNegative = 1.0
     distance: Distance = "linear"
     fill: Outside = "inf"
     rounding: Rounding = "official"
-    prune_below: float | None = None
+    prune_below: Positive | None = None
 
     def __post_init__(self) -> None:
-        # Lists, as YAML and the public code write them, become tuples so that the configuration can be hashed.
-        for name in ("directions", "views", "layer_slopes", "head_slopes", "times"):
-            object.__setattr__(self, name, _tuples(getattr(self, name)))
-        if self.views is not None:
-            self._check_views()
-        else:
-            if self.directions is None:
-                # Written out, so that a model's folder holds it.
-                object.__setattr__(self, "directions", "lookhere_90")
-            names = self.directions if isinstance(self.directions, tuple) else (self.directions,)
-            if not all(isinstance(name, str) for name in names):
-                raise InputError(
-                    f"lookhere directions {self.directions!r}: expected a text, or a list of one for each layer"
-                )
-        require_declared("lookhere", self)
-        require_number("lookhere global_slope", self.global_slope)
-        if self.prune_below is not None:
-            require_number("lookhere prune_below", self.prune_below, above=True)
-        if not isinstance(self.layer_slopes, tuple) or len(self.layer_slopes) != 2:
-            raise InputError(f"lookhere layer_slopes {self.layer_slopes!r}: expected (first, last)")
-        for slope in self.layer_slopes:
-            require_number("lookhere layer_slopes", slope)
-        if self.head_slopes is not None and not isinstance(self.head_slopes, tuple):
-            raise InputError(f"lookhere head_slopes {self.head_slopes!r}: expected one number a head, or none")
-        require_number("lookhere time_step", self.time_step)
-        if self.times is not None:
-            require_list("lookhere times", self.times, "one a head")
-        for time in self.times or ():
-            require("lookhere times", time, _TIMES)
-        for slope in self.head_slopes or ():
-            require_number("lookhere head_slopes", slope)
-
-    def _check_views(self) -> None:
-        for other, value, hint in (
-            ("directions", self.directions, "views go with encoding 'lookhere'"),
-            ("head_slopes", self.head_slopes, "the third number of a view is its slope"),
+        if self.views is None and self.directions is None:
+            # Written out, so that a model's folder holds it.
+            object.__setattr__(self, "directions", "lookhere_90")
+        for other, hint in (
+            ("directions", "views go with encoding 'lookhere'"),
+            ("head_slopes", "the third number of a view is its slope"),
         ):
-            if value is not None:
-                raise InputError(
-                    f"lookhere views and {other} {value!r}: expected one of the two, leave one out ({hint})"
-                )
-        if not isinstance(self.views, tuple) or not self.views:
-            raise InputError(f"lookhere views {self.views!r}: expected a list of {_LOOKING} for each head")
-        each = _one_a_layer(self.views)
-        layers: tuple[Any, ...] = self.views if each else (self.views,)
-        for layer, heads in enumerate(layers):
-            views = f"lookhere views[{layer}]" if each else "lookhere views"
-            if not isinstance(heads, tuple):
-                raise InputError(f"{views} {heads!r}: expected a list for each head, as for layer 0")
-            for head, looking in enumerate(heads):
-                place = f"{views}[{head}]"
-                if not isinstance(looking, tuple) or len(looking) != 3:
-                    raise InputError(f"{place} {looking!r}: expected {_LOOKING}")
-                direction, angle, slope = looking
-                require_number(f"{place} direction", direction, low=-math.inf)
-                require_number(f"{place} field of view", angle, low=-math.inf)
-                if not _NARROWEST <= angle <= 360:
-                    raise InputError(f"{place} field of view {angle}: expected {_NARROWEST} to 360 degrees")
-                require_number(f"{place} slope", slope)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(one) for one in value) if isinstance(value, list | tuple) else value
-
-
-def _one_a_layer(views: tuple[Any, ...]) -> bool:
-    """Whether these are lists of views, one a layer, whose own entries are no numbers."""
-    return isinstance(views[0], tuple) and views[0] != () and all(isinstance(one, tuple) for one in views[0])
+            if self.views is not None and (value := getattr(self, other)) is not None:
+                said = f"views and {other} {value!r}: expected one of the two, leave one out ({hint})"
+                raise InputError(said, field=other, value=value)
 
 
 class LookHere(PatternEncoding):

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from sightline.attention.contextual import ContentBias, RelativeBuckets, TokenPairs
 from sightline.attention.pattern import Pattern
 from sightline.encodings.base import PatternEncoding, TrunkShape
-from sightline.io.checks import require_declared
+from sightline.io.config import config_dataclass
 from sightline.tokens.segment import Segment
 
 MadeOf = Literal["queries", "keys", "attention"]
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class Relative1dConfig:
     """Configuration of `Relative1d`; the paper says of none of it, and its code is not public.
 
@@ -37,9 +37,6 @@ class Relative1dConfig:
     prefix: bool = True
     keys: bool = False
     values: bool = False
-
-    def __post_init__(self) -> None:
-        require_declared("relative_1d", self)
 
 
 @dataclass(frozen=True)

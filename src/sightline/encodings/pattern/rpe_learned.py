@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -13,11 +12,11 @@ from sightline.attention.pattern import Pattern, TableBias
 from sightline.attention.wide import at_least_float32, without_autocast
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, beit_resize_matrix, resize_table
-from sightline.io.checks import require_declared
+from sightline.io.config import config_dataclass
 from sightline.tokens.grid import Grid
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class RpeLearnedConfig:
     """Configuration of `RpeLearned`.
 
@@ -28,9 +27,6 @@ class RpeLearnedConfig:
 
     shared: bool = False
     interpolation: Literal["beit", Interpolation] = "beit"
-
-    def __post_init__(self) -> None:
-        require_declared("rpe_learned", self)
 
 
 class RpeLearned(PatternEncoding):

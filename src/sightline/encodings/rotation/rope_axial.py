@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -15,11 +14,11 @@ from sightline.attention.wide import wide_dtype
 from sightline.encodings.base import RotaryEncoding, TrunkShape
 from sightline.encodings.knob import KnobSpec
 from sightline.errors import InputError
-from sightline.io.checks import require_declared, require_number, require_whole
+from sightline.io.config import AboveOne, Index, Number, Pair, Positive, config_dataclass
 from sightline.tokens.grid import Grid
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class RopeAxialConfig:
     """Configuration of `RopeAxial`.
 
@@ -38,29 +37,15 @@ class RopeAxialConfig:
         time_step: of clips, what a step of one tubelet in time counts, where one of a patch counts 1.
     """
 
-    theta: float = 100.0
+    theta: AboveOne = 100.0
     axis_order: Literal["xy", "yx"] = "xy"
     coordinates: Literal["extended", "squeezed", "centred"] = "extended"
-    offset: float = 0.0
-    reference: tuple[int, int] | None = None
+    offset: Number = 0.0
+    reference: Pair | None = None
     pairing: Pairing = "adjacent"
     rounding: Literal["none", "bfloat16"] = "none"
-    pairs: tuple[int, int, int] | None = None
-    time_step: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_declared("rope_axial", self)
-        require_number("rope_axial theta", self.theta, low=1.0, above=True)
-        require_number("rope_axial offset", self.offset, low=-math.inf)
-        require_number("rope_axial time_step", self.time_step, above=True)
-        if self.pairs is not None:
-            if not isinstance(self.pairs, list | tuple) or len(self.pairs) != 3:
-                raise InputError(f"rope_axial pairs {self.pairs!r}: expected those of (t, y, x), or none")
-            for one in self.pairs:
-                require_whole("rope_axial pairs", one, 0)
-            object.__setattr__(self, "pairs", tuple(self.pairs))
-        if self.reference is not None:
-            object.__setattr__(self, "reference", Grid.checked(self.reference, "rope_axial reference"))
+    pairs: tuple[Index, Index, Index] | None = None
+    time_step: Positive = 1.0
 
 
 class RopeAxial(RotaryEncoding):
@@ -121,7 +106,7 @@ class RopeAxial(RotaryEncoding):
         first, second = (x, y) if self.config.axis_order == "xy" else (y, x)
         return torch.cat((first * frequencies, second * frequencies), dim=-1).unsqueeze(1)
 
-    def _angles_of_clips(self, where: Tensor, pairs: tuple[int, int, int]) -> Tensor:
+    def _angles_of_clips(self, where: Tensor, pairs: tuple[Index, Index, Index]) -> Tensor:
         turned = []
         for place, count in zip(where.unbind(-1), pairs, strict=True):
             exponents = torch.arange(count, device=where.device).to(where) / max(count, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -14,11 +13,11 @@ from sightline.attention.wide import at_least_float32
 from sightline.encodings.base import RotaryEncoding, TrunkShape
 from sightline.encodings.knob import KnobSpec
 from sightline.errors import InputError
-from sightline.io.checks import require_number
+from sightline.io.config import AboveOne, config_dataclass
 from sightline.tokens.grid import Grid
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class RopeMixedConfig:
     """Configuration of `RopeMixed`.
 
@@ -26,10 +25,7 @@ class RopeMixedConfig:
         theta: the base of the frequencies at the start of training, more than 1; the knob afterwards.
     """
 
-    theta: float = 10.0
-
-    def __post_init__(self) -> None:
-        require_number("rope_mixed theta", self.theta, low=1.0, above=True)
+    theta: AboveOne = 10.0
 
 
 class RopeMixed(RotaryEncoding):

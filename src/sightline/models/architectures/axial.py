@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from sightline.encodings.hooks import Hooks
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require_declared
+from sightline.io.config import build_config, config_dataclass
 from sightline.models.block import Block
 from sightline.models.config import ViTConfig
 from sightline.models.stage import AttentionCost, StageSpec
@@ -24,7 +23,7 @@ from sightline.tokens.segment import Segment, Window
 _ROWS, _COLUMNS = 0, 1
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class AxialConfig:
     """Options of the architecture `axial`.
 
@@ -34,9 +33,6 @@ class AxialConfig:
     """
 
     first: Literal["rows", "columns"] = "rows"
-
-    def __post_init__(self) -> None:
-        require_declared("architecture axial", self)
 
 
 def lines(layout: TokenLayout, axis: int) -> TokenLayout:
@@ -106,7 +102,7 @@ class AxialTransformer(TimmSurface):
     supports_token_dropping: ClassVar[bool] = False
 
     def make_trunk(self, config: ViTConfig) -> Trunk:
-        options = build_config(AxialConfig, config.architecture_options, "architecture axial")
+        options = build_config(AxialConfig, config.architecture_options, "architecture_options")
         if config.takes_clips:
             said = f"rows and columns of images alone (expected none of embedder {config.embedder!r})"
             raise InputError(f"architecture axial: has {said}")
@@ -130,6 +126,6 @@ class _LinesStage(StageSpec):
     def work(self, patches: int, grid: Grid | None = None) -> AttentionCost:
         side, depth = math.sqrt(patches), self.config.depth
         rows, cols = (side, side) if grid is None else grid
-        start = build_config(AxialConfig, self.config.architecture_options, "architecture axial").first == "columns"
+        start = build_config(AxialConfig, self.config.architecture_options, "architecture_options").first == "columns"
         along_rows = (depth + (not start)) // 2
         return AttentionCost(depth * patches, round(patches * (along_rows * cols + (depth - along_rows) * rows)))

@@ -7,15 +7,17 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import Field
 from torch import Tensor, nn
 
 from sightline.encodings.base import PositionEncoding, TrunkShape
 from sightline.encodings.hooks import Hooks
 from sightline.encodings.stages import create_staged
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require, require_bool, require_list, require_whole
+from sightline.io.checks import require_whole
+from sightline.io.config import Count, build_config, config_dataclass
 from sightline.models.block import Attention, Block
 from sightline.models.config import ViTConfig
 from sightline.models.merging import PatchMerging, merged, merged_grid
@@ -26,8 +28,10 @@ from sightline.models.windows import WindowSpec, window_work, windows_of
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
+Layers = Annotated[int, Field(ge=1, le=4096)]
 
-@dataclass(frozen=True)
+
+@config_dataclass
 class SwinOptions:
     """`architecture_options` of a Swin.
 
@@ -44,31 +48,20 @@ class SwinOptions:
             of an image of the training grid.
     """
 
-    depths: tuple[int, ...] = (2, 2, 6, 2)
-    heads: tuple[int, ...] = (3, 6, 12, 24)
-    window: int | tuple[int, int] = 7
-    table_window: int | tuple[int, int] | None = None
+    depths: tuple[Layers, ...] = (2, 2, 6, 2)
+    heads: tuple[Layers, ...] = (3, 6, 12, 24)
+    window: Count | tuple[Count, Count] = 7
+    table_window: Count | tuple[Count, Count] | None = None
     edges: Literal["smaller", "padded"] = "smaller"
     window_grows: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("depths", "heads"):
-            value = getattr(self, name)
-            object.__setattr__(self, name, tuple(value) if isinstance(value, list) else value)
-            require_list(f"architecture_options.{name}", list(value) if isinstance(value, tuple) else value)
-            for one in value:
-                require_whole(f"architecture_options.{name}", one, 1, 4096)
         if len(self.depths) != len(self.heads) or not self.depths:
             given = f"{list(self.depths)} for {len(self.heads)} stages of heads"
-            raise InputError(f"architecture_options.depths {given} (expected as many)")
-        for name in ("window", "table_window"):
-            value = getattr(self, name)
-            if value is not None:
-                Grid.checked(value, f"architecture_options.{name}")
-        require("architecture_options.edges", self.edges, ("smaller", "padded"))
-        require_bool("architecture_options.window_grows", self.window_grows)
+            raise InputError(f"depths {given} (expected as many)", field="depths", value=self.depths)
         if self.window_grows and self.edges == "padded":
-            raise InputError("architecture_options.window_grows: needs edges 'smaller' (timm's windows do not change)")
+            said = "window_grows true: needs edges 'smaller' (timm's windows do not change)"
+            raise InputError(said, field="window_grows", value=True)
 
     @classmethod
     def of(cls, config: ViTConfig) -> SwinOptions:
@@ -82,7 +75,7 @@ class SwinOptions:
             raise InputError(
                 f"architecture swin: has windows of images alone (expected none of embedder {config.embedder!r})"
             )
-        options = build_config(cls, config.architecture_options, "architecture swin")
+        options = build_config(cls, config.architecture_options, "architecture_options")
         for name, said in (("depth", sum(options.depths)), ("heads", options.heads[0])):
             if getattr(config, name) != said:
                 raise InputError(

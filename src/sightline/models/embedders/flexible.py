@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -14,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require, require_list, require_whole
-from sightline.models.config import LIMITS, ViTConfig
+from sightline.io.config import build_config, config_dataclass
+from sightline.models.config import PatchSide, ViTConfig
 from sightline.models.embedder import Embedder
-from sightline.models.kernel_resize import KERNEL_RULES, KernelRule, resize_kernel
+from sightline.models.kernel_resize import KernelRule, resize_kernel
 from sightline.tokens.cache import is_cacheable, make_detached
 from sightline.tokens.layout import TokenLayout
 
@@ -25,7 +24,7 @@ from sightline.tokens.layout import TokenLayout
 _MOST_KEPT = 16
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class FlexibleConfig:
     """Configuration of `FlexiblePatchEmbed`.
 
@@ -36,17 +35,9 @@ class FlexibleConfig:
             base begins with tokens that are far smaller; with antialias all begin alike.
     """
 
-    base: int = 32
-    sizes: tuple[int, ...] = ()
+    base: PatchSide = 32
+    sizes: tuple[PatchSide, ...] = ()
     rule: KernelRule = "bicubic_antialias"
-
-    def __post_init__(self) -> None:
-        require_whole("embedder_options.base", self.base, 1, LIMITS["patch_size"])
-        require_list("embedder_options.sizes", self.sizes)
-        object.__setattr__(self, "sizes", tuple(self.sizes))
-        for side in self.sizes:
-            require_whole("embedder_options.sizes", side, 1, LIMITS["patch_size"])
-        require("embedder_options.rule", self.rule, KERNEL_RULES)
 
 
 class ResizedLinear(nn.Linear):

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require
+from sightline.io.config import build_config, config_dataclass
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import Embedder
-from sightline.models.kernel_resize import KERNEL_RULES, KernelRule, resize_kernel
+from sightline.models.kernel_resize import KernelRule, resize_kernel
 from sightline.models.linear import linear
 from sightline.models.norm import make_norm
 from sightline.tokens.layout import TokenLayout
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class PatchesConfig:
     """Configuration of `PatchEmbed`.
 
@@ -27,9 +26,6 @@ class PatchesConfig:
     """
 
     rule: KernelRule = "bicubic_antialias"
-
-    def __post_init__(self) -> None:
-        require("embedder_options.rule", self.rule, KERNEL_RULES)
 
 
 class PatchEmbed(Embedder):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require_declared, require_list, require_number, require_whole
+from sightline.io.config import Count, Positive, build_config, config_dataclass
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.resnet_stem import Convolution, ResNetStem, Standardisation, convolutions
@@ -20,10 +21,8 @@ from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.patchify import Fit, Patchifier, grid_after_fit, patchify, unpatchify
 
-_MOST_STAGES, _MOST_UNITS, _MOST_WIDTH = 6, 100, 16_384
 
-
-@dataclass(frozen=True)
+@config_dataclass
 class ResNetOptions:
     """The configuration of the stem, `embedder_options`.
 
@@ -35,28 +34,18 @@ class ResNetOptions:
         standardisation: of the weights, as `standardised`.
     """
 
-    layers: tuple[int, ...] = (3, 4, 9)
-    width_factor: float = 1.0
-    groups: int = 32
-    norm_eps: float = 1e-6
+    layers: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(max_length=6)] = (3, 4, 9)
+    width_factor: Annotated[float, Field(gt=0, le=256)] = 1.0
+    groups: Count = 32
+    norm_eps: Positive = 1e-6
     standardisation: Standardisation = "official"
 
     def __post_init__(self) -> None:
-        where = "embedder_options"
-        require_list(f"{where}.layers", self.layers)
-        if len(self.layers) > _MOST_STAGES:
-            raise InputError(f"{where}.layers: {len(self.layers)} stages, expected at most {_MOST_STAGES}")
-        for units in self.layers:
-            require_whole(f"{where}.layers", units, 1, _MOST_UNITS)
-        object.__setattr__(self, "layers", tuple(self.layers))
-        require_number(f"{where}.width_factor", self.width_factor, above=True, high=_MOST_WIDTH / 64)
-        require_whole(f"{where}.groups", self.groups, 1)
-        require_number(f"{where}.norm_eps", self.norm_eps, above=True)
-        require_declared(where, self)
         # A kernel of one number has no deviation.
         if self.width < 2 or self.width % self.groups:
-            said = f"{where}.width_factor {self.width_factor:g}: a root of {self.width} channels"
-            raise InputError(f"{said} (expected 2 or more, a multiple of groups {self.groups}; 64 at 1)")
+            said = f"width_factor {self.width_factor:g}: a root of {self.width} channels"
+            said = f"{said} (expected 2 or more, a multiple of groups {self.groups}; 64 at 1)"
+            raise InputError(said, field="width_factor", value=self.width_factor)
 
     @property
     def width(self) -> int:
@@ -81,7 +70,7 @@ def resnet_options(config: ViTConfig) -> ResNetOptions:
         InputError: an option that is not known or out of range, a patch that the stride does not divide, or norms of
             the patch embedding.
     """
-    options: ResNetOptions = build_config(ResNetOptions, config.embedder_options, "embedder resnet")
+    options: ResNetOptions = build_config(ResNetOptions, config.embedder_options, "embedder_options")
     if config.patch_size % options.stride:
         said = f"a multiple of the stride {options.stride} of embedder_options.layers {list(options.layers)}"
         raise InputError(f"patch_size {config.patch_size}: must be {said}")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from sightline.errors import InputError
-from sightline.io.checks import build_config, require_declared, require_whole
-from sightline.models.config import LIMITS, ViTConfig
+from sightline.io.config import build_config, config_dataclass
+from sightline.models.config import PatchSide, ViTConfig
 from sightline.models.embedders.patches import PatchEmbed
 from sightline.tokens.tubelets import TubeletPatchifier
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class TubeletsConfig:
     """Options of `Tubelets`.
 
@@ -27,12 +26,8 @@ class TubeletsConfig:
             `rank_pooling` weights these shares (scenic's `average_arp`; Bilen et al. 2018, equation 3).
     """
 
-    frames: int = 2
+    frames: PatchSide = 2
     inflation: Literal["central", "average", "rank_pooling"] = "central"
-
-    def __post_init__(self) -> None:
-        require_declared("embedder tubelets", self)
-        require_whole("embedder tubelets frames", self.frames, 1, LIMITS["patch_size"])
 
 
 class Tubelets(PatchEmbed):
@@ -94,4 +89,4 @@ def options_of(config: ViTConfig) -> TubeletsConfig:
     Raises:
         InputError: one is not known (names the nearest), or out of range.
     """
-    return build_config(TubeletsConfig, config.embedder_options, "embedder tubelets")
+    return build_config(TubeletsConfig, config.embedder_options, "embedder_options")
