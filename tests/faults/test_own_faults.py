@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from sightline import plugins
 from sightline.cli.app import main
 from sightline.distributed.ranks import translate_comm_errors
 from sightline.errors import RanksError
@@ -52,6 +53,7 @@ class Broken(Classification):
 def test_a_plug_in_s_fault_is_raised_as_itself(tmp_path, monkeypatch, where):
     (tmp_path / "plug").mkdir()
     (tmp_path / "plug" / "broken.py").write_text(PLUGIN)
+    monkeypatch.setattr(plugins, "given", [])
     monkeypatch.setenv("WHERE", where)
     words = ["train", "--device", "cpu", *SMALL, "--images", "64", "--set", "task=broken", "--out", tmp_path / "run"]
     with pytest.raises(RuntimeError, match=f"broken in {where}"):
