@@ -53,7 +53,9 @@ class Broken(Classification):
 def test_a_plug_in_s_fault_is_raised_as_itself(tmp_path, monkeypatch, where):
     (tmp_path / "plug").mkdir()
     (tmp_path / "plug" / "broken.py").write_text(PLUGIN)
+    monkeypatch.setenv(plugins.FOLDERS, "")
     monkeypatch.setattr(plugins, "given", [])
+    monkeypatch.setattr(plugins, "__path__", list(plugins.__path__))
     monkeypatch.setenv("WHERE", where)
     words = ["train", "--device", "cpu", *SMALL, "--images", "64", "--set", "task=broken", "--out", tmp_path / "run"]
     with pytest.raises(RuntimeError, match=f"broken in {where}"):
