@@ -262,7 +262,7 @@ def test_how_the_original_was_built_is_not_what_it_is(cli, source, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"origin": "x"}, "origin 'x'"),
+        ({"origin": "x"}, 'origin = "x"'),
         ({"origin": {"project": "big_vision"}}, "origin"),
         ({"fingerprint": "x"}, "fingerprint"),
         ({"fingerprint": [1, 2]}, "fingerprint"),

@@ -127,27 +127,27 @@ def test_the_grid_that_a_model_of_clips_was_trained_on() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"clip_frames": 4}, "clip_frames 4: embedder 'patches' cuts images alone (expected 'tubelets')"),
-        ({"clip_frames": 0}, "clip_frames 0: must be at least 1"),
-        ({"table_grid": (2, 2, 3)}, "table_grid (2, 2, 3): expected (rows, cols), two whole numbers"),
-        ({"embedder": "tubelets", "table_grid": (2, 3)}, "table_grid (2, 3): expected 3 whole numbers"),
+        ({"clip_frames": 4}, ("clip_frames", "4", "tubelets")),
+        ({"clip_frames": 0}, ("clip_frames", "0", "at least 1")),
+        ({"table_grid": (2, 2, 3)}, ("table_grid", "(2, 2, 3)", "(rows, cols)")),
+        ({"embedder": "tubelets", "table_grid": (2, 3)}, ("table_grid", "(2, 3)", "3 whole numbers")),
     ],
 )
-def test_a_configuration_that_makes_no_sense_is_refused(fields, said: str) -> None:
+def test_a_configuration_that_makes_no_sense_is_refused(fields, said: tuple[str, ...]) -> None:
     with pytest.raises(InputError) as raised:
         ViTConfig(**{**SMALL, **fields})
-    assert str(raised.value) == said
+    assert all(word in str(raised.value) for word in said)
 
 
 def test_options_of_the_embedder_are_looked_at() -> None:
     for options, said in (
-        ({"frame": 2}, "embedder tubelets: option 'frame'"),
-        ({"frames": 0}, "embedder tubelets frames 0: must be at least 1"),
-        ({"frames": "2"}, "embedder tubelets frames '2': expected a whole number"),
+        ({"frame": 2}, ("'frame'", "'frames'")),
+        ({"frames": 0}, ("frames", "0", "at least 1")),
+        ({"frames": "2"}, ("frames", "2", "whole number")),
     ):
         with pytest.raises(InputError) as raised:
             make_model(ViTConfig(**SMALL, embedder="tubelets", embedder_options=options))
-        assert str(raised.value).startswith(said)
+        assert all(word in str(raised.value) for word in said)
 
 
 def test_a_model_of_clips_is_saved_and_read(tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ def test_alive_tells_the_living_from_the_dead():
 
 
 def test_a_job_with_a_wrong_configuration(tmp_path):
-    with pytest.raises(InputError, match=r"drop_path 1\.5"):
+    with pytest.raises(InputError, match=r"drop_path = 1\.5"):
         run_job(job(tmp_path, model_options={"drop_path": 1.5}), lambda at: None)
     assert tree(tmp_path) == {}
 

@@ -81,14 +81,15 @@ class Saver:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
-        if isinstance(error, KeyboardInterrupt):
-            self.given_up.set()
+        given_up = isinstance(error, KeyboardInterrupt)
         while self._thread is not None:
             try:
+                if given_up:
+                    self.given_up.set()
                 self.join()
             except KeyboardInterrupt:
-                # Whoever interrupts again does not want to wait.
-                self.given_up.set()
+                # Whoever interrupts again does not want to wait; the next one may come at once.
+                given_up = True
             except Exception as fault:
                 if error is None:
                     raise
