@@ -218,7 +218,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path):
         tensors = {"head.weight": torch.zeros(10**5)}
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
         try:
-            write_folder(sys.argv[1], {"config.json": b"2", "model.safetensors": save_tensors(tensors)})
+            write_checkpoint(sys.argv[1], {"config.json": b"2", "model.safetensors": save_tensors(tensors)})
         except StorageError as error:
             print(error, flush=True)
             sys.exit(error.exit_code)
