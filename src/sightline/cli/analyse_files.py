@@ -14,7 +14,6 @@ import numpy as np
 from sightline.analysis.found import Analysis
 from sightline.cli.guard import Inputs, guard_folder
 from sightline.cli.output import check_writable
-from sightline.distributed import signals
 from sightline.errors import InputError
 from sightline.io.atomic import backup_path, commit_folder, fsync, recover, storage_errors
 from sightline.reports import analysis_page
@@ -98,9 +97,7 @@ def write_analysis(
             for name, content in {**figures, ANALYSIS: dump_analysis(rows).encode(), ANALYSIS_PAGE: page}.items():
                 _put(temporary / name, content)
             fsync(temporary)
-            # Between its two renames there is no folder.
-            with signals.put_off():
-                commit_folder(temporary, place, None, is_analysis)
+            commit_folder(temporary, place, None, is_analysis)
         finally:
             # Once it was moved it is there no more.
             shutil.rmtree(temporary, ignore_errors=True)
