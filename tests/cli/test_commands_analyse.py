@@ -288,26 +288,6 @@ def test_what_fails_while_it_is_written_leaves_what_was_there(cli, models, tmp_p
     assert [entry.name for entry in tmp_path.iterdir()] == ["inside"]
 
 
-@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
-def test_what_came_into_the_folder_meanwhile_stays(cli, models, tmp_path, monkeypatch, overwrite):
-    """An analysis takes minutes: what somebody else wrote there by then is not deleted, whatever was there before."""
-    from sightline.cli import analyse_run
-
-    out = tmp_path / "inside"
-    real = analyse_run.analysed_together
-
-    def meanwhile(*given, **options):
-        out.mkdir(exist_ok=True)
-        (out / "thesis.txt").write_text("years of work")
-        return real(*given, **options)
-
-    monkeypatch.setattr(analyse_run, "analysed_together", meanwhile)
-    code, _, err = cli("analyse", models / "a", "--resolutions", "16", *FEW, "--out", out, *overwrite)
-    assert code == 2, err
-    assert str(out) in err
-    assert tree(tmp_path) == {"inside": "folder", "inside/thesis.txt": tree(out)["thesis.txt"]}
-
-
 def test_what_a_kill_between_two_renames_left_is_found(cli, refused, models, tmp_path):
     out = tmp_path / "inside"
     words = ("analyse", models / "a", "--resolutions", "16", *FEW, "--out", out)

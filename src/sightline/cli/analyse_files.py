@@ -34,8 +34,6 @@ def claim_analysis(out: Path, inputs: Inputs, *, overwrite: bool) -> None:
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file, expected a folder")
-    if out.is_symlink():
-        raise InputError(f"--out {out}: is a link, which is not replaced; give the folder itself")
     guard_folder(out, inputs, "--out", deletes=True)
     place = Path(os.path.realpath(out))
     if backup_path(place).is_dir() and not place.exists():

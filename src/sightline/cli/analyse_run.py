@@ -131,8 +131,6 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
         if not any(any(names) for one in found for names in one.names.values()):
             raise InputError(f"analyse: no image of {data}/{split} can be read (expected one or more)")
         rows = _rows(opened, found, origin)
-        # Somebody else may have written there meanwhile, and what they wrote would be deleted.
-        claim_analysis(out, inputs, overwrite=overwrite)
         write_analysis(out, rows, found, asked.command, bars.counter("drawing figures", count_figures(rows, found)))
     return rows
 

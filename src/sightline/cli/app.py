@@ -7,7 +7,6 @@ before anything else is.
 
 from __future__ import annotations
 
-import errno
 import importlib
 import io
 import os
@@ -121,9 +120,7 @@ def _run(arguments: list[str]) -> int:
         return PIPE_CLOSED
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        # A name that no system takes, and a link to itself, are what was asked for, and no fault of a disk.
-        kind = InputError if error.errno in (errno.ENAMETOOLONG, errno.ELOOP) else StorageError
-        return _complain(kind(f"{where}{error.strerror or error}"))
+        return _complain(StorageError(f"{where}{error.strerror or error}"))
     except (MemoryError, OverflowError, RuntimeError) as error:
         if signals.heard():
             return _say_interrupted()
