@@ -20,21 +20,23 @@ def test_a_signal_ends_what_is_going_on(number, code):
     assert signal.getsignal(number) is before
 
 
-def told(*numbers, error=None):
-    """Work that defers signals, gets some, and ends by itself or by an error; then the handlers are the former ones."""
+def told(*numbers, at_the_end=()):
+    """Work that defers signals and gets some, also as it ends; what is left of the numbers is never sent."""
     with signals.handle_signals(own_process=False):
         with signals.defer_interrupts() as flag:
-            for number in numbers:
-                signal.raise_signal(number)
-                assert flag.is_set()
-            if error is not None:
-                raise error
+            try:
+                for number in numbers:
+                    signal.raise_signal(number)
+                    assert flag.is_set()
+            finally:
+                for number in at_the_end:
+                    signal.raise_signal(number)
         pytest.fail("goes on")
 
 
 def test_the_first_is_noted_and_a_second_interrupt_ends_at_once():
     with pytest.raises(KeyboardInterrupt):
-        told(signal.SIGTERM, signal.SIGTERM, signal.SIGINT, error=AssertionError("goes on"))
+        told(signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, at_the_end=[signal.SIGINT] * 2)
     assert signals.exit_code() == 143
 
 

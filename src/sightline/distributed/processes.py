@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from types import TracebackType
 
 
 def is_alive(process: int) -> bool:
@@ -42,8 +43,12 @@ def machine() -> str | None:
 
 def exit_with_parent() -> None:
     """End this process, which `multiprocessing` started, as soon as the one that asked for it is gone, also where that
-    is not the one that made it, as with a fork server; killed, it could not say so. Calls return at once."""
+    is not the one that made it, as with a fork server; killed, it could not say so. Calls return at once.
+
+    A connection that is cut is not told here: the other end says why.
+    """
     import multiprocessing
+    import sys
 
     parent = multiprocessing.parent_process()
     if parent is None:
@@ -53,4 +58,9 @@ def exit_with_parent() -> None:
         parent.join()
         os._exit(1)
 
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, ConnectionError | EOFError):
+            sys.__excepthook__(kind, error, trace)
+
+    sys.excepthook = tell
     threading.Thread(target=wait, daemon=True).start()

@@ -51,10 +51,10 @@ def _interrupt(number: int, _: object) -> None:
 
 
 class InterruptFlag:
-    """Set by the first signal; a SIGINT after it raises KeyboardInterrupt."""
+    """Set by the first signal. A SIGINT after it raises KeyboardInterrupt, once: what it ends is not hit again."""
 
     def __init__(self) -> None:
-        self._set = False
+        self._set = self._raised = False
 
     def is_set(self) -> bool:
         """Whether a signal came."""
@@ -63,7 +63,8 @@ class InterruptFlag:
     def hear(self, number: int, _: object = None) -> None:
         """Take a signal."""
         _Process.first = _Process.first or number
-        if self._set and number == signal.SIGINT:
+        if self._set and number == signal.SIGINT and not self._raised:
+            self._raised = True
             raise KeyboardInterrupt
         self._set = True
 
