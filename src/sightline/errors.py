@@ -70,19 +70,9 @@ class SweepError(SightlineError):
 
 
 class StoppedError(SightlineError):
-    """A run was asked to stop; it finished its step and is saved.
-
-    Attributes:
-        by_signal: a signal asked, to this process or to another of the run; `exit_code` is then that signal's.
-    """
+    """A run was asked to stop; it finished its step and is saved."""
 
     exit_code = 143
-
-    def __init__(self, said: str, exit_code: int | None = None) -> None:
-        super().__init__(said)
-        self.by_signal = exit_code is not None
-        if exit_code is not None:
-            self.exit_code = exit_code
 
 
 # Our names, the first that a command has before others -> what other programs call them.

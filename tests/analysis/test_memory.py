@@ -12,7 +12,7 @@ import torch
 
 import sightline
 from sightline.analysis import memory, memory_stages
-from sightline.analysis.memory import PlainPass, estimate_memory, format_bytes, refuse_what_cannot_fit
+from sightline.analysis.memory import PlainPass, estimate_memory, format_bytes, warn_of_memory
 from sightline.attention.backends.dense import BIAS_BYTES
 from sightline.attention.costs import of_one_form, using
 from sightline.attention.threads import LARGEST_BYTES
@@ -229,42 +229,20 @@ def test_bytes_in_words(count, words):
     assert format_bytes(count) == words
 
 
-def test_what_does_not_fit_is_refused_with_the_largest_that_does(monkeypatch):
-    one = model_config("vit_base_patch16", encoding="lookhere_90")
-    monkeypatch.setattr(machine, "available_memory", lambda device: 21 << 30)
-    with pytest.raises(InputError) as caught:
-        refuse_what_cannot_fit(one, 100_000, what="vit_base_patch16")
-    said = str(caught.value)
-    assert said.startswith("a forward of vit_base_patch16 at 100000 px needs about ")
-    assert "; 21 GiB are available here; at most about " in said
-    side = int(said.split("at most about ")[1].split()[0])
-    assert estimate_memory(one, side).total <= 21 << 30 < estimate_memory(one, side + 16).total
-    refuse_what_cannot_fit(one, side, what="")
-    with pytest.raises(InputError, match=r"a training step of m at 100000x160 px with a batch of 64 needs .* px fits"):
-        refuse_what_cannot_fit(one, (100_000, 160), what="m", batch=64, training=True)
-
-
-def test_only_the_hopeless_is_refused(monkeypatch):
-    one = config("lookhere_90")
-    needed = estimate_memory(one, 400).total
-
-    def refused(available, **options):
-        monkeypatch.setattr(machine, "available_memory", lambda device: available)
-        try:
-            refuse_what_cannot_fit(one, 400, what="m", **options)
-        except InputError as error:
-            return str(error)
-        return None
-
-    assert refused(None) is None
-    assert refused(needed) is None
-    assert refused(needed * 10 // 15 + 1) is None
-    assert refused(needed * 10 // 15 - 1)
-    assert refused(needed - 1, margin=1.0)
-    assert refused(needed, margin=1.0) is None
-    without = needed - estimate_memory(one, 400).parameters
-    assert refused(without, margin=1.0, loaded=True) is None
-    assert "no size fits" in refused(1000)
+@pytest.mark.parametrize("training", [False, True])
+def test_what_is_more_than_is_free_is_warned_of_in_a_line(training, monkeypatch):
+    one, said = config("lookhere_90"), []
+    found = estimate_memory(one, 400, training=training, saves=training)
+    needed = found.total - (0 if training else found.parameters)
+    for available in (None, needed, needed - 1):
+        monkeypatch.setattr(machine, "available_memory", lambda available=available: available)
+        assert said == []
+        warn_of_memory(one, 400, said.append, what="m", training=training)
+    assert len(said) == 1
+    assert "m at 400x400 px" in said[0]
+    # Of a GPU torch itself says it.
+    warn_of_memory(one, 400, said.append, what="m", training=training, device="cuda")
+    assert len(said) == 1
 
 
 def stubborn(*_: object) -> float:
@@ -272,12 +250,12 @@ def stubborn(*_: object) -> float:
     return float(torch.ones(1).sum())
 
 
-def test_what_cannot_be_estimated_is_not_refused(monkeypatch):
-    monkeypatch.setattr(machine, "available_memory", lambda device: 1)
+def test_what_cannot_be_estimated_is_not_warned_of(monkeypatch):
+    monkeypatch.setattr(machine, "available_memory", lambda: 1)
     monkeypatch.setattr(memory, "make_encoding", stubborn)
     monkeypatch.setattr(memory_stages, "make_model", stubborn)
     for one in (config(), model_config("swin_micro_patch4")):
-        refuse_what_cannot_fit(one, 400, what="m")
+        warn_of_memory(one, 400, pytest.fail, what="m")
         with pytest.raises(InputError, match="cannot be counted"):
             estimate_memory(one, 400)
 

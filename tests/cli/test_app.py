@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -28,6 +29,8 @@ def {name}(word: str, *, resolution: int = 32, pool: Literal["cls", "mean"] = "c
 @pytest.fixture
 def verb(tmp_path, monkeypatch):
     """A verb from a file of a test's own, as a new file in `commands/` would be."""
+    # What looks for a near option knows those of `train`, which is not found any more where it was not imported before.
+    importlib.import_module("sightline.cli.commands.train")
     (tmp_path / "say_it.py").write_text(VERB.format(name="say_it"))
     monkeypatch.setattr(commands, "__path__", [str(tmp_path)])
     yield

@@ -170,9 +170,9 @@ def test_a_damaged_model_is_refused(refused, run_copy, tmp_path, no_work):
 def test_what_is_no_file_of_its_own_is_left_alone(refused, tiny_run, tmp_path):
     os.mkfifo(tmp_path / "pipe.onnx")
     (tmp_path / "link.onnx").symlink_to(tmp_path / "nowhere" / "x.onnx")
-    for name, says in (("pipe.onnx", "no regular file"), ("link.onnx", "a link to a missing file")):
+    for name in ("pipe.onnx", "link.onnx"):
         words = ["export", tiny_run, "--to", "onnx", "--output", tmp_path / name, "--overwrite"]
-        refused(*words, says=[name, says])
+        refused(*words, says=[name, "no regular file"])
     assert (tmp_path / "pipe.onnx").is_fifo()
     assert (tmp_path / "link.onnx").is_symlink()
 

@@ -71,18 +71,16 @@ def test_it_is_a_table_after_a_configuration(cli, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_what_does_not_fit_is_said_and_not_refused(cli, tmp_path, monkeypatch):
+def test_what_does_not_fit_is_said(cli, tmp_path, monkeypatch):
     from sightline.distributed import machine
 
     data = pictures(tmp_path / "data", count=200)
     # A step of the 200 takes about 58 million bytes.
-    monkeypatch.setattr(machine, "available_memory", lambda _: 25_000_000)
+    monkeypatch.setattr(machine, "available_memory", lambda *_: 25_000_000)
     code, out, err = cli(*PAPER, "--data", data, *SMALL, "--json")
     assert code == 0, err
     assert "accumulate=" in " ".join(json.loads(out)["missing"])
-    code, _, err = cli("train", *PAPER[1:-1], "--data", data, *SMALL, "--out", tmp_path / "a")
-    assert code == 2
-    assert "needs about" in err
+    assert err.count("sightline: warning: ") == 1
 
 
 def test_a_step_has_no_more_images_than_the_data(cli, tmp_path):

@@ -10,9 +10,6 @@ import pytest
 import torch
 
 from sightline import __version__
-from sightline.attention import costs
-from sightline.attention.costs import Costs
-from sightline.attention.precision import default_precision
 from sightline.distributed import machine
 from sightline.errors import InputError
 
@@ -24,29 +21,6 @@ def test_hardware_names_the_processor_and_the_cores():
     assert words[0]
     assert words[1] in (f"{machine.cpu_count()} cores", "1 core")
     assert machine.hardware_name() == machine.hardware_name()
-
-
-def test_a_processor_that_is_held_to_less_is_another_one(monkeypatch):
-    """What was measured with all of its instructions says nothing there, in a row neither."""
-    before, words = machine.processor(), machine.hardware_name()
-    ships = [*costs._shipped(), Costs(before, torch.__version__, 1)]
-    monkeypatch.setattr(costs, "_shipped", lambda: ships)
-    assert costs.shipped(1) is not None
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "default")
-    for one in (machine._processor, machine.processor):
-        one.cache_clear()
-    try:
-        assert machine.processor() == f"{before} ATEN_CPU_CAPABILITY=avx2"
-        assert machine.hardware_name() == f"{words}, ATEN_CPU_CAPABILITY=avx2"
-        assert costs.shipped(1) is None
-        # What the processor could do is no reason to take it.
-        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-        assert not machine.has_cpu_feature("avx512_bf16")
-        assert default_precision("cpu") == "float32"
-    finally:
-        for one in (machine._processor, machine.processor):
-            one.cache_clear()
 
 
 def commit_in(root: Path) -> str:
@@ -106,9 +80,9 @@ def test_a_peak_is_forgotten_where_the_system_can():
 
 
 def test_a_system_that_only_seems_to_forget_is_seen(monkeypatch):
-    monkeypatch.setattr(machine, "_told", lambda _: {"VmHWM": "9000 kB", "VmRSS": "5000 kB"})
+    monkeypatch.setattr(machine, "_read_fields", lambda _: {"VmHWM": "9000 kB", "VmRSS": "5000 kB"})
     assert not machine.reset_peak_memory()
-    monkeypatch.setattr(machine, "_told", lambda _: {})
+    monkeypatch.setattr(machine, "_read_fields", lambda _: {})
     assert not machine.reset_peak_memory()
 
 
@@ -133,49 +107,6 @@ def test_devices():
 def test_available_memory_of_this_machine():
     assert 10**7 < machine.available_memory() < 10**14
     assert machine.available_memory(torch.device("cpu")) > 10**7
-
-
-def group(folder: Path, **files: object) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, value in files.items():
-        (folder / name.replace("__", ".")).write_text(f"{value}\n")
-
-
-def test_a_control_group_bounds_the_memory(tmp_path):
-    """Of the process's own group and those above it, files that may be dropped given back."""
-    root, own = tmp_path / "cgroup", tmp_path / "own"
-    own.write_text("0::/a/b\n")
-    assert machine._group_memory(root, own) == []
-    group(root, memory__max="max", memory__current=10)
-    group(root / "a", memory__max=1000, memory__current=700, memory__stat="anon 5\ninactive_file 100")
-    group(root / "a" / "b", memory__max="max", memory__current=10)
-    assert machine._group_memory(root, own) == [400]
-    group(root / "a" / "b", memory__max=300, memory__current=310)
-    assert sorted(machine._group_memory(root, own)) == [0, 400]
-    # In a container the path may be the host's.
-    own.write_text("0::/somewhere/else\n")
-    group(root, memory__max=50, memory__current=10)
-    assert machine._group_memory(root, own) == [40]
-    assert machine._group_memory(root, tmp_path / "none") == []
-
-
-def test_a_control_group_of_the_first_version(tmp_path):
-    root, own = tmp_path / "cgroup", tmp_path / "own"
-    own.write_text("9:name=systemd:/\n4:memory:/a\n3:cpuset:/\n0::/\nnonsense\n")
-    group(root / "memory", memory__limit_in_bytes=9223372036854771712, memory__usage_in_bytes=10)
-    assert machine._group_memory(root, own) == []
-    group(root / "memory" / "a", memory__limit_in_bytes=1000, memory__usage_in_bytes=900)
-    assert machine._group_memory(root, own) == [100]
-    (root / "memory" / "a" / "memory.stat").write_text("inactive_file 1\ntotal_inactive_file 50\n")
-    assert machine._group_memory(root, own) == [150]
-
-
-def test_the_smallest_bound_is_what_is_available(monkeypatch):
-    monkeypatch.setattr(machine, "_group_memory", lambda root, own: [5000, 4000])
-    assert machine.available_memory() == 4000
-    monkeypatch.setattr(machine, "_group_memory", lambda root, own: [])
-    monkeypatch.setattr(machine, "_system_memory", lambda: None)
-    assert machine.available_memory() is None
 
 
 @pytest.mark.parametrize("count", [17, 100_000_000])

@@ -14,7 +14,7 @@ from PIL import Image
 from sightline.data.discovery import open_source
 from sightline.data.views import View
 from sightline.distributed.ranks import Ranks
-from sightline.errors import InputError, NonFiniteError, StorageError, UnreadableDataError
+from sightline.errors import InputError, NonFiniteError, RanksError, StorageError, UnreadableDataError
 from sightline.evaluation import EvaluateConfig, counted, evaluate, predict
 from sightline.evaluation.as_json import dumped, loaded
 from sightline.evaluation.measure import RunInfo
@@ -177,8 +177,9 @@ def failing(kind):
 
 
 def test_a_fault_of_one_ends_all_and_what_is_finished_stays(saved, tmp_path):
-    for found in together(2, raising, *saved("seven"), tmp_path / "rows.jsonl", NonFiniteError, 1):
-        assert (type(found), str(found)) == (NonFiniteError, "the line")
+    other, own = together(2, raising, *saved("seven"), tmp_path / "rows.jsonl", NonFiniteError, 1)
+    assert (type(own), str(own)) == (NonFiniteError, "the line")
+    assert isinstance(other, RanksError)
     (folder,) = tmp_path.glob(".rows.jsonl.writing-parts-*")
     assert len(list(folder.glob("*.jsonl"))) == 1
 
@@ -192,8 +193,8 @@ def test_images_that_cannot_be_read_count_together(saved, tmp_path):
         file.write_bytes(content[: len(content) * 2 // 3])
     found = together(2, skipping, place, data, config, tmp_path / "rows.jsonl", len(damaged))
     assert found[0] == sorted(str(file) for file in damaged)
-    for one in together(2, skipping, place, data, config, tmp_path / "rows.jsonl", len(damaged) - 1):
-        assert isinstance(one, UnreadableDataError)
+    said = together(2, skipping, place, data, config, tmp_path / "rows.jsonl", len(damaged) - 1)
+    assert UnreadableDataError in map(type, said)
 
 
 def skipping(ranks: Ranks, place, data, config, out, skip):

@@ -12,15 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.cli import drawings, output
+from sightline.cli import output
 from sightline.cli.app import main
-from sightline.errors import InputError, StorageError
+from sightline.errors import StorageError
 from sightline.evaluation import drawn
 from sightline.evaluation import measure as measuring
-from sightline.hub.load import load_model
 from sightline.results.rows import read_rows
-from sightline.tasks.base import task_of
-from sightline.tasks.segmentation import SegmentationMap
 
 SMALL = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "validation=null", "--threads", "1"]
 
@@ -166,24 +163,6 @@ def test_a_report_leaves_out_what_is_no_picture(spoilt, run, cli, tmp_path):
     assert err.count("\n") == 1
     assert "is no picture that can be shown" in err
     assert "--max-pixels" not in err
-
-
-def test_two_commands_do_not_draw_into_one_folder(run, tmp_path):
-    model, out = load_model(run / "checkpoint"), tmp_path / "out"
-    photo = tmp_path / "photo.png"
-    Image.new("RGB", (40, 30)).save(photo)
-    both = [
-        drawings.Drawings.into(out, task_of(model), str(run), [str(photo)], overwrite=overwrite)
-        for overwrite in (False, True)
-    ]
-    said = SegmentationMap(np.zeros((30, 40), np.uint8))
-    assert both[0].add(str(photo), said)
-    with pytest.raises(InputError, match="another command draws into it"):
-        both[1].add(str(photo), said)
-    later = drawings.Drawings(out, task_of(model), overwrite=False)
-    both[0].finish()
-    with pytest.raises(InputError, match="is not empty"):
-        later.add(str(photo), said)
 
 
 def test_a_signal_in_the_last_step_ends_before_the_test(cli, monkeypatch, tmp_path):

@@ -193,11 +193,6 @@ def test_overwrite_deletes_neither_the_current_folder_nor_one_around_it(harmless
         harmless(*words, says=[str(run_copy), "the current folder"])
 
 
-def test_overwrite_deletes_nothing_through_a_link(harmless, run_copy, tmp_path):
-    (tmp_path / "link").symlink_to(run_copy, target_is_directory=True)
-    harmless("train", "--data", "digits", *TRAIN, "--out", tmp_path / "link", "--overwrite", says=["is a link to"])
-
-
 @pytest.mark.parametrize("what", ["a note in a model", "a run's checkpoint", "a run", "a folder of mine"])
 def test_convert_replaces_models_alone(what, harmless, cli, run_copy, tmp_path):
     dest = {"a run": run_copy, "a run's checkpoint": run_copy / "checkpoint"}.get(what, tmp_path / "dest")
@@ -207,11 +202,3 @@ def test_convert_replaces_models_alone(what, harmless, cli, run_copy, tmp_path):
     if dest == tmp_path / "dest":
         (dest / "note.txt").write_text("mine")
     harmless("convert", "timm", tmp_path / "w.safetensors", dest, "--overwrite", says=[str(dest)])
-
-
-def test_a_picture_is_never_written_through_a_link(cli, tmp_path):
-    """A hard link to what was there keeps it."""
-    (tmp_path / "a.png").write_bytes(b"mine")
-    os.link(tmp_path / "a.png", tmp_path / "b.png")
-    assert cli("scenes", "--out", tmp_path / "b.png", "--resolutions", "16", "--overwrite")[0] == 0
-    assert (tmp_path / "a.png").read_bytes() == b"mine"

@@ -23,15 +23,6 @@ def sightline(*words, **environment):
     )
 
 
-def test_a_name_that_no_system_takes_and_a_link_to_itself_are_wrong_input(refused, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "ring").symlink_to("ring")
-    for words in (["evaluate"], ["status"], ["sweep"], ["train", "--data", "digits", "--out"]):
-        refused(*words, "x" * 300, says=["File name too long"])
-    refused("data", "check", f"imagefolder:{tmp_path}", says=["train: no class folders"])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"),

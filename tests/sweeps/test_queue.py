@@ -7,8 +7,7 @@ import multiprocessing
 import pytest
 import sqlalchemy
 
-from sightline.distributed import signals
-from sightline.errors import InputError, NonFiniteError, StorageError
+from sightline.errors import InputError, NonFiniteError, StoppedError, StorageError
 from sightline.sweeps import study
 from sightline.sweeps.space import SweepConfig
 from sightline.sweeps.study import SweepQueue
@@ -240,7 +239,7 @@ def test_one_that_died_while_it_filled_the_queue_leaves_no_gap(tmp_path, monkeyp
     assert all(len(trials) == 1 for trials in mine._trials().values())
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, signals.Terminated])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, StoppedError])
 def test_a_signal_gives_the_cell_back(stop, tmp_path):
     def run(*_):
         raise stop

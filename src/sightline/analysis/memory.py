@@ -19,7 +19,6 @@ from sightline.attention.costs import SPARSE_FORMS, all_forms, current, dense_fo
 from sightline.attention.pattern import DirectedBias
 from sightline.attention.threads import LARGEST_BYTES
 from sightline.distributed import machine
-from sightline.errors import InputError
 from sightline.io.checks import require, require_whole
 from sightline.io.read import format_bytes
 from sightline.models import ViTConfig, make_model
@@ -323,9 +322,15 @@ def _pass_of(config: ViTConfig, *given: Any) -> PlainPass:
     return (PlainPass if alike else _StagedPass)(config, *given)
 
 
-def refuse_what_cannot_fit(
+def side_of(patches: int, patch_size: int) -> int:
+    """The side in pixels of the square image of at least so many patches: what a pass takes hangs on their number."""
+    return (math.isqrt(patches - 1) + 1) * patch_size
+
+
+def warn_of_memory(
     config: ViTConfig,
     image_size: int | tuple[int, int],
+    warn: Callable[[str], None],
     *,
     what: str,
     batch: int = 1,
@@ -334,67 +339,27 @@ def refuse_what_cannot_fit(
     ema: bool = False,
     device: str | torch.device = "cpu",
     sharers: int = 1,
-    loaded: bool = False,
-    margin: float = 1.5,
 ) -> None:
-    """Refuse a pass that this machine has not the memory for, before it is tried.
+    """Warn in one line of a pass on a CPU that takes more memory than is free, where the system may end the process
+    without a word.
 
     Args:
-        what: the model in the message, as "vit_base_patch16"; the rest as `estimate_memory`.
-        loaded: the parameters are in memory already.
-        margin: how many times what is available the estimate may be; more than 1 where only the hopeless is refused.
-
-    Raises:
-        InputError: the estimate is above what `runtime.available_memory` gives, times the margin; says both, and
-            the largest size that fits.
+        what: the model, for the line, as "vit_base_patch16"; the rest as `estimate_memory`. Of a forward pass the
+            parameters are in memory already.
     """
-    available = machine.available_memory(device)
-    if available is None:
+    available = machine.available_memory()
+    if available is None or torch.device(device).type != "cpu":
         return
     size = Grid.checked(image_size, "image_size")
     try:
         # Who trains saves.
-        one = _pass_of(config, batch, dtype, training, ema, training, sharers, device)
+        found = _pass_of(config, batch, dtype, training, ema, training, sharers, device).at(size)
     except UncountableError:
-        # What cannot be estimated may still run.
         return
-
-    def needed(size: Grid) -> int:
-        found = one.at(size)
-        return found.total - (found.parameters if loaded else 0)
-
-    asked = needed(size)
-    # In whole numbers: the estimate may be beyond what a float holds.
-    if asked * 100 <= available * round(margin * 100):
-        return
-    kind = "training step" if training else "forward"
-    images = f" with a batch of {batch}" if batch > 1 else ""
-    pixels = f"{size.rows} px" if size.rows == size.cols else f"{size.rows}x{size.cols} px"
-    raise InputError(
-        f"a {kind} of {what} at {pixels}{images} needs about {format_bytes(asked)}; {format_bytes(available)} "
-        f"are available here; {_what_fits(config.patch_size, max(size), available, needed)}"
-    )
-
-
-def _what_fits(patch: int, largest: int, available: int, needed: Callable[[Grid], int]) -> str:
-    """The largest square that fits, found by halving; what is needed grows with the side."""
-    fits, not_fits = 0, -(-largest // patch)
-    while not_fits - fits > 1:
-        middle = (fits + not_fits) // 2
-        enough = needed(Grid(middle * patch, middle * patch)) <= available
-        fits, not_fits = (middle, not_fits) if enough else (fits, middle)
-    return f"at most about {fits * patch} px fits" if fits else "no size fits (try a smaller model or batch)"
-
-
-def refuse_patches_that_cannot_fit(
-    config: ViTConfig, patches: int, *, asked: str, what: str, batch: int = 1, device: str | torch.device = "cpu"
-) -> None:
-    """As `refuse_what_cannot_fit`, of a loaded model, for a number of patches an image, as it was `asked` for.
-
-    Of all grids with so many patches it counts the square one: what a pass takes hangs on their number.
-    """
-    side = (math.isqrt(patches - 1) + 1) * config.patch_size
-    try:
-        refuse_what_cannot_fit(config, side, what=what, batch=batch, device=device, loaded=True)
-    except InputError as error:
-        raise InputError(f"{asked}: as many patches as in {side} px; {error}") from None
+    needed = found.total - (0 if training else found.parameters)
+    if needed > available:
+        kind, images = "training step" if training else "forward", f" with a batch of {batch}" if batch > 1 else ""
+        warn(
+            f"a {kind} of {what} at {size.rows}x{size.cols} px{images} needs about {format_bytes(needed)}, "
+            f"{format_bytes(available)} are free: the system may end the process"
+        )

@@ -14,7 +14,6 @@ import numpy as np
 from sightline.analysis.found import Analysis
 from sightline.cli.guard import Inputs, guard_folder
 from sightline.cli.output import check_writable
-from sightline.distributed import signals
 from sightline.errors import InputError
 from sightline.io.atomic import backup_path, commit_folder, fsync, recover, storage_errors
 from sightline.reports import analysis_page
@@ -35,8 +34,6 @@ def claim_analysis(out: Path, inputs: Inputs, *, overwrite: bool) -> None:
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file, expected a folder")
-    if out.is_symlink():
-        raise InputError(f"--out {out}: is a link, which is not replaced; give the folder itself")
     guard_folder(out, inputs, "--out", deletes=True)
     place = Path(os.path.realpath(out))
     if backup_path(place).is_dir() and not place.exists():
@@ -98,9 +95,7 @@ def write_analysis(
             for name, content in {**figures, ANALYSIS: dump_analysis(rows).encode(), ANALYSIS_PAGE: page}.items():
                 _put(temporary / name, content)
             fsync(temporary)
-            # Between its two renames there is no folder.
-            with signals.put_off():
-                commit_folder(temporary, place, None, is_analysis)
+            commit_folder(temporary, place, None, is_analysis)
         finally:
             # Once it was moved it is there no more.
             shutil.rmtree(temporary, ignore_errors=True)

@@ -12,7 +12,6 @@ from sightline.analysis.images import Size
 from sightline.analysis.labels import SplitBatches
 from sightline.analysis.measures.base import Measure
 from sightline.data.batch import Batch
-from sightline.distributed import signals
 from sightline.evaluation.measure import RunInfo
 from sightline.models import Model
 
@@ -52,7 +51,6 @@ class PlannedWork:
 
     def __iter__(self) -> Iterator[Batch]:
         for batch, planned in zip(self.batches, self.batches.planned, strict=True):
-            signals.end_if_heard()
             yield batch
             self.move(sum(one.tokens for one in planned))
 

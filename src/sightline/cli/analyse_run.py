@@ -16,7 +16,6 @@ from sightline.analysis.images import NATIVE, Size
 from sightline.analysis.labels import SplitBatches, split_batches
 from sightline.analysis.measures.base import Measure, measure_classes, measures_by_name
 from sightline.analysis.measures.cka import Cka
-from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
 from sightline.cli import guard, progress
 from sightline.cli.analyse_files import claim_analysis, write_analysis
 from sightline.cli.analyse_opened import Make, OpenedModel, PlannedWork, told_of
@@ -27,7 +26,6 @@ from sightline.cli.suite_model import SuiteRequest
 from sightline.data.allowance import SkipUnreadable
 from sightline.data.discovery import open_source
 from sightline.data.source import Source
-from sightline.data.views import NATIVE_TOKENS
 from sightline.distributed import machine, signals
 from sightline.errors import InputError
 from sightline.evaluation.inside import check_sizes, usual_images
@@ -104,9 +102,8 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
         split = asked.split or ("test" if "test" in source.splits else source.splits[-1])
         source.check(split)
         wanted = [(model, sizes or usual_sizes(model)) for model, *_ in models]
-        for (model, some), name in zip(wanted, asked.models, strict=True):
+        for model, some in wanted:
             check_sizes(model, source, split, some)
-            _refuse_beyond_memory(model, some, name, where)
         count = usual_images(wanted, source.length(split)) if asked.images is None else asked.images
         skip = models[0][2] if asked.skip_unreadable is None else asked.skip_unreadable
         source = bars.read_headers(source, [split], skip)
@@ -134,8 +131,6 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
         if not any(any(names) for one in found for names in one.names.values()):
             raise InputError(f"analyse: no image of {data}/{split} can be read (expected one or more)")
         rows = _rows(opened, found, origin)
-        # Somebody else may have written there meanwhile, and what they wrote would be deleted.
-        claim_analysis(out, inputs, overwrite=overwrite)
         write_analysis(out, rows, found, asked.command, bars.counter("drawing figures", count_figures(rows, found)))
     return rows
 
@@ -203,16 +198,6 @@ def _load(asked: Analysing, data: str, where: Any) -> list[tuple[Model, RunInfo,
         (model, identity if called.count(identity.run) == 1 else replace(identity, run=name), *rest)
         for (model, identity, *rest), name in zip(found, asked.models, strict=True)
     ]
-
-
-def _refuse_beyond_memory(model: Model, sizes: Sequence[Size], name: str, where: Any) -> None:
-    here: Any = {"what": name, "device": where}
-    squares = [size for size in sizes if size != NATIVE]
-    if squares:
-        largest = max(squares, key=lambda size: size[0] * size[1])
-        refuse_what_cannot_fit(model.config, largest, loaded=True, **here)
-    if NATIVE in sizes:
-        refuse_patches_that_cannot_fit(model.config, NATIVE_TOKENS, asked="resolution native", **here)
 
 
 def _that_fit(

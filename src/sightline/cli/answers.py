@@ -145,11 +145,10 @@ def write_answers(asked: PredictRequest, images: Images, out: Path, ranks: Ranks
                         complain(f"{record['image']}: {record['error']}")
                     yield f"{_on_one_line(line)}\n".encode()
 
-        with ranks.raising_together():
-            if ranks.is_main:
-                make_parent(out)
-                write_file(out, lines())
-                parts.discard()
+        if ranks.is_main:
+            make_parent(out)
+            write_file(out, lines())
+            parts.discard()
     return codes
 
 

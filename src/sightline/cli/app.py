@@ -7,7 +7,6 @@ before anything else is.
 
 from __future__ import annotations
 
-import errno
 import importlib
 import io
 import os
@@ -22,7 +21,7 @@ from sightline import __version__, plugins
 from sightline.cli import commands
 from sightline.data.scanning import watched
 from sightline.distributed import machine, ranks, signals
-from sightline.errors import InputError, SightlineError, StoppedError, StorageError
+from sightline.errors import InputError, RanksError, SightlineError, StoppedError, StorageError
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -66,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     process of the run ended; 7 cells of a sweep failed; 130 interrupted; 143 terminated; 1 the reader of the output
     went away.
     """
-    with signals.listening(own_process=arguments is None):
+    with signals.handle_signals(own_process=arguments is None):
         if arguments is None:
             machine.shorten_openmp_spin()
         try:
@@ -87,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     _open_standard_streams()
     if not ranks.is_main_process():
-        # Of several ranks one speaks, also of what the others cannot go on for.
+        # Of several ranks one speaks; the others say what they fail by.
         sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if shutil.get_terminal_size().columns < _NARROWEST:
         os.environ["COLUMNS"] = str(_NARROWEST)
@@ -102,15 +101,15 @@ def _run(arguments: list[str]) -> int:
             raise InputError("the current folder was deleted; go to one that exists (cd)") from None
         arguments = _without_plugins(arguments)
         app = build_app()
-        signals.begun()
+        signals.imported()
         result = _call(app, arguments)
         # Here and not at exit, so that a closed pipe is noticed where it can be handled.
         if sys.stdout is not None:
             sys.stdout.flush()
     except StoppedError as error:
-        print(f"sightline: {error}", file=sys.stderr)
-        # Of several ranks another one may have been told, whose signal all end by.
-        return error.exit_code if error.by_signal or not signals.heard() else signals.exit_code()
+        print(f"sightline: {signals.last_words(str(error))}", file=sys.stderr)
+        # Of several ranks another one may have been told.
+        return signals.exit_code() if signals.heard() else error.exit_code
     except SightlineError as error:
         return _complain(error)
     except KeyboardInterrupt:
@@ -121,14 +120,10 @@ def _run(arguments: list[str]) -> int:
         return PIPE_CLOSED
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        # A name that no system takes, and a link to itself, are what was asked for, and no fault of a disk.
-        kind = InputError if error.errno in (errno.ENAMETOOLONG, errno.ELOOP) else StorageError
-        return _complain(kind(f"{where}{error.strerror or error}"))
+        return _complain(StorageError(f"{where}{error.strerror or error}"))
     except (MemoryError, OverflowError, RuntimeError) as error:
         if signals.heard():
             return _say_interrupted()
-        if ranks.is_comm_error(error):
-            return _complain(ranks.comm_error(error))
         if not machine.is_out_of_memory(error):
             raise
         said = " ".join(str(error).split())[:300]
@@ -201,5 +196,9 @@ def _say_interrupted() -> int:
 
 
 def _complain(error: SightlineError) -> int:
-    print(f"sightline: error: {' '.join(str(error).split())}", file=sys.stderr)
+    line = " ".join(str(error).split())
+    if ranks.is_main_process():
+        print(f"sightline: error: {line}", file=sys.stderr)
+    elif not isinstance(error, RanksError):
+        print(f"sightline: error: rank {os.environ['RANK']}: {line}", file=sys.__stderr__)
     return error.exit_code

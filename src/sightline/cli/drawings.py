@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from PIL import Image
 from sightline.cli import guard
 from sightline.data.image_file import read_image
 from sightline.errors import InputError
-from sightline.io.atomic import storage_errors, write_out
+from sightline.io.atomic import write_out
 from sightline.tasks.base import Task
 from sightline.tasks.drawn import as_png, sheet
 
@@ -26,10 +25,8 @@ _SIDE = 192
 class Drawings:
     """What was drawn so far; the sheet shows the first ones, small."""
 
-    def __init__(self, folder: Path, task: Task, *, overwrite: bool) -> None:
-        self._folder, self._task, self._overwrite = folder, task, overwrite
-        # Its descriptor, once it was claimed.
-        self._claimed: int | None = None
+    def __init__(self, folder: Path, task: Task) -> None:
+        self._folder, self._task = folder, task
         self._names: set[str] = set()
         self._small: list[tuple[str, Image.Image]] = []
 
@@ -51,35 +48,16 @@ class Drawings:
         for parent, image in {os.path.dirname(image): image for image in images if "\0" not in image}.items():
             if os.path.commonpath((place, os.path.realpath(parent))) == place:
                 raise InputError(f"--out {folder}: holds {image}, which this command reads; give another folder")
-        drawings = cls(folder, task, overwrite=overwrite)
-        drawings._check_empty()
-        return drawings
-
-    def _check_empty(self) -> None:
-        if not self._overwrite and self._folder.exists() and any(self._folder.iterdir()):
-            raise InputError(f"--out {self._folder}: is not empty (expected a new folder, or --overwrite)")
-
-    def _claim(self) -> None:
-        """Make the folder, where no other command draws into it: until it is finished it is its own."""
-        with storage_errors(f"{self._folder}: cannot be made"):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._claimed = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(self._claimed, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(f"--out {self._folder}: another command draws into it; give another folder") from None
-        # Since it was asked first another one may have come and gone.
-        self._check_empty()
+        if not overwrite and folder.exists() and any(folder.iterdir()):
+            raise InputError(f"--out {folder}: is not empty (expected a new folder, or --overwrite)")
+        return cls(folder, task)
 
     def add(self, image: str, decoded: Any) -> dict[str, str]:
         """Draw what is said of an image file: by what it shows the path of each picture.
 
         Raises:
-            InputError: another command draws into the folder.
             StorageError: it cannot be written.
         """
-        if self._claimed is None:
-            self._claim()
         stem = self._name(Path(image).stem)
         places, last = {}, None
         for what, picture in self._task.pictures(decoded, read_image(image, max_pixels=2**63 - 1)).items():
@@ -107,12 +85,3 @@ class Drawings:
         """Write the sheet, where anything was drawn."""
         if self._small:
             write_out(self._folder / SHEET, as_png(sheet(self._small, self._task.color_key())))
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Others may draw into the folder again."""
-        if self._claimed is not None:
-            os.close(self._claimed)
-            self._claimed = None
-
-    __del__ = _let_go

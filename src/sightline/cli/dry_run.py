@@ -100,9 +100,9 @@ def dry_run(asked: TrainRequest, bars: Bars) -> DryRun:
     """Decide and check a run as `carry_out` does, and make two small steps of it; nothing is left behind.
 
     Raises:
-        SightlineError: what stands against it, but that it is too large for this machine.
+        SightlineError: what stands against it.
     """
-    prepared, _ = ready(asked, bars, _few)
+    prepared, _ = ready(asked, bars)
     config, source, model = prepared.config, prepared.source, prepared.model
     steps, spent = _length(prepared)
     image_size, batch = largest_pass(config, model.config, source.length("train"), asked.ranks.size)

@@ -90,12 +90,7 @@ def guard_file(out: Path, inputs: Inputs, option: str) -> None:
     for file in read:
         if _same(out, file):
             raise InputError(f"{option} {out}: is {file}, which this command reads; give another name")
-    folders = inputs.data_folders()
-    _refuse_in_data(out, folders, option)
-    for folder in folders if out.exists() else ():
-        for image in (Path(parent, name) for parent, _, names in os.walk(folder) for name in names):
-            if _same(out, image):
-                raise InputError(f"{option} {out}: is {image}, an image of the data; give another name")
+    _refuse_in_data(out, inputs.data_folders(), option)
 
 
 def guard_folder(out: Path, inputs: Inputs, option: str, *, deletes: bool) -> None:

@@ -92,8 +92,6 @@ class RunFolder:
             return
         if not self.overwrite:
             raise InputError(f"--out {out}: exists already; --resume continues it, --overwrite replaces it")
-        if out.is_symlink():
-            raise InputError(f"--overwrite: {out} is a link to {os.path.realpath(out)}, which is not deleted")
         for foreign in _foreign(out, self.inside):
             raise InputError(f"--overwrite: {foreign} was written by no run; {out} is not deleted")
         # A name alone proves nothing: other programs write a config.yaml too.
@@ -117,8 +115,6 @@ class RunFolder:
         self.check()
         with RunLock(self.out, warn) as lock:
             with storage_errors(f"{self.out}: cannot be deleted"):
-                # Again: until it was held, another process may have worked in it.
-                self._check_content()
                 for entry in _content(self.out) if self.overwrite else ():
                     shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
             yield lock
@@ -177,10 +173,8 @@ def claim_file(out: Path, *, overwrite: bool, inputs: Inputs | None = None, opti
     """
     if out.is_dir():
         raise InputError(f"{option} {out}: is a folder, expected a file")
-    if out.exists() and not out.is_file():
+    if os.path.lexists(out) and not out.is_file():
         raise InputError(f"{option} {out}: is no regular file")
-    if out.is_symlink() and not out.exists():
-        raise InputError(f"{option} {out}: is a link to a missing file")
     guard_file(out, inputs or Inputs(), option)
     if out.exists() and not overwrite:
         raise InputError(f"{option} {out}: exists already; --overwrite replaces it")
@@ -194,7 +188,7 @@ def claim_beside(files: Sequence[Path], maps: Sequence[Path], *, overwrite: bool
         claim_file(file, inputs=inputs, overwrite=overwrite, option=option)
     for folder in maps:
         guard_folder(folder, inputs, option, deletes=overwrite)
-        if not overwrite and (folder.exists() or folder.is_symlink()):
+        if not overwrite and folder.exists():
             raise InputError(f"{option}: {folder} exists already; --overwrite replaces it")
         for foreign in foreign_maps(folder):
             raise InputError(f"--overwrite: {foreign} was written by no evaluation; {folder} is not replaced")
@@ -205,8 +199,6 @@ def claim_logits(folder: Path, *, inputs: Inputs) -> None:
     option = "--logits"
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{option} {folder}: is a file, expected a folder")
-    if folder.is_symlink() and not folder.exists():
-        raise InputError(f"{option} {folder}: is a link to a missing folder")
     guard_folder(folder, inputs, option, deletes=False)
 
 
@@ -225,8 +217,6 @@ def refuse_other_logits(
     for place in (folder / name for name in names):
         if os.path.realpath(place) in others:
             raise InputError(f"--logits: {place} is another file that is to be written; give another name")
-        if place.is_symlink() or (place.exists() and not place.is_file()):
-            raise InputError(f"--logits: {place} is no regular file; give another folder")
         if place.exists() and not overwrite and header_of(place)[0] != work:
             raise InputError(f"--logits: {place} exists already, of other weights or options; --overwrite replaces it")
 

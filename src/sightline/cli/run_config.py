@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from sightline import recipes
-from sightline.analysis.memory import refuse_what_cannot_fit
+from sightline.analysis.memory import warn_of_memory
 from sightline.cli.config import apply_settings, check_config, dump_config, named_after
+from sightline.cli.next_step import warn
 from sightline.cli.progress import Bars
 from sightline.cli.yaml_text import dump_yaml, read_yaml
 from sightline.data.discovery import open_source
@@ -227,19 +228,17 @@ def _resized_packing(
 def built_model(
     resolved: TrainConfig, source: Source, file: Path | None, device: torch.device, processes: int = 1
 ) -> Model:
-    """Build the model, so that what it refuses is known before anything is written.
-
-    A run that this machine has not the memory for is refused before that, but where activations are computed again,
-    whose memory is not known before.
-    """
+    """Build the model, so that what it refuses is known before anything is written."""
     with named_after(file or Path("train")):
         # Of several patch sizes the smallest takes the most.
         model = min(with_patch_sizes(resolved, model_config_of(resolved, source)), key=lambda one: one.patch_size)
         image_size, batch = largest_pass(resolved, model, source.length("train"), processes)
+        # What is computed again is not known before.
         if not resolved.recompute:
-            refuse_what_cannot_fit(
+            warn_of_memory(
                 model,
                 image_size,
+                warn,
                 what=resolved.model or str(resolved.init_from),
                 batch=batch,
                 dtype=resolved.precision,

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
+from sightline.analysis.memory import side_of, warn_of_memory
 from sightline.attention.precision import chosen_precision
-from sightline.cli import guard, output, progress
+from sightline.cli import guard, next_step, output, progress
 from sightline.cli.config import apply_settings
 from sightline.cli.resolutions import parse_resolutions_of
 from sightline.cli.suite_model import SuiteRequest
@@ -66,34 +66,31 @@ def run_suite(
     with contextlib.ExitStack() as held:
         ranks = held.enter_context(init_ranks(device))
         with progress.Bars() as bars:
-            with ranks.raising_together():
-                where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
-                opened = open_suite(suite)
-                _claim(out, asked, opened)
-                model, identity, skip, pixels = asked.opened(suite, where)
-                skip = skip if skip_unreadable is None else skip_unreadable
-                config = SuiteConfig(
-                    suite,
-                    parse_resolutions_of(resolutions, model.config.patch_size) or (identity.train_resolution,),
-                    preparation,
-                    limit,
-                    apply_settings({}, settings),
-                    precision,
-                    workers,
-                )
-                parts = map_classes(model, opened.parts, suite)
-                parts = [replace(part, source=part.source.up_to(max_pixels or pixels)) for part in parts]
-                todo = planned(model, parts, config)
-                _refuse_beyond_memory(model, todo, str(asked.model), where)
-                for line in opened.missing:
-                    print(f"not measured: {line}", file=sys.stderr)
-                todo = _with_headers(todo, bars, skip)
-                if ranks.is_main and not overwrite:
-                    refuse_others(model, todo, config, identity, out / LOGITS)
-                total = sum(
-                    planned_images(one.part.source, model, one.config, identity.train_resolution) for one in todo
-                )
-                advance = bars.counter("testing", total)
+            where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
+            opened = open_suite(suite)
+            _claim(out, asked, opened)
+            model, identity, skip, pixels = asked.opened(suite, where)
+            skip = skip if skip_unreadable is None else skip_unreadable
+            config = SuiteConfig(
+                suite,
+                parse_resolutions_of(resolutions, model.config.patch_size) or (identity.train_resolution,),
+                preparation,
+                limit,
+                apply_settings({}, settings),
+                precision,
+                workers,
+            )
+            parts = map_classes(model, opened.parts, suite)
+            parts = [replace(part, source=part.source.up_to(max_pixels or pixels)) for part in parts]
+            todo = planned(model, parts, config)
+            _warn_of_memory(model, todo, str(asked.model), where)
+            for line in opened.missing:
+                print(f"not measured: {line}", file=sys.stderr)
+            todo = _with_headers(todo, bars, skip)
+            if ranks.is_main and not overwrite:
+                refuse_others(model, todo, config, identity, out / LOGITS)
+            total = sum(planned_images(one.part.source, model, one.config, identity.train_resolution) for one in todo)
+            advance = bars.counter("testing", total)
             rows: list[ResultRow] = []
             with signals.resume_hint("the same command"):
                 for one in todo:
@@ -101,9 +98,8 @@ def run_suite(
                     fresh = measure(
                         model, one, config, named, out / LOGITS, ranks, overwrite=overwrite, advance=advance
                     )  # fmt: skip
-                    with ranks.raising_together():
-                        if ranks.is_main:
-                            output.add_rows(out / RESULTS, fresh)
+                    if ranks.is_main:
+                        output.add_rows(out / RESULTS, fresh)
                     rows += fresh
             for source in {id(one.part.source): one.part.source for one in todo}.values():
                 bars.say_left_out(source)
@@ -158,15 +154,11 @@ def _claim(out: Path, asked: SuiteRequest, opened: OpenedSuite) -> None:
     output.check_writable(out, out / LOGITS)
 
 
-def _refuse_beyond_memory(model: Model, todo: Sequence[Measurement], what: str, where: Any) -> None:
-    views = {one.config.resolutions[0] for one in todo}
-    sides = [one for one in views if isinstance(one, int)]
-    here: Any = {"what": what, "device": where}
+def _warn_of_memory(model: Model, todo: Sequence[Measurement], what: str, where: Any) -> None:
+    views, patch = {one.config.resolutions[0] for one in todo}, model.config.patch_size
+    sides = [side_of(view.patches, patch) if isinstance(view, View) else view for view in views]
     if sides:
-        refuse_what_cannot_fit(model.config, max(sides), loaded=True, **here)
-    for view in views:
-        if isinstance(view, View):
-            refuse_patches_that_cannot_fit(model.config, view.patches, asked=f"resolution {view.name}", **here)
+        warn_of_memory(model.config, max(sides), next_step.warn, what=what, device=where)
 
 
 def _with_headers(todo: Sequence[Measurement], bars: progress.Bars, skip: SkipUnreadable) -> list[Measurement]:

@@ -83,26 +83,22 @@ class Trained:
     opened: Run | None = None
 
 
-def ready(
-    asked: TrainRequest, bars: Bars, passed: Callable[[TrainConfig], TrainConfig] = lambda config: config
-) -> tuple[TrainSetup, tuple[str, ...]]:
+def ready(asked: TrainRequest, bars: Bars) -> tuple[TrainSetup, tuple[str, ...]]:
     """A run before anything of it is written, and the splits that it is tested on.
-
-    Args:
-        passed: from its configuration to what this machine is to have the memory for.
 
     Raises:
         SightlineError: what stands against it.
     """
     config, sources, place, folder = asked.config, asked.sources, asked.place, asked.place.out
     check_trackers(asked.trackers)
-    place.check()
+    if asked.ranks.is_main:
+        place.check()
     with named_after(asked.file):
         source = sources.open(config)
     before = last_whole(folder, warn) if asked.resume else None
     with named_after(asked.file or Path("train")):
         decided = resolve_config(config, source, asked.where, before)
-    built = run_config.built_model(passed(decided), source, asked.file, asked.where, asked.ranks.size)
+    built = run_config.built_model(decided, source, asked.file, asked.where, asked.ranks.size)
     splits = _tested_splits(asked.test, source)
     # Also those that it is tested on: now, and not after hours of training.
     source = bars.read_headers(source, ("train", *splits), config.skip_unreadable)
@@ -131,14 +127,12 @@ def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | N
     """
     place, folder = asked.place, asked.place.out
     with contextlib.ExitStack() as held:
-        with asked.ranks.raising_together():
-            prepared, splits = ready(asked, bars)
+        prepared, splits = ready(asked, bars)
         resolved, source = prepared.config, prepared.source
         lock = None
-        with asked.ranks.raising_together():
-            if asked.ranks.is_main:
-                lock = held.enter_context(place.claimed(warn))
-                run_config.save_config(resolved, folder)
+        if asked.ranks.is_main:
+            lock = held.enter_context(place.claimed(warn))
+            run_config.save_config(resolved, folder)
         if way_on is not None:
             held.enter_context(signals.resume_hint(way_on(folder)))
         last: loop.TrainProgress | None = None
@@ -152,7 +146,8 @@ def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | N
         saved = 0 if prepared.last is None else read_config_record(prepared.last)["training"].get("step", 0)
         names = asked.trackers if asked.ranks.is_main else ()
         track = held.enter_context(tracking(names, folder, dump_config(resolved), saved, warn))
-        with signals.defer_interrupts() as heard:
+        # Told in the last step, it is not tested: what was trained is whole.
+        with signals.defer_interrupts() as told:
             loop.train(
                 resolved,
                 folder,
@@ -161,14 +156,12 @@ def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | N
                 observe=observe,
                 warn=warn,
                 lock=lock,
-                stop=heard if asked.stop is None else lambda: heard() or (asked.stop is not None and asked.stop()),
+                stop=lambda: told.is_set() or (asked.stop is not None and asked.stop()),
                 ranks=asked.ranks,
                 profile=asked.profile,
             )
         if lock is None:
             return Trained(resolved, last, [])
-        # In the last step: what was trained is whole, and testing it is not begun.
-        signals.end_if_heard()
         bars.say_left_out(source)
         say_changes(source, resolved, warn)
         lock.check()

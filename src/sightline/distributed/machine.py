@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 
 # The processor features that decide a speed, the fastest first; the best one that is there is named.
 _FEATURES = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
-# What holds torch and its libraries to fewer instructions than a processor has.
-_HELD_BY = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 # Of 50 nanoseconds or so each; as many as GNU's OpenMP takes where it knows of more threads than cores.
 _TURNS = "1000"
-_CGROUPS, _OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def cpu_count() -> int:
@@ -36,8 +33,7 @@ def cpu_count() -> int:
 
 
 def hardware_name(device: str | torch.device = "cpu") -> str:
-    """The machine in words, for a result row: "AMD EPYC, 2 cores, avx512_bf16"; a GPU's name comes first, and what of
-    the environment holds the processor to fewer instructions last."""
+    """The machine in words, for a result row: "AMD EPYC, 2 cores, avx512_bf16"; a GPU's name comes first."""
     name, *feature = _processor()
     words = [name, f"{cpu_count()} {'core' if cpu_count() == 1 else 'cores'}", *feature]
     if str(device).startswith("cuda"):
@@ -49,30 +45,20 @@ def hardware_name(device: str | torch.device = "cpu") -> str:
 
 @functools.cache
 def _processor() -> list[str]:
-    """Its name, the best of the features that it has, and what holds it to fewer."""
+    """Its name, and the best of the features that it has."""
     # Every core says the same.
-    told = _told(Path("/proc/cpuinfo"))
-    name = " ".join(told.get("model name", "").split()) or platform.processor() or platform.machine()
-    flags = told.get("flags", "").split()
-    return [name or "unknown processor", *[feature for feature in _FEATURES if feature in flags][:1], *_held()]
-
-
-def _held() -> list[str]:
-    """What of the environment holds it to fewer instructions, as words of NAME=VALUE."""
-    given = {one: os.environ[one] for one in _HELD_BY if os.environ.get(one)}
-    # oneDNN's words for all that there is.
-    return [
-        f"{one}={value}" for one, value in given.items() if "ISA" not in one or value.upper() not in ("ALL", "DEFAULT")
-    ]
+    fields = _read_fields(Path("/proc/cpuinfo"))
+    name = " ".join(fields.get("model name", "").split()) or platform.processor() or platform.machine()
+    flags = fields.get("flags", "").split()
+    return [name or "unknown processor", *[feature for feature in _FEATURES if feature in flags][:1]]
 
 
 @functools.cache
 def processor() -> str:
-    """Which processor this is, for what is measured once for all of its kind: maker, family, model, the best feature
-    ("AuthenticAMD 26 2 avx512_bf16"), and what of the environment holds it to fewer instructions; elsewhere than on
-    Linux what the system calls it."""
-    told = _told(Path("/proc/cpuinfo"))
-    parts = [told.get(name, "") for name in ("vendor_id", "cpu family", "model")]
+    """Which processor this is, for what is measured once for all of its kind: maker, family, model and the best feature
+    ("AuthenticAMD 26 2 avx512_bf16"); elsewhere than on Linux what the system calls it."""
+    fields = _read_fields(Path("/proc/cpuinfo"))
+    parts = [fields.get(name, "") for name in ("vendor_id", "cpu family", "model")]
     name, *feature = _processor()
     return " ".join([*(parts if all(parts) else [name]), *feature])
 
@@ -89,13 +75,13 @@ def cache_folder() -> Path | None:
         return None
 
 
-def _told(file: Path, mark: str = ":") -> dict[str, str]:
-    """What the system says in a file with a name, a mark and a value a line; nothing where it cannot be read."""
+def _read_fields(file: Path) -> dict[str, str]:
+    """What the system says in a file of lines "name: value"; nothing where it cannot be read."""
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return {}
-    return {name.strip(): value.strip() for name, _, value in (line.partition(mark) for line in lines)}
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 @functools.cache
@@ -182,12 +168,9 @@ def _refuse_many(name: str, count: int, always: int) -> None:
 
 
 def has_cpu_feature(feature: Literal["amx_tile", "avx512_bf16"]) -> bool:
-    """Whether this processor multiplies in bfloat16 matrices by AMX tiles, or vectors by AVX-512; not where it is held
-    to fewer instructions."""
+    """Whether this processor multiplies in bfloat16 matrices by AMX tiles, or vectors by AVX-512."""
     import torch
 
-    if _held():
-        return False
     # Private names in torch: where a release has dropped one, the safe answer is no.
     probe = getattr(torch.cpu, f"_is_{feature}_supported", None)
     return probe is not None and bool(probe())
@@ -200,7 +183,7 @@ def peak_memory(device: str | torch.device = "cpu") -> int:
 
         return torch.cuda.max_memory_allocated(device)
     # Not the resource usage, which a process inherits from the one that started it, however large that was.
-    most = _told(Path("/proc/self/status")).get("VmHWM")
+    most = _read_fields(Path("/proc/self/status")).get("VmHWM")
     if most is not None:
         return int(most.split()[0]) * 1024
     import resource
@@ -219,70 +202,22 @@ def reset_peak_memory(device: str | torch.device = "cpu") -> bool:
         return True
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    told = _told(Path("/proc/self/status"))
+    told = _read_fields(Path("/proc/self/status"))
     most, now = (int((told.get(name) or "0").split()[0]) for name in ("VmHWM", "VmRSS"))
     # In kilobytes; some systems take what is written and do nothing.
     return 0 < most <= now + 1024
 
 
 def available_memory(device: str | torch.device = "cpu") -> int | None:
-    """The memory that can still be taken here, in bytes, or None where it is not known.
-
-    On a CPU what the system says is available, bounded by the limits of the process's control groups (v2, v1); on a
-    GPU what is free there and what torch holds without using it.
-    """
+    """The memory that can still be taken here, in bytes, or None where it is not known; on a GPU what is free there and
+    what torch holds without using it."""
     if str(device).startswith("cuda"):
         import torch
 
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
-    found = [_system_memory(), *_group_memory(_CGROUPS, _OWN_CGROUPS)]
-    return min((room for room in found if room is not None), default=None)
-
-
-def _system_memory() -> int | None:
-    available = _told(Path("/proc/meminfo")).get("MemAvailable")
-    if available is not None:
-        return int(available.split()[0]) * 1024
-    try:
-        # Elsewhere than on Linux: all that there is, which is the best that is known.
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
-def _group_memory(root: Path, own: Path) -> list[int]:
-    """What each control group above this process leaves to it, in bytes; nothing where there is no limit."""
-    rooms = []
-    for line in _told(own).values():
-        kinds, _, group = line.partition(":")
-        if kinds == "":
-            # Beside v1 controllers the second hierarchy is mounted a level below.
-            places = [(base, "memory.max", "memory.current") for base in (root, root / "unified")]
-        elif "memory" in kinds.split(","):
-            places = [(root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes")]
-        else:
-            continue
-        for base, limit, used in places:
-            inside = (base / group.strip("/")).resolve()
-            # In a container the path may be the host's: then its own group is the root of what is mounted.
-            folders = [folder for folder in (inside, *inside.parents) if folder.is_relative_to(base.resolve())]
-            rooms += [_room(folder, limit, used) for folder in folders or [base]]
-    return [room for room in rooms if room is not None]
-
-
-def _room(folder: Path, limit: str, used: str) -> int | None:
-    try:
-        most, taken = (int((folder / one).read_text(encoding="ascii")) for one in (limit, used))
-    except (OSError, ValueError):
-        return None
-    # v1 writes "no limit" as nearly 2**63.
-    if most >= 1 << 60:
-        return None
-    pairs = _told(folder / "memory.stat", " ")
-    cached = pairs.get("total_inactive_file", pairs.get("inactive_file", "0"))
-    # Files that nobody looked at lately are counted as used, and given back when memory is wanted.
-    return max(most - taken + (int(cached) if cached.isdecimal() else 0), 0)
+    available = _read_fields(Path("/proc/meminfo")).get("MemAvailable")
+    return None if available is None else int(available.split()[0]) * 1024
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -319,7 +254,7 @@ def preserve_rng_state() -> Iterator[None]:
 
 
 # Definitions of operators end with the object that made them.
-_KEPT: list[object] = []
+_operators: list[object] = []
 
 
 @functools.cache
@@ -336,7 +271,7 @@ def import_timm() -> ModuleType:
     for name in [name for name in sys.modules if name.split(".")[0] in ("timm", "torchvision")]:
         del sys.modules[name]
     operators = Library("torchvision", "FRAGMENT")
-    _KEPT.append(operators)
+    _operators.append(operators)
     operators.define("nms(Tensor dets, Tensor scores, float threshold) -> Tensor")
     operators.define("qnms(Tensor dets, Tensor scores, float threshold) -> Tensor")
     return importlib.import_module("timm")

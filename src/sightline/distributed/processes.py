@@ -7,9 +7,6 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
-PATIENCE = 1.0
-"""Seconds within which a process that is killed has closed all its files."""
-
 
 def is_alive(process: int) -> bool:
     """Whether there is a process of that id on this machine, whoever it is."""
@@ -48,12 +45,12 @@ def exit_with_parent() -> None:
     """End this process, which `multiprocessing` started, as soon as the one that asked for it is gone, also where that
     is not the one that made it, as with a fork server; killed, it could not say so. Calls return at once.
 
-    A connection that is cut then is no fault that a thread of this process would have to tell.
+    A connection that is cut is not told here: the other end says why.
     """
     import multiprocessing
     import sys
 
-    parent, tell = multiprocessing.parent_process(), sys.excepthook
+    parent = multiprocessing.parent_process()
     if parent is None:
         return
 
@@ -61,13 +58,9 @@ def exit_with_parent() -> None:
         parent.join()
         os._exit(1)
 
-    def tell_unless_gone(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if issubclass(kind, ConnectionError | EOFError):
-            # Of a process that dies its files are closed one after the other.
-            parent.join(PATIENCE)
-            if not parent.is_alive():
-                os._exit(1)
-        tell(kind, error, trace)
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, ConnectionError | EOFError):
+            sys.__excepthook__(kind, error, trace)
 
-    sys.excepthook = tell_unless_gone
+    sys.excepthook = tell
     threading.Thread(target=wait, daemon=True).start()

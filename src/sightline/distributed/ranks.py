@@ -1,8 +1,8 @@
 """The processes of one run, on one machine or many: how many there are, and what they say to each other.
 
-`python -m torch.distributed.run` (torchrun) starts them. Each holds the whole model and sees its part of each step;
-what decides anything (losses, counts, a wish to stop, a fault) is said to all of them, so that they decide alike.
-Messages are numbers and JSON, never pickles. Reads no torch unless there is more than one.
+`python -m torch.distributed.run` (torchrun) starts them. One that fails says so and ends; the others find its
+connection closed, or are ended by torchrun. Messages are numbers and JSON, never pickles, and travel between CPUs.
+Reads no torch unless there is more than one.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ import datetime
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sightline import errors
-from sightline.errors import InputError, RanksError, SightlineError, StoppedError
+from sightline.errors import InputError, RanksError
 
 if TYPE_CHECKING:
     import torch
     import torch.distributed as dist
 
 # As long as the first may save, measure or read headers while the others wait.
-_PATIENCE = datetime.timedelta(hours=2)
+_TIMEOUT = datetime.timedelta(hours=2)
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 # What gloo's messages hold where a connection broke or nobody answered.
 _OF_GLOO = (
@@ -39,12 +38,12 @@ _OF_GLOO = (
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those of a run; alone unless said.
+    """This process among those of a run; alone unless said. Each of them must call the same methods, in one order.
 
     Attributes:
-        rank: from 0; size: how many there are; local: the rank on this machine.
-        device: where messages travel: a GPU's for NCCL.
-        group: of torch's that they travel in; None for that of all.
+        rank: from 0; size: how many there are; local_rank: the rank on this machine.
+        device: where it computes.
+        group: of torch's in which messages travel; None for that of all.
     """
 
     rank: int = 0
@@ -59,120 +58,66 @@ class Ranks:
         return self.rank == 0
 
     def cpu_group(self) -> Ranks:
-        """The same ranks on processors, whose messages do not meet those of these; each must call it."""
+        """The same ranks in a group of their own, for messages of another thread."""
         if self.size == 1:
             return self
         import torch.distributed as dist
 
-        with translate_comm_errors():
-            return dataclasses.replace(self, device="cpu", group=dist.new_group(backend="gloo", timeout=_PATIENCE))
+        return dataclasses.replace(self, device="cpu", group=dist.new_group(backend="gloo", timeout=_TIMEOUT))
 
     def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
-        """The sums of numbers over all ranks, in float64 where the device has it; each must call it."""
+        """The sums of numbers over all ranks, in float64."""
         if self.size == 1:
             return list(values)
         import torch
         import torch.distributed as dist
 
-        told = torch.tensor(list(values), dtype=torch.float64, device=self.device)
-        with translate_comm_errors():
-            dist.all_reduce(told, group=self.group)
-        return told.tolist()
+        sums = torch.tensor(list(values), dtype=torch.float64)
+        dist.all_reduce(sums, group=self.group)
+        return sums.tolist()
+
+    def barrier(self) -> None:
+        """Wait until each rank is here."""
+        self.all_reduce_sum([0.0])
 
     def all_gather_json(self, value: Any) -> list[Any]:
-        """What each rank says, plain values as JSON has them, in the order of the ranks; each must call it."""
+        """What each rank says, plain values as JSON has them, in the order of the ranks."""
         if self.size == 1:
             return [value]
         import torch
         import torch.distributed as dist
 
-        content = json.dumps(value).encode()
-        lengths = [
-            int(one) for one in self.all_reduce_sum([len(content) * (one == self.rank) for one in range(self.size)])
-        ]
-        told = torch.zeros(max(lengths), dtype=torch.uint8, device=self.device)
-        told[: len(content)] = torch.tensor(list(content), dtype=torch.uint8)
-        heard = [torch.empty_like(told) for _ in range(self.size)]
-        with translate_comm_errors():
-            dist.all_gather(heard, told, group=self.group)
-        texts = (bytes(one[:length].tolist()) for one, length in zip(heard, lengths, strict=True))
-        return [json.loads(text) for text in texts]
+        content = bytearray(json.dumps(value).encode())
+        lengths = self.all_reduce_sum([len(content) * (one == self.rank) for one in range(self.size)])
+        own = torch.zeros(int(max(lengths)), dtype=torch.uint8)
+        own[: len(content)] = torch.frombuffer(content, dtype=torch.uint8)
+        all_of_them = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(all_of_them, own, group=self.group)
+        texts = zip(all_of_them, lengths, strict=True)
+        return [json.loads(text[: int(length)].numpy().tobytes()) for text, length in texts]
 
     def broadcast(self, value: Any) -> Any:
-        """What the first rank says, plain values as JSON has them; each must call it, and that of the others is not
-        looked at."""
+        """What the first rank says, a plain value as JSON has it; that of the others is not looked at."""
         if self.size == 1:
             return value
         import torch
         import torch.distributed as dist
 
         content = bytearray(json.dumps(value).encode() if self.is_main else b"")
-        length = int(self.all_reduce_sum([len(content)])[0])
-        told = torch.zeros(length, dtype=torch.uint8, device=self.device)
+        message = torch.zeros(int(self.all_reduce_sum([len(content)])[0]), dtype=torch.uint8)
         if self.is_main:
-            told.copy_(torch.frombuffer(content, dtype=torch.uint8))
-        with translate_comm_errors():
-            dist.broadcast(told, 0, group=self.group)
-        return json.loads(told.cpu().numpy().tobytes())
-
-    def raise_together(self, fault: SightlineError | None = None) -> None:
-        """Go on where none has a fault; else each raises that of the lowest rank which has one. Each must call it."""
-        if self.size == 1:
-            if fault is not None:
-                raise fault
-            return
-        signal = fault.exit_code if isinstance(fault, StoppedError) and fault.by_signal else None
-        said = self.all_gather_json(None if fault is None else [type(fault).__name__, str(fault), signal])
-        for rank, one in enumerate(said):
-            if one is not None:
-                name, line, signal = one
-                if rank == self.rank and fault is not None:
-                    raise fault
-                raise StoppedError(line, signal) if signal is not None else getattr(errors, name, SightlineError)(line)
-
-    @contextlib.contextmanager
-    def raising_together(self) -> Iterator[None]:
-        """Inside, each does the same; a fault of one ends all of them with its line."""
-        fault = None
-        try:
-            yield
-        except SightlineError as error:
-            if self.size == 1 or isinstance(error, RanksError):
-                raise
-            fault = error
-        self.raise_together(fault)
-
-    def run_on_main(self, work: Callable[[], object]) -> None:
-        """Have the first rank do something while the others wait; each must call it."""
-        with self.raising_together():
-            if self.is_main:
-                work()
+            message.copy_(torch.frombuffer(content, dtype=torch.uint8))
+        dist.broadcast(message, 0, group=self.group)
+        return json.loads(message.numpy().tobytes())
 
 
 SINGLE_RANK = Ranks()
-
-
-@contextlib.contextmanager
-def translate_comm_errors() -> Iterator[None]:
-    """Inside, a broken connection to another rank is a RanksError; any other fault is raised as it is."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not is_comm_error(error):
-            raise
-        raise comm_error(error) from None
 
 
 def is_comm_error(error: BaseException) -> bool:
     """Whether torch says that another rank cannot be reached: an error of its own, or gloo's plain RuntimeError."""
     known = getattr(sys.modules.get("torch.distributed"), "DistError", ())
     return isinstance(error, known) or any(word in str(error) for word in _OF_GLOO)
-
-
-def comm_error(error: BaseException) -> RanksError:
-    """The same in one line."""
-    line = (str(error).splitlines() or [type(error).__name__])[0]
-    return RanksError(f"another rank of the run ended or cannot be reached ({line[:200]})")
 
 
 def is_distributed_launch() -> bool:
@@ -194,7 +139,7 @@ def init_ranks(device: str = "auto") -> Iterator[Ranks]:
 
     Raises:
         InputError: the launcher's variables are incomplete, or there are fewer GPUs than ranks here.
-        RanksError: the others cannot be reached.
+        RanksError: another rank ended, or cannot be reached.
     """
     if not is_distributed_launch():
         yield SINGLE_RANK
@@ -202,9 +147,8 @@ def init_ranks(device: str = "auto") -> Iterator[Ranks]:
     import torch
     import torch.distributed as dist
 
-    found = {name: os.environ.get(name) for name in _NEEDED}
-    for name, value in found.items():
-        if value is None:
+    for name in _NEEDED:
+        if name not in os.environ:
             raise InputError(f"{name}: is not set, beside WORLD_SIZE (expected torchrun, which sets both)")
     rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
     local = int(os.environ.get("LOCAL_RANK", rank))
@@ -216,10 +160,16 @@ def init_ranks(device: str = "auto") -> Iterator[Ranks]:
     own = torch.device("cuda", local) if gpus else torch.device("cpu")
     if gpus:
         torch.cuda.set_device(own)
-    with translate_comm_errors():
-        dist.init_process_group("nccl" if gpus else "gloo", rank=rank, world_size=size, timeout=_PATIENCE)
+    backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
     try:
+        dist.init_process_group(backend, rank=rank, world_size=size, timeout=_TIMEOUT)
         yield Ranks(rank, size, local, own)
+    except RuntimeError as error:
+        if not is_comm_error(error):
+            raise
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RanksError(f"another rank of the run ended or cannot be reached ({line[:200]})") from None
     finally:
+        # Whoever waits for this rank hears at once that it is gone.
         with contextlib.suppress(Exception):
             dist.destroy_process_group()

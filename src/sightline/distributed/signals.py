@@ -1,4 +1,5 @@
-"""SIGINT and SIGTERM, for the command line: an end with one line, at once or when a training step is done. No torch."""
+"""SIGINT and SIGTERM, for the command line: the first lets a training step end and be saved, a second SIGINT ends at
+once. No torch."""
 
 from __future__ import annotations
 
@@ -7,167 +8,148 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+from sightline.distributed.ranks import is_distributed_launch
 from sightline.errors import StoppedError
 
 _HEEDED = (signal.SIGINT, signal.SIGTERM)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends what is going on as Ctrl-C does."""
-
-
-class _Heard:
-    """What this process was told, and what it does about it."""
+class _Process:
+    """What this process was told, and what goes on with the command that it carries out."""
 
     first: int | None = None
-    # How many `deferred` are open, or were left by what ends the process, and how many `put_off`; whether nothing has
-    # begun that would need an end; whether the process ends with it.
-    deferred = 0
-    put_off = 0
-    idle = False
-    own_process = False
-    # What goes on with the work that was ended; whether the line that says so is being written.
-    way_on = ""
-    telling = False
-
-
-def exit_code() -> int:
-    """The exit code for the signal that came first: 130 for SIGINT, 143 for SIGTERM."""
-    return 128 + (_Heard.first or signal.SIGINT)
+    hint = ""
+    importing = False
 
 
 def heard() -> bool:
     """Whether a signal came."""
-    return _Heard.first is not None
+    return _Process.first is not None
 
 
-def end_if_heard() -> None:
-    """End what is going on where a signal came that was put off; raises KeyboardInterrupt."""
-    if heard():
-        raise KeyboardInterrupt if _Heard.first == signal.SIGINT else Terminated
+def exit_code() -> int:
+    """The exit code for the signal that came first: 130 for SIGINT, 143 for SIGTERM."""
+    return 128 + (_Process.first or signal.SIGINT)
 
 
-def words() -> str:
-    """What it did, in a word."""
-    return "terminated" if _Heard.first == signal.SIGTERM else "interrupted"
+def last_words(said: str = "") -> str:
+    """The line that a process ends with after a signal: what it did, and the command that goes on."""
+    said = said or ("terminated" if _Process.first == signal.SIGTERM else "interrupted")
+    return f"{said}; go on with: {_Process.hint}" if _Process.hint else said
 
 
-def last_words() -> str:
-    """The line that such an end is told by, with the way on where there is one, also where another signal came before
-    that was told; from here on no signal does anything."""
-    _Heard.telling = True
-    return f"{words()}; {_Heard.way_on}" if _Heard.way_on else words()
-
-
-def _hear(number: int, _: object) -> None:
-    if _Heard.telling:
-        return
-    again = _Heard.first is not None
-    _Heard.first = _Heard.first or number
-    if _Heard.own_process:
-        # An exception that hits a destructor is lost there, and nobody wants to read of it.
-        sys.unraisablehook = lambda _: None
-    if _Heard.idle:
-        # Importing: an exception would pass through code that was never made for one.
-        os.write(2, f"sightline: {words()}\n".encode())
+def _interrupt(number: int, _: object) -> None:
+    _Process.first = _Process.first or number
+    if _Process.importing:
+        # An exception would pass through code that was never made for one.
+        os.write(2, f"sightline: {last_words()}\n".encode())
         os._exit(exit_code())
-    if _Heard.put_off or (_Heard.deferred and not (again and number == signal.SIGINT)):
-        return
-    raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+    raise KeyboardInterrupt
 
 
-def listen() -> dict[int, object]:
-    """Heed both signals from here on; returns what was done about them before. In the main thread alone."""
-    _Heard.first, _Heard.way_on, _Heard.telling = None, "", False
+class InterruptFlag:
+    """Set by the first signal. A SIGINT after it raises KeyboardInterrupt, once: what it ends is not hit again."""
+
+    def __init__(self) -> None:
+        self._set = self._raised = False
+
+    def is_set(self) -> bool:
+        """Whether a signal came."""
+        return self._set
+
+    def hear(self, number: int, _: object = None) -> None:
+        """Take a signal."""
+        _Process.first = _Process.first or number
+        if self._set and number == signal.SIGINT and not self._raised:
+            self._raised = True
+            raise KeyboardInterrupt
+        self._set = True
+
+
+def _handle(handler: Callable[[int, Any], None]) -> dict[int, Any]:
+    """Have both signals handled, but for what the starter of this process had it ignore, as `nohup` does; returns the
+    handlers before."""
     if threading.current_thread() is not threading.main_thread():
         return {}
-    # What started this process may have had it ignore one, as `nohup` does.
-    return {
-        number: signal.signal(number, _hear) for number in _HEEDED if signal.getsignal(number) is not signal.SIG_IGN
-    }
+    return {one: signal.signal(one, handler) for one in _HEEDED if signal.getsignal(one) is not signal.SIG_IGN}
+
+
+def _restore(handlers: Mapping[int, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @contextlib.contextmanager
-def listening(*, own_process: bool) -> Iterator[None]:
-    """Heed both signals while inside.
+def handle_signals(*, own_process: bool) -> Iterator[None]:
+    """Inside, both signals raise KeyboardInterrupt.
 
     Args:
-        own_process: nothing has begun yet, and the process ends afterwards: until `begun` a signal ends it at once,
-            and what comes at the end is passed over.
+        own_process: the process ends afterwards, and what comes then is passed over; until `imported` is called a
+            signal ends it with a line.
     """
-    earlier, before = _Heard.first, listen()
-    _Heard.idle = _Heard.own_process = own_process
+    _Process.first, _Process.hint, _Process.importing = None, "", own_process
+    before = _handle(_interrupt)
+    if own_process:
+        sys.unraisablehook = _tell_unless_interrupted
     try:
         yield
     finally:
-        _Heard.idle = _Heard.own_process = False
+        _Process.importing = False
+        _restore(dict.fromkeys(before, signal.SIG_IGN) if own_process else before)
         if own_process and heard() and "multiprocessing" in sys.modules:
-            # Workers leave signals to this process, which would wait for them where it was interrupted in ending them.
-            # Of their end nobody is told: torch's loaders raise it wherever this process is by then.
+            # Workers ignore signals, and this process would wait for them; torch's loaders tell of each that ends.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for child in sys.modules["multiprocessing"].active_children():
                 child.kill()
-        for number, action in before.items():
-            signal.signal(number, signal.SIG_IGN if own_process else action)  # pyright: ignore[reportArgumentType]
-        if not own_process:
-            # What ended a command that was called from Python says nothing of what its caller does next.
-            _Heard.first = earlier
 
 
-def begun() -> None:
+def _tell_unless_interrupted(unraisable: Any) -> None:
+    if not heard():
+        sys.__unraisablehook__(unraisable)
+
+
+def imported() -> None:
     """From here on an end may need some tidying: a signal raises KeyboardInterrupt."""
-    _Heard.idle = False
+    _Process.importing = False
 
 
 @contextlib.contextmanager
-def defer_interrupts() -> Iterator[Callable[[], bool]]:
-    """Inside, a signal is noted and nothing else, until a second SIGINT, which raises KeyboardInterrupt; also after it,
-    in a process that a StoppedError by a signal ends.
-
-    Yields:
-        Whether one came.
-    """
-    _Heard.deferred += 1
+def defer_interrupts() -> Iterator[InterruptFlag]:
+    """Inside, the first signal sets the flag; where the work inside ends all the same, KeyboardInterrupt is raised."""
+    flag = InterruptFlag()
+    before = _handle(flag.hear)
     try:
-        yield heard
-    except StoppedError as error:
-        # The process ends with that line: told again, as by a launcher whose other processes are gone, it does no less.
-        _Heard.deferred += _Heard.own_process and error.by_signal
+        yield flag
+    except StoppedError:
+        if flag.is_set() or is_distributed_launch():
+            # It is saved; a launcher tells those that are left once more when the first of its processes ends.
+            before = dict.fromkeys(before, signal.SIG_IGN)
         raise
     finally:
-        _Heard.deferred -= 1
-
-
-@contextlib.contextmanager
-def put_off(*, then_end: bool = True) -> Iterator[None]:
-    """Inside, signals wait, a second SIGINT too: for what takes a moment and is not to stay half done.
-
-    Args:
-        then_end: by KeyboardInterrupt where the first signal came inside, and nothing defers it.
-    """
-    before = heard()
-    _Heard.put_off += 1
-    try:
-        yield
-    finally:
-        _Heard.put_off -= 1
-    if then_end and not before and not _Heard.put_off and not _Heard.deferred:
-        end_if_heard()
+        _restore(before)
+    if flag.is_set():
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def resume_hint(command: str) -> Iterator[None]:
-    """Add the command that goes on to what ends the work inside."""
-    said = f"go on with: {command}"
+    """Have `last_words` name the command that goes on, where a signal ends the work inside."""
+    _Process.hint = command
+    yield
+    _Process.hint = ""
+
+
+@contextlib.contextmanager
+def block_interrupts() -> Iterator[None]:
+    """Processes that are started inside never hear SIGINT, which a terminal sends to all: their parent ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
-    except StoppedError as error:
-        raise StoppedError(f"{error}; {said}", error.exit_code if error.by_signal else None) from None
-    except KeyboardInterrupt as error:
-        _Heard.way_on = said
-        raise type(error)(said) from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def setup_worker_signals() -> None:
@@ -179,18 +161,3 @@ def setup_worker_signals() -> None:
 
         # PR_SET_PDEATHSIG of Linux.
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
-@contextlib.contextmanager
-def held_back() -> Iterator[None]:
-    """Keep SIGINT waiting while inside; processes that are started inside begin so, until `let_through`."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def let_through() -> None:
-    """End what `held_back` began for a process."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -197,10 +197,9 @@ class AttackMeasure(ModelMeasure):
 
         parts.each(work, [self.cost * len(one) for one in planned], made, advance)
         found: list[MetricValue] = []
-        with parts.ranks.raising_together():
-            if parts.ranks.is_main:
-                found = self._together(subject.task, parts.values(work))
-                parts.forget(work)
+        if parts.ranks.is_main:
+            found = self._together(subject.task, parts.values(work))
+            parts.forget(work)
         return found
 
     def _part(self, subject: MeasureInput, plan: Sequence[SampleSpec], batch: Batch) -> Said:

@@ -85,9 +85,8 @@ def measure_split(
 
     parts.each(work, [len(one) for one in planned], made, advance)
     found: SplitResult | None = None
-    with parts.ranks.raising_together():
-        if parts.ranks.is_main:
-            found = _together(model, task, source, split, kinds, parts, work)
+    if parts.ranks.is_main:
+        found = _together(model, task, source, split, kinds, parts, work)
     return found
 
 

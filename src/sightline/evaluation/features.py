@@ -150,11 +150,10 @@ class FrozenFeatureMeasure(ModelMeasure):
             parts.each(work, [0], lambda numbers: (learned() for _ in numbers))
         made(subject.split)
         found: list[MetricValue] = []
-        with parts.ranks.raising_together():
-            if parts.ranks.is_main:
-                images = read(subject.split)
-                if len(images):
-                    found = self.score(next(parts.values(work)) if self.chooses else learned(), images)
+        if parts.ranks.is_main:
+            images = read(subject.split)
+            if len(images):
+                found = self.score(next(parts.values(work)) if self.chooses else learned(), images)
         parts.forget(work)
         return found
 

@@ -23,9 +23,8 @@ from typing import Any, BinaryIO
 import torch
 from filelock import Timeout
 
-from sightline.distributed import signals
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
-from sightline.errors import InputError, StoppedError, StorageError
+from sightline.errors import InputError, StorageError
 from sightline.evaluation.as_json import dumped, loaded
 from sightline.io.atomic import storage_errors
 from sightline.io.run_lock import locked
@@ -65,15 +64,12 @@ class WorkFolder:
     ) -> None:
         """Make each part of a work that is not finished, this rank its share; each rank must call it.
 
-        After every part the ranks agree to go on: a fault or a signal of one ends all.
-
         Args:
             work: its name; sizes: how much `advance` counts of each part.
             make: from numbers of parts, rising, to their values in that order.
 
         Raises:
-            SightlineError: what `make` raised, on this rank or another one.
-            StoppedError: one of several ranks heard a signal.
+            SightlineError: what `make` raised.
         """
         self._counts[work], ranks = len(sizes), self.ranks
         finished = self._finished(work)
@@ -87,25 +83,20 @@ class WorkFolder:
         if finished:
             advanced(finished)
         with contextlib.ExitStack() as held:
-            heard = held.enter_context(signals.defer_interrupts()) if ranks.size > 1 else None
             made = make(mine) if mine else iter(())
             file: BinaryIO | None = None
             last = time.perf_counter()
             for start in range(0, len(todo), ranks.size):
-                with ranks.raising_together():
-                    if heard is not None and heard():
-                        said = f"stopped; what is finished is kept in {self.folder}"
-                        raise StoppedError(said, signals.exit_code())
-                    if start + ranks.rank < len(todo):
-                        value = next(made)
-                        now = time.perf_counter()
-                        if self.folder is not None and file is None:
-                            file = held.enter_context(self._opened(work))
-                        self._put(work, file, todo[start + ranks.rank], now - last, value)
-                        last = now
+                if start + ranks.rank < len(todo):
+                    value = next(made)
+                    now = time.perf_counter()
+                    if self.folder is not None and file is None:
+                        file = held.enter_context(self._opened(work))
+                    self._put(work, file, todo[start + ranks.rank], now - last, value)
+                    last = now
                 advanced(todo[start : start + ranks.size])
         # Every file is closed now, so that the first finds all of it.
-        ranks.raise_together()
+        ranks.barrier()
 
     def values(self, work: str) -> Iterator[Any]:
         """The values of a work that was carried out, in the order of its parts; for the first rank.
@@ -156,15 +147,10 @@ class WorkFolder:
         if not known:
             began = time.perf_counter()
             made = make()
-            with self.ranks.raising_together():
-                if self.ranks.is_main:
-                    with self._opened(work) if self.folder is not None else contextlib.nullcontext() as file:
-                        self._put(work, file, 0, time.perf_counter() - began, made)
-        kept: list[Any] = [made]
-        with self.ranks.raising_together():
             if self.ranks.is_main:
-                kept = list(self.values(work))
-        return self.ranks.broadcast(kept[0])
+                with self._opened(work) if self.folder is not None else contextlib.nullcontext() as file:
+                    self._put(work, file, 0, time.perf_counter() - began, made)
+        return self.ranks.broadcast(next(self.values(work)) if self.ranks.is_main else None)
 
     def discard(self) -> None:
         """The result is whole: none of it is needed any more; nor is what was kept beside it of other weights. For the
@@ -191,15 +177,14 @@ class WorkFolder:
     def _finished(self, work: str) -> set[int]:
         """The parts that are, as the first rank finds them: no other may see another state of the files."""
         runs: list[list[int]] = []
-        with self.ranks.raising_together():
-            if self.ranks.is_main:
-                here = set(self._here.get(work, ()))
-                found = here.union(number for file in self._files(work) for number, _, _ in _records(file))
-                for number in sorted(number for number in found if number < self._counts[work]):
-                    if runs and runs[-1][1] == number:
-                        runs[-1][1] += 1
-                    else:
-                        runs.append([number, number + 1])
+        if self.ranks.is_main:
+            here = set(self._here.get(work, ()))
+            found = here.union(number for file in self._files(work) for number, _, _ in _records(file))
+            for number in sorted(number for number in found if number < self._counts[work]):
+                if runs and runs[-1][1] == number:
+                    runs[-1][1] += 1
+                else:
+                    runs.append([number, number + 1])
         return {number for begin, end in self.ranks.broadcast(runs) for number in range(begin, end)}
 
     @contextlib.contextmanager
@@ -284,14 +269,13 @@ def kept_beside(
     """
     with contextlib.ExitStack() as held:
         told: list[Any] = []
-        with ranks.raising_together():
-            if ranks.is_main:
-                folder = out.parent / f".{out.name}.writing-parts-{work_of(weights_digest(model), about())}"
-                with storage_errors(f"{folder}: cannot be made"):
-                    folder.mkdir(parents=True, exist_ok=True)
-                held.enter_context(_locked(folder))
-                sessions = [int(said["session"]) for file in folder.iterdir() if (said := _NAME.fullmatch(file.name))]
-                told = [str(folder), max(sessions, default=0) + 1]
+        if ranks.is_main:
+            folder = out.parent / f".{out.name}.writing-parts-{work_of(weights_digest(model), about())}"
+            with storage_errors(f"{folder}: cannot be made"):
+                folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(_locked(folder))
+            sessions = [int(said["session"]) for file in folder.iterdir() if (said := _NAME.fullmatch(file.name))]
+            told = [str(folder), max(sessions, default=0) + 1]
         place, session = ranks.broadcast(told)
         parts = WorkFolder(ranks, Path(place), session)
         try:

@@ -167,13 +167,12 @@ def measure(
         # Of what gives no scores the rows themselves are kept, by the name of what made them.
         rows_file = folder / f"{name.removesuffix(ENDING)}.{parts.identity}.jsonl"
         there, others = False, list[Path]()
-        with ranks.raising_together():
-            if ranks.is_main:
-                there = rows_file.exists() or _is_of(folder / name, parts.identity, overwrite=overwrite)
-                others = [folder / name, *folder.glob(f"{glob.escape(name.removesuffix(ENDING))}.*.jsonl")]
-                other = next((file for file in others if file.exists()), None)
-                if other is not None and not there and not overwrite:
-                    raise InputError(f"{other}: exists already, of other weights or options; --overwrite replaces it")
+        if ranks.is_main:
+            there = rows_file.exists() or _is_of(folder / name, parts.identity, overwrite=overwrite)
+            others = [folder / name, *folder.glob(f"{glob.escape(name.removesuffix(ENDING))}.*.jsonl")]
+            other = next((file for file in others if file.exists()), None)
+            if other is not None and not there and not overwrite:
+                raise InputError(f"{other}: exists already, of other weights or options; --overwrite replaces it")
         if ranks.broadcast(there):
             if advance is not None:
                 advance(planned_images(source, model, one.config, identity.train_resolution))
@@ -187,23 +186,22 @@ def measure(
             model, source, one.config, identity, advance=advance, parts=parts,
             keep=(lambda _, stored: kept.append(stored)) if classifier else None,
         )  # fmt: skip
-        with ranks.raising_together():
-            if ranks.is_main:
-                rows = [replace(row, preparation=config.preparation) for row in rows]
-                for stored in kept:
-                    made = replace(
-                        stored,
-                        work=parts.identity,
-                        measured={**stored.measured, "preparation": config.preparation, "classes": None},
-                        scorings=[scoring.at(stored.indices.tolist()) for scoring in part.scorings],
-                    )
-                    write_logits(folder, name, made)
-                    rows = rescore(made)
-                if not classifier:
-                    for file in others[1:]:
-                        file.unlink(missing_ok=True)
-                    write_out(rows_file, dump_rows(rows).encode())
-                parts.discard()
+        if ranks.is_main:
+            rows = [replace(row, preparation=config.preparation) for row in rows]
+            for stored in kept:
+                made = replace(
+                    stored,
+                    work=parts.identity,
+                    measured={**stored.measured, "preparation": config.preparation, "classes": None},
+                    scorings=[scoring.at(stored.indices.tolist()) for scoring in part.scorings],
+                )
+                write_logits(folder, name, made)
+                rows = rescore(made)
+            if not classifier:
+                for file in others[1:]:
+                    file.unlink(missing_ok=True)
+                write_out(rows_file, dump_rows(rows).encode())
+            parts.discard()
         return rows
 
 

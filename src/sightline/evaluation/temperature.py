@@ -113,12 +113,11 @@ def told_temperature(scores: Sequence[Mapping[str, Any]] | None, task: Task, ran
         InputError: there is no image.
     """
     told: list[Any] = []
-    with ranks.raising_together():
-        if scores is not None:
-            if not scores:
-                raise InputError(_NO_IMAGE.format(SPLIT))
-            logits, labels = (np.concatenate([part[name] for part in scores]) for name in ("logits", "labels"))
-            told = list(astuple(fit_temperature(logits, labels, task.config.score_link)))
+    if scores is not None:
+        if not scores:
+            raise InputError(_NO_IMAGE.format(SPLIT))
+        logits, labels = (np.concatenate([part[name] for part in scores]) for name in ("logits", "labels"))
+        told = list(astuple(fit_temperature(logits, labels, task.config.score_link)))
     return Temperature(*ranks.broadcast(told))
 
 

@@ -215,7 +215,7 @@ def tune(
     for count, part in halvings(len(loss), len(indices)):
         left = sorted(left, key=order)[:count]
         for candidate in left:
-            with tuned_at(model, {search.kind: candidate}), ranks.raising_together():
+            with tuned_at(model, {search.kind: candidate}):
                 totals = list(_losses(model, task, source, split, indices[part], view, precision, advance, ranks))
             # Rounded once, so that the sum is the same for any number of ranks.
             loss[candidate] += math.fsum(itertools.chain(*ranks.all_gather_json(totals)))

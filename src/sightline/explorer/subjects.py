@@ -17,7 +17,6 @@ from sightline.analysis.analyse import run_pass
 from sightline.analysis.images import NATIVE, Size
 from sightline.analysis.measures.base import Measure
 from sightline.analysis.measures.knock_out import directions, switched_off
-from sightline.analysis.memory import refuse_what_cannot_fit
 from sightline.attention.dispatch import AttentionRecord, record_attention
 from sightline.data.batch import Batch, collate_uniform
 from sightline.data.preprocessing import preprocessing
@@ -159,12 +158,6 @@ class ExplorerModel:
                 f"size {asked}: {grid.cells} patches are more than {self.max_tokens} "
                 f"(largest of this shape: {fits[0]}x{fits[1]})",
             )
-        size = (grid.rows * patch, grid.cols * patch)
-        try:
-            device = self.model.anchor.device
-            refuse_what_cannot_fit(self.model.config, size, what=self.name, device=device, loaded=True)
-        except InputError as error:
-            raise HttpError(400, str(error)) from None
 
     def seen(self, pixels: np.ndarray, wanted: ViewSpec, check: Check, whole: Classes | None = None) -> PassResult:
         """One image through the model, of a view that `check` lets through.

@@ -62,15 +62,14 @@ def write_together(
         ranks.all_gather_json(str(folder))
         return _written(folder, tensors, ranks)
 
-    with ranks.raising_together():
-        if ranks.is_main:
-            try:
-                write_checkpoint(path, files, keep_previous=keep_previous, beside=beside)
-            finally:
-                if not told:
-                    ranks.all_gather_json(None)
-        elif (place := ranks.all_gather_json(None)[0]) is not None:
-            _written(Path(place), tensors, ranks)
+    if ranks.is_main:
+        try:
+            write_checkpoint(path, files, keep_previous=keep_previous, beside=beside)
+        finally:
+            if not told:
+                ranks.all_gather_json(None)
+    elif (place := ranks.all_gather_json(None)[0]) is not None:
+        _written(Path(place), tensors, ranks)
 
 
 def _check_tensor(name: str, value: object) -> None:
@@ -83,16 +82,15 @@ def _check_tensor(name: str, value: object) -> None:
 def _written(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], ranks: Ranks) -> Mapping[str, Entry]:
     """Write this rank's parts; the entries of all."""
     entries: dict[str, Entry] = {}
-    with ranks.raising_together():
-        for whole, some in tensors.items():
-            stem = Path(whole).stem
+    for whole, some in tensors.items():
+        stem = Path(whole).stem
+        with _said(folder):
+            found = _write_parts(folder / stem, some, ranks)
+        if found is not None:
+            name = f"{stem}-{ranks.rank + 1:05d}-of-{ranks.size:05d}.safetensors"
             with _said(folder):
-                found = _write_parts(folder / stem, some, ranks)
-            if found is not None:
-                name = f"{stem}-{ranks.rank + 1:05d}-of-{ranks.size:05d}.safetensors"
-                with _said(folder):
-                    found.rename(folder / name)
-                    entries[name] = sealed(folder / name)
+                found.rename(folder / name)
+                entries[name] = sealed(folder / name)
     said = ranks.all_gather_json(entries)
     if ranks.is_main:
         with _said(folder):

@@ -56,10 +56,8 @@ def run_worker(
         StorageError: the storage fails.
     """
     while True:
-        with signals.defer_interrupts():
-            claim = queue.claim()
+        claim = _claim(queue)
         if claim is None:
-            signals.end_if_heard()
             state = queue.state()
             observe(state, None)
             if state.done:
@@ -67,6 +65,18 @@ def run_worker(
             time.sleep(poll)
             continue
         _work_on(queue, claim, run, observe, warn)
+
+
+def _claim(queue: SweepQueue) -> Claim | None:
+    claim = None
+    try:
+        with signals.defer_interrupts():
+            claim = queue.claim()
+    except KeyboardInterrupt:
+        if claim is not None:
+            _leave(queue, claim)
+        raise
+    return claim
 
 
 def _work_on(
@@ -79,7 +89,6 @@ def _work_on(
     """Run a claimed cell and say to the queue what came of it."""
     name = claim.cell.name
     try:
-        signals.end_if_heard()
         observe(queue.state(), claim)
         with queue.beating(claim) as lost:
             reached = run(claim, lost)
@@ -89,16 +98,13 @@ def _work_on(
         _leave(queue, claim)
         raise
     except Exception as error:
-        if signals.heard():
-            # It may be a fault that the signal made.
-            _leave(queue, claim)
-            if isinstance(error, StoppedError):
-                raise
-            signals.end_if_heard()
         with signals.defer_interrupts():
             if not queue.owns(claim):
                 warn(f"cell {name}: another worker has taken it over; this one goes on with the next")
                 return
+            if isinstance(error, StoppedError):
+                queue.leave(claim)
+                raise
             given_up = queue.fail(claim, said_of(error))
         warn(f"cell {name} failed{'' if given_up else ', and is tried once more'}: {said_of(error)}")
         return

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from sightline.distributed.ranks import Ranks, translate_comm_errors
+from sightline.distributed.ranks import Ranks
 from sightline.models.batch_norm import normalize_with_running_stats
 
 
@@ -32,8 +32,7 @@ class JointBatchNorms:
             import torch.distributed as dist
 
             # Not the gradients' group: what is said of them and of these need not come in one order.
-            with translate_comm_errors():
-                self._group: Any = dist.new_group()
+            self._group: Any = dist.new_group()
         for norm in self._norms:
             norm.forward = functools.partial(self._normed, norm)
 
@@ -105,6 +104,5 @@ def _sum(values: Tensor, group: Any) -> Tensor:
     import torch.distributed as dist
 
     total = values.contiguous().clone()
-    with translate_comm_errors():
-        dist.all_reduce(total, group=group)
+    dist.all_reduce(total, group=group)
     return total

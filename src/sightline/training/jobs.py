@@ -121,8 +121,8 @@ def run_jobs(
             left.remove(job)
             running.add(job.name)
             processes[job.name] = context.Process(target=_work, args=(job, messages), daemon=True)
-            # The queue has started what it needs: only our own begin with SIGINT held back, until they can heed it.
-            with signals.held_back():
+            # Interrupted, this process has them finish their step.
+            with signals.block_interrupts():
                 processes[job.name].start()
 
     try:
@@ -169,19 +169,18 @@ def _end(processes: Sequence[Any], messages: Any) -> None:
 
 def _work(job: Job, messages: Any) -> None:
     exit_with_parent()
-    signals.listen()
-    signals.let_through()
     try:
-        run_job(
-            job,
-            lambda progress: messages.put(("progress", job.name, progress)),
-            lambda line: messages.put(("warning", job.name, line)),
-        )
+        with signals.handle_signals(own_process=False):
+            run_job(
+                job,
+                lambda progress: messages.put(("progress", job.name, progress)),
+                lambda line: messages.put(("warning", job.name, line)),
+            )
         outcome = ("done", job.name, None)
     except SightlineError as error:
         outcome = ("failed", job.name, (type(error).__name__, str(error)))
     except KeyboardInterrupt:
-        outcome = ("failed", job.name, (StoppedError.__name__, signals.words()))
+        outcome = ("failed", job.name, (StoppedError.__name__, signals.last_words()))
     except Exception as error:
         line = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} ({Path(line.filename).name}:{line.lineno})"
@@ -199,18 +198,18 @@ def run_job(
     """Train and measure one run in this process, which holds its folder."""
     rows = job.out / RESULTS
     machine.set_threads(job.threads)
-    with RunLock(job.out, warn or unheard) as lock, contextlib.ExitStack() as training:
-        train(
-            job.train,
-            job.out,
-            device=job.device,
-            resume=True,
-            observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss, at.validated)),
-            warn=warn,
-            lock=lock,
-            stop=training.enter_context(signals.defer_interrupts()),
-        )
-        training.close()
+    with RunLock(job.out, warn or unheard) as lock:
+        with signals.defer_interrupts() as told:
+            train(
+                job.train,
+                job.out,
+                device=job.device,
+                resume=True,
+                observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss, at.validated)),
+                warn=warn,
+                lock=lock,
+                stop=told.is_set,
+            )
         lock.check()
         # Training drops rows of earlier weights; those of these may be of other sizes, as a user measured them.
         if job.is_measured:

@@ -14,7 +14,7 @@ import torch
 
 from sightline.attention.products import expected_shapes
 from sightline.data.source import Source
-from sightline.distributed import machine, signals
+from sightline.distributed import machine
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.hub.load import load_model
@@ -118,30 +118,28 @@ def train(
     where, out = machine.resolve_device(device if ranks.size == 1 else str(ranks.device)), Path(out)
     say = (warn or unheard) if ranks.is_main else unheard
     with _deterministic(where), contextlib.ExitStack() as held:
-        with ranks.raising_together():
-            if lock is None and ranks.is_main:
-                lock = held.enter_context(RunLock(out, say))
-            if prepared is None:
-                prepared = _prepared(config, out, source, where, resume, accept_changed_data, say)
-            config, source, last = prepared.config, prepared.source, prepared.last
-            foreign = measured_files(out) if last is None else []
-            model = prepared.model.to(where).train()
-            model.blocks.activation_checkpointing = config.recompute
-            if config.frozen:
-                freeze_trunk(model)
-            if config.compile:
-                held.enter_context(compiled_blocks(model, where))
+        if lock is None and ranks.is_main:
+            lock = held.enter_context(RunLock(out, say))
+        if prepared is None:
+            prepared = _prepared(config, out, source, where, resume, accept_changed_data, say)
+        config, source, last = prepared.config, prepared.source, prepared.last
+        foreign = measured_files(out) if last is None else []
+        model = prepared.model.to(where).train()
+        model.blocks.activation_checkpointing = config.recompute
+        if config.frozen:
+            freeze_trunk(model)
+        if config.compile:
+            held.enter_context(compiled_blocks(model, where))
         holder = held_by(model, ranks, config.sharing)
         held.callback(holder.close)
-        with ranks.raising_together():
-            decay, warmup = config.optimizer.ema, config.optimizer.ema_warmup
-            ema = None if decay is None else Ema(model, decay, bool(warmup))
-            optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
-            state = TrainState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks)
-            task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
-            if last is not None:
-                restore_state(state, last, say)
-            warn_of_mirrors(config, source, say)
+        decay, warmup = config.optimizer.ema, config.optimizer.ema_warmup
+        ema = None if decay is None else Ema(model, decay, bool(warmup))
+        optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
+        state = TrainState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks)
+        task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
+        if last is not None:
+            restore_state(state, last, say)
+        warn_of_mirrors(config, source, say)
         if ranks.is_main and last is not None:
             restore_file(out / LOG, state.log, say)
             restore_file(out / VALIDATION, state.validation, say)
@@ -165,7 +163,7 @@ def train(
             rate = learning_rate(config.optimizer, step.number, step.begins, step.ends)
             with expected_shapes(ever_new=False):
                 loss = train_step(state, task, holder, [batch.to(where) for batch in batches], rate, step)
-            if saver is not None and ranks.size == 1:
+            if saver is not None:
                 saver.check()
             state.step += 1
             state.position = step.position
@@ -176,17 +174,15 @@ def train(
             stopped = not step.last and (asked if ranks.size > 1 else stop is not None and stop())
             due = step.last or _is_due(step, config)
             if due or stopped:
-                with ranks.raising_together():
-                    _check_weights(state, step)
-                    if lock is not None:
-                        lock.check()
-                with ranks.raising_together():
-                    if saver is not None:
-                        # At those that a run which is not stopped has too: the curve is the same.
-                        with phase("validating"):
-                            _measure(state, validation if due else None, step)
-                        with phase("saving"):
-                            saver.save(wait=step.last or stopped)
+                _check_weights(state, step)
+                if lock is not None:
+                    lock.check()
+                if saver is not None:
+                    # At those that a run which is not stopped has too: the curve is the same.
+                    with phase("validating"):
+                        _measure(state, validation if due else None, step)
+                    with phase("saving"):
+                        saver.save(wait=step.last or stopped)
             planned = round(state.step / step.ends)
             total = config.images or round(spent.images / step.ends)
             if ranks.is_main:
@@ -203,8 +199,8 @@ def train(
                 profiled.after_step()
             if stopped:
                 said = f"stopped after step {state.step} of {planned}, which is saved in {out}"
-                # By the signal of whichever rank heard one, so that all end with its exit code.
-                ranks.raise_together(StoppedError(said, signals.exit_code()) if signals.heard() else None)
+                # The first rank has saved it: where another one ended before, a launcher would end all.
+                ranks.barrier()
                 raise StoppedError(said)
         if ranks.is_main:
             drop_previous(out)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sightline.analysis.flops import training_flops
 from sightline.data.batch import Batch
 from sightline.data.loader import SampleSpec
-from sightline.distributed.ranks import Ranks, translate_comm_errors
+from sightline.distributed.ranks import Ranks
 from sightline.models import Model, ViTConfig
 from sightline.tasks.base import predict_batch
 from sightline.tokens.layout import TokenLayout
@@ -98,8 +98,7 @@ class DDPModel(ParallelModel):
         self._without_sum = parallel.no_sync
         # After its first backward pass torch puts the gradients into another order, in which three ranks and more sum
         # them otherwise: that pass is none of a step, so that a run that goes on sums as the one that it goes on with.
-        with translate_comm_errors():
-            self.without_an_image(black_image(_model_in(forward)), "float32").backward()
+        self.without_an_image(black_image(_model_in(forward)), "float32").backward()
         parallel.zero_grad(set_to_none=True)
 
     def gradient_sync(self, last: bool) -> contextlib.AbstractContextManager[None]:

@@ -201,20 +201,18 @@ class RunWriter:
             GivenUpError: it was given up before it was whole.
         """
         older = self.keep_last - 1
-        with self.ranks.raising_together():
-            if self.lock is not None:
-                self.lock.check()
-                drop_measured(self.out, self.foreign)
-                keep_older(self.out, older)
+        if self.lock is not None:
+            self.lock.check()
+            drop_measured(self.out, self.foreign)
+            keep_older(self.out, older)
         # First, so that a log without a checkpoint says that there was one.
         write_asked_checkpoint(self._asked(at.checkpoint()), self.out / CHECKPOINT)
-        with self.ranks.raising_together():
-            if self.lock is not None:
-                self.lock.check()
-                keep_older(self.out, older, at.step)
-                if at.validation:
-                    write_file(self.out / VALIDATION, text_of(at.validation))
-                write_file(self.out / LOG, text_of(at.log))
+        if self.lock is not None:
+            self.lock.check()
+            keep_older(self.out, older, at.step)
+            if at.validation:
+                write_file(self.out / VALIDATION, text_of(at.validation))
+            write_file(self.out / LOG, text_of(at.log))
         self.keep_best(at)
 
     def keep_best(self, at: Snapshot, warn: Callable[[str], None] = unheard) -> None:
@@ -223,10 +221,9 @@ class RunWriter:
         After the checkpoint, which holds that line: killed in between, a continuation comes here first, and warns
         where an earlier one was the best and is not there any more.
         """
-        with self.ranks.raising_together():
-            due = self._best_is_due(at, warn)
-            if due and self.lock is not None:
-                self.lock.check()
+        due = self._best_is_due(at, warn)
+        if due and self.lock is not None:
+            self.lock.check()
         if self.ranks.all_gather_json(due and str(self.best))[0]:
             write_best(self._asked(at.model()), self.out / BEST)
 

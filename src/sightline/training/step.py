@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -11,8 +10,8 @@ import torch
 from sightline.data.allowance import Unreadable
 from sightline.data.batch import Batch
 from sightline.data.source import Source
-from sightline.distributed.ranks import Ranks, translate_comm_errors
-from sightline.errors import NonFiniteError, SightlineError
+from sightline.distributed.ranks import Ranks
+from sightline.errors import NonFiniteError
 from sightline.io.sharded import full_tensor
 from sightline.models.head import TokenHead
 from sightline.tasks.base import Task
@@ -30,38 +29,22 @@ def agreed(
     """The steps with their batches, once every rank has its own, and whether one of them is to stop after it.
 
     What a rank leaves out because it cannot be read, all of them count.
-
-    Raises:
-        SightlineError: what one of the ranks cannot go on for.
     """
-    while True:
-        fault, found = None, None
-        try:
-            found = next(steps, None)
-        except SightlineError as error:
-            if ranks.size == 1:
-                raise
-            fault = error
+    for step, batches in steps:
+        asked = 0.0
         if ranks.size > 1:
-            own = [] if found is None else [one for batch in found[1] for one in batch.left_out]
-            asked, faults, left = ranks.all_reduce_sum([stop is not None and stop(), fault is not None, len(own)])
-            if faults:
-                ranks.raise_together(fault)
+            own = [one for batch in batches for one in batch.left_out]
+            asked, left = ranks.all_reduce_sum([stop is not None and stop(), len(own)])
             if left:
                 _count(ranks.all_gather_json([[one.path, one.reason] for one in own]), source, ranks)
-        else:
-            asked = 0.0
-        if found is None:
-            return
-        yield *found, asked > 0
+        yield step, batches, asked > 0
 
 
 def _count(said: Sequence[Sequence[Sequence[str]]], source: Source, ranks: Ranks) -> None:
     """Count what the other ranks left out; this one's is counted."""
     others = [Unreadable(*one) for rank, some in enumerate(said) if rank != ranks.rank for one in some]
     if source.allowance is not None:
-        with ranks.raising_together():
-            source.allowance.add("train", others)
+        source.allowance.add("train", others)
 
 
 def train_step(
@@ -157,7 +140,7 @@ def _in_parts(
                 else:
                     part, count = held.without_an_image(black_image(model), precision), 0
             # So that numbers keep their usual size, also in few bits.
-            with phase("backward"), translate_comm_errors() if ranks.size > 1 else contextlib.nullcontext():
+            with phase("backward"):
                 (part / planned).backward()
         total, units = total + part.detach().double().cpu(), units + count
     loss, counted, images = ranks.all_reduce_sum([float(total), units, sum(map(len, batches))])

@@ -57,7 +57,7 @@ def memory(
     """
     import torch
 
-    from sightline.analysis.memory import estimate_memory, format_bytes, refuse_what_cannot_fit
+    from sightline.analysis.memory import estimate_memory, format_bytes
     from sightline.cli.next_step import say_next
     from sightline.cli.output import claim_rows
     from sightline.cli.resolutions import parse_size
@@ -102,15 +102,14 @@ def memory(
         if forward.stored_bias:
             stored = format_bytes(forward.stored_bias)
             print(f"A bias stored for all {config.depth} layers, the public LookHere way, would take {stored}.")
-        # Flushed, so that a refusal comes last where both go to one file.
-        print(f"Available here: {'not known' if available is None else format_bytes(available)}.", flush=True)
-    refuse_what_cannot_fit(config, size, what=model, training=False, margin=1.0, **asked)
+        print(f"Available here: {'not known' if available is None else format_bytes(available)}.")
     if out is not None:
         write_out(out, rows)
     if json:
         return
-    if available is not None and step.total > available:
-        print("A training step does not fit here.")
+    for name, one in estimates.items():
+        if available is not None and one.total > available:
+            print(f"A {name} does not fit here.")
     if (BENCHMARKS / "model.py").is_file():
         say_next("bench", "model", "--quick")
 

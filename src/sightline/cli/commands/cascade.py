@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from sightline.cli import options
 from sightline.errors import InputError
@@ -56,13 +56,11 @@ def cascade(
         workers: Processes that read images ahead; with any, the times are of a busy machine.
         seed: Of the bootstrap.
     """
-    from sightline.analysis.memory import refuse_patches_that_cannot_fit
     from sightline.cli import guard, next_step, output, progress
     from sightline.cli.resolutions import parse_numbers
     from sightline.distributed import machine
     from sightline.evaluation import cascade as cascades
     from sightline.evaluation.measure import default_image_count
-    from sightline.evaluation.predict import TOKENS_A_PACK
     from sightline.io.atomic import write_out
     from sightline.reports import cascade_page, cascade_plot, style
     from sightline.reports.seen import seen_sizes
@@ -99,9 +97,6 @@ def cascade(
     )
     # All that can be refused is refused before the first image is read; the plan refuses splits.
     looks = cascades.planned_looks(run.source, config)
-    most = max(config.measured)
-    pack: Any = {"batch": max(TOKENS_A_PACK // most, 1), "device": where}
-    refuse_patches_that_cannot_fit(run.model.config, most, asked=f"tokens {most}", what=str(model), **pack)
     with progress.Bars() as bars:
         source = bars.read_headers(run.source, (look.split for look in looks), run.skip_unreadable)
         advance = bars.counter("tokens", cascades.planned_tokens(cascades.planned_looks(source, config)))

@@ -93,7 +93,7 @@ def evaluate(
     from dataclasses import replace
 
     from sightline import __version__, evaluation
-    from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
+    from sightline.analysis.memory import side_of, warn_of_memory
     from sightline.attention.precision import chosen_precision
     from sightline.cli import guard, next_step, output, progress, suite_run
     from sightline.cli.config import apply_settings
@@ -138,98 +138,90 @@ def evaluate(
     with contextlib.ExitStack() as held:
         ranks = held.enter_context(init_ranks(device))
         with progress.Bars() as bars:
-            with ranks.raising_together():
-                where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
-                if asked.is_timm and out is None:
-                    raise InputError(f"{model}: is no folder here, where rows could be kept; give --out FILE for them")
-                if patch_size is not None and out is None:
-                    raise InputError("--patch-size: its rows are not the model's own; give --out FILE for them")
-                run = asked.run(data, where, skip_unreadable, max_pixels)
-                encoding = run.model.encoding
-                if tune and encoding.knob is None and encoding.resize_rule is None:
-                    raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
-                patch = run.model.config.patch_size
-                lengths = parse_frames(frames)
-                in_frames(run.model.config, run.source, lengths)
-                shown = parse_resolutions(resolutions)
-                kept = guard.home_of(model) / RESULTS if out is None else out
-                # What is measured elsewhere replaces no picture that other rows name.
-                drawn = PICTURES if out is None else f"{out.stem}_{PICTURES}"
-                inputs = guard.Inputs(models=[model], data=[run.data], files=[weights])
-                if out is not None:
-                    output.claim_file(out, inputs=inputs, overwrite=overwrite)
-                said = predictions
-                if predictions is not None:
-                    output.claim_file(predictions, inputs=inputs, overwrite=overwrite, option="--predictions")
-                elif out is None and run.data == run.config.get("data"):
-                    said = guard.home_of(model) / PREDICTIONS
-                # Read now, so that a damaged file is not found out after the work is done.
-                before = read_rows(kept) if out is None and kept.exists() else []
-                if said is not None and predictions is None and said.exists():
-                    read_predictions(said)
-                task_options = apply_settings({}, settings)
-                task = task_of(run.model, task_options).bind(run.source, run.data)
-                if temperature:
-                    check_task(task)
-                if logits is not None:
-                    task_record(task)
-                    output.claim_logits(logits, inputs=inputs)
-                if (
-                    Drawing.of(run.model, task) is not None
-                    and (place := kept.parent / drawn).exists()
-                    and not place.is_dir()
-                ):
-                    raise InputError(f"{place}: is a file (expected a folder, for pictures of answers)")
-                output.check_writable(kept, kept.parent / drawn, *(one for one in (said, logits) if one is not None))
-                usual = tuple(name for name in ("test", "heldout_fonts") if name in run.source.splits)
-                chosen = tuple(dict.fromkeys(split_words(split))) or usual or run.source.splits[-1:]
-                shown = shown or (
-                    *sorted({max(round(run.side * factor / patch), 1) * patch for factor in _FACTORS}),
-                    *sorted(views_as_trained(run.config.get("packing"), run.side, patch, run.source, chosen[0])),
-                )
-                config = measure.EvaluateConfig(
-                    shown,
-                    chosen,
-                    images=measure.default_image_count(run.source) if images is None else images,
-                    knobs="both" if tune else "default",
-                    tune_images=tune_images,
-                    temperature=temperature,
-                    temperature_images=temperature_images,
-                    shrink=not no_shrink,
-                    task_options=task_options,
-                    precision=chosen_precision(precision, where),
-                    workers=workers,
-                    measures=tuple(dict.fromkeys(split_words(measures))),
-                )
-                checked_measures(config.measures, run.model, task, run.source, chosen)
-                # All that can be refused is refused before the first image is read; the plan refuses splits.
-                measure.check_sizes(run.model, config)
-                here: Any = {"what": str(model), "device": where}
-                # The largest alone: no smaller one is hopeless where it is not.
-                if config.sides:
-                    refuse_what_cannot_fit(
-                        for_frames(run.model.config, lengths), max(config.sides), loaded=True, **here
-                    )
-                for view in config.views:
-                    refuse_patches_that_cannot_fit(
-                        run.model.config, view.patches, asked=f"resolution {view.name}", **here
-                    )
-                measure.planned_images(run.source, run.model, config, run.side)
-                if predictions is not None:
-                    asked_of = measure.measurements(run.source, replace(config, temperature=False), run.side)
-                    others, maps = planned_files(predictions, task, asked_of, run.side)
-                    output.claim_beside(others, maps, inputs=inputs, overwrite=overwrite, option="--predictions")
-                    for one in (predictions, *others):
-                        if out is not None and out.resolve() == one.resolve():
-                            raise InputError(f"--predictions {predictions}: {one} is --out too; expected two files")
-                read = measure.splits_read(run.source, config)
-                source = bars.read_headers(run.source, read, run.skip_unreadable)
-                sources = in_frames(run.model.config, source, lengths)
-                files = predictions is not None and type(task).results is not Task.results
-                each = measure.planned_images(source, run.model, config, run.side)
-                advance = bars.counter("testing", each * len(sources))
-                # What was said of each clip is kept once, where it is shown as in training if that is asked for.
-                told = next((one for one in sources if one.sampling == source.sampling), sources[0])
+            where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
+            if asked.is_timm and out is None:
+                raise InputError(f"{model}: is no folder here, where rows could be kept; give --out FILE for them")
+            if patch_size is not None and out is None:
+                raise InputError("--patch-size: its rows are not the model's own; give --out FILE for them")
+            run = asked.run(data, where, skip_unreadable, max_pixels)
+            encoding = run.model.encoding
+            if tune and encoding.knob is None and encoding.resize_rule is None:
+                raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
+            patch = run.model.config.patch_size
+            lengths = parse_frames(frames)
+            in_frames(run.model.config, run.source, lengths)
+            shown = parse_resolutions(resolutions)
+            kept = guard.home_of(model) / RESULTS if out is None else out
+            # What is measured elsewhere replaces no picture that other rows name.
+            drawn = PICTURES if out is None else f"{out.stem}_{PICTURES}"
+            inputs = guard.Inputs(models=[model], data=[run.data], files=[weights])
+            if out is not None:
+                output.claim_file(out, inputs=inputs, overwrite=overwrite)
+            said = predictions
+            if predictions is not None:
+                output.claim_file(predictions, inputs=inputs, overwrite=overwrite, option="--predictions")
+            elif out is None and run.data == run.config.get("data"):
+                said = guard.home_of(model) / PREDICTIONS
+            # Read now, so that a damaged file is not found out after the work is done.
+            before = read_rows(kept) if out is None and kept.exists() else []
+            if said is not None and predictions is None and said.exists():
+                read_predictions(said)
+            task_options = apply_settings({}, settings)
+            task = task_of(run.model, task_options).bind(run.source, run.data)
+            if temperature:
+                check_task(task)
+            if logits is not None:
+                task_record(task)
+                output.claim_logits(logits, inputs=inputs)
+            if (
+                Drawing.of(run.model, task) is not None
+                and (place := kept.parent / drawn).exists()
+                and not place.is_dir()
+            ):
+                raise InputError(f"{place}: is a file (expected a folder, for pictures of answers)")
+            output.check_writable(kept, kept.parent / drawn, *(one for one in (said, logits) if one is not None))
+            usual = tuple(name for name in ("test", "heldout_fonts") if name in run.source.splits)
+            chosen = tuple(dict.fromkeys(split_words(split))) or usual or run.source.splits[-1:]
+            shown = shown or (
+                *sorted({max(round(run.side * factor / patch), 1) * patch for factor in _FACTORS}),
+                *sorted(views_as_trained(run.config.get("packing"), run.side, patch, run.source, chosen[0])),
+            )
+            config = measure.EvaluateConfig(
+                shown,
+                chosen,
+                images=measure.default_image_count(run.source) if images is None else images,
+                knobs="both" if tune else "default",
+                tune_images=tune_images,
+                temperature=temperature,
+                temperature_images=temperature_images,
+                shrink=not no_shrink,
+                task_options=task_options,
+                precision=chosen_precision(precision, where),
+                workers=workers,
+                measures=tuple(dict.fromkeys(split_words(measures))),
+            )
+            checked_measures(config.measures, run.model, task, run.source, chosen)
+            # All that can be refused is refused before the first image is read; the plan refuses splits.
+            measure.check_sizes(run.model, config)
+            largest = max(*config.sides, *(side_of(view.patches, patch) for view in config.views), 1)
+            shown_as = for_frames(run.model.config, lengths)
+            warn_of_memory(shown_as, largest, next_step.warn, what=str(model), device=where)
+            measure.planned_images(run.source, run.model, config, run.side)
+            if predictions is not None:
+                asked_of = measure.measurements(run.source, replace(config, temperature=False), run.side)
+                others, maps = planned_files(predictions, task, asked_of, run.side)
+                output.claim_beside(others, maps, inputs=inputs, overwrite=overwrite, option="--predictions")
+                for one in (predictions, *others):
+                    if out is not None and out.resolve() == one.resolve():
+                        raise InputError(f"--predictions {predictions}: {one} is --out too; expected two files")
+            read = measure.splits_read(run.source, config)
+            source = bars.read_headers(run.source, read, run.skip_unreadable)
+            sources = in_frames(run.model.config, source, lengths)
+            files = predictions is not None and type(task).results is not Task.results
+            each = measure.planned_images(source, run.model, config, run.side)
+            advance = bars.counter("testing", each * len(sources))
+            # What was said of each clip is kept once, where it is shown as in training if that is asked for.
+            told = next((one for one in sources if one.sampling == source.sampling), sources[0])
 
             def about() -> dict[str, Any]:
                 computed = replace(config, workers=0)
@@ -248,11 +240,10 @@ def evaluate(
 
             parts = held.enter_context(kept_beside(kept, run.model, about, ranks))
             if logits is not None:
-                with ranks.raising_together():
-                    names = [
-                        name for one in sources for name in measure.planned_logits(one, run.model, config, run.identity)
-                    ]
-                    output.refuse_other_logits(logits, names, parts.identity, overwrite=overwrite, beside=(kept, said))
+                names = [
+                    name for one in sources for name in measure.planned_logits(one, run.model, config, run.identity)
+                ]
+                output.refuse_other_logits(logits, names, parts.identity, overwrite=overwrite, beside=(kept, said))
             answers: list[Any] = []
             pictures: dict[str, Any] = {}
 
@@ -270,29 +261,28 @@ def evaluate(
                         keep=None if logits is None else keep,
                     )  # fmt: skip
             bars.say_left_out(source)
-        with ranks.raising_together():
-            if ranks.is_main:
-                if out is None and checksum(model) != run.written:
-                    parts.discard()
-                    raise StorageError(
-                        f"{model}: its checkpoint was replaced while the one before was measured, as by a training "
-                        "that goes on; no rows are written (measure it when that has ended, or with --out FILE)"
-                    )
-                # Images that cannot be read any more are no reason: all that are there were measured.
-                fewer = images is None or overwrite
-                more = {} if fewer else measured_on_more_images(before, rows)
-                if more:
-                    line = f"{kept} keeps what was measured on more images: {', '.join(more.values())}"
-                    print(f"{line}; --overwrite replaces it", file=sys.stderr)
-                if said is not None and files:
-                    write_results(said, source, answers, run.side)
-                elif said is not None:
-                    output.add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
-                rows, pictures = kept_in(rows, pictures, drawn)
-                # Rows first: a picture that finds no room costs none of them.
-                output.add_rows(kept, rows, anew=out is not None, fewer=fewer)
-                write_pictures([row for row in rows if row.measurement not in more], pictures, kept.parent)
+        if ranks.is_main:
+            if out is None and checksum(model) != run.written:
                 parts.discard()
+                raise StorageError(
+                    f"{model}: its checkpoint was replaced while the one before was measured, as by a training "
+                    "that goes on; no rows are written (measure it when that has ended, or with --out FILE)"
+                )
+            # Images that cannot be read any more are no reason: all that are there were measured.
+            fewer = images is None or overwrite
+            more = {} if fewer else measured_on_more_images(before, rows)
+            if more:
+                line = f"{kept} keeps what was measured on more images: {', '.join(more.values())}"
+                print(f"{line}; --overwrite replaces it", file=sys.stderr)
+            if said is not None and files:
+                write_results(said, source, answers, run.side)
+            elif said is not None:
+                output.add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
+            rows, pictures = kept_in(rows, pictures, drawn)
+            # Rows first: a picture that finds no room costs none of them.
+            output.add_rows(kept, rows, anew=out is not None, fewer=fewer)
+            write_pictures([row for row in rows if row.measurement not in more], pictures, kept.parent)
+            parts.discard()
     if not ranks.is_main:
         return
     if json:

@@ -86,9 +86,8 @@ def explore(
             if not no_browser:
                 open_browser(url)
 
-        with signals.defer_interrupts() as heard:
-            serve(explorer, listening, began=began, ends=heard)
-        signals.end_if_heard()
+        with signals.defer_interrupts() as told:
+            serve(explorer, listening, began=began, ends=told.is_set)
 
 
 def _loaded(model: str, *, pretrained: bool) -> Model:

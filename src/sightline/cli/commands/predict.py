@@ -81,27 +81,25 @@ def predict(
     if threads is not None:
         machine.set_threads(threads)
     with init_ranks(device) as ranks:
-        with ranks.raising_together():
-            if ranks.size > 1 and predictions is None:
-                raise InputError("predict: several processes answer into one file (expected --predictions FILE)")
-            if predictions is not None and out is not None:
-                raise InputError("--out and --predictions: expected one of them (pictures go with printed answers)")
-            list_all = list_clips if _takes_clips(model) else list_images
-            passed_over: list[Unreadable] = []
-            listed = list_all(images, getattr(sys.stdin, "buffer", None), passed_over) if ranks.is_main else []
+        if ranks.size > 1 and predictions is None:
+            raise InputError("predict: several processes answer into one file (expected --predictions FILE)")
+        if predictions is not None and out is not None:
+            raise InputError("--out and --predictions: expected one of them (pictures go with printed answers)")
+        list_all = list_clips if _takes_clips(model) else list_images
+        passed_over: list[Unreadable] = []
+        listed = list_all(images, getattr(sys.stdin, "buffer", None), passed_over) if ranks.is_main else []
         told = _told(listed, ranks)
-        with ranks.raising_together():
-            files = listed if ranks.is_main else _opened(told, images)
-            asked = _prepared(
-                model, ranks, patch_size=patch_size, resolution=resolution, topk=topk, precision=precision,
-                max_pixels=max_pixels, device=device, frames=frames,
-            )  # fmt: skip
-            drawings = None
-            if out is not None:
-                named = [str(file) for file in files if not isinstance(file, Unreadable)]
-                drawings = Drawings.into(out, asked.task, model, named, overwrite=overwrite)
-            if predictions is not None:
-                _claim(predictions, model, files, overwrite=overwrite)
+        files = listed if ranks.is_main else _opened(told, images)
+        asked = _prepared(
+            model, ranks, patch_size=patch_size, resolution=resolution, topk=topk, precision=precision,
+            max_pixels=max_pixels, device=device, frames=frames,
+        )  # fmt: skip
+        drawings = None
+        if out is not None:
+            named = [str(file) for file in files if not isinstance(file, Unreadable)]
+            drawings = Drawings.into(out, asked.task, model, named, overwrite=overwrite)
+        if predictions is not None:
+            _claim(predictions, model, files, overwrite=overwrite)
         # Before a live bar puts another stream in its place.
         screen = sys.stdout
         # A bar for less than some seconds would only flicker.
@@ -143,13 +141,13 @@ def _prepared(
     frames: int | None,
 ) -> PredictRequest:
     """The model, and what it is asked; raises InputError for what stands against it."""
-    from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
+    from sightline.analysis.memory import side_of, warn_of_memory
     from sightline.attention.precision import chosen_precision
     from sightline.cli.answers import PredictRequest
+    from sightline.cli.next_step import warn
     from sightline.cli.resolutions import parse_view
     from sightline.data.frames import MOST_FRAMES
     from sightline.data.image_file import MAX_PIXELS
-    from sightline.data.views import View
     from sightline.distributed import machine
     from sightline.hub.load import load_model
     from sightline.io.checks import require, require_whole
@@ -173,13 +171,9 @@ def _prepared(
     check_channels(config.channels, model)
     if isinstance(view, tuple) and config.fit == "exact":
         check_multiples(f"--resolution {resolution}: side {{}}", view, config.patch_size)
-    # A size, or a number of patches, that is hopeless on this machine.
-    if isinstance(view, tuple):
-        refuse_what_cannot_fit(config, view, what=model, device=where, loaded=True)
-    elif max_tokens is not None:
-        refuse_patches_that_cannot_fit(
-            config, max_tokens, asked=f"--resolution {View(view, max_tokens).name}", what=model, device=where
-        )
+    side = view if isinstance(view, tuple) else side_of(max_tokens, config.patch_size) if max_tokens else None
+    if side is not None:
+        warn_of_memory(config, side, warn, what=model, device=where)
     return PredictRequest(loaded, task, view, max_tokens, precision, max_pixels or MAX_PIXELS, topk, frames)
 
 

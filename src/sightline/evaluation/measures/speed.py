@@ -62,15 +62,12 @@ class Speed(ModelMeasure):
     def rows(
         self, subject: MeasureInput, parts: WorkFolder, work: str, advance: Callable[[int], None] | None = None
     ) -> list[MetricValue]:
-        ranks = parts.ranks
         device = subject.model.anchor.device
         # What another machine, or another number of threads, finished before is not this one's.
         where = json.dumps([work, machine.hardware_name(device), torch.get_num_threads()])
 
         def made() -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = []
-            ranks.run_on_main(lambda: found.extend(vars(one) for one in measured(subject)))
-            return found
+            return [vars(one) for one in measured(subject)] if parts.ranks.is_main else []
 
         return [MetricValue(**{**one, "interval": _pair(one["interval"])}) for one in parts.once(where, made)]
 
