@@ -16,7 +16,7 @@ from sightline.cli.guard import Inputs, guard_folder
 from sightline.cli.output import check_writable
 from sightline.distributed import signals
 from sightline.errors import InputError
-from sightline.io.atomic import backup_path, commit_folder, fsync, recover, storage_errors
+from sightline.io.atomic import fsync, replace_folder, storage_errors
 from sightline.reports import analysis_page
 from sightline.results.analysis import ANALYSIS, ANALYSIS_PAGE, AnalysisRow, dump_analysis, other_of
 
@@ -27,7 +27,7 @@ _LONGEST = 200
 
 
 def claim_analysis(out: Path, inputs: Inputs, *, overwrite: bool) -> None:
-    """Refuse a folder that cannot be had; nothing is made yet, but what a kill left aside is put back.
+    """Refuse a folder that cannot be had; nothing is made yet.
 
     Raises:
         InputError: it is an input or holds one, it exists and is not to be replaced, or holds what no analysis wrote.
@@ -38,11 +38,6 @@ def claim_analysis(out: Path, inputs: Inputs, *, overwrite: bool) -> None:
     if out.is_symlink():
         raise InputError(f"--out {out}: is a link, which is not replaced; give the folder itself")
     guard_folder(out, inputs, "--out", deletes=True)
-    place = Path(os.path.realpath(out))
-    if backup_path(place).is_dir() and not place.exists():
-        # A kill between two renames left the old one there.
-        with storage_errors(f"{out}: cannot be put back"):
-            os.replace(backup_path(place), place)
     there = sorted(out.iterdir()) if out.is_dir() else []
     if there and not overwrite:
         raise InputError(f"--out {out}: exists already; --overwrite replaces it")
@@ -72,7 +67,8 @@ def write_analysis(
     command: str,
     advance: Callable[[int], None] | None = None,
 ) -> None:
-    """Write arrays, rows, figures and page as a folder: a kill leaves the old one or the new one.
+    """Write arrays, rows, figures and page as a folder. One that is there is renamed to `NAME.old-XXXX` and deleted
+    when the new one stands.
 
     Args:
         command: the line that makes it again.
@@ -89,7 +85,6 @@ def write_analysis(
     temporary = place.with_name(f".{place.name}.writing-{os.getpid()}")
     with storage_errors(f"{out}: cannot be written"):
         place.parent.mkdir(parents=True, exist_ok=True)
-        recover(place, is_analysis)
         shutil.rmtree(temporary, ignore_errors=True)
         (temporary / FIGURES).mkdir(parents=True)
         try:
@@ -100,7 +95,7 @@ def write_analysis(
             fsync(temporary)
             # Between its two renames there is no folder.
             with signals.put_off():
-                commit_folder(temporary, place, None, is_analysis)
+                replace_folder(temporary, place)
         finally:
             # Once it was moved it is there no more.
             shutil.rmtree(temporary, ignore_errors=True)
