@@ -22,7 +22,7 @@ from measure import Parser, in_fresh_process, mark_memory, print_table, resident
 
 from sightline.distributed import machine
 from sightline.distributed.ranks import init_ranks
-from sightline.io.sharded import full_tensor
+from sightline.io.tensors import full_tensor
 from sightline.tasks.base import task_class
 from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.optim import make_optimizer

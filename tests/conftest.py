@@ -105,7 +105,7 @@ def run_copy(tiny_run, tmp_path):
     """A copy of `tiny_run` to change."""
     import shutil
 
-    return shutil.copytree(tiny_run, tmp_path / "tiny")
+    return shutil.copytree(tiny_run, tmp_path / "tiny", symlinks=True)
 
 
 @pytest.fixture

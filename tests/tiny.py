@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -17,13 +18,15 @@ import torch
 from PIL import Image
 
 from sightline.hub.load import to_nested
-from sightline.training import saving
+from sightline.training.checkpointer import Checkpointer
 from sightline.training.config import OptimizerConfig, TrainConfig
 
 INPUTS = Path(__file__).parent / "faults" / "inputs"
 # Of all images of a split, by a classifier that the softmax cross entropy trained; `ece_sigmoid` too, where BCE did.
 SOFTMAX_MEASURES = {"top1", "top5", "nll", "brier", "ece", "ece_30", "ece_adaptive", "aurc"}
 MEASURES = SOFTMAX_MEASURES | {"ece_sigmoid"}
+TRAINING = "training/shard-00001-model-00001-of-00001.safetensors"
+"""What the next step needs, in a checkpoint of a process alone."""
 MODEL = {"depth": 1, "dim": 48, "heads": 4}
 
 
@@ -74,7 +77,13 @@ def put(record: dict[str, Any], **fields: Any) -> None:
 
 
 def digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    """SHA-256 of a file; of one that torch.distributed.checkpoint wrote, whatever the order in its header."""
+    content = file.read_bytes()
+    if file.parent.name == "training":
+        end = 8 + int.from_bytes(content[:8], "little")
+        with contextlib.suppress(ValueError):
+            content = json.dumps(json.loads(content[8:end]), sort_keys=True).encode() + content[end:]
+    return hashlib.sha256(content).hexdigest()
 
 
 def weights(run: Path) -> str:
@@ -97,12 +106,14 @@ def tree(folder: Path) -> dict[str, str]:
 def reseal(folder: Path) -> None:
     """Write the checksums of a checkpoint folder anew, as somebody would who wrote its files on purpose."""
     table = {
-        file.name: {"bytes": file.stat().st_size, "sha256": digest(file)}
-        for file in folder.iterdir()
-        if file.name != "checksums.json"
+        str(file.relative_to(folder)): {
+            "bytes": file.stat().st_size,
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        }
+        for file in folder.rglob("*")
+        if file.is_file() and file.name != "checksums.json"
     }
-    text = json.dumps({"files": table}, indent=2, sort_keys=True) + "\n"
-    (folder / "checksums.json").write_text(text)
+    (folder / "checksums.json").write_text(json.dumps({"files": table}))
 
 
 def fork_server() -> Any:
@@ -186,8 +197,8 @@ def stop_at(step: int) -> Callable[[Any], None]:
 
 def wait_for_saves(monkeypatch: Any) -> None:
     """From here on a step that saves ends when that is done: for a test that looks at the folder of a run at work."""
-    real = saving.RunSaver.save
-    monkeypatch.setattr(saving.RunSaver, "save", lambda self, *, wait: real(self, wait=True))
+    real = Checkpointer.save
+    monkeypatch.setattr(Checkpointer, "save", lambda self, *, wait: real(self, wait=True))
 
 
 def flip_a_byte(file: Path) -> None:

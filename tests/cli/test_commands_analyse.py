@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -288,14 +290,21 @@ def test_what_fails_while_it_is_written_leaves_what_was_there(cli, models, tmp_p
     assert [entry.name for entry in tmp_path.iterdir()] == ["inside"]
 
 
-def test_what_a_kill_between_two_renames_left_is_found(cli, refused, models, tmp_path):
+def test_an_interrupt_between_two_renames_puts_back_what_was_there(cli, models, tmp_path, monkeypatch):
     out = tmp_path / "inside"
     words = ("analyse", models / "a", "--resolutions", "16", *FEW, "--out", out)
     assert cli(*words)[0] == 0
-    before = tree(out)
-    out.rename(tmp_path / ".inside.sightline-old")
-    refused(*words, says=["--overwrite"])
+    before, real = tree(out), os.replace
+
+    def interrupted(source, target):
+        real(source, target)
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    assert cli(*words, "--overwrite")[0] == 130
     assert tree(out) == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["inside"]
 
 
 def analyse_and_die(words, calls):

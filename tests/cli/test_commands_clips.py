@@ -87,7 +87,7 @@ def test_images_of_a_model_of_images_have_rows_as_ever(tiny_run: Path) -> None:
 def test_what_is_measured_in_the_run_is_kept_by_its_frames(run: Path, tmp_path: Path) -> None:
     import shutil
 
-    copy = shutil.copytree(run, tmp_path / "copy")
+    copy = shutil.copytree(run, tmp_path / "copy", symlinks=True)
     before = read_rows(copy / "results.jsonl")
     assert main(["evaluate", str(copy), "--frames", "2", "--resolutions", "12", "--precision", "float32"]) == 0
     rows = read_rows(copy / "results.jsonl")

@@ -14,8 +14,7 @@ from sightline.attention import precision
 from sightline.distributed import machine
 from sightline.evaluation import parts
 from sightline.evaluation.measures import speed
-from sightline.hub.load import checkpoint_files, load_model
-from sightline.io.checkpoint import write_checkpoint
+from sightline.hub.load import load_model, write_model
 from sightline.results.predictions import read_predictions
 from sightline.results.rows import read_rows
 from tests.tiny import pictures, reseal, tree
@@ -190,7 +189,7 @@ def test_logits_that_are_not_finite_end_with_4(cli, run_copy):
 
 def test_no_run_there(refused, tmp_path, run_copy):
     refused("evaluate", tmp_path / "tiyn", says=["tiyn: no such checkpoint folder", "did you mean 'tiny'?"])
-    shutil.rmtree(run_copy / "checkpoint")
+    shutil.rmtree(run_copy / "checkpoints")
     refused("evaluate", run_copy, says=["it is not a checkpoint"])
     refused("evaluate", run_copy / "log.jsonl", says=["is one file"])
 
@@ -284,7 +283,7 @@ def test_rows_of_weights_that_were_replaced_meanwhile_are_not_kept(cli, run_copy
         rows = measure(*arguments, **options)
         model = load_model(run_copy)
         model.head.weight.data.add_(1)
-        write_checkpoint(run_copy / "checkpoint", checkpoint_files(model))
+        write_model(model, run_copy / "checkpoint")
         return rows
 
     monkeypatch.setattr(evaluation, "evaluate", meanwhile)
@@ -319,7 +318,7 @@ def test_logits_are_kept_and_measured_again_without_the_model(cli, refused, run_
     refused("rescore", kept, "--out", file, "--overwrite", says=[file.name, "which this command reads"])
     refused("rescore", tmp_path / "keptt", says=["holds no logits", "did you mean 'kept'?"])
     refused("rescore", rows, says=["rows.jsonl: cannot be read as logits"])
-    twice = shutil.copytree(kept, tmp_path / "twice")
+    twice = shutil.copytree(kept, tmp_path / "twice", symlinks=True)
     shutil.copy(twice / file.name, twice / "again.npz")
     refused("rescore", twice, "--out", tmp_path / "twice.jsonl", says=[file.name, "again.npz", "the same measurement"])
     assert not (tmp_path / "twice.jsonl").exists()

@@ -64,7 +64,7 @@ def test_a_run_that_was_renamed_is_one_run(cli, run_copy, tmp_path):
 @pytest.mark.slow
 def test_two_runs_of_one_name_are_two_runs(cli, refused, run_copy, tmp_path):
     """As those of two seeds: sizes of one and sizes of the other would be one line of no model."""
-    other = shutil.copytree(run_copy, tmp_path / "b" / "tiny")
+    other = shutil.copytree(run_copy, tmp_path / "b" / "tiny", symlinks=True)
     (other / "results.jsonl").unlink()
     assert cli("evaluate", other, "--resolutions", "8", *FEW)[0] == 0
     code, _, _ = cli("report", run_copy, other, "--out", tmp_path / "page.html")
@@ -99,7 +99,7 @@ FAULTS = {
     "damaged rows": (lambda run: (run / "results.jsonl").write_text("{}\n"), "results.jsonl:1: not a result row"),
     "no log": (lambda run: (run / "log.jsonl").unlink(), "log.jsonl: no such file"),
     "damaged log": (damage_log, "log.jsonl:1: not JSON"),
-    "no checkpoint": (lambda run: shutil.rmtree(run / "checkpoint"), "not a checkpoint"),
+    "no checkpoint": (lambda run: shutil.rmtree(run / "checkpoints"), "not a checkpoint"),
     "no run": (shutil.rmtree, "no such checkpoint folder"),
 }
 

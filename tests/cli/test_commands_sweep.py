@@ -25,7 +25,7 @@ from sightline.results.rows import MetricValue
 from sightline.sweeps import storage
 from sightline.sweeps.scores import CellScore
 from sightline.sweeps.worker import CellResult
-from sightline.training.checkpoints import last_whole
+from sightline.training.checkpointer import last_whole
 from tests.tiny import MODEL, pictures, tree
 
 BASE = {"data": "digits", "images": 64, "resolution": 16, "precision": "float32", "model_options": MODEL}
@@ -117,7 +117,7 @@ def test_where_a_sweep_is_while_others_run(written, cli, run_copy):
     assert code == 0
     assert ["4", "3", "1", "0", "0"] in [line.split() for line in out.splitlines()]
     assert "begins" in out
-    shutil.copytree(run_copy, read_sweep_here().folder(claim.cell))
+    shutil.copytree(run_copy, read_sweep_here().folder(claim.cell), symlinks=True)
     found = json.loads(cli("status", "swept", "--json")[1])
     assert found["runs"][0]["cell"] == "000-lookhere_90-seed0"
     assert found["runs"][0]["status"]["state"] == "finished"
@@ -229,7 +229,7 @@ def test_damaged_rows_of_a_storage_are_one_line(change, says, written, stubbed, 
 
 
 def test_a_table_of_runs(cli, refused, run_copy, tmp_path):
-    other = shutil.copytree(run_copy, tmp_path / "other")
+    other = shutil.copytree(run_copy, tmp_path / "other", symlinks=True)
     file = other / "validation.jsonl"
     point = json.loads(file.read_text().splitlines()[-1])
     file.write_text(json.dumps({**point, "top1": 1.0}) + "\n")
@@ -259,7 +259,7 @@ def test_a_run_that_is_named_twice_counts_once(cli, run_copy, tmp_path):
 
 
 def test_a_run_that_is_not_finished_is_left_out_and_named(cli, run_copy, tmp_path):
-    other = shutil.copytree(run_copy, tmp_path / "other")
+    other = shutil.copytree(run_copy, tmp_path / "other", symlinks=True)
     progress = json.loads((other / "progress.json").read_text())
     (other / "progress.json").write_text(json.dumps({**progress, "steps": 9}) + "\n")
     code, out, err = cli("table", run_copy, other, "--json")

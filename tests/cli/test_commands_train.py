@@ -14,17 +14,18 @@ import torch
 import sightline
 from sightline.cli.yaml_text import read_yaml
 from sightline.encodings.knob import without_knobs
+from sightline.io.run_files import checkpoints
 from sightline.recipes import recipe
 from sightline.results.rows import read_rows
-from sightline.training import loop, saving
+from sightline.training import checkpointer, loop
 from tests.tiny import MEASURES, MODEL, log_lines, tree, weights
 
 OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
 TINY = ["--data", "digits", "--images", 64, "--threads", 1, "--set", "precision=float32", *OPTIONS]
 
 LEFT = {
-    "checkpoint", "checkpoint.best", "config.yaml", "log.jsonl", "predictions.csv", "progress.json", "results.jsonl",
-    "validation.jsonl",
+    "checkpoint", "checkpoint.best", "checkpoints", "config.yaml", "log.jsonl", "predictions.csv", "progress.json",
+    "results.jsonl", "validation.jsonl",
 }  # fmt: skip
 
 
@@ -36,7 +37,7 @@ def _own_folder(tmp_path, monkeypatch):
 def test_what_a_run_leaves(tiny_run):
     assert set(os.listdir(tiny_run)) == LEFT
     assert set(os.listdir(tiny_run / "checkpoint")) == {
-        "checksums.json", "config.json", "log.jsonl", "model.safetensors", "training.safetensors", "validation.jsonl",
+        "checksums.json", "config.json", "log.jsonl", "model.safetensors", "training", "validation.jsonl",
     }  # fmt: skip
     rows = read_rows(tiny_run / "results.jsonl")
     assert {
@@ -105,7 +106,7 @@ def test_overwrite_begins_anew(cli, run_copy):
     before = weights(run_copy)
     (run_copy / "report.html").write_text("old")
     (run_copy / ".results.jsonl.writing-123").write_text("old")
-    shutil.copytree(run_copy / "checkpoint", run_copy / ".checkpoint.writing-99-abcd")
+    shutil.copytree(run_copy / "checkpoint", run_copy / "checkpoints" / ".step-00000003.tmp-abcd")
     assert cli("train", *TINY, "--seed", 5, "--out", run_copy, "--overwrite")[0] == 0
     assert weights(run_copy) != before
     assert set(os.listdir(run_copy)) == LEFT
@@ -128,9 +129,9 @@ def test_overwrite_never_deletes_what_no_run_wrote(mine, refused, run_copy):
 def test_overwrite_does_not_follow_a_link(cli, run_copy):
     Path("elsewhere").mkdir()
     Path("elsewhere/model.safetensors").write_text("years of work")
-    shutil.rmtree(run_copy / "checkpoint")
+    (run_copy / "checkpoint").unlink()
     (run_copy / "checkpoint").symlink_to(Path("elsewhere").resolve())
-    assert cli("train", *TINY, "--out", run_copy, "--overwrite")[0] != 0
+    assert cli("train", *TINY, "--out", run_copy, "--overwrite")[0] == 0
     assert Path("elsewhere/model.safetensors").read_text() == "years of work"
 
 
@@ -186,20 +187,20 @@ def test_resume_of_an_unfinished_run_drops_what_was_measured(cli, monkeypatch):
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning(cli, monkeypatch):
-    real = saving.write_asked_checkpoint
+    real = checkpointer.write_checkpoint
     saved = []
 
-    def stop(*arguments):
-        real(*arguments)
+    def stop(*arguments, **options):
+        real(*arguments, **options)
         saved.append(arguments)
         if len(saved) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(saving, "write_asked_checkpoint", stop)
+    monkeypatch.setattr(checkpointer, "write_checkpoint", stop)
     command = [*TINY, "--set", "checkpoint_every=16", "--set", "batch_size=16", "--out", "a"]
     assert cli("train", *command)[0] == 130
-    monkeypatch.setattr(saving, "write_asked_checkpoint", real)
-    file = Path("a/checkpoint/model.safetensors")
+    monkeypatch.setattr(checkpointer, "write_checkpoint", real)
+    file = checkpoints(Path("a"))[0] / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     code, _, err = cli("train", *command, "--resume")
     assert code == 0

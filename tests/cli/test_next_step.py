@@ -14,8 +14,7 @@ import sightline
 from sightline import create_model, save_model
 from sightline.cli import next_step
 from sightline.data.summary import Summary
-from sightline.hub.load import checkpoint_files
-from sightline.io.checkpoint import write_checkpoint
+from sightline.hub.load import write_model
 from sightline.recipes import default_recipe
 from sightline.results.predictions import read_predictions
 from tests.tiny import pictures
@@ -194,6 +193,6 @@ def test_an_export_is_offered_of_what_is_exported(name, options, offered, tmp_pa
 def test_what_was_trained_without_labels_is_tuned_on_labels(tmp_path, capsys):
     masked = {"task": "masked_patches", "head": "masked_patches", "num_classes": 0}
     model, about = sightline.create_model("vit_micro_patch4", **masked), {"config": {"data": "images:DIR"}}
-    write_checkpoint(tmp_path / "m", checkpoint_files(model, about))
+    write_model(model, tmp_path / "m", about)
     next_step.say_export(tmp_path / "m")
     assert "--data imagefolder:DIR --init-from" in capsys.readouterr().out

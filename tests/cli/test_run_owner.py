@@ -12,7 +12,7 @@ import pytest
 from sightline.cli.output import add_rows
 from sightline.io.run_lock import LOCK, RunLock
 from sightline.results.rows import read_rows
-from sightline.training import jobs, loop, saving
+from sightline.training import checkpointer, jobs
 from tests.tiny import MODEL, tiny_config, tree
 
 OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
@@ -41,32 +41,32 @@ def test_found_28_a_demonstration_and_its_runs_have_owners(refused, tmp_path, mo
 
 
 def test_found_30_a_folder_that_is_renamed_in_mid_run_ends_it_with_5(cli, tmp_path, monkeypatch):
-    real = saving.write_asked_checkpoint
+    real = checkpointer.write_checkpoint
 
-    def rename(*arguments):
-        real(*arguments)
+    def rename(*arguments, **options):
+        real(*arguments, **options)
         (tmp_path / "a").rename(tmp_path / "b")
 
-    monkeypatch.setattr(saving, "write_asked_checkpoint", rename)
+    monkeypatch.setattr(checkpointer, "write_checkpoint", rename)
     words = [*TINY, "--set", "checkpoint_every=32", "--set", "batch_size=32"]
     code, out, err = cli("train", *words, "--out", tmp_path / "a")
     assert (code, out) == (5, "")
     assert f"{tmp_path / 'a'}: it was moved or deleted" in err.splitlines()[-1]
     assert not (tmp_path / "a").exists()
-    monkeypatch.setattr(saving, "write_asked_checkpoint", real)
+    monkeypatch.setattr(checkpointer, "write_checkpoint", real)
     # Where it is now, it goes on.
     assert cli("train", *words, "--out", tmp_path / "b", "--resume")[0] == 0
     assert (tmp_path / "b" / "config.yaml").exists()
 
 
 def test_found_30_after_the_last_step_too(cli, tmp_path, monkeypatch):
-    real = loop.drop_previous
+    real = checkpointer.Checkpointer.finish
 
-    def rename(out):
-        real(out)
-        out.rename(tmp_path / "b")
+    def rename(checkpointer):
+        real(checkpointer)
+        (tmp_path / "a").rename(tmp_path / "b")
 
-    monkeypatch.setattr(loop, "drop_previous", rename)
+    monkeypatch.setattr(checkpointer.Checkpointer, "finish", rename)
     assert cli("train", *TINY, "--out", tmp_path / "a")[0] == 5
     assert not (tmp_path / "a").exists()
 

@@ -40,7 +40,7 @@ def asked(run_copy):
 @pytest.fixture
 def one(asked, tmp_path):
     """Rows and answers of one process."""
-    place = shutil.copytree(asked[0], tmp_path / "one")
+    place = shutil.copytree(asked[0], tmp_path / "one", symlinks=True)
     assert main(["evaluate", str(place), *asked[1:]]) == 0
     return place
 

@@ -38,7 +38,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def run(trained, tmp_path):
-    return shutil.copytree(trained, tmp_path / "run")
+    return shutil.copytree(trained, tmp_path / "run", symlinks=True)
 
 
 def rows_of(file):

@@ -14,7 +14,8 @@ from sightline.data.allowance import Unreadable
 from sightline.errors import InputError
 from sightline.hub.load import load_model
 from sightline.io.run_files import CHECKPOINT, LEFT_OUT
-from sightline.training import TrainConfig, saving, train
+from sightline.training import TrainConfig, train
+from sightline.training.checkpointer import Checkpointer
 from sightline.training.config import ValidationConfig
 from sightline.training.run import open_training_data
 from tests.tiny import MODEL, log_lines, wait_for_saves, weights
@@ -255,7 +256,7 @@ def test_found_24_a_step_of_nothing_but_damaged_images_is_no_step(folder, tmp_pa
 @pytest.mark.parametrize("change", [None, "exchanged", "added", "a class more", "gone"])
 def test_a_change_while_it_is_trained_on_is_said_at_its_end(change, cli, folder, tmp_path, monkeypatch):
     wait_for_saves(monkeypatch)
-    real, saved = saving.RunSaver.save, []
+    real, saved = Checkpointer.save, []
 
     def save(self, *, wait):
         real(self, wait=wait)
@@ -266,7 +267,7 @@ def test_a_change_while_it_is_trained_on_is_said_at_its_end(change, cli, folder,
         elif saved == [1] and change in CHANGES:
             CHANGES[change][0](folder)
 
-    monkeypatch.setattr(saving.RunSaver, "save", save)
+    monkeypatch.setattr(Checkpointer, "save", save)
     options = ["--model", "vit_micro_patch4", "--resolution", 16, "--images", 12, "--set", "batch_size=4"]
     options += ["--set", "checkpoint_every=4", "--set", "loss=ce", "--set", "validation=null", "--threads", 1]
     options += [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
@@ -282,7 +283,7 @@ def test_a_listing_that_would_be_too_long_to_read_is_not_kept(folder, tmp_path, 
     monkeypatch.setattr(fingerprint, "_MOST_BYTES", 400)
     settings = config(folder, checkpoint_every=4)
     killed(settings, tmp_path / "run")
-    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    shutil.copytree(tmp_path / "run", tmp_path / "again", symlinks=True)
     train(settings, tmp_path / "run", resume=True)
     replace(folder)
     with pytest.raises(InputError, match=r"changed since .*: another data set"):

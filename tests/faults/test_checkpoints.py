@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.tiny import INPUTS, reseal, tree
+from tests.tiny import INPUTS, TRAINING, reseal, tree
 
 FLIPS = [0, 7, 8, 60, -1, -100]
 
@@ -48,7 +48,7 @@ def checkpoint(run_copy):
     return run_copy / "checkpoint"
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checksums.json", "training.safetensors"])
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checksums.json", TRAINING])
 @pytest.mark.parametrize("place", FLIPS)
 def test_one_flipped_bit(name, place, refuses, checkpoint):
     file = checkpoint / name
@@ -181,10 +181,10 @@ def test_a_pickle_is_never_run(name, kind, refuses, refused, run_copy, checkpoin
             refuses(inside)
         (checkpoint / inside).write_bytes(kept)
         reseal(checkpoint)
-    shutil.copy(file, checkpoint / "training.safetensors")
+    shutil.copy(file, checkpoint / TRAINING)
     reseal(checkpoint)
     config = ["--config", run_copy / "config.yaml", "--threads", 1, "--out", run_copy, "--resume"]
-    refused("train", *config, says=["training.safetensors"])
+    refused("train", *config, says=["training"])
     refused("train", "--config", file, "--out", tmp_path / "new", says=[name])
     refused("evaluate", run_copy, "--data", f"imagefolder:{file}", says=[name])
     assert not marker.exists()
@@ -210,7 +210,7 @@ def test_a_zip_that_is_no_model(refuses, tmp_path):
 
 
 def test_saved_weights_have_the_names_of_the_bare_model(checkpoint):
-    for file in ("model.safetensors", "training.safetensors"):
+    for file in ("model.safetensors", TRAINING):
         names = list(load_file(checkpoint / file))
         assert names
         assert not [name for name in names if "_orig_mod" in name or "module." in name]

@@ -34,7 +34,7 @@ def kept(tmp_path_factory):
 
 @pytest.fixture
 def run(kept, tmp_path):
-    return shutil.copytree(kept, tmp_path / "seg")
+    return shutil.copytree(kept, tmp_path / "seg", symlinks=True)
 
 
 def change(run, edit):

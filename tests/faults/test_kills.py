@@ -19,10 +19,10 @@ from sightline.data.discovery import open_source
 from sightline.data.randomness import generator
 from sightline.hub.load import load_model, read_config_record
 from sightline.results.rows import read_rows
-from sightline.training.checkpoints import last_whole
+from sightline.training.checkpointer import last_whole
 from tests.batches import uniform_batches
 from tests.processes import group, wait_for
-from tests.tiny import MODEL, digest, fork_server, log_lines, pictures, tree, weights
+from tests.tiny import MODEL, TRAINING, digest, fork_server, log_lines, pictures, tree, weights
 
 SEED = 5
 # Of each combination: 80 in all.
@@ -103,7 +103,7 @@ def three_splits(folder) -> str:
 def left_by(out):
     """What tells how a run ended: weights, the state of its training, log, curve, rows and names of files."""
     rows = [(row.split, row.metric, row.value, row.images) for row in read_rows(out / "results.jsonl")]
-    state = digest(out / "checkpoint" / "training.safetensors")
+    state = digest(out / "checkpoint" / TRAINING)
     return weights(out), state, log_lines(out), (out / "validation.jsonl").read_text(), rows, list(tree(out))
 
 
@@ -144,7 +144,7 @@ def test_killed_at_twenty_moments_and_gone_on_with(packed, workers, tmp_path):
         child = sitting(out)
         child.join(draws.uniform(0, seconds) if len(after) < KILLS else 600)
         if ended(child):
-            saving += any(".writing-" in name or ".sightline-old" in name for name in os.listdir(out))
+            saving += any(out.glob("checkpoints/.*"))
             after.append(survives(out))
             continue
         assert child.exitcode == 0, said.read_text()

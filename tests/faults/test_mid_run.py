@@ -16,10 +16,10 @@ import torch
 from sightline.cli.app import main
 from sightline.errors import RanksError
 from sightline.hub.load import load_model, read_config_record
-from sightline.io.run_files import LOCK
+from sightline.io.run_files import LOCK, checkpoints, step_folder
 from sightline.training import loop, train
 from tests.ranks import together
-from tests.tiny import INPUTS, MODEL, log_lines, tiny_config, tree, wait_for_saves, weights
+from tests.tiny import INPUTS, MODEL, TRAINING, log_lines, tiny_config, tree, wait_for_saves, weights
 
 OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
 # Six steps, a checkpoint after each.
@@ -183,34 +183,36 @@ def stopped(tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", pytest.param("training.safetensors", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["model.safetensors", pytest.param(TRAINING, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_half_written_checkpoint_is_passed_over_and_what_is_left_beside_it_goes(
     damage, name, stopped, cli, whole, tmp_path
 ):
     """With a line that names it, and what another kill left: the beginnings of a checkpoint, of a log, of a swap."""
-    out = shutil.copytree(stopped, tmp_path / "run")
+    out = shutil.copytree(stopped, tmp_path / "run", symlinks=True)
     DAMAGES[damage](out / "checkpoint" / name)
     gone = 2**22 - 3
-    (out / f".checkpoint.writing-{gone}-0a1b2c3d").mkdir()
-    shutil.copy(INPUTS / "truncated.safetensors", out / f".checkpoint.writing-{gone}-0a1b2c3d" / "model.safetensors")
+    half = out / "checkpoints" / ".step-00000005.tmp-0a1b2c3d"
+    half.mkdir()
+    shutil.copy(INPUTS / "truncated.safetensors", half / "model.safetensors")
     (out / f".log.jsonl.writing-{gone}").write_text('{"step": 1, ')
     code, _, err = cli(*WORDS, "--out", out, "--resume")
     assert code == 0, err
     [said] = [line for line in err.splitlines() if "going on from" in line]
-    assert f"checkpoint/{name}" in said
-    assert "checkpoint.previous" in said
+    assert str(step_folder(out, 4) / name) in said
+    assert str(step_folder(out, 3)) in said
     assert (weights(out), log_lines(out)) == whole
-    assert not [name for name in os.listdir(out) if name.startswith(".")]
+    assert not [name for name in (*os.listdir(out), *os.listdir(half.parent)) if name.startswith(".")]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_where_no_checkpoint_is_whole_nothing_is_begun(damage, stopped, refused, tmp_path):
     """Never random weights instead: neither a run that goes on, nor one that begins with them."""
-    out = shutil.copytree(stopped, tmp_path / "run")
-    for name in ("checkpoint", "checkpoint.previous"):
-        DAMAGES[damage](out / name / "model.safetensors")
+    out = shutil.copytree(stopped, tmp_path / "run", symlinks=True)
+    assert len(checkpoints(out)) == 2
+    for place in checkpoints(out):
+        DAMAGES[damage](place / "model.safetensors")
     before = tree(tmp_path)
-    refused(*WORDS, "--out", out, "--resume", says=["checkpoint/model.safetensors", "checkpoint.previous"])
+    refused(*WORDS, "--out", out, "--resume", says=[str(place) for place in checkpoints(out)])
     refused(*WORDS, "--init-from", out, "--out", tmp_path / "new", says=["model.safetensors"])
     assert tree(tmp_path) == before

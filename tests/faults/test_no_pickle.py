@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import csv
 import dataclasses
-import functools
 import io
 import json
 import os
@@ -21,6 +20,7 @@ import yaml
 
 import sightline
 from sightline.data.packs import PackingConfig
+from sightline.io.run_files import checkpoints
 from sightline.training import train
 from sightline.training.config import OptimizerConfig, ValidationConfig
 from tests.data.three_kinds import encoded, images
@@ -118,20 +118,14 @@ class CopyAt:
 
     def __call__(self, at):
         if at.step == self.step:
-            shutil.copytree(self.out, f"{self.out}.meanwhile")
+            shutil.copytree(self.out, f"{self.out}.meanwhile", symlinks=True)
 
 
 CHECKPOINT = {
     "checksums.json": "json", "config.json": "json", "data.listing": "deflated text", "left_out.jsonl": "json",
-    "log.jsonl": "json", "model.safetensors": "safetensors", "training.safetensors": "safetensors",
-    "validation.jsonl": "json",
+    "log.jsonl": "json", "model.safetensors": "safetensors", "validation.jsonl": "json",
 }  # fmt: skip
-RUN = {
-    **{f"checkpoint/{name}": kind for name, kind in CHECKPOINT.items()},
-    **{f"checkpoint.best/{name}": CHECKPOINT[name] for name in ("checksums.json", "config.json", "model.safetensors")},
-    "log.jsonl": "json", "progress.json": "json", "validation.jsonl": "json",
-}  # fmt: skip
-MEANWHILE = {".lock": "json", **{f"checkpoint.previous/{name}": kind for name, kind in CHECKPOINT.items()}}
+RUN = {"log.jsonl": "json", "progress.json": "json", "validation.jsonl": "json"}
 
 
 def everything(folder: Path, **changes):
@@ -155,28 +149,26 @@ def run(ranks, config, out):
         train(config, out, ranks=ranks, device="cpu", observe=CopyAt(6 if config.packing is None else 8, out))
 
 
-def in_parts(files: dict[str, str], size: int) -> dict[str, str]:
-    """The same where each of so many ranks writes its own tensors."""
-    found = {name: kind for name, kind in files.items() if kind != "safetensors"}
-    for name in files.keys() - found.keys():
-        stem = name.removesuffix(".safetensors")
-        found |= {f"{stem}-{rank + 1:05d}-of-{size:05d}.safetensors": "safetensors" for rank in range(size)}
-    return found
-
-
 @pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("size", "sharing"), [(1, "ddp"), (2, "ddp"), pytest.param(2, "fsdp", marks=pytest.mark.slow)])
 def test_every_file_of_a_run_is_json_text_or_safetensors(size, sharing, packed, tmp_path):
     config = everything(tmp_path / "data", packing=PackingConfig(tokens=120) if packed else None, sharing=sharing)
     assert together(size, run, config, tmp_path / "run") == [None] * size
-    parts = functools.partial(in_parts, size=size) if sharing == "fsdp" else dict
-    assert kinds_below(tmp_path / "run") == parts(RUN)
-    meanwhile, expected = kinds_below(tmp_path / "run.meanwhile"), parts({**RUN, **MEANWHILE})
-    if not (tmp_path / "run.meanwhile" / "checkpoint.best").exists():
-        # No line of the curve yet.
-        later = ("checkpoint.best/", "validation.jsonl")
-        expected = {name: kind for name, kind in expected.items() if not name.startswith(later)}
-    assert meanwhile == {name: "empty" if meanwhile.get(name) == "empty" else kind for name, kind in expected.items()}
+    shards = {
+        f"training/shard-{rank + 1:05d}-model-00001-of-00001.safetensors": "safetensors"
+        for rank in range(size if sharing == "fsdp" else 1)
+    }
+    for folder, more in (("run", {}), ("run.meanwhile", {".lock": "json"})):
+        out = tmp_path / folder
+        expected = RUN | more
+        for place in checkpoints(out):
+            expected |= {f"checkpoints/{place.name}/{name}": kind for name, kind in (CHECKPOINT | shards).items()}
+        found = kinds_below(out)
+        if not (out / "checkpoint.best").exists():
+            # No line of the curve yet.
+            del expected["validation.jsonl"]
+        assert found == {name: "empty" if found.get(name) == "empty" else kind for name, kind in expected.items()}
+        assert checkpoints(out)
 
 
 def test_so_is_what_a_command_leaves(tiny_run, tmp_path):

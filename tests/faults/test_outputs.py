@@ -114,7 +114,7 @@ def test_found_03_another_runs_files_are_its_own_too(harmless, run_copy, tiny_ru
     harmless(
         "export", tiny_run, "--to", "torch", "--overwrite", "--output", run_copy / "log.jsonl", says=["belongs to"]
     )
-    shutil.rmtree(run_copy / "checkpoint")
+    (run_copy / "checkpoint").unlink()
     # A run that has not saved yet: in a folder of this name its first checkpoint would be refused.
     harmless("export", tiny_run, "--to", "torch", "--output", run_copy / "checkpoint" / "a.pt2", says=["belongs to"])
 

@@ -23,9 +23,12 @@ def test_found_03_rows_of_a_run_s_checkpoint_are_the_run_s(kind, cli, run_copy):
     assert cli("report", run_copy / "checkpoint", "--out", run_copy.parent / "page.html")[0] == 0
 
 
-@pytest.mark.parametrize("name", ["checkpoint.best", "checkpoint.previous"])
+@pytest.mark.parametrize("name", ["checkpoint.best", "checkpoints/step-00000001"])
 def test_found_03_rows_of_other_weights_do_not_stand_beside_them(name, cli, refused, run_copy, tmp_path):
-    spare = shutil.copytree(run_copy / "checkpoint", run_copy / name, dirs_exist_ok=True)
+    older = shutil.copytree(run_copy / "checkpoint", run_copy / "checkpoints" / "step-00000001")
+    (run_copy / "checkpoint.best").unlink()
+    (run_copy / "checkpoint.best").symlink_to(older)
+    spare = run_copy / name
     before = tree(run_copy)
     refused("evaluate", spare, *FEW, says=[name, f"give {run_copy}", "--out FILE"])
     assert cli("evaluate", spare, *FEW, "--out", tmp_path / "rows")[0] == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import pickle
 
 import pytest
@@ -127,13 +126,6 @@ def test_no_model_is_saved_over_the_state_of_a_training(run_copy):
     with pytest.raises(InputError, match="holds the state of a training"):
         save_model(model, run_copy / "checkpoint")
     assert tree(run_copy) == before
-
-
-def test_a_checkpoint_that_was_moved_aside_is_found(run_copy):
-    """Where a writer was killed between its two renames."""
-    expected = load_model(run_copy)(images())
-    os.replace(run_copy / "checkpoint", run_copy / ".checkpoint.sightline-old")
-    assert torch.equal(load_model(run_copy)(images()), expected)
 
 
 def test_another_head_is_asked_for(model, tmp_path):

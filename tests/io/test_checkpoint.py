@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
 import stat
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from sightline.errors import InputError, StorageError
-from sightline.io import checkpoint
 from sightline.io.checkpoint import verify_checkpoint, write_checkpoint
-from sightline.io.tensors import load_tensors, save_tensors
-
-INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
+from sightline.io.tensors import load_tensors
 
 
 def write(folder: Path, value: int = 1) -> None:
     """A checkpoint that holds a number, and weights."""
     tensors = {"head.weight": torch.full((3, 4), float(value)), "head.bias": torch.arange(3.0)}
-    write_checkpoint(folder, {"config.json": f"{value:08}".encode(), "model.safetensors": save_tensors(tensors)})
+    write_checkpoint(folder, {"config.json": f"{value:08}".encode()}, tensors)
 
 
 def value_in(folder: Path) -> int:
@@ -43,9 +38,10 @@ def one_line(error: pytest.ExceptionInfo[BaseException], *words: str) -> None:
 
 HEAD = """
 import os, sys
+import torch
 from sightline.io.checkpoint import write_checkpoint
 def write(value, size=10):
-    write_checkpoint(sys.argv[1], {"config.json": str(value).encode(), "weights": bytes(size)})
+    write_checkpoint(sys.argv[1], {"config.json": str(value).encode()}, {"weight": torch.zeros(size)})
 """
 
 
@@ -120,21 +116,14 @@ def test_an_empty_folder_is_filled(tmp_path):
     assert value_in(tmp_path / "empty") == 3
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "checksums.json", ""])
-def test_names_that_leave_the_folder_are_a_mistake(name, tmp_path):
-    with pytest.raises(ValueError, match="cannot be the name"):
-        write_checkpoint(tmp_path / "checkpoint", {name: b""})
-
-
 # -- killed at a moment -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("old", "renames"), [(True, 0), (True, 1), (True, 2), (False, 0), (False, 1)])
-def test_killed_around_the_renames(old, renames, tmp_path):
-    """Ended without clean-up after so many renames: the old folder or the new one is read; the next write works."""
+@pytest.mark.parametrize("renames", [0, 1, 2])
+def test_killed_around_the_renames(renames, tmp_path):
+    """The old folder or the new one is whole at each moment: in its place, or beside it under a name that says so."""
     folder = tmp_path / "checkpoint"
-    if old:
-        write(folder, 1)
+    write(folder, 1)
     script = """
         real, left = os.replace, int(sys.argv[2])
         def replace(*arguments):
@@ -149,40 +138,11 @@ def test_killed_around_the_renames(old, renames, tmp_path):
         write(2)
         """
     assert run(script, folder, renames)[0] == 9
-    new_is_in = renames == 2 or (renames == 1 and not old)
-    if old or new_is_in:
-        assert value_in(folder) == (2 if new_is_in else 1)
-    else:
-        with pytest.raises(InputError):
-            verify_checkpoint(folder)
+    [old] = [place for place in (folder, *tmp_path.glob("checkpoint.old-*")) if place.exists()][-1:]
+    assert value_in(old) == 1
+    assert renames == 1 or value_in(folder) == renames // 2 + 1
     write(folder, 3)
     assert value_in(folder) == 3
-    assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]
-
-
-@pytest.mark.slow
-def test_killed_at_many_moments(tmp_path):
-    folder = tmp_path / "checkpoint"
-    write(folder, 0)
-    script = """
-        print("ready", flush=True)
-        for value in range(1, 10**6):
-            write(value, 10**6)
-            print(value, flush=True)
-        """
-    seen = set()
-    for attempt in range(20):
-        with start(script, folder) as child:
-            assert child.stdout is not None
-            # So many are whole, and then a moment of the next.
-            for _ in range(1 + attempt // 5):
-                child.stdout.readline()
-            time.sleep(0.02 + 0.013 * attempt)
-            child.kill()
-        seen.add(value_in(folder))
-    assert len(seen) > 1
-    write(folder, -1)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]
 
 
 def test_a_rename_that_fails_puts_the_old_folder_back(tmp_path, monkeypatch):
@@ -191,7 +151,7 @@ def test_a_rename_that_fails_puts_the_old_folder_back(tmp_path, monkeypatch):
     real = os.replace
 
     def replace(source, target):
-        if ".writing-" in str(source):
+        if ".tmp-" in str(source):
             raise OSError(5, "Input/output error")
         real(source, target)
 
@@ -212,13 +172,12 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path):
     folder = tmp_path / "checkpoint"
     write(folder, 1)
     script = """
-        import resource, torch
-        from sightline.io.tensors import save_tensors
+        import resource
         from sightline.errors import StorageError
         tensors = {"head.weight": torch.zeros(10**5)}
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
         try:
-            write_checkpoint(sys.argv[1], {"config.json": b"2", "model.safetensors": save_tensors(tensors)})
+            write_checkpoint(sys.argv[1], {"config.json": b"2"}, tensors)
         except StorageError as error:
             print(error, flush=True)
             sys.exit(error.exit_code)
@@ -250,16 +209,6 @@ def test_a_folder_without_permission_to_write(tmp_path):
     one_line(error, str(shelf / "checkpoint"), "Permission denied")
     assert value_in(shelf / "checkpoint") == 1
     assert [entry.name for entry in shelf.iterdir()] == ["checkpoint"]
-
-
-def test_a_writer_that_fails_leaves_nothing(tmp_path):
-    def broken(file: Path) -> None:
-        file.write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_checkpoint(tmp_path / "checkpoint", {"a": broken})
-    assert list(tmp_path.iterdir()) == []
 
 
 # -- damage -------------------------------------------------------------------------------------------------------
@@ -303,21 +252,11 @@ def test_a_longer_file_is_refused(tmp_path):
         verify_checkpoint(tmp_path / "checkpoint")
 
 
-@pytest.mark.parametrize("name", ["bitflip", "truncated", "huge_header", "shape_mismatch"])
-def test_damaged_weights_in_a_folder_are_refused_before_they_are_parsed(name, tmp_path):
-    save_file({"a": torch.zeros(1000)}, tmp_path / "good.safetensors")
-    write_checkpoint(tmp_path / "checkpoint", {"model.safetensors": (tmp_path / "good.safetensors").read_bytes()})
-    damaged = (INPUTS / f"{name}.safetensors").read_bytes()
-    (tmp_path / "checkpoint" / "model.safetensors").write_bytes(damaged)
-    with pytest.raises(InputError) as error:
-        verify_checkpoint(tmp_path / "checkpoint")
-    one_line(error, "model.safetensors")
-
-
-def test_checksums_cannot_point_outside(tmp_path):
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd"])
+def test_checksums_cannot_point_outside(name, tmp_path):
     write(tmp_path / "checkpoint")
-    table = {"../secret": {"bytes": 1, "sha256": "0" * 64}}
-    (tmp_path / "checkpoint" / "checksums.json").write_bytes(checkpoint._dump_table(table))
+    table = {"files": {name: {"bytes": 1, "sha256": "0" * 64}}}
+    (tmp_path / "checkpoint" / "checksums.json").write_text(json.dumps(table))
     with pytest.raises(InputError, match="damaged"):
         verify_checkpoint(tmp_path / "checkpoint")
 
@@ -335,23 +274,3 @@ def test_what_is_no_checkpoint(tmp_path):
         with pytest.raises(InputError) as error:
             verify_checkpoint(tmp_path / name)
         one_line(error, name, *words)
-
-
-def test_what_stands_is_hashed_once(tmp_path, monkeypatch):
-    """A command reads a model's record and then its weights, which may be gigabytes."""
-    hashed, real = [], hashlib.file_digest
-    monkeypatch.setattr(hashlib, "file_digest", lambda stream, how: hashed.append(stream.name) or real(stream, how))
-    write_checkpoint(tmp_path / "c", {"weights": b"1234"})
-    hashed.clear()
-    for _ in range(2):
-        # Just written: it may be written again before the clock of the file system moves on.
-        verify_checkpoint(tmp_path / "c")
-    assert len(hashed) == 2
-    monkeypatch.setattr(checkpoint, "_SETTLED", -1)
-    for _ in range(3):
-        verify_checkpoint(tmp_path / "c")
-    assert len(hashed) == 3
-    os.utime(tmp_path / "c" / "weights", ns=(1, 1))
-    (tmp_path / "c" / "weights").write_bytes(b"1334")
-    with pytest.raises(InputError, match="differs from its checksum"):
-        verify_checkpoint(tmp_path / "c")

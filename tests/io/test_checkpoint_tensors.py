@@ -118,7 +118,7 @@ def test_written_tensors_are_read_back_whole(tmp_path):
     base = torch.arange(12.0).reshape(3, 4)
     state = {"whole": base, "again": base, "column": base[:, 1], "turned": base.t(), "none": torch.zeros(0, 3)}
     state["_orig_mod.small"] = torch.tensor(2.0, requires_grad=True)
-    save_tensors(state)(tmp_path / "a.safetensors")
+    save_tensors(state, tmp_path / "a.safetensors")
     loaded = load_tensors(tmp_path / "a.safetensors")
     assert set(loaded) == {"whole", "again", "column", "turned", "none", "small"}
     for name, tensor in strip_wrapper_prefixes(state).items():

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shutil
 
 import pytest
 
-from sightline.errors import InputError
-from sightline.hub.load import read_config_record
+from sightline.errors import InputError, StorageError
+from sightline.hub.load import load_model, read_config_record
 from sightline.io import checkpoint
 from sightline.io.checkpoint import verify_checkpoint
-from sightline.training import saving, train
+from sightline.io.run_files import step_folder
+from sightline.training import train
+from sightline.training.checkpointer import last_whole
 from sightline.training.config import ValidationConfig
 from sightline.training.log import read_log
 from tests.tiny import (
@@ -86,16 +89,16 @@ def test_found_27_a_log_line_with_a_text_where_a_number_belongs_is_named(line, s
 
 def resume_and_fail_to_save(out):
     """A disk that is full, then death between the two renames of a save that works."""
-    writer, left = saving.save_tensors, [1]
+    writer, left = checkpoint.save_tensors, [1]
 
-    def full(tensors):
+    def full(*arguments):
         if left[0]:
             left[0] -= 1
             raise OSError(28, "No space left on device")
-        return writer(tensors)
+        writer(*arguments)
 
-    saving.save_tensors = full
-    with contextlib.suppress(OSError):
+    checkpoint.save_tensors = full
+    with contextlib.suppress(StorageError):
         train(ENDLESS, out, resume=True)
     checkpoint.os.replace = after(2, checkpoint.os.replace)
     train(ENDLESS, out, resume=True)
@@ -106,12 +109,13 @@ def test_found_02_a_damaged_checkpoint_never_takes_the_place_of_a_good_one(undis
     with pytest.raises(Stopped):
         train(ENDLESS, out, observe=stop_at(5))
     flip_a_byte(out / "checkpoint" / "model.safetensors")
-    spare = digest(out / "checkpoint.previous" / "model.safetensors")
+    spare = digest(step_folder(out, 2) / "model.safetensors")
     killed(resume_and_fail_to_save, out)
-    assert digest(out / "checkpoint.previous" / "model.safetensors") == spare
-    verify_checkpoint(out / "checkpoint.previous")
+    assert digest(step_folder(out, 2) / "model.safetensors") == spare
+    verify_checkpoint(step_folder(out, 2))
     train(ENDLESS, out, resume=True)
     assert (weights(out), log_lines(out)) == undisturbed
+    assert [place.name for place in (out / "checkpoints").iterdir()] == ["step-00000006"]
 
 
 def test_found_02_one_that_is_damaged_in_mid_run_does_not_either(undisturbed, monkeypatch, tmp_path):
@@ -121,66 +125,55 @@ def test_found_02_one_that_is_damaged_in_mid_run_does_not_either(undisturbed, mo
     def damage(at):
         if at.step == 5:
             flip_a_byte(out / "checkpoint" / "model.safetensors")
+            assert last_whole(out) == step_folder(out, 2)
         if at.step == 6:
-            assert read_config_record(out / "checkpoint.previous")["training"]["step"] == 2
             raise Stopped
 
     with pytest.raises(Stopped):
         train(ENDLESS, out, observe=damage)
+    assert last_whole(out) == step_folder(out, 6)
     train(ENDLESS, out, resume=True)
     assert (weights(out), log_lines(out)) == undisturbed
 
 
 def test_found_02_the_previous_one_goes_only_when_the_last_is_whole(tmp_path):
-    """Also where nothing was left to do."""
-    config = dataclasses.replace(ENDLESS, images=64)
-    train(config, tmp_path / "a")
-    shutil.copytree(tmp_path / "a" / "checkpoint", tmp_path / "a" / "checkpoint.previous")
-    flip_a_byte(tmp_path / "a" / "checkpoint" / "model.safetensors")
-    train(config, tmp_path / "a", resume=True)
-    assert read_config_record(tmp_path / "a" / "checkpoint.previous")["training"]["step"] == 4
-    shutil.rmtree(tmp_path / "a" / "checkpoint")
-    warnings = []
-    train(config, tmp_path / "a", resume=True, warn=warnings.append)
-    assert "no such checkpoint folder" in warnings[0]
-    flip_a_byte(tmp_path / "a" / "checkpoint.previous" / "model.safetensors")
-    with pytest.raises(InputError, match=r"no such checkpoint folder.*; and .*previous/model.safetensors: differs"):
-        train(config, tmp_path / "a", resume=True)
+    out = tmp_path / "a"
+    with pytest.raises(Stopped):
+        train(ENDLESS, out, observe=stop_at(5))
+    flip_a_byte(step_folder(out, 4) / "model.safetensors")
+    with pytest.raises(Stopped):
+        train(ENDLESS, out, resume=True, observe=stop_at(3))
+    assert last_whole(out) == step_folder(out, 2)
+    assert read_config_record(out / "checkpoint")["training"]["step"] == 2
+    flip_a_byte(step_folder(out, 2) / "model.safetensors")
+    with pytest.raises(InputError, match=r"step-00000004/model.*differs.*; and .*step-00000002/model.*differs"):
+        train(ENDLESS, out, resume=True)
 
 
-def test_found_25_no_hard_links_are_needed(undisturbed, tmp_path, monkeypatch):
+def test_found_25_no_links_are_needed(undisturbed, tmp_path, monkeypatch):
     def no_links(*_, **__):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(checkpoint.os, "link", no_links)
-    with pytest.raises(Stopped):
-        train(ENDLESS, tmp_path / "a", observe=stop_at(5))
-    assert read_config_record(tmp_path / "a" / "checkpoint.previous")["training"]["step"] == 2
-    train(ENDLESS, tmp_path / "a", resume=True)
-    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed
-
-
-@pytest.mark.parametrize("kind", ["file", "link", "folder"])
-def test_found_30_something_else_in_the_place_of_the_previous_one_stays_and_ends_nothing(kind, undisturbed, tmp_path):
+    monkeypatch.setattr(os, "symlink", no_links)
+    monkeypatch.setattr(os, "link", no_links)
     out = tmp_path / "a"
     with pytest.raises(Stopped):
-        train(ENDLESS, out, observe=stop_at(3))
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    there = out / "checkpoint.previous"
-    if kind == "file":
-        there.write_text("years of work")
-    elif kind == "link":
-        there.symlink_to(tmp_path / "mine")
-    else:
-        (tmp_path / "mine").rename(there)
-    before = tree(there) if kind != "file" else there.read_text()
-    warnings = []
-    train(ENDLESS, out, resume=True, warn=warnings.append)
+        train(ENDLESS, out, observe=stop_at(5))
+    assert read_config_record(out)["training"]["step"] == 4
+    train(ENDLESS, out, resume=True)
+    assert (digest(step_folder(out, 6) / "model.safetensors"), log_lines(out)) == undisturbed
+    assert load_model(out)
+    assert not os.path.lexists(out / "checkpoint")
+
+
+def test_a_copy_of_a_run_in_which_links_became_folders_goes_on(undisturbed, tmp_path):
+    with pytest.raises(Stopped):
+        train(ENDLESS, tmp_path / "a", observe=stop_at(5))
+    out = shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert not (out / "checkpoint").is_symlink()
+    train(ENDLESS, out, resume=True)
     assert (weights(out), log_lines(out)) == undisturbed
-    assert (tree(there) if kind != "file" else there.read_text()) == before
-    assert there.is_symlink() == (kind == "link")
-    assert [f"is a {kind}" in line for line in warnings] == ([] if kind == "folder" else [True])
+    assert (out / "checkpoint").is_symlink()
 
 
 def test_what_was_measured_of_earlier_weights_goes_with_them(tmp_path):
@@ -214,7 +207,7 @@ def test_files_of_somebody_else_stay_where_a_run_begins(tmp_path):
     assert (tmp_path / "results.jsonl").read_text() == "mine"
 
 
-@pytest.mark.parametrize("left", ["log.jsonl", "checkpoint.best"])
+@pytest.mark.parametrize("left", ["log.jsonl", "checkpoint.best", "checkpoint"])
 def test_a_run_whose_checkpoint_is_gone_is_not_begun_anew_without_a_word(left, cli, tmp_path):
     """As a copy without its large folders leaves it: its log and its best model would be replaced."""
     out = tmp_path / "a"
@@ -223,9 +216,9 @@ def test_a_run_whose_checkpoint_is_gone_is_not_begun_anew_without_a_word(left, c
         train(validated, out, observe=stop_at(6))
     for entry in out.iterdir():
         if entry.name != left:
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     before = tree(out)
-    with pytest.raises(InputError, match=f"holds {left} of a run whose checkpoint is gone"):
+    with pytest.raises(InputError, match=f"holds {left} of a run whose checkpoints are gone"):
         train(validated, out, resume=True)
     code, _, err = cli("train", "--data", "digits", "--images", 96, "--out", out, "--resume")
-    assert (code, "whose checkpoint is gone" in err, tree(out)) == (2, True, before)
+    assert (code, "whose checkpoints are gone" in err, tree(out)) == (2, True, before)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 
 import pytest
 
 from sightline.errors import InputError, StorageError
 from sightline.io.run_lock import LOCK, RunLock
 from sightline.training import loop, train
-from tests.tiny import ENDLESS, Stopped, digest, stop_at, tiny_config, tree
+from tests.tiny import ENDLESS, Stopped, stop_at, tiny_config, tree
 
 
 @pytest.mark.parametrize("dangling", [False, True])
@@ -20,7 +20,7 @@ def test_a_checkpoint_that_is_a_link_is_not_written_through(dangling, tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "checkpoint").symlink_to(tmp_path / "a" / ("nothing" if dangling else "checkpoint"))
     before = tree(tmp_path)
-    with pytest.raises(InputError, match=r"b/checkpoint: is a link to .*, which is not this run's to replace"):
+    with pytest.raises(InputError, match="holds checkpoint of a run whose checkpoints are gone"):
         train(ENDLESS, tmp_path / "b", resume=True)
     assert tree(tmp_path) == before
 
@@ -28,12 +28,12 @@ def test_a_checkpoint_that_is_a_link_is_not_written_through(dangling, tmp_path):
 def test_a_best_checkpoint_that_is_a_link_is_not_either(tmp_path):
     config = tiny_config(validation=loop.TrainConfig(data="digits").validation)
     train(config, tmp_path / "a")
-    shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("checkpoint*"))
+    (tmp_path / "b").mkdir()
     (tmp_path / "b" / "checkpoint.best").symlink_to(tmp_path / "a" / "checkpoint.best")
-    before, warned = digest(tmp_path / "a" / "checkpoint.best" / "config.json"), []
-    train(config, tmp_path / "b", warn=warned.append)
-    assert digest(tmp_path / "a" / "checkpoint.best" / "config.json") == before
-    assert any("checkpoint.best: is a link" in line for line in warned)
+    before = tree(tmp_path / "a")
+    train(config, tmp_path / "b")
+    assert tree(tmp_path / "a") == before
+    assert os.readlink(tmp_path / "b" / "checkpoint.best") == "checkpoints/step-00000002"
 
 
 def test_found_28_a_folder_in_the_place_of_its_owner_is_named(tmp_path):

@@ -19,7 +19,7 @@ from sightline.data.targets import IGNORE
 from sightline.distributed import signals
 from sightline.distributed.ranks import Ranks
 from sightline.errors import NonFiniteError, RanksError, StoppedError, StorageError, UnreadableDataError
-from sightline.io.sharded import full_tensor
+from sightline.io.tensors import full_tensor
 from sightline.models.create import model_config
 from sightline.tasks.base import task_class
 from sightline.training import step as step_module
@@ -206,7 +206,7 @@ def test_ranks_stop_together_and_others_go_on(size, tmp_path):
     warned = []
     if size == 1:
         train(config, tmp_path / "two", resume=True, warn=warned.append)
-        assert any("was trained by 2 ranks, this is 1" in line for line in warned)
+        assert any("with 2 ranks, this is 1" in line for line in warned)
     else:
         together(size, run, config, tmp_path / "two", {"resume": True})
     assert_alike(tmp_path / "one", tmp_path / "two")

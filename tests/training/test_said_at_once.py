@@ -37,11 +37,11 @@ def test_found_38_a_best_checkpoint_that_was_deleted_is_made_again_or_said_to_be
     train(VALIDATED, out)
     lines = (out / "validation.jsonl").read_text().splitlines()
     best = max(map(json.loads, lines), key=lambda line: line["top1"])["step"]
-    shutil.rmtree(out / "checkpoint.best")
+    shutil.rmtree((out / "checkpoint.best").resolve())
     train(VALIDATED, out, resume=True, warn=warned.append)
     last = len(log_lines(out))
     assert (out / "checkpoint.best").exists() == (best == last)
-    assert [f"checkpoint.best: is gone, and cannot be made again of step {best}" in line for line in warned] == (
+    assert [f"checkpoint.best: is gone, and cannot be made again of step-{best:08}" in line for line in warned] == (
         [] if best == last else [True]
     )
 

@@ -15,11 +15,11 @@ from sightline.errors import StoppedError, StorageError
 from sightline.hub.load import read_config_record
 from sightline.io import checkpoint
 from sightline.io.checkpoint import verify_checkpoint
-from sightline.training import loop, saving, train
-from sightline.training.saving import GivenUpError, Saver
-from sightline.training.snapshot import Memory
+from sightline.io.run_files import checkpoints, step_folder
+from sightline.training import checkpointer, loop, train
+from sightline.training.checkpointer import BackgroundWriter, Checkpointer
 from tests.ranks import together
-from tests.tiny import ENDLESS, MODEL, Stopped, after, killed, log_lines, tree, weights
+from tests.tiny import ENDLESS, MODEL, Stopped, after, digest, killed, log_lines, weights
 
 # Six steps, of which two, four and six are saved.
 TINY = ["--data", "digits", "--threads", "1", "--images", "96", "--set", "precision=float32"]
@@ -35,26 +35,27 @@ class Held:
     """
 
     def __init__(self):
-        self.begun, self.go, self._real = threading.Event(), threading.Event(), saving.write_asked_checkpoint
+        self.begun, self.go, self._real = threading.Event(), threading.Event(), checkpointer.write_checkpoint
 
-    def __call__(self, files, place):
+    def __call__(self, *arguments, **options):
         self.begun.set()
         assert self.go.wait(60)
-        self._real(files, place)
+        self._real(*arguments, **options)
 
 
 @pytest.fixture
 def held(monkeypatch):
     writer = Held()
-    monkeypatch.setattr(saving, "write_asked_checkpoint", writer)
+    monkeypatch.setattr(checkpointer, "write_checkpoint", writer)
     yield writer
     writer.go.set()
 
 
 def content(folder):
     """The files of a checkpoint; how long it took is another time's."""
-    files = {name: file.read_bytes() for name, file in verify_checkpoint(folder).items()}
-    record = json.loads(files.pop("config.json"))
+    files = {name: digest(file) for name, file in verify_checkpoint(folder).items()}
+    record = json.loads((folder / "config.json").read_text())
+    del files["config.json"]
     del record["training"]["seconds"]
     return files, record
 
@@ -79,16 +80,16 @@ def test_a_checkpoint_is_what_the_run_was_at_its_step(held, tmp_path):
 
 
 def test_one_is_written_at_a_time_and_in_order(monkeypatch, tmp_path):
-    real, writing, saved = saving.RunWriter.save, [], []
+    real, writing, saved = Checkpointer._write, [], []
 
-    def save(self, at):
+    def write(self, at):
         writing.append(at.step)
         assert len(writing) == 1
         real(self, at)
         writing.remove(at.step)
         saved.append((at.step, len(log_lines(tmp_path / "a"))))
 
-    monkeypatch.setattr(saving.RunWriter, "save", save)
+    monkeypatch.setattr(Checkpointer, "_write", write)
     train(dataclasses.replace(ENDLESS, checkpoint_every=16), tmp_path / "a")
     assert saved == [(step, step) for step in range(1, 7)]
 
@@ -107,34 +108,34 @@ def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, mo
             saver[0]._thread.join()
         return real_step(state, *arguments)
 
-    class Seen(loop.RunSaver):
+    class Seen(Checkpointer):
         def __enter__(self):
             saver.append(self)
             return self
 
     monkeypatch.setattr(checkpoint, "fsync", flush)
     monkeypatch.setattr(loop, "train_step", step)
-    monkeypatch.setattr(loop, "RunSaver", Seen)
-    says = [f"{tmp_path / 'a' / 'checkpoint'}: cannot be written (No space left on device)"]
+    monkeypatch.setattr(loop, "Checkpointer", Seen)
+    says = [f"{step_folder(tmp_path / 'a', 4)}: cannot be written (No space left on device)"]
     refused("train", *TINY, "--out", tmp_path / "a", code=5, says=says)
     assert read_config_record(tmp_path / "a" / "checkpoint")["training"]["step"] == 2
     verify_checkpoint(tmp_path / "a" / "checkpoint")
     assert taken == [0, 1, 2, 3, 4]
     assert len(log_lines(tmp_path / "a")) == 2
-    assert not [name for name in os.listdir(tmp_path / "a") if name.startswith(".")]
+    assert [place.name for place in (tmp_path / "a" / "checkpoints").iterdir()] == ["step-00000002"]
 
 
 def fill_the_disk(ranks, out):
     """Train where the second checkpoint of the first rank finds no room."""
-    real, saved = saving.write_asked_checkpoint, []
+    real, saved = checkpointer.write_checkpoint, []
 
-    def write(files, place):
-        saved.append(place)
+    def write(*arguments, **options):
+        saved.append(arguments[0])
         if len(saved) == 2:
             raise StorageError("the disk is full")
-        real(files, place)
+        real(*arguments, **options)
 
-    saving.write_asked_checkpoint = write
+    checkpointer.write_checkpoint = write
     torch.set_num_threads(1)
     train(dataclasses.replace(ENDLESS, checkpoint_every=16), out, ranks=ranks, device="cpu")
 
@@ -161,24 +162,23 @@ def test_a_signal_while_a_save_is_under_way(fails, held, cli, monkeypatch, tmp_p
             held.go.set()
         return found
 
-    def full(files, place):
+    def full(place, *_, **__):
         raise StorageError(f"{place}: cannot be written")
 
     monkeypatch.setattr(loop, "train_step", step)
     code, _, err = cli("train", *TINY, "--out", tmp_path / "a")
     if fails:
-        assert (code, err.splitlines()[-1]) == (5, f"sightline: error: {tmp_path}/a/checkpoint: cannot be written")
-        assert not (tmp_path / "a" / "checkpoint").exists()
+        assert code == 5
+        assert f"{step_folder(tmp_path / 'a', 2)}: cannot be written" in err.splitlines()[-1]
+        assert not checkpoints(tmp_path / "a")
         return
     assert code == 143
     assert "stopped after step 3 of 6" in err
-    steps = {name: read_config_record(tmp_path / "a" / name)["training"]["step"] for name in os.listdir(tmp_path / "a")
-             if name.startswith("checkpoint")}  # fmt: skip
-    assert steps == {"checkpoint": 3, "checkpoint.previous": 2}
+    assert checkpoints(tmp_path / "a") == [step_folder(tmp_path / "a", step) for step in (3, 2)]
 
 
 def test_what_ends_a_run_waits_for_the_save_and_is_what_it_ends_by(held, monkeypatch, tmp_path):
-    def full(files, place):
+    def full(*_, **__):
         raise StorageError("the disk is full")
 
     def observe(at):
@@ -199,50 +199,23 @@ def fail():
 
 
 def test_what_a_job_fails_by_is_raised_where_it_is_asked():
-    for ask in (Saver.join, Saver.check, lambda saver: saver.submit(print)):
-        saver = Saver()
+    for ask in (BackgroundWriter.wait, BackgroundWriter.check, lambda saver: saver.submit(print)):
+        saver = BackgroundWriter()
         saver.submit(fail)
         saver._thread.join()
         with pytest.raises(StorageError, match="full"):
             ask(saver)
         # Once.
         saver.check()
-        saver.join()
-    with pytest.raises(StorageError, match="full"), Saver() as saver:
+        saver.wait()
+    with pytest.raises(StorageError, match="full"), BackgroundWriter() as saver:
         saver.submit(fail)
     waiting = threading.Event()
-    with Saver() as saver:
+    with BackgroundWriter() as saver:
         saver.submit(waiting.wait)
         # Nobody waits for one that is under way.
         saver.check()
         waiting.set()
-
-
-def test_an_interrupt_has_the_job_given_up():
-    ended = []
-
-    def job():
-        ended.append(saver.given_up.wait(60))
-        raise GivenUpError
-
-    saver = Saver(pytest.fail)
-    saver.submit(job)
-    with pytest.raises(KeyboardInterrupt), saver:
-        raise KeyboardInterrupt
-    assert ended == [True]
-
-
-def test_memory_is_taken_once():
-    memory, value = Memory(), torch.arange(6.0).reshape(2, 3).T
-    first = memory.copied({"a": value, "count": torch.tensor(3)}, "", torch.float32)
-    assert torch.equal(first["a"], value)
-    assert first["a"].is_contiguous()
-    assert first["count"].dtype == torch.int64
-    second = memory.copied({"a": value + 1, "count": torch.tensor(4)}, "", torch.float32)
-    assert second["a"].data_ptr() == first["a"].data_ptr() != value.data_ptr()
-    assert torch.equal(second["a"], value + 1)
-    halves = memory.copied({"a": value.half()}, "b/", torch.float32)["a"]
-    assert (halves.dtype, halves.data_ptr() == first["a"].data_ptr()) == (torch.float32, False)
 
 
 def train_and_die(calls, out):
@@ -260,4 +233,4 @@ def test_killed_while_steps_go_on_beside_a_save(calls, tmp_path):
     train(ENDLESS, tmp_path / "a", resume=True)
     assert weights(tmp_path / "a") == weights(tmp_path / "whole")
     assert log_lines(tmp_path / "a") == log_lines(tmp_path / "whole")
-    assert not [name for name in tree(tmp_path / "a") if name.startswith((".", "checkpoint."))]
+    assert [place.name for place in (tmp_path / "a" / "checkpoints").iterdir()] == ["step-00000006"]

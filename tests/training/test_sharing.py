@@ -13,16 +13,15 @@ import torch
 from safetensors import safe_open
 
 from sightline.distributed.ranks import Ranks
-from sightline.errors import InputError, RanksError, StoppedError, StorageError
+from sightline.errors import InputError, StoppedError, StorageError
 from sightline.hub.load import load_model, save_model
-from sightline.io.checkpoint import verify_checkpoint
-from sightline.io.sharded import read_tensors, tensor_shapes, write_together
+from sightline.io.checkpoint import read_tensors, tensor_shapes, verify_checkpoint, write_checkpoint
 from sightline.models import create_model
 from sightline.training import train
 from sightline.training.config import OptimizerConfig, ValidationConfig
 from sightline.training.parallel import parallelize
 from tests.ranks import together
-from tests.tiny import log_lines, tiny_config
+from tests.tiny import log_lines, tiny_config, tree
 from tests.training.test_ranks import CHANCE, IDLE, PACKED, UNEVEN, alone, run, stop_after
 
 # So large that Adam's step is no sign of a gradient near zero, which the order of a sum decides.
@@ -51,10 +50,10 @@ def assert_same(first, second, tolerance=2e-6):
 
 
 def assert_in_parts(run, ranks):
-    names = sorted(one.name for one in (run / "checkpoint").iterdir() if one.suffix == ".safetensors")
-    assert names == [
-        f"{what}-{rank + 1:05d}-of-{ranks:05d}.safetensors" for what in ("model", "training") for rank in range(ranks)
-    ]
+    """Of the training; the model is whole."""
+    names = sorted(file.name for file in (run / "checkpoint" / "training").iterdir())
+    assert names == [f"shard-{rank + 1:05d}-model-00001-of-00001.safetensors" for rank in range(ranks)]
+    assert (run / "checkpoint" / "model.safetensors").exists()
 
 
 CASES = {
@@ -105,10 +104,7 @@ def test_any_number_of_ranks_goes_on(name, size, sharing, tmp_path):
     else:
         assert together(size, run, config, tmp_path / "two", {"resume": True}) == list(range(size))
     assert_same(tmp_path / "one", tmp_path / "two")
-    if sharing == "ddp" or size == 1:
-        assert (tmp_path / "two" / "checkpoint" / "model.safetensors").exists()
-    else:
-        assert_in_parts(tmp_path / "two", size)
+    assert_in_parts(tmp_path / "two", 1 if sharing == "ddp" else size)
 
 
 @pytest.mark.slow
@@ -167,73 +163,50 @@ def test_what_computes_beside_forward(tmp_path):
     assert max(parts for _, parts in said) < 0.6 * whole
 
 
-def written(ranks: Ranks, place, fail=None, value=None):
+def written(ranks: Ranks, place, fail=None):
     """Three tensors, of which the ranks hold parts: uneven ones, one that only the first holds, one that all have."""
+    from torch.distributed.checkpoint import hf_storage
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
     mesh = init_device_mesh("cpu", (ranks.size,))
     given = {"a": torch.arange(15.0).reshape(5, 3), "b": torch.ones(1, 4)}
     tensors: dict = {name: distribute_tensor(one, mesh, [Shard(0)]) for name, one in given.items()}
-    tensors["step"] = torch.tensor(3.0) if value is None else value
+    tensors["step"] = torch.tensor(3.0)
     if fail == ranks.rank:
-        from sightline.io import sharded
 
         def full(*_):
             raise OSError(28, "No space left on device")
 
-        sharded.sealed = full
-    write_together(
-        place, {"config.json": b"{}\n"}, {"model.safetensors": tensors}, ranks.cpu_group(), keep_previous=True
-    )
+        hf_storage.HuggingFaceStorageWriter.write_data = full
+    write_checkpoint(place, {"config.json": b"{}\n"}, {"w": torch.ones(2)}, tensors, ranks=ranks.cpu_group())
     return ranks.rank
-
-
-def model_parts(place):
-    return sorted(place.glob("model-*.safetensors"))
 
 
 def test_what_ranks_write_together_anyone_reads(tmp_path):
     assert together(3, written, tmp_path / "it") == [0, 1, 2]
-    files = verify_checkpoint(tmp_path / "it")
-    assert len(files) == 4
-    parts = model_parts(tmp_path / "it")
-    assert {name: list(one.shape) for name, one in tensor_shapes(parts).items()} == {
-        "a": [5, 3], "b": [1, 4], "step": [],
-    }  # fmt: skip
+    assert len(verify_checkpoint(tmp_path / "it")) == 5
+    folder = tmp_path / "it" / "training"
+    assert tensor_shapes(folder) == {"a": (5, 3), "b": (1, 4), "step": ()}
     into = {"a": torch.zeros(5, 3), "b": torch.zeros(1, 4), "step": torch.zeros(())}
-    read_tensors(parts, into)
+    read_tensors(folder, into)
     assert torch.equal(into["a"], torch.arange(15.0).reshape(5, 3))
     assert torch.equal(into["b"], torch.ones(1, 4))
     assert float(into["step"]) == 3
-    assert len({stat.S_IMODE(one.stat().st_mode) for one in (tmp_path / "it").iterdir()}) == 1
-    assert sorted(os.listdir(tmp_path)) == ["it"]
+    files = [file for file in (tmp_path / "it").rglob("*") if file.is_file()]
+    assert len({stat.S_IMODE(file.stat().st_mode) for file in files}) == 1
+    assert os.listdir(tmp_path) == ["it"]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_whose_disk_is_full_leaves_what_was_there(rank, tmp_path):
     together(2, written, tmp_path / "it")
-    before = {one.name: one.read_bytes() for one in (tmp_path / "it").iterdir()}
+    before = tree(tmp_path / "it")
     said = together(2, written, tmp_path / "it", rank)
     assert [type(one) for one in said] == [StorageError, StorageError]
-    assert str(said[0]) == str(said[1])
-    assert "No space left on device" in str(said[0])
-    assert {one.name: one.read_bytes() for one in (tmp_path / "it").iterdir()} == before
-    assert sorted(os.listdir(tmp_path)) == ["it"]
-
-
-def test_a_place_that_cannot_be_written_is_said_by_all(tmp_path):
-    (tmp_path / "it").write_text("a file")
-    said = together(2, written, tmp_path / "it")
-    assert [type(one) for one in said] == [InputError, InputError]
-    assert "is a file" in str(said[1])
-
-
-def test_what_is_no_tensor_is_refused_before_it_is_written(tmp_path):
-    said = together(2, written, tmp_path / "it", None, 3)
-    # Nobody waits for the other: one may find that it ended already.
-    assert TypeError in {type(one) for one in said} <= {TypeError, RanksError}
-    assert not (tmp_path / "it").exists()
+    assert f"rank {rank} cannot write its part (No space left on device)" in str(said[0])
+    assert tree(tmp_path / "it") == before
+    assert os.listdir(tmp_path) == ["it"]
 
 
 @pytest.fixture(scope="module")
@@ -245,38 +218,31 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def parts(trained, tmp_path):
-    shutil.copytree(trained, tmp_path / "run")
+    shutil.copytree(trained, tmp_path / "run", symlinks=True)
     return tmp_path / "run" / "checkpoint"
 
 
-def test_damaged_and_missing_parts_are_named(parts, tmp_path):
-    second = model_parts(parts)[1]
+def test_damaged_and_missing_parts_are_named(parts):
+    second = sorted((parts / "training").iterdir())[1]
     content = second.read_bytes()
     second.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(InputError, match=r"model-00002-of-00002.safetensors: differs from its checksum"):
-        load_model(parts)
-    second.unlink()
-    with pytest.raises(InputError, match=r"model-00002-of-00002.safetensors: is missing"):
-        load_model(parts)
-    second.write_bytes(content)
-    with pytest.raises(InputError, match=r"of \d+ values are there"):
-        tensor_shapes([second])
+    with pytest.raises(InputError, match=r"shard-00002.*: differs from its checksum"):
+        verify_checkpoint(parts)
     second.write_bytes(content[:100])
-    with pytest.raises(InputError, match=r"is damaged, or another part of it"):
-        tensor_shapes(model_parts(parts))
+    with pytest.raises(InputError, match="cannot be read"):
+        tensor_shapes(parts / "training")
+    second.unlink()
+    with pytest.raises(InputError, match=r"shard-00002.*: is missing"):
+        verify_checkpoint(parts)
 
 
-def test_a_model_in_parts_is_a_model(parts, tmp_path):
-    model = load_model(parts.parent)
-    save_model(model, tmp_path / "whole")
-    again = load_model(tmp_path / "whole").state_dict()
-    assert all(torch.equal(again[name], weight) for name, weight in model.state_dict().items())
+def test_the_checkpoint_of_a_training_is_no_place_for_a_model(parts):
     with pytest.raises(InputError, match="holds the state of a training"):
-        save_model(model, parts)
+        save_model(load_model(parts), parts)
 
 
 def test_no_file_of_a_checkpoint_is_a_pickle(parts):
-    for file in sorted(parts.iterdir()):
+    for file in sorted(file for file in parts.rglob("*") if file.is_file()):
         content = file.read_bytes()
         if file.suffix == ".safetensors":
             with safe_open(file, "pt") as opened:

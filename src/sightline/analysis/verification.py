@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from sightline.convert import changed_rules, counted_weights, export_weights
 from sightline.convert.timm_build import build_loaded
 from sightline.errors import InputError
-from sightline.hub.load import checkpoint_files
-from sightline.io.checkpoint import write_checkpoint
+from sightline.hub.load import write_model
 from sightline.io.tensors import check_state
 from sightline.models import Model
 from sightline.models.model import eval_mode
@@ -47,7 +46,7 @@ class Comparison:
 
 def save_converted(model: Model, path: str | Path) -> None:
     """`save_model`, with the outputs on fixed images in `config.json`, for `verify`."""
-    write_checkpoint(Path(path), checkpoint_files(model, fingerprint=fingerprint(model)))
+    write_model(model, path, fingerprint=fingerprint(model))
 
 
 def fixed_images(model: Model) -> list[Tensor]:

@@ -15,7 +15,7 @@ from sightline.analysis.found import Analysis
 from sightline.cli.guard import Inputs, guard_folder
 from sightline.cli.output import check_writable
 from sightline.errors import InputError
-from sightline.io.atomic import backup_path, commit_folder, fsync, recover, storage_errors
+from sightline.io.atomic import fsync, replace_folder, storage_errors
 from sightline.reports import analysis_page
 from sightline.results.analysis import ANALYSIS, ANALYSIS_PAGE, AnalysisRow, dump_analysis, other_of
 
@@ -26,7 +26,7 @@ _LONGEST = 200
 
 
 def claim_analysis(out: Path, inputs: Inputs, *, overwrite: bool) -> None:
-    """Refuse a folder that cannot be had; nothing is made yet, but what a kill left aside is put back.
+    """Refuse a folder that cannot be had; nothing is made yet.
 
     Raises:
         InputError: it is an input or holds one, it exists and is not to be replaced, or holds what no analysis wrote.
@@ -35,11 +35,6 @@ def claim_analysis(out: Path, inputs: Inputs, *, overwrite: bool) -> None:
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file, expected a folder")
     guard_folder(out, inputs, "--out", deletes=True)
-    place = Path(os.path.realpath(out))
-    if backup_path(place).is_dir() and not place.exists():
-        # A kill between two renames left the old one there.
-        with storage_errors(f"{out}: cannot be put back"):
-            os.replace(backup_path(place), place)
     there = sorted(out.iterdir()) if out.is_dir() else []
     if there and not overwrite:
         raise InputError(f"--out {out}: exists already; --overwrite replaces it")
@@ -69,7 +64,8 @@ def write_analysis(
     command: str,
     advance: Callable[[int], None] | None = None,
 ) -> None:
-    """Write arrays, rows, figures and page as a folder: a kill leaves the old one or the new one.
+    """Write arrays, rows, figures and page as a folder. One that is there is renamed to `NAME.old-XXXX` and deleted
+    when the new one stands.
 
     Args:
         command: the line that makes it again.
@@ -86,7 +82,6 @@ def write_analysis(
     temporary = place.with_name(f".{place.name}.writing-{os.getpid()}")
     with storage_errors(f"{out}: cannot be written"):
         place.parent.mkdir(parents=True, exist_ok=True)
-        recover(place, is_analysis)
         shutil.rmtree(temporary, ignore_errors=True)
         (temporary / FIGURES).mkdir(parents=True)
         try:
@@ -95,7 +90,7 @@ def write_analysis(
             for name, content in {**figures, ANALYSIS: dump_analysis(rows).encode(), ANALYSIS_PAGE: page}.items():
                 _put(temporary / name, content)
             fsync(temporary)
-            commit_folder(temporary, place, None, is_analysis)
+            replace_folder(temporary, place)
         finally:
             # Once it was moved it is there no more.
             shutil.rmtree(temporary, ignore_errors=True)

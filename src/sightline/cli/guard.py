@@ -17,10 +17,10 @@ from sightline.errors import InputError, SightlineError
 from sightline.io.read import parse_json, read_json
 from sightline.io.run_files import (
     CELLS,
-    CHECKPOINT,
     CHECKPOINTS,
     CHECKSUMS,
     CONFIG,
+    LINKS,
     LOG,
     MODEL,
     PICTURES,
@@ -28,8 +28,9 @@ from sightline.io.run_files import (
     RUN_FILES,
     SWEEP,
     WEIGHTS,
-    checkpoints_of,
-    is_checkpoint,
+    checkpoints,
+    last_checkpoint,
+    run_of_checkpoint,
 )
 
 # By these a folder is told from any other that has a `config.yaml`.
@@ -85,7 +86,7 @@ def guard_file(out: Path, inputs: Inputs, option: str) -> None:
     _refuse_owned(out, option)
     read = [file for file in inputs.files if file is not None]
     for folder in [*inputs.model_folders(), *(file for file in read if file.is_dir())]:
-        for part in (folder, *checkpoints_of(folder)):
+        for part in (folder, *checkpoints(folder)):
             read += sorted(entry for entry in part.glob("*") if entry.suffix in _READ_OF_A_MODEL)
     for file in read:
         if _same(out, file):
@@ -120,7 +121,7 @@ def guard_folder(out: Path, inputs: Inputs, option: str, *, deletes: bool) -> No
 def is_run(folder: Path) -> bool:
     """Whether a run wrote what is in a folder: a checkpoint, a log, or its whole configuration."""
     return (
-        any((place / CHECKSUMS).is_file() for place in checkpoints_of(folder))
+        any((place / CHECKSUMS).is_file() for place in (*checkpoints(folder), last_checkpoint(folder)))
         or set(re.findall(r"^(\w+):", _head(folder / CONFIG), re.MULTILINE)) >= _CONFIG_KEYS
         or _first_line(folder / LOG) >= _LOG_KEYS
     )
@@ -155,11 +156,10 @@ def home_of(model: Path) -> Path:
     if kind == "hf-hub" and name:
         raise InputError(f"{model}: is no folder here, where rows could be kept; give --out FILE for them")
     home = Path(name) if kind == "local-dir" and name else model
-    place = Path(os.path.realpath(home))
-    if not is_checkpoint(place.name) or not is_run(place.parent):
+    run = run_of_checkpoint(home)
+    if run is None or not is_run(run):
         return home
-    run = home.parent if home.name == place.name else place.parent
-    if place.name != CHECKPOINT:
+    if not _same(home, last_checkpoint(run)):
         raise InputError(
             f"{model}: is not the checkpoint that the rows of {run} are of; give {run}, or --out FILE for its own rows"
         )
@@ -177,8 +177,7 @@ def _refuse_owned(out: Path, option: str) -> None:
                 f"{option} {out}: lies in the checkpoint {node}, which holds its own files alone; give another folder"
             )
         # By a model's own files the folder would be taken for a model, not for the run.
-        older = (node.name,) if is_checkpoint(node.name) else ()
-        for name in (*RUN_FILES, PICTURES, *CHECKPOINTS, *older, MODEL, WEIGHTS, CHECKSUMS):
+        for name in (*RUN_FILES, PICTURES, CHECKPOINTS, *LINKS, MODEL, WEIGHTS, CHECKSUMS):
             if _same(node, node.parent / name) and is_run(node.parent):
                 raise InputError(f"{option} {out}: {name} belongs to the run {node.parent}; give another name")
         for name in (SWEEP, QUEUE):
@@ -209,7 +208,7 @@ def _lies_in(path: Path, folder: Path) -> bool:
 
 def trained_on(model: Path) -> str | None:
     """The data set that a model or a run says it was trained on; whether that is intact, its reader will say."""
-    for folder in (model, *checkpoints_of(model)):
+    for folder in (model, last_checkpoint(model)):
         with contextlib.suppress(InputError, KeyError, TypeError):
             spec = read_json(folder / MODEL, "")["training"]["config"]["data"]
             return spec if isinstance(spec, str) else None

@@ -14,7 +14,7 @@ from sightline import plugins
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.views import View
 from sightline.errors import InputError, SightlineError
-from sightline.io.run_files import CHECKPOINT, CONFIG, PAGE, PREDICTIONS, RESULTS
+from sightline.io.run_files import CONFIG, PAGE, PREDICTIONS, RESULTS, run_of_checkpoint
 from sightline.results.cascade import CASCADE
 from sightline.results.predictions import read_predictions
 
@@ -135,8 +135,8 @@ def free(out: Path) -> Path:
 
 def run_of(model: str | Path) -> Path:
     """The folder of the run that a model's folder belongs to: itself unless it is a checkpoint."""
-    place = Path(model)
-    return place.parent if place.name.startswith(CHECKPOINT) and (place.parent / CONFIG).exists() else place
+    run = run_of_checkpoint(Path(model))
+    return run if run is not None and (run / CONFIG).exists() else Path(model)
 
 
 def to_compare(run: Path) -> tuple[Path, ...]:

@@ -19,6 +19,7 @@ from sightline.io.run_files import (
     CHECKPOINTS,
     COMPARISON,
     INSIDE,
+    LINKS,
     LOCK,
     LOGITS,
     OTHER_PAGES,
@@ -28,9 +29,10 @@ from sightline.io.run_files import (
     RUN_FILES,
     TABLES,
     TENSORBOARD,
+    TRAINING,
     WANDB,
-    is_checkpoint,
     is_checkpoint_file,
+    is_step_folder,
 )
 from sightline.io.run_lock import RunLock, locked, refuse_locked
 from sightline.results.predictions import Prediction, dump_predictions, merge_predictions, read_predictions
@@ -47,8 +49,9 @@ _FILES = {*RUN_FILES, PAGE, *OTHER_PAGES, COMPARISON, *TABLES}
 _KEPT = {PICTURES: ".png", LOGITS: ".npz"}
 # What a writer that was killed left beside them.
 _LEFT = re.compile(
-    rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINTS, [INSIDE]))))})\.(writing.*|sightline-old)"
+    rf"\.({'|'.join(map(re.escape, sorted(_FILES.union([INSIDE], LINKS))))})\.(writing.*|tmp)|{INSIDE}\.old-\w+"
 )
+_LEFT_OF_CHECKPOINT = re.compile(r"\.?step-\d+\.(tmp|old)-\w+")
 _LEFT_OF_PICTURE = re.compile(r"\..*\.(png|npz)\.writing-\d+(-.*)?")
 
 
@@ -132,8 +135,12 @@ def _foreign(folder: Path, inside: Sequence[str]) -> Iterator[Path]:
         plain = entry.is_dir() and not entry.is_symlink()
         if entry.name in (*_FILES, LOCK) and entry.is_file():
             continue
-        if plain and is_checkpoint(entry.name):
+        if entry.name in LINKS and entry.is_symlink():
+            continue
+        if plain and entry.name in LINKS:
             yield from _foreign_in_checkpoint(entry)
+        elif plain and entry.name == CHECKPOINTS:
+            yield from _foreign_in_checkpoints(entry)
         elif plain and entry.name in (PROFILE, TENSORBOARD, WANDB, INSIDE):
             continue
         elif plain and entry.name in _KEPT:
@@ -145,8 +152,18 @@ def _foreign(folder: Path, inside: Sequence[str]) -> Iterator[Path]:
             yield entry
 
 
+def _foreign_in_checkpoints(folder: Path) -> Iterator[Path]:
+    for place in sorted(folder.iterdir()):
+        if is_step_folder(place) and place.is_dir():
+            yield from _foreign_in_checkpoint(place)
+        elif not _LEFT_OF_CHECKPOINT.fullmatch(place.name):
+            yield place
+
+
 def _foreign_in_checkpoint(folder: Path) -> Iterator[Path]:
-    yield from (file for file in sorted(folder.iterdir()) if not is_checkpoint_file(file.name) or file.is_dir())
+    for file in sorted(folder.iterdir()):
+        if not is_checkpoint_file(file.name) or file.is_dir() != (file.name == TRAINING):
+            yield file
 
 
 def claim_checkpoint(dest: Path, *, inputs: Inputs, overwrite: bool) -> None:

@@ -28,7 +28,7 @@ from sightline.reports.words import quantity
 from sightline.results.predictions import Prediction
 from sightline.results.rows import ResultRow
 from sightline.training import loop
-from sightline.training.checkpoints import last_whole
+from sightline.training.checkpointer import last_whole
 from sightline.training.config import TrainConfig
 from sightline.training.prepare import TrainSetup, resolve_config, set_up
 from sightline.training.run import Run, open_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,11 @@ from sightline.distributed.machine import preserve_rng_state
 from sightline.encodings.create import encoding_options
 from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
-from sightline.io.checkpoint import CHECKSUMS, checkpoint_exists, verify_checkpoint, write_checkpoint
+from sightline.io.checkpoint import verify_checkpoint, write_checkpoint
 from sightline.io.config import build_config
 from sightline.io.read import RECORD, read_bytes, read_json
-from sightline.io.run_files import TRAINING, WEIGHTS
-from sightline.io.sharded import read_tensors, shard_files, tensor_shapes
-from sightline.io.tensors import check_state, load_tensors, read_declared, save_tensors
+from sightline.io.run_files import CHECKSUMS, MODEL, TRAINING, WEIGHTS, last_checkpoint
+from sightline.io.tensors import check_state, load_tensors, read_declared
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.initial import skip_init
 from sightline.models.patch_size import set_patch_size
@@ -67,26 +66,19 @@ def config_from_record(record: Mapping[str, Any]) -> ViTConfig:
     return build_config(ViTConfig, flat, "model").plain()
 
 
-def checkpoint_files(
-    model: nn.Module, training: Mapping[str, Any] | None = None, **beside: Any
-) -> dict[str, bytes | Callable[[Path], None]]:
-    """The files of a model's folder, without their checksums.
+def write_model(model: nn.Module, path: str | Path, training: Mapping[str, Any] | None = None, **beside: Any) -> None:
+    """`save_model`, with what is known of the model.
 
     Args:
-        model: a `Model`, compiled or wrapped or not.
         training: what is known of the run, kept beside the model's configuration.
         **beside: what else is kept there.
     """
-    # Copies: the file is written later, when the weights may have moved on.
     # In float32 whatever the model computes in: that is what `load_model` builds.
-    tensors = {
-        name: value.detach().cpu().to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
-        for name, value in model_tensors(model).items()
+    weights = {
+        name: value.float() if value.is_floating_point() else value for name, value in model_tensors(model).items()
     }
-    return {
-        WEIGHTS: save_tensors(tensors),
-        "config.json": (json.dumps(config_record(model, training, **beside), indent=2) + "\n").encode(),
-    }
+    record = json.dumps(config_record(model, training, **beside), indent=2) + "\n"
+    write_checkpoint(path, {MODEL: record.encode()}, weights)
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -95,7 +87,7 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def config_record(model: nn.Module, training: Mapping[str, Any] | None = None, **beside: Any) -> dict[str, Any]:
-    """What `config.json` of a model's folder says; as `checkpoint_files`."""
+    """What `config.json` of a model's folder says; as `write_model`."""
     inner = _unwrap(model)
     if len(inner.blocks) != inner.config.depth:
         raise InputError(
@@ -127,32 +119,36 @@ def _unwrap(model: nn.Module) -> Model:
 
 
 def save_model(model: nn.Module, path: str | Path) -> None:
-    """Write a model's folder, atomically: a kill leaves the old folder or the new one.
+    """Write a model's folder. One that is there is renamed to `NAME.old-XXXX` and deleted when the new one stands.
 
     Raises:
         InputError: the folder is the checkpoint of a run, which could not go on from this model.
         StorageError: it cannot be written; what was there is untouched.
     """
-    if any(Path(path).glob(f"{Path(TRAINING).stem}*.safetensors")):
+    if (Path(path) / TRAINING).exists():
         raise InputError(f"{path}: holds the state of a training, which would be lost; give another folder")
-    write_checkpoint(Path(path), checkpoint_files(model))
+    write_model(model, path)
 
 
 def _folder(path: str | Path) -> Path:
-    """The model's folder, which a run holds as `checkpoint`, whatever else lies beside that."""
+    """The model's folder, which a run holds as its last checkpoint, whatever else lies beside that."""
     path = Path(path)
-    if not (path / CHECKSUMS).exists() and checkpoint_exists(path / "checkpoint"):
-        return path / "checkpoint"
+    if not (path / CHECKSUMS).exists() and (last := last_checkpoint(path)).exists():
+        return last
     return path
 
 
 def read_config_record(path: str | Path) -> dict[str, Any]:
     """The verified `config.json` of a model's folder or of a run, here or on the Hub as `load_model` names it."""
-    path = resolve_source(path)
+    return _read_folder(resolve_source(path))[0]
+
+
+def _read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Path]]:
+    """The record of a model's folder, and its verified files."""
     files = verify_checkpoint(_folder(path))
-    if "config.json" not in files:
-        raise InputError(f"{path}: has no config.json")
-    file = files["config.json"]
+    if MODEL not in files:
+        raise InputError(f"{path}: has no {MODEL}")
+    file = files[MODEL]
     record = read_json(file, "the configuration of a model")
     whole = isinstance(record, dict) and all(isinstance(record.get(part), dict) for part in ("architecture", *_PARTS))
     if not whole or record.get("format") != FORMAT or "score_link" not in record:
@@ -161,7 +157,7 @@ def read_config_record(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{file}: is not the configuration of a model (its training is no group of keys)")
     if not isinstance(record["training"].get("config", {}), dict):
         raise InputError(f"{file}: training.config is not a group of keys")
-    return record
+    return record, files
 
 
 def checksum(path: str | Path) -> str:
@@ -248,9 +244,9 @@ def resolve_source(source: str | Path) -> Path:
 
         fetch = partial(huggingface_hub.snapshot_download, repository, revision=revision or None)
         # Nothing else of a repository is fetched, and none of these is code.
-        files = ["model.safetensors", "model-*.safetensors", "config.json", "checksums.json"]
+        files = [WEIGHTS, MODEL, CHECKSUMS]
         found = Path(fetch(allow_patterns=files))
-        if not any(found.glob("model*.safetensors")):
+        if not (found / WEIGHTS).exists():
             # An older repository of timm's has its weights as a torch file alone, read without running anything.
             found = Path(fetch(allow_patterns=[*files, "pytorch_model.bin"]))
     # The errors of a hub have no common class; all are one line here.
@@ -261,12 +257,11 @@ def resolve_source(source: str | Path) -> Path:
 
 
 def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
-    record = read_config_record(path)
-    parts = shard_files(verify_checkpoint(_folder(path)), WEIGHTS)
-    if not parts:
+    record, files = _read_folder(path)
+    if WEIGHTS not in files:
         raise InputError(f"{path}: has no {WEIGHTS}")
-    file = parts[0]
-    declared = read_declared(file) if len(parts) == 1 else tensor_shapes(parts)
+    file = files[WEIGHTS]
+    declared = read_declared(file)
     try:
         config = config_from_record(record)
         # Before shapes are asked for, which takes a moment a block.
@@ -286,8 +281,5 @@ def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
             model.set_knob(record["knob"])
     except InputError as error:
         raise InputError(f"{path}: config.json: {error}") from None
-    if len(parts) == 1:
-        model.load_state_dict(load_tensors(file, allow_nonfinite=allow_nonfinite))
-    else:
-        read_tensors(parts, model_tensors(model), allow_nonfinite=allow_nonfinite)
+    model.load_state_dict(load_tensors(file, allow_nonfinite=allow_nonfinite))
     return model

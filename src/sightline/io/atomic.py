@@ -1,11 +1,12 @@
-"""A file or a folder put in the place of another by renames, so that at every moment one that is whole can be found."""
+"""A file or a folder written under another name and renamed when complete."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sightline.distributed.processes import is_alive
@@ -48,8 +49,11 @@ def write_file(path: Path, content: str | bytes | Iterable[bytes]) -> None:
 
 def remove_temporaries(path: Path) -> None:
     """Delete what processes that are gone were writing beside a file."""
-    for entry in _left_beside(path):
-        entry.unlink(missing_ok=True)
+    start = f".{path.name}.writing-"
+    for entry in list(path.parent.iterdir()):
+        process = entry.name.removeprefix(start).partition("-")[0]
+        if entry.name.startswith(start) and process.isdigit() and not is_alive(int(process)):
+            entry.unlink(missing_ok=True)
 
 
 def make_parent(out: Path) -> None:
@@ -64,26 +68,6 @@ def write_out(path: Path, content: str | bytes) -> None:
     write_file(path, content)
 
 
-def _left_beside(place: Path) -> Iterator[Path]:
-    """What was being written beside `place` by processes that are gone."""
-    start = f".{place.name}.writing-"
-    for entry in list(place.parent.iterdir()):
-        process = entry.name.removeprefix(start).partition("-")[0]
-        if entry.name.startswith(start) and process.isdigit() and not is_alive(int(process)):
-            yield entry
-
-
-def backup_path(place: Path) -> Path:
-    """Where the old folder stands between the two renames that replace it."""
-    return place.with_name(f".{place.name}.sightline-old")
-
-
-def previous_path(path: str | Path) -> Path:
-    """Where `write_checkpoint` keeps the checkpoint before the one at `path`."""
-    place = Path(os.path.realpath(path))
-    return place.with_name(f"{place.name}.previous")
-
-
 def fsync(path: Path) -> None:
     """Bring a file or a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -93,42 +77,25 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
-def commit_folder(temporary: Path, place: Path, previous: Path | None, is_whole: Callable[[Path], bool]) -> None:
-    """Put a complete folder into its place; what stood there becomes `previous`, where that is given and it is whole.
+def replace_folder(temporary: Path, place: Path) -> None:
+    """Put a complete folder into its place. What stood there is renamed to `NAME.old-XXXX`, and deleted.
 
     Raises:
         OSError: a rename failed; the old folder stands in its place again.
     """
-    aside = backup_path(place)
+    old = place.with_name(f"{place.name}.old-{secrets.token_hex(4)}")
     replaces = place.exists()
-    kept = previous if replaces and previous is not None and is_whole(place) else None
-    if replaces:
-        os.replace(place, aside)
     try:
+        if replaces:
+            os.replace(place, old)
         os.replace(temporary, place)
     except BaseException:
-        if replaces:
-            os.replace(aside, place)
+        # An interrupt too.
+        if old.exists():
+            os.replace(old, place)
         raise
-    # Both folders are whole by now; a file system that cannot flush a folder is no reason to fail.
+    # A file system that cannot flush a folder is no reason to fail.
     with contextlib.suppress(OSError):
         fsync(place.parent)
-    if kept is not None:
-        if kept.exists():
-            os.replace(kept, backup_path(kept))
-        os.replace(aside, kept)
-        shutil.rmtree(backup_path(kept), ignore_errors=True)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def recover(place: Path, is_whole: Callable[[Path], bool]) -> None:
-    """Put right what a writer that was killed left beside `place`."""
-    aside = backup_path(place)
-    if aside.exists():
-        if is_whole(place):
-            shutil.rmtree(aside)
-        else:
-            shutil.rmtree(place, ignore_errors=True)
-            os.replace(aside, place)
-    for entry in _left_beside(place):
-        shutil.rmtree(entry, ignore_errors=True)
+    if replaces:
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,214 +1,216 @@
-"""The checkpoint folder: written whole or not at all, and checked byte by byte before anything in it is parsed.
+"""A checkpoint folder: safetensors and JSON files with checksums, written under another name and renamed when complete.
 
-A folder holds plain files and `checksums.json`, which is written last and names each file's size and SHA-256. It is
-made beside its place and renamed into it, so a reader finds the old folder or the new one, never a mixture. Between
-the two renames that replace an old folder it stands aside as `.NAME.sightline-old`, where all of this looks for it.
-What is whole is not deleted before another whole one stands.
+    checksums.json               size and SHA-256 of every other file, written last
+    config.json                  the model's configuration, and the record of its training
+    model.safetensors            the weights, whole, whatever number of ranks trained them
+    training/shard-*.safetensors   what the next step needs: one file a rank (torch.distributed.checkpoint)
+    log.jsonl, ...
+
+A reader sees no folder or a complete one. Nothing in it is a pickle.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import hashlib
 import json
 import os
 import secrets
 import shutil
-import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sightline.errors import InputError
-from sightline.io.atomic import backup_path, commit_folder, fsync, previous_path, recover, storage_errors
+from sightline.distributed.ranks import SINGLE_RANK, Ranks
+from sightline.errors import InputError, StorageError
+from sightline.io.atomic import fsync, replace_folder, storage_errors
 from sightline.io.read import RECORD, check_file, parse_json, read_bytes, similar_file_hint
-from sightline.io.run_files import CHECKSUMS
+from sightline.io.run_files import CHECKSUMS, TRAINING, WEIGHTS
+from sightline.io.tensors import save_tensors
 
 if TYPE_CHECKING:
-    pass
-
-# Its size and its digest.
-Entry = Mapping[str, int | str]
-# Nanoseconds after which a file that changes has another time: those of a file system tick by up to two seconds (FAT).
-_SETTLED = 3 * 10**9
+    from torch import Tensor
 
 
 def write_checkpoint(
     path: str | Path,
-    files: Mapping[str, bytes | Callable[[Path], None]],
+    files: Mapping[str, bytes],
+    weights: Mapping[str, Tensor],
+    training: Mapping[str, Tensor] | None = None,
     *,
-    keep_previous: bool = False,
-    beside: Callable[[Path], Mapping[str, Entry]] | None = None,
+    ranks: Ranks = SINGLE_RANK,
 ) -> None:
-    """Write `files` (name -> bytes, or a function that writes to the path it is given) as one checkpoint folder.
-
-    An old checkpoint at `path` is replaced, whatever else was put into it included; a symbolic link is followed.
-    Killed at any moment, this leaves the old folder or the new one complete. Files get the modes that umask says.
+    """Write a checkpoint folder; every rank of `ranks` calls this. Files get the modes that umask says.
 
     Args:
-        keep_previous: an old checkpoint that is whole becomes that at `previous_path(path)` once the new one stands;
-            one that is damaged never does, and what is there and is no checkpoint stays.
-        beside: writes more files into the folder that it is given, and says which, each as `sealed`.
+        path: where it will stand; a link is followed. A checkpoint that is there is replaced: killed between the two
+            renames of that, the old one is left as `NAME.old-XXXX`.
+        files: name -> content, written by the first rank.
+        weights: what `model.safetensors` holds, whole; only the first rank's are written.
+        training: DTensors, of which each rank writes its part, or tensors that all ranks have.
 
     Raises:
         InputError: `path` is a file, or a folder that is no checkpoint and not empty.
-        StorageError: something could not be written; the old checkpoint is as it was and nothing is left behind.
+        StorageError: it cannot be written; what was there is untouched, and nothing is left behind.
     """
     place = Path(os.path.realpath(path))
-    for name in files:
-        if not name or name != Path(name).name or name == CHECKSUMS:
-            raise ValueError(f"{name!r} cannot be the name of a file in a checkpoint")
-    temporary = place.with_name(f".{place.name}.writing-{os.getpid()}-{secrets.token_hex(4)}")
+    temporary = Path(ranks.broadcast(str(place.with_name(f".{place.name}.tmp-{secrets.token_hex(4)}"))))
     with storage_errors(f"{path}: cannot be written"):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        refuse_foreign(path)
-        recover(place, _is_whole)
-        previous = previous_path(place)
-        if not keep_previous or previous.is_symlink() or previous.is_file() or _is_foreign(previous):
-            previous = None
-        else:
-            recover(previous, _is_whole)
-        temporary.mkdir()
         try:
-            _fill(temporary, files, {} if beside is None else beside(temporary))
-            commit_folder(temporary, place, previous, _is_whole)
+            if ranks.is_main:
+                _refuse_foreign(place)
+                temporary.mkdir(parents=True)
+                for name, content in files.items():
+                    (temporary / name).write_bytes(content)
+                save_tensors(weights, temporary / WEIGHTS)
+            if training is not None:
+                ranks.broadcast(None)
+                _save_parts(training, temporary / TRAINING, ranks)
+            if ranks.is_main:
+                _write_checksums(temporary)
+                replace_folder(temporary, place)
         finally:
-            # Once it was moved it is there no more.
-            shutil.rmtree(temporary, ignore_errors=True)
+            if ranks.is_main:
+                # Once it was moved it is there no more.
+                shutil.rmtree(temporary, ignore_errors=True)
 
 
-def tidied(path: str | Path) -> None:
-    """Put right what a writer that was killed left beside a checkpoint folder, as `write_checkpoint` does before it
-    writes; where a link or something else than a checkpoint stands in its place, nothing.
-
-    Raises:
-        StorageError: something cannot be moved or deleted.
-    """
-    with storage_errors(f"{path}: what a killed writer left beside it cannot be moved or deleted"):
-        place = Path(path)
-        if not (place.is_symlink() or place.is_file() or _is_foreign(place)):
-            recover(place, _is_whole)
-
-
-def sealed(file: Path) -> Entry:
-    """What the checksums of a folder say of a file in it, which is on the disk then."""
-    # The folder was made under the umask; a writer that goes its own way (safetensors: 0600) is put right.
-    file.chmod(file.parent.stat().st_mode & 0o666)
-    entry: Entry = {"bytes": file.stat().st_size, "sha256": _digest(file)}
-    fsync(file)
-    return entry
-
-
-def _fill(folder: Path, files: Mapping[str, bytes | Callable[[Path], None]], beside: Mapping[str, Entry]) -> None:
-    table = dict(beside)
-    for name, content in files.items():
-        file = folder / name
-        if isinstance(content, bytes):
-            file.write_bytes(content)
-        else:
-            content(file)
-        table[name] = sealed(file)
-    (folder / CHECKSUMS).write_bytes(_dump_table(table))
-    fsync(folder / CHECKSUMS)
-    fsync(folder)
-
-
-def _is_foreign(place: Path) -> bool:
-    return place.is_dir() and not (place / CHECKSUMS).exists() and any(place.iterdir())
-
-
-def refuse_foreign(path: str | Path) -> None:
-    """Raise InputError where `path` is a file, or a folder that is no checkpoint and not empty; links are followed."""
-    place = Path(os.path.realpath(path))
+def _refuse_foreign(place: Path) -> None:
     if place.exists() and not place.is_dir():
-        raise InputError(f"{path}: is a file; a checkpoint is a folder")
-    if _is_foreign(place):
-        raise InputError(f"{path}: holds other files and no {CHECKSUMS}, so it is not a checkpoint to be replaced")
+        raise InputError(f"{place}: is a file; a checkpoint is a folder")
+    if place.is_dir() and not (place / CHECKSUMS).exists() and any(place.iterdir()):
+        raise InputError(f"{place}: holds other files and no {CHECKSUMS}, so it is not a checkpoint to be replaced")
 
 
-def _digest(file: Path) -> str:
-    """Computed once of a file as it is: a command reads a model's record, and then its weights."""
-    found = file.stat()
-    mark = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-    # What was written just now may be written again within the same tick of the file system's clock.
-    settled = time.time_ns() - found.st_ctime_ns > _SETTLED
-    return (_digest_of if settled else _digest_of.__wrapped__)(file, mark)
+def _save_parts(tensors: Mapping[str, Tensor], folder: Path, ranks: Ranks) -> None:
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    _ignore_single_process()
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    try:
+        # In one order, so that a run that goes on writes the same bytes.
+        save(dict(sorted(tensors.items())), storage_writer=writer, process_group=ranks.group, no_dist=ranks.size == 1)
+    except CheckpointException as error:
+        rank, (cause, _) = next(iter(error.failures.items()))
+        raise StorageError(f"{folder.parent}: rank {rank} cannot write its part ({_line(cause)})") from error
 
 
-@functools.lru_cache(maxsize=64)
-def _digest_of(file: Path, mark: tuple[int, ...]) -> str:
+def _write_checksums(folder: Path) -> None:
+    table, files = {}, sorted(file for file in folder.rglob("*") if file.is_file())
+    for file in files:
+        # safetensors writes for the user alone.
+        file.chmod(folder.stat().st_mode & 0o666)
+        name = file.relative_to(folder).as_posix()
+        table[name] = {"bytes": file.stat().st_size, "sha256": _checksum(file)}
+    (folder / CHECKSUMS).write_text(json.dumps({"files": table}, indent=2), encoding="utf-8")
+    for place in (*files, folder / CHECKSUMS, *{file.parent for file in files}):
+        fsync(place)
+
+
+def _checksum(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _dump_table(table: object) -> bytes:
-    return (json.dumps({"files": table}, indent=2, sort_keys=True) + "\n").encode()
-
-
-def _is_whole(place: Path) -> bool:
-    try:
-        return place.exists() and bool(verify_checkpoint(place))
-    except InputError:
-        return False
-
-
-def checkpoint_exists(path: str | Path) -> bool:
-    """Whether there is something at `path` to read, the copy that a killed writer left aside included."""
-    place = Path(os.path.realpath(path))
-    return place.exists() or backup_path(place).exists()
-
-
 def verify_checkpoint(path: str | Path) -> dict[str, Path]:
-    """The files of a checkpoint folder by name, after each was compared with its checksum.
+    """The files of a checkpoint folder by name, each compared with its checksum.
 
     Raises:
-        InputError: there is no checkpoint, or one of its files is missing, truncated or altered; it is named.
+        InputError: there is no checkpoint, or one of its files is missing, truncated or altered; names it.
     """
-    place = Path(os.path.realpath(path))
-    if not place.exists() and backup_path(place).exists():
-        place = backup_path(place)
+    place = Path(path)
     if place.is_file():
         raise InputError(
             f"{path}: is one file; weights alone do not say which model they belong to: give the folder that "
             f"save_model wrote (model.safetensors, config.json, {CHECKSUMS})"
         )
     if not place.is_dir():
-        if place.exists():
-            check_file(place, "the folder of a checkpoint", where=path)
         raise InputError(f"{path}: no such checkpoint folder{similar_file_hint(place)}")
     files = {}
-    for name, (size, digest) in _read_table(place / CHECKSUMS, path).items():
+    for name, (size, checksum) in _read_table(place / CHECKSUMS).items():
         file = place / name
         if not file.exists():
-            raise InputError(f"{path}/{name}: is missing from the checkpoint")
-        found = check_file(file, where=f"{path}/{name}")
-        if name.endswith(".json") and max(found, size) > RECORD:
-            raise InputError(f"{path}/{name}: is larger than {RECORD} bytes, expected a record in JSON")
+            raise InputError(f"{file}: is missing from the checkpoint")
+        found = check_file(file)
+        if file.suffix == ".json" and found > RECORD:
+            raise InputError(f"{file}: is larger than {RECORD} bytes, expected a record in JSON")
         if found < size:
-            raise InputError(f"{path}/{name}: is truncated ({found} of {size} bytes)")
+            raise InputError(f"{file}: is truncated ({found} of {size} bytes)")
         try:
-            same = found == size and _digest(file) == digest
+            same = found == size and _checksum(file) == checksum
         except OSError as error:
-            raise InputError(f"{path}/{name}: cannot be read ({error.strerror})") from None
+            raise InputError(f"{file}: cannot be read ({error.strerror})") from None
         if not same:
-            raise InputError(f"{path}/{name}: differs from its checksum; the file was damaged or changed")
+            raise InputError(f"{file}: differs from its checksum; the file was damaged or changed")
         files[name] = file
     return files
 
 
-def _read_table(file: Path, path: str | Path) -> dict[str, tuple[int, str]]:
+def _read_table(file: Path) -> dict[str, tuple[int, str]]:
     if not file.exists():
-        raise InputError(f"{path}: holds no {CHECKSUMS}; it is not a checkpoint, or it was not written to the end")
-    content = read_bytes(file, RECORD, "the checksums of a checkpoint", where=f"{path}/{CHECKSUMS}")
+        raise InputError(f"{file.parent}: holds no {CHECKSUMS}; it is not a checkpoint, or was not written to the end")
+    content = read_bytes(file, RECORD, "the checksums of a checkpoint")
     try:
         table = parse_json(content)["files"]
-        entries = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in table.items()}
-        written = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in entries.items()}
-        # Written in one way only, so that a flipped byte anywhere in this file shows as well.
-        if content != _dump_table(written) or any(name != Path(name).name for name in entries):
+        entries = {str(name): (entry["bytes"], entry["sha256"]) for name, entry in table.items()}
+        if any(Path(name).is_absolute() or ".." in Path(name).parts for name in entries):
+            raise ValueError
+        if any(type(size) is not int for size, _ in entries.values()):
             raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise InputError(
-            f"{path}/{CHECKSUMS}: is damaged or truncated; it is not as it was written, and has no checksum of its own"
-        ) from None
+        raise InputError(f"{file}: is damaged or truncated") from None
     return entries
+
+
+def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the tensors in the safetensors files of a folder, whole or in parts, by their headers.
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+
+    with _damage_named(folder):
+        found = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+        return {name: tuple(one.size) for name, one in found.items()}  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def read_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Fill tensors, or this rank's part of them (DTensors), from the safetensors files of a folder, which any number of
+    ranks wrote.
+
+    Raises:
+        InputError: a file is damaged, or holds no such tensor.
+    """
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    _ignore_single_process()
+    with _damage_named(folder):
+        load(dict(tensors), storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+
+
+@contextlib.contextmanager
+def _damage_named(folder: Path) -> Iterator[None]:
+    """What safetensors and torch raise of a damaged file, as an InputError; out of memory and the like pass."""
+    from safetensors import SafetensorError
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        yield
+    except CheckpointException as error:
+        raise InputError(f"{folder}: cannot be read ({_line(next(iter(error.failures.values()))[0])})") from error
+    except (SafetensorError, KeyError, OSError) as error:
+        raise InputError(f"{folder}: cannot be read ({_line(error)})") from error
+
+
+def _ignore_single_process() -> None:
+    # For good: what restores filters is not for threads.
+    warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+
+
+def _line(error: BaseException) -> str:
+    return str(getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__)[:200]

@@ -40,58 +40,58 @@ SWEEP, QUEUE, CELLS = "sweep.yaml", "sweep.db", "cells"
 RUN_FILES = (CONFIG, LOG, VALIDATION, RESULTS, PREDICTIONS, PROGRESS, WANDB_RUN)
 """What a run keeps in its folder; a page it may write anew."""
 
+CHECKPOINTS = "checkpoints"
+"""The folder of a run's checkpoints, each of which is called after its step and never replaced."""
 CHECKPOINT = "checkpoint"
-BEST = f"{CHECKPOINT}.best"
-PREVIOUS = f"{CHECKPOINT}.previous"
-CHECKPOINTS = (CHECKPOINT, PREVIOUS, BEST)
-_OLDER = re.compile(rf"{CHECKPOINT}\.step-(\d{{8,}})")
+"""A link to the last one."""
+BEST = "checkpoint.best"
+"""A link to the best one by validation."""
+LINKS = (CHECKPOINT, BEST)
+_STEP = re.compile(r"step-\d{8,}")
 
 WEIGHTS = "model.safetensors"
 MODEL = "config.json"
 CHECKSUMS = "checksums.json"
-TRAINING = "training.safetensors"
-"""The state of a training, beside the model in the checkpoint of a run."""
+TRAINING = "training"
+"""The folder of what the next step of a training needs, beside the model in the checkpoint of a run."""
 LISTING = "data.listing"
 """What names what a run was trained on, so that a difference can be named."""
 LEFT_OUT = "left_out.jsonl"
 """The images that were left out, a line each: the record of a model is bounded, and these may be many."""
 CHECKPOINT_FILES = (WEIGHTS, MODEL, CHECKSUMS, TRAINING, LISTING, LEFT_OUT, LOG, VALIDATION, RESULTS, PREDICTIONS)
-_PART = re.compile(r"(.+)-\d{5}-of-\d{5}(\.safetensors)")
-
-
-def whole_of(name: str) -> str:
-    """The file whose part this is, where each process wrote its own: "model-00001-of-00002.safetensors" ->
-    "model.safetensors"; else the name itself."""
-    found = _PART.fullmatch(name)
-    return name if found is None else found[1] + found[2]
 
 
 def is_checkpoint_file(name: str) -> bool:
-    """Whether a file of this name may stand in a checkpoint."""
-    return whole_of(name) in CHECKPOINT_FILES
+    """Whether a file or a folder of this name may stand in a checkpoint."""
+    return name in CHECKPOINT_FILES
 
 
-def older_checkpoint_name(step: int) -> str:
-    """What an older checkpoint that a run keeps is called; these names sort as the steps do."""
-    return f"{CHECKPOINT}.step-{step:08d}"
+def step_folder(run: Path, step: int) -> Path:
+    """Where a run keeps its checkpoint of a step; these names sort as the steps do."""
+    return run / CHECKPOINTS / f"step-{step:08d}"
 
 
-def step_of(name: str) -> int | None:
-    """The step in the name of an older checkpoint; None of another name."""
-    found = _OLDER.fullmatch(name)
-    return None if found is None else int(found[1])
+def is_step_folder(place: Path) -> bool:
+    """Whether a path is named as `step_folder` names them."""
+    return place.parent.name == CHECKPOINTS and _STEP.fullmatch(place.name) is not None
 
 
-def is_checkpoint(name: str) -> bool:
-    """Whether a folder of this name in that of a run is one of its checkpoints."""
-    return name in CHECKPOINTS or step_of(name) is not None
+def checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run, the newest first; whole or not."""
+    found = (place for place in (run / CHECKPOINTS).glob("step-*") if is_step_folder(place) and place.is_dir())
+    return sorted(found, key=lambda place: int(place.name.removeprefix("step-")), reverse=True)
 
 
-def checkpoints_of(folder: Path) -> list[Path]:
-    """Where a run may have checkpoints, the last one first, then the one before, the best, and the older ones that are
-    there from the newest on."""
-    older = [place for place in folder.glob(older_checkpoint_name(0)[:-8] + "*") if step_of(place.name) is not None]
-    return [
-        *(folder / name for name in CHECKPOINTS),
-        *sorted(older, key=lambda place: step_of(place.name) or 0, reverse=True),
-    ]
+def last_checkpoint(run: Path) -> Path:
+    """The newest checkpoint of a run, also where a system has no links."""
+    return next(iter(checkpoints(run)), run / CHECKPOINT)
+
+
+def run_of_checkpoint(model: Path) -> Path | None:
+    """The folder of the run that a checkpoint belongs to, by its name or where that leads; None of another folder."""
+    for place in (model, model.resolve()):
+        if place.name in LINKS:
+            return place.parent
+        if is_step_folder(place):
+            return place.parent.parent
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import pickle
 import re
 import warnings
@@ -17,6 +18,7 @@ from sightline.io.read import check_file
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.distributed.device_mesh import DeviceMesh
 
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
 
@@ -26,33 +28,30 @@ def strip_wrapper_prefixes(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {re.sub(r"^(module\.)+", "", name.replace("_orig_mod.", "")): tensor for name, tensor in state.items()}
 
 
-def save_tensors(state: Mapping[str, Tensor]) -> Callable[[Path], None]:
-    """What writes `state` as a safetensors file, for `write_checkpoint`; wrappers' prefixes are stripped.
+def save_tensors(state: Mapping[str, Tensor], file: Path) -> None:
+    """Write a safetensors file; wrappers' prefixes are stripped. Tensors that share memory are written each in full.
 
-    Tensors that share memory are written each in full.
+    Raises:
+        OSError: it cannot be written.
     """
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
 
-    def write(file: Path) -> None:
-        import torch
-        from safetensors import SafetensorError
-        from safetensors.torch import save_file
-
-        seen: set[int] = set()
-        whole = {}
-        for name, tensor in strip_wrapper_prefixes(state).items():
-            tensor = tensor.detach().cpu().contiguous()
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:
-                tensor = tensor.clone(memory_format=torch.contiguous_format)
-            seen.add(tensor.untyped_storage().data_ptr())
-            whole[name] = tensor
-        try:
-            save_file(whole, file)
-        except SafetensorError as error:
-            # It wraps the system's "File too large" or "No space left on device".
-            raise OSError(str(error).rsplit("I/O error: ", 1)[-1]) from error
-
-    return write
+    seen: set[int] = set()
+    whole = {}
+    for name, tensor in strip_wrapper_prefixes(state).items():
+        tensor = tensor.detach().cpu().contiguous()
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:
+            tensor = tensor.clone(memory_format=torch.contiguous_format)
+        seen.add(tensor.untyped_storage().data_ptr())
+        whole[name] = tensor
+    try:
+        save_file(whole, file)
+    except SafetensorError as error:
+        # It wraps the system's "File too large" or "No space left on device".
+        raise OSError(str(error).rsplit("I/O error: ", 1)[-1]) from error
 
 
 def load_tensors(
@@ -227,3 +226,41 @@ def check_state(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], whe
 
 def _some(items: list[str]) -> str:
     return ", ".join(items[:3]) + (f", ... ({len(items)} in all)" if len(items) > 3 else "")
+
+
+def is_part(tensor: Tensor) -> bool:
+    """Whether this rank holds a part of it (a DTensor)."""
+    return hasattr(tensor, "to_local")
+
+
+def local_tensor(tensor: Tensor) -> Tensor:
+    """What this rank holds of a tensor: a part, or all of it."""
+    return tensor.to_local() if is_part(tensor) else tensor  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """All of a tensor; where ranks hold parts of it, each must call it."""
+    return tensor.full_tensor() if is_part(tensor) else tensor  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def copy_to_host(tensor: Tensor) -> Tensor:
+    """A contiguous copy in memory; of a DTensor this rank's part, where each rank must call it."""
+    import torch
+
+    local = local_tensor(tensor.detach())
+    copied = torch.empty(local.shape, dtype=local.dtype).copy_(local)
+    if not is_part(tensor):
+        return copied
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(tensor, DTensor)
+    mesh, shape = _on_processors(tensor.device_mesh), tensor.shape
+    return DTensor.from_local(copied, mesh, tensor.placements, run_check=False, shape=shape, stride=tensor.stride())
+
+
+@functools.lru_cache(maxsize=1)
+def _on_processors(mesh: DeviceMesh) -> DeviceMesh:
+    """The same ranks on their processors; each must call it."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return mesh if mesh.device_type == "cpu" else init_device_mesh("cpu", tuple(mesh.shape))

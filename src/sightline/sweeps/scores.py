@@ -12,7 +12,7 @@ from typing import Any
 from sightline.errors import InputError, StorageError, unknown_name_error
 from sightline.io.checks import is_finite_number, require
 from sightline.io.read import read_json
-from sightline.io.run_files import CHECKPOINT, MODEL, RESULTS
+from sightline.io.run_files import MODEL, RESULTS, last_checkpoint
 from sightline.results.rows import INFERENCE, MetricValue, ResultRow, read_rows
 from sightline.training.log import read_curve
 
@@ -62,7 +62,7 @@ def score_of(folder: Path, wanted: Objective) -> CellScore:
     Raises:
         InputError: it is no run, or that was not measured of it.
     """
-    record = read_json(folder / CHECKPOINT / MODEL, "the checkpoint of a run")
+    record = read_json(last_checkpoint(folder) / MODEL, "the checkpoint of a run")
     config = record.get("training", {}).get("config") if isinstance(record, dict) else None
     if not isinstance(config, dict):
         raise InputError(f"{folder}: is no run, or does not say what it was trained by")

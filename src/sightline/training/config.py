@@ -120,8 +120,8 @@ class TrainConfig:
         seed: of the first weights, the order of the images and their augmentation.
         checkpoint_every: images between checkpoints; None saves twenty times in a run, or `validation.times` where that
             is more.
-        keep_last: how many checkpoints stay, the last one and those before it (`checkpoint.step-00000123`). While a run
-            trains, one before the last is kept in any case.
+        keep_last: how many checkpoints stay, the last one and those before it (`checkpoints/step-00000123`), and the
+            best by validation. While a run trains, one before the last is kept in any case.
         validation: on `minival` while training, where the data has it; None leaves it out.
         workers: processes that make batches ahead; they do not change the result.
         skip_unreadable: images of a split that may be left out because they cannot be read, or "all".

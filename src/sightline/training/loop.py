@@ -18,13 +18,19 @@ from sightline.distributed import machine
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.hub.load import load_model
-from sightline.io.run_files import CHECKPOINT, LOG, VALIDATION
+from sightline.io.run_files import LOG, VALIDATION
 from sightline.io.run_lock import RunLock
-from sightline.io.sharded import local_tensor
+from sightline.io.tensors import local_tensor
 from sightline.models import Model
 from sightline.results.rows import MetricValue
 from sightline.tasks.base import task_class
-from sightline.training.checkpoints import drop_previous, has_checkpoint, last_whole, measured_files
+from sightline.training.checkpointer import (
+    Checkpointer,
+    has_checkpoint,
+    last_whole,
+    measured_files,
+    restore_state,
+)
 from sightline.training.compiling import compiled_blocks
 from sightline.training.config import TrainConfig
 from sightline.training.log import parse_validation, restore_file, unheard
@@ -36,10 +42,9 @@ from sightline.training.profiling import Profile, phase, waited_for
 from sightline.training.progress_file import ProgressFile
 from sightline.training.run import open_training_data
 from sightline.training.same_data import minival_digest
-from sightline.training.saving import RunSaver
 from sightline.training.schedule import learning_rate
 from sightline.training.speed import Pace, Throughput
-from sightline.training.state import TrainState, averaged, restore_state
+from sightline.training.state import TrainState, averaged
 from sightline.training.step import agreed, train_step
 from sightline.training.validation import Validation
 
@@ -146,7 +151,7 @@ def train(
         validation = Validation(config, model, task, source, say)
         saver = None
         if ranks.is_main or state.sharded:
-            saver = held.enter_context(RunSaver(state, out, lock, foreign, say))
+            saver = held.enter_context(Checkpointer(state, out, lock, foreign, say))
         started, before, progress = time.perf_counter(), state.seconds, ProgressFile(out)
         speed = Throughput(where, config.precision, ranks)
         plan = training_plan(config, model.config, source)
@@ -203,11 +208,12 @@ def train(
                 ranks.barrier()
                 raise StoppedError(said)
         if ranks.is_main:
-            drop_previous(out)
+            assert saver is not None
+            saver.finish()
             if profiled is not None:
                 profiled.close()
     if state.sharded:
-        return load_model(out / CHECKPOINT).to(where)
+        return load_model(out).to(where)
     if ema is not None:
         ema.swap(model)
     return model.eval().requires_grad_(True)

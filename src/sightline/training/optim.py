@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sightline.distributed.machine import import_timm
 from sightline.models import Model
@@ -75,55 +74,6 @@ def make_optimizer(model: Model, config: OptimizerConfig) -> torch.optim.Optimiz
             from timm.optim.lamb import Lamb
 
             return Lamb(groups, lr=config.lr, max_grad_norm=None, **moments)
-
-
-# What each keeps of a parameter that took a step, its number of steps aside.
-_KEPT = {"adamw": ("exp_avg", "exp_avg_sq"), "adam": ("exp_avg", "exp_avg_sq"), "lamb": ("exp_avg", "exp_avg_sq")}
-_OF_GROUP = "step_of_group"
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """The optimizer's state by parameter name: "exp_avg/blocks.0.norm1.weight" -> tensor; and the steps of a group,
-    where it counts them for all of its parameters: "step_of_group/0"."""
-    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    kept = {
-        f"{kind}/{names[one]}": value
-        for one, state in optimizer.state.items()
-        for kind, value in state.items()
-        if value is not None
-    }
-    counted = {number: group["step"] for number, group in enumerate(optimizer.param_groups) if "step" in group}
-    return kept | {
-        f"{_OF_GROUP}/{number}": torch.as_tensor(steps, dtype=torch.float32) for number, steps in counted.items()
-    }
-
-
-def expected_tensors(model: nn.Module, config: OptimizerConfig, found: Collection[str]) -> dict[str, Tensor]:
-    """Names, shapes and dtypes of `optimizer_tensors` after a step, the values aside.
-
-    Args:
-        found: names that there are: of a parameter that no gradient reached there is none.
-    """
-    expected, stepped = {}, {key.partition("/")[2] for key in found}
-    kinds = _KEPT.get(config.name, ("momentum_buffer",) if config.momentum else ())
-    for name, parameter in model.named_parameters():
-        if name in stepped:
-            expected |= {f"{kind}/{name}": parameter for kind in kinds}
-            expected |= {f"step/{name}": torch.zeros(())} if config.name in ("adamw", "adam") else {}
-    return expected | {key: torch.zeros(()) for key in found if key.partition("/")[0] == _OF_GROUP}
-
-
-def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """The inverse of `optimizer_tensors`; a parameter without state is one that has not taken a step."""
-    parameters = dict(model.named_parameters())
-    for key, value in tensors.items():
-        kind, _, name = key.partition("/")
-        if kind == _OF_GROUP:
-            if name.isdecimal() and int(name) < len(optimizer.param_groups):
-                optimizer.param_groups[int(name)]["step"] = value.clone()
-            continue
-        parameter = parameters[name]
-        optimizer.state[parameter][kind] = value if kind == "step" else value.to(parameter)
 
 
 class Ema:

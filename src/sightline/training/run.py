@@ -16,7 +16,7 @@ from sightline.errors import InputError
 from sightline.evaluation.measure import RunInfo
 from sightline.hub.load import checksum, load_model, read_config_record
 from sightline.io.checks import require_whole
-from sightline.io.run_files import CHECKPOINT
+from sightline.io.run_files import BEST, last_checkpoint, run_of_checkpoint
 from sightline.models import Model
 from sightline.tasks.base import check_provided, task_class
 from sightline.training.clips import check_clips, clip_frames, showing_frames
@@ -77,8 +77,13 @@ class Run:
     @property
     def identity(self) -> RunInfo:
         """What its rows say of it: its name is that of its folder."""
-        place = self.path.resolve()
-        name = place.parent.name if place.name == CHECKPOINT else place.name
+        run, place = run_of_checkpoint(self.path), self.path.resolve()
+        if self.path.name == BEST:
+            name = BEST
+        elif run is not None and place == last_checkpoint(run).resolve():
+            name = run.resolve().name
+        else:
+            name = place.name
         return RunInfo(self.named or name, self.data, self.side, self.config.get("seed", 0), self.patch_size)
 
 

@@ -11,7 +11,6 @@ from sightline.data.discovery import open_source
 from sightline.data.fingerprint import Fingerprint, counted, describe_differences
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
-from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import LISTING
 from sightline.training.config import BUDGETS, TrainConfig
 from sightline.training.log import unheard
@@ -59,10 +58,10 @@ def check_same_data(
     Raises:
         InputError: the data differs; names what does, the first files of each kind.
     """
-    training, files = training_record(path), verify_checkpoint(path)
+    training, listing = training_record(path), path / LISTING
     kept = training["data"]
     now = source.fingerprint()
-    before = Fingerprint.unpack(files[LISTING].read_bytes(), str(files[LISTING])) if LISTING in files else None
+    before = Fingerprint.unpack(listing.read_bytes(), str(listing)) if listing.exists() else None
     said, way_on = ["another data set"], "--accept-changed-data goes on all the same"
     if kept["digest"] == now.digest:
         replaced, unsure = ([], []) if before is None else source.changed_contents(before, progress)

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sightline.errors import InputError
-from sightline.hub.load import read_config_record
-from sightline.io.checkpoint import verify_checkpoint
-from sightline.io.run_files import LOG, TRAINING, VALIDATION
-from sightline.io.sharded import shard_files
+from sightline.io.read import read_json
+from sightline.io.run_files import LOG, MODEL, TRAINING, VALIDATION
 from sightline.training.config import TrainConfig
 
 # What may change between a run and its continuation without changing the weights.
@@ -27,17 +25,17 @@ _ORDERED = ("augment",)
 
 
 def training_record(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of the training that goes on from it.
+    """What a verified checkpoint says of the training that goes on from it.
 
     Raises:
         InputError: it is of a model alone, or of another version; says what is missing.
     """
-    training, files = read_config_record(path)["training"], verify_checkpoint(path)
-    lacking = sorted((_NEEDED - training.keys()) | ({LOG, VALIDATION} - files.keys()))
-    if lacking or not shard_files(files, TRAINING):
-        said = ", ".join(lacking) or TRAINING
+    training = read_json(path / MODEL, "the record of a model")["training"]
+    lacking = [name for name in (LOG, VALIDATION, TRAINING) if not (path / name).exists()]
+    if lacking := sorted(_NEEDED - training.keys()) + lacking:
         raise InputError(
-            f"--resume: {path}: is a model without the state of its training, or of another version ({said})"
+            f"--resume: {path}: is a model without the state of its training, or of another version "
+            f"({', '.join(lacking)})"
         )
     return training
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sightline.errors import InputError
 from sightline.io.checks import is_finite_number
 from sightline.io.read import read_json
-from sightline.io.run_files import CHECKPOINT, CHECKSUMS, CONFIG, LOG, MODEL, PROGRESS
+from sightline.io.run_files import CHECKPOINTS, CHECKSUMS, CONFIG, LOG, MODEL, PROGRESS, last_checkpoint
 from sightline.io.run_lock import lock_holder
 from sightline.results.rows import MetricValue
 from sightline.training.log import read_curve, read_log
@@ -65,8 +65,8 @@ def run_status(folder: Path) -> RunStatus:
         InputError: the folder is that of no run, or a file in it is damaged.
     """
     owner = lock_holder(folder)
-    if owner is None and not any((folder / name).exists() for name in (CONFIG, LOG, CHECKPOINT)):
-        raise InputError(f"{folder}: is the folder of no run (expected {CONFIG}, {LOG} or {CHECKPOINT})")
+    if owner is None and not any((folder / name).exists() for name in (CONFIG, LOG, CHECKPOINTS)):
+        raise InputError(f"{folder}: is the folder of no run (expected {CONFIG}, {LOG} or {CHECKPOINTS})")
     log = read_log(folder / LOG) if (folder / LOG).exists() else []
     saved = log[-1] if log else None
     training = _training(folder)
@@ -77,7 +77,7 @@ def run_status(folder: Path) -> RunStatus:
     rate, missing = pace["images_per_second"], (now["total"] or 0) - now["images"]
     curve = read_curve(folder)
     at, validated = curve[-1] if curve else ({}, None)
-    place = folder / CHECKPOINT / CHECKSUMS
+    place = last_checkpoint(folder) / CHECKSUMS
     return RunStatus(
         run=folder.resolve().name,
         state=state,
@@ -99,7 +99,7 @@ def run_status(folder: Path) -> RunStatus:
 
 def _training(folder: Path) -> dict[str, Any]:
     """What the last checkpoint says of the training; {} where there is none."""
-    path = folder / CHECKPOINT / MODEL
+    path = last_checkpoint(folder) / MODEL
     if not path.exists():
         return {}
     record = read_json(path, "the record of a model")

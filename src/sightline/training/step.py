@@ -12,7 +12,7 @@ from sightline.data.batch import Batch
 from sightline.data.source import Source
 from sightline.distributed.ranks import Ranks
 from sightline.errors import NonFiniteError
-from sightline.io.sharded import full_tensor
+from sightline.io.tensors import full_tensor
 from sightline.models.head import TokenHead
 from sightline.tasks.base import Task
 from sightline.training.parallel import ParallelModel, black_image

@@ -1,0 +1,357 @@
+"""What a training saves and restores, and which of its checkpoints stay.
+
+RUN/checkpoints/step-00001500/        see `sightline.io.checkpoint`; never replaced
+RUN/checkpoint, RUN/checkpoint.best   links to the last one and to the best by validation
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from sightline.distributed import machine
+from sightline.distributed.ranks import SINGLE_RANK
+from sightline.errors import InputError
+from sightline.hub.load import config_record, model_tensors
+from sightline.io.atomic import remove_temporaries, storage_errors, write_file
+from sightline.io.checkpoint import read_tensors, verify_checkpoint, write_checkpoint
+from sightline.io.read import read_jsonl
+from sightline.io.run_files import (
+    BEST,
+    CHECKPOINT,
+    CHECKPOINTS,
+    CHECKSUMS,
+    LEFT_OUT,
+    LOG,
+    MODEL,
+    PICTURES,
+    PREDICTIONS,
+    RESULTS,
+    RUN_FILES,
+    TRAINING,
+    VALIDATION,
+    checkpoints,
+    step_folder,
+)
+from sightline.io.run_lock import RunLock
+from sightline.io.tensors import copy_to_host, full_tensor
+from sightline.training.log import text_of, unheard
+from sightline.training.plan import DataState
+from sightline.training.same_run import check_same_run, training_record
+from sightline.training.state import RAW_WEIGHTS, TrainState, load_optimizer, optimizer_tensors
+from sightline.training.validation import best_line
+
+
+class BackgroundWriter:
+    """Does one job at a time in a thread; what one fails by is raised where the run asks next.
+
+    A context manager, which waits for the job under way, but for who interrupts. Where it is left by an exception, what
+    the job fails by is warned of.
+    """
+
+    def __init__(self, warn: Callable[[str], None] = unheard) -> None:
+        self._warn = warn
+        self._thread: threading.Thread | None = None
+        self._fault: BaseException | None = None
+
+    def submit(self, job: Callable[[], object]) -> None:
+        """Begin a job, once the one before is done; raises as `wait`."""
+        self.wait()
+        self._thread = threading.Thread(target=self._do, args=(job,), name="saving", daemon=True)
+        self._thread.start()
+
+    def _do(self, job: Callable[[], object]) -> None:
+        try:
+            job()
+        except BaseException as error:
+            self._fault = error
+
+    def check(self) -> None:
+        """Raise what the last job failed by, if it has ended; nobody waits."""
+        if self._thread is not None and not self._thread.is_alive():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait for the job under way, and raise what it failed by."""
+        if self._thread is not None:
+            self._thread.join()
+        fault, self._thread, self._fault = self._fault, None, None
+        if fault is not None:
+            raise fault
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            return
+        try:
+            self.wait()
+        except Exception as fault:
+            if error is None:
+                raise
+            if str(fault) != str(error):
+                self._warn(str(fault))
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """A run at a step, copied to memory; no later step changes any of it."""
+
+    step: int
+    best: Path | None
+    files: Mapping[str, bytes]
+    weights: Mapping[str, Tensor]
+    training: Mapping[str, Tensor]
+
+
+class Checkpointer(BackgroundWriter):
+    """Saves a run: what it is at a step is copied to memory, and written while the next steps are taken.
+
+    The first rank makes one, and where ranks hold parts of the model each of them; each then calls `save`.
+    """
+
+    def __init__(
+        self,
+        state: TrainState,
+        out: Path,
+        lock: RunLock | None,
+        foreign: Collection[Path] = (),
+        warn: Callable[[str], None] = unheard,
+    ) -> None:
+        """For a run as it begins or goes on; what a killed one left in its folder is deleted.
+
+        Args:
+            lock: of the folder `out`, on the first rank.
+            foreign: files there that no run wrote.
+            warn: called with a line where the best model is gone or cannot be linked to; and as `BackgroundWriter`.
+        """
+        super().__init__(warn)
+        self._state, self._out, self._lock, self._foreign = state, out, lock, foreign
+        # Writing beside the steps, the ranks speak of it beside what they say of the steps.
+        self._ranks = state.ranks.cpu_group() if state.sharded else SINGLE_RANK
+        if lock is not None:
+            with storage_errors(f"{out}: what a killed run left in it cannot be deleted"):
+                folder = out / CHECKPOINTS
+                for entry in (*folder.glob(".*.tmp-*"), *folder.glob("step-*.old-*")):
+                    shutil.rmtree(entry)
+                for name in RUN_FILES:
+                    remove_temporaries(out / name)
+            self._say_lost()
+            self._link(step_folder(out, state.step), self._best())
+
+    def _say_lost(self) -> None:
+        best, link = self._best(), self._out / BEST
+        if best is not None and not best.is_dir():
+            self._warn(f"{link}: is gone, and cannot be made again of {best.name}; the next better one is kept")
+        if os.path.lexists(link) and not link.is_symlink() and not (link / CHECKSUMS).exists():
+            self._warn(f"{link}: is no checkpoint of this run, and stays; the best one by validation gets no link")
+
+    def save(self, *, wait: bool = False) -> None:
+        """Save the run as it is now, once the save before is done, and raise what that failed by.
+
+        Args:
+            wait: until this one is done too.
+
+        Raises:
+            StorageError: it cannot be written, or the folder was moved; the checkpoints before it are as they were.
+        """
+        # Before the copy: there is memory for one.
+        self.wait()
+        self.submit(partial(self._write, self._snapshot()))
+        if wait:
+            self.wait()
+
+    def _snapshot(self) -> _Snapshot:
+        state = self._state
+        means = {} if state.ema is None else state.ema.mean
+        tested, weights = model_tensors(state.model), {}
+        for name, value in {**tested, **means}.items():
+            # Tensor by tensor, so that no rank but the first ever holds the whole model.
+            whole = full_tensor(value.detach())
+            if self._ranks.is_main:
+                weights[name] = copy_to_host(whole.float() if whole.is_floating_point() else whole)
+        # The model's own file holds the mean, which is what is tested; the weights themselves stand beside the moments.
+        training = optimizer_tensors(state.optimizer, state.model)
+        training |= {f"{RAW_WEIGHTS}/{name}": tested[name] for name in means}
+        training = {name: copy_to_host(value) for name, value in training.items()}
+        return _Snapshot(state.step, self._best(), self._files(), weights, training)
+
+    def _files(self) -> dict[str, bytes]:
+        state, (data, listing) = self._state, self._state.data_said
+        record = {
+            "config": dataclasses.asdict(state.config),
+            "task": state.source.task,
+            "step": state.step,
+            "course": None if state.position is None else state.position.as_record(),
+            "seconds": state.seconds,
+            "validated": state.validated,
+            "threads": torch.get_num_threads(),
+            "ranks": state.ranks.size,
+            "hardware": machine.hardware_name(state.model.anchor.device),
+            "commit": machine.git_commit(),
+            "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
+            "data": data,
+        }
+        model = json.dumps(config_record(state.model, record), indent=2) + "\n"
+        found = {} if state.source.allowance is None else state.source.allowance.found
+        left_out = [json.dumps([split, *image]) for split, images in found.items() for image in images.items()]
+        files = {MODEL: model.encode(), LOG: text_of(state.log), VALIDATION: text_of(state.validation), **listing}
+        return files | ({LEFT_OUT: text_of(left_out)} if left_out else {})
+
+    def _best(self) -> Path | None:
+        asked = self._state.config.validation
+        best = best_line(self._state.validation, asked.best) if asked is not None else None
+        return None if best is None else step_folder(self._out, best["step"])
+
+    def _write(self, at: _Snapshot) -> None:
+        if self._lock is not None:
+            self._lock.check()
+            drop_measured(self._out, self._foreign)
+        place = step_folder(self._out, at.step)
+        write_checkpoint(place, at.files, at.weights, at.training, ranks=self._ranks)
+        if self._lock is not None:
+            self._lock.check()
+            # One more than the last, so that a damaged one is no loss.
+            self._keep(place, at.best, least=2)
+            for name in (VALIDATION, LOG):
+                if at.files[name]:
+                    write_file(self._out / name, at.files[name])
+        # For all it is done when the first has done it.
+        self._ranks.broadcast(None)
+
+    def _keep(self, last: Path, best: Path | None, least: int) -> None:
+        self._link(last, best)
+        every = checkpoints(self._out)
+        # Beyond the last one are damaged ones, which the run did not go on from.
+        older = every[every.index(last) :]
+        for place in {*every} - {*older[: max(self._state.config.keep_last, least)], best}:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _link(self, last: Path, best: Path | None) -> None:
+        for name, place in ((CHECKPOINT, last), (BEST, best)):
+            if place is not None and place.is_dir():
+                _point(self._out / name, place)
+
+    def finish(self) -> None:
+        """Delete the spare of a run that is complete."""
+        self._keep(step_folder(self._out, self._state.step), self._best(), least=1)
+
+
+def _point(link: Path, place: Path) -> None:
+    """Point a relative link to a folder, at once; where links cannot be made there is none, and nothing needs it."""
+    temporary = link.with_name(f".{link.name}.tmp")
+    with contextlib.suppress(OSError):
+        if not link.is_symlink() and (link / CHECKSUMS).exists():
+            # What copying the folder of the run made of the link.
+            shutil.rmtree(link)
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(os.path.relpath(place, link.parent), target_is_directory=True)
+        os.replace(temporary, link)
+    temporary.unlink(missing_ok=True)
+
+
+def restore_state(state: TrainState, path: Path, warn: Callable[[str], None]) -> None:
+    """Go on from a checkpoint that `last_whole` found; what was left out of the data counts on.
+
+    Args:
+        warn: called with a line where it was trained with another number of threads or of ranks, which sum in another
+            order.
+
+    Raises:
+        InputError: it is of another configuration, or its tensors do not fit the model.
+    """
+    training = training_record(path)
+    check_same_run(training["config"], state.config, path)
+    for name, now in (("threads", torch.get_num_threads()), ("ranks", state.ranks.size)):
+        if training[name] != now:
+            warn(f"{path} was trained with {training[name]} {name}, this is {now}: not the same to the bit")
+    tested = model_tensors(state.model)
+    read_tensors(path, tested)
+    if state.ema is not None:
+        for name, mean in state.ema.mean.items():
+            mean.copy_(tested[name])
+        read_tensors(path / TRAINING, {f"{RAW_WEIGHTS}/{name}": tested[name] for name in state.ema.mean})
+    load_optimizer(state.optimizer, state.model, path / TRAINING)
+    state.step, state.seconds, state.validated = (training[name] for name in ("step", "seconds", "validated"))
+    state.log = (path / LOG).read_text(encoding="utf-8").splitlines()
+    state.validation = (path / VALIDATION).read_text(encoding="utf-8").splitlines()
+    if state.source.allowance is not None:
+        found: dict[str, dict[str, Any]] = {}
+        left_out = path / LEFT_OUT
+        for _, (split, image, reason) in read_jsonl(left_out, "an image") if left_out.exists() else ():
+            found.setdefault(split, {})[image] = reason
+        state.source.allowance.restore(found)
+    if training["course"] is not None:
+        state.position = DataState.of(training["course"])
+
+
+def has_checkpoint(out: Path) -> bool:
+    """Whether there is a checkpoint to go on from, or one that was."""
+    return bool(checkpoints(out)) or os.path.lexists(out / CHECKPOINT)
+
+
+def last_whole(out: Path, warn: Callable[[str], None] = unheard) -> Path | None:
+    """The newest whole checkpoint of a run that is to go on; None of a new run.
+
+    Args:
+        warn: called with a line where that is not the last one, which says what is wrong with those after it.
+
+    Raises:
+        InputError: all are damaged, or gone while what a run writes after its first checkpoint is there.
+    """
+    faults = []
+    for place in checkpoints(out):
+        try:
+            verify_checkpoint(place)
+        except InputError as error:
+            faults.append(str(error))
+            continue
+        if faults:
+            warn(f"{'; and '.join(faults)}; going on from {place}")
+        return place
+    if faults:
+        raise InputError("; and ".join(faults))
+    for kept in (CHECKPOINT, BEST, LOG):
+        place = out / kept
+        # A log of nothing is that of a run which was killed before its first checkpoint.
+        if place.is_symlink() or (place / CHECKSUMS).exists() or (place.is_file() and place.stat().st_size):
+            raise InputError(
+                f"--resume: {out} holds {kept} of a run whose {CHECKPOINTS} are gone (put them back; --overwrite "
+                "begins anew)"
+            )
+    return None
+
+
+def measured_files(out: Path) -> list[Path]:
+    """What was measured of a run, as far as it is there."""
+    files = [out / name for name in (RESULTS, PREDICTIONS) if (out / name).exists()]
+    return [*files, *sorted((out / PICTURES).glob("*.png"))]
+
+
+def drop_measured(out: Path, foreign: Collection[Path]) -> None:
+    """Delete what was measured of weights that are about to be replaced.
+
+    Args:
+        foreign: files of these names that no run wrote, which stay.
+
+    Raises:
+        StorageError: one cannot be deleted.
+    """
+    for file in measured_files(out):
+        if file not in foreign:
+            with storage_errors(f"{file}: cannot be deleted"):
+                file.unlink(missing_ok=True)
