@@ -183,12 +183,12 @@ def compute(case: Case, name: str) -> Computed:
         for one in (q, k, v):
             one.retain_grad()
         pattern = encoding.pattern(0, layout)
-        chosen = dispatching.dispatch(pattern, layout, layout, q).name
+        chosen = dispatching.dispatch(pattern, layout, layout, q)
         out = attend(q, k, v, pattern, layout)
         weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
         (out * weights).sum().backward()
         with torch.no_grad():
-            chosen_without = dispatching.dispatch(pattern, layout, layout, q).name
+            chosen_without = dispatching.dispatch(pattern, layout, layout, q)
             without = attend(q.detach(), k.detach(), v.detach(), encoding.pattern(0, layout), layout)
     values = {"output": out.detach(), "output without gradients": without}
     values |= {f"gradient of {key}": x.grad for key, x in zip("qkv", (q, k, v), strict=True)}
@@ -198,7 +198,7 @@ def compute(case: Case, name: str) -> Computed:
 
 @functools.lru_cache(maxsize=8)
 def by_dense(case: Case) -> dict[str, Tensor]:
-    return compute(case, "dense").values
+    return compute(case, "sdpa").values
 
 
 def check_against_dense(case: Case, name: str) -> Computed:
@@ -211,7 +211,7 @@ def check_against_dense(case: Case, name: str) -> Computed:
         who = found.backend_without if key == "output without gradients" else found.backend
         assert ours.shape == theirs.shape
         assert ours.isfinite().all(), (str(case), key, who)
-        if who == "dense":
+        if who == "sdpa":
             assert torch.equal(ours, theirs), (str(case), key)
         else:
             bound = GRADIENTS if key.startswith("gradient") else OUTPUT

@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from sightline import __version__
-from sightline.attention import costs
-from sightline.attention.costs import Costs
-from sightline.attention.precision import default_precision
+from sightline.attention.cpu import default_precision
 from sightline.distributed import machine
 from sightline.errors import InputError
 
@@ -29,9 +27,6 @@ def test_hardware_names_the_processor_and_the_cores():
 def test_a_processor_that_is_held_to_less_is_another_one(monkeypatch):
     """What was measured with all of its instructions says nothing there, in a row neither."""
     before, words = machine.processor(), machine.hardware_name()
-    ships = [*costs._shipped(), Costs(before, torch.__version__, 1)]
-    monkeypatch.setattr(costs, "_shipped", lambda: ships)
-    assert costs.shipped(1) is not None
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "default")
     for one in (machine._processor, machine.processor):
@@ -39,7 +34,6 @@ def test_a_processor_that_is_held_to_less_is_another_one(monkeypatch):
     try:
         assert machine.processor() == f"{before} ATEN_CPU_CAPABILITY=avx2"
         assert machine.hardware_name() == f"{words}, ATEN_CPU_CAPABILITY=avx2"
-        assert costs.shipped(1) is None
         # What the processor could do is no reason to take it.
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
         assert not machine.has_cpu_feature("avx512_bf16")

@@ -144,7 +144,7 @@ def _prepared(
 ) -> PredictRequest:
     """The model, and what it is asked; raises InputError for what stands against it."""
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
-    from sightline.attention.precision import chosen_precision
+    from sightline.attention.cpu import chosen_precision
     from sightline.cli.answers import PredictRequest
     from sightline.cli.resolutions import parse_view
     from sightline.data.frames import MOST_FRAMES
