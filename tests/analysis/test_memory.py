@@ -157,16 +157,6 @@ def test_what_a_stored_bias_would_take():
     assert elsewhere.attention == on_gpu.attention == 2 * BIAS_BYTES
 
 
-@pytest.mark.parametrize("changes", [{}, {"device": "cuda"}, {"sharers": 2}, {"training": True}])
-def test_hidden_channels_are_counted_as_they_are_taken(changes):
-    """In parts on a CPU, where nothing is kept of them; elsewhere at once."""
-    about = {"training": False, "ema": False, "saves": False, "sharers": 1, "device": "cpu"} | changes
-    one = PlainPass(config().replace(mlp_ratio=64.0), 1, "float32", **about)
-    few, many = one.moment(1 << 10), one.moment(1 << 20)
-    assert many < 1100 * few
-    assert (many < 300 * few) is (changes == {})
-
-
 def test_stages_are_counted_by_all_images():
     one, three = (estimate_memory(model_config("swin_micro_patch4"), (256, 256), batch=n).activations for n in (1, 3))
     assert three == 3 * one

@@ -202,10 +202,9 @@ def by_dense(case: Case) -> dict[str, Tensor]:
 
 
 def check_against_dense(case: Case, name: str) -> Computed:
-    """What `name` supports equals `dense`; the rest is computed by another back end, or by `dense` bit for bit."""
+    """What `name` supports equals `sdpa`; the rest is computed by another back end."""
     expected, found = by_dense(case), compute(case, name)
     assert found.values.keys() == expected.keys()
-    lone = max(WHERE[case.where].layout(case.prefix).seqlens) == 1
     for key, theirs in expected.items():
         ours = found.values[key]
         who = found.backend_without if key == "output without gradients" else found.backend
@@ -216,10 +215,10 @@ def check_against_dense(case: Case, name: str) -> Computed:
         else:
             bound = GRADIENTS if key.startswith("gradient") else OUTPUT
             size = theirs.norm()
-            if lone and key in ("gradient of q", "gradient of k"):
-                # A lone token's attention is 1 whatever its score is: these are 0 but for rounding.
+            if size <= 1e-6 * expected["gradient of v"].norm():
+                # 0 but for rounding: a lone token's attention is 1 whatever its score is, and a row of scores may all
+                # have the same bias.
                 bound, size = 1e-6, expected["gradient of v"].norm()
-                assert theirs.norm() <= bound * size
             difference = (ours - theirs).norm()
             assert difference <= bound * size, (str(case), key, who, float(difference / size))
     assert expected["output"].std() > 0.05, "the outputs hardly differ: nothing would be shown"

@@ -77,7 +77,7 @@ def test_who_computes() -> None:
         tiled = name == "tiles" and encoding in directed and where in row_major
         assert (computed.backend == "tiles") == tiled
         assert (computed.backend_without == name) == (encoding in directed and (name == "flex" or where in row_major))
-    assert Counter(one.backend for one in found.values()) == {"tiles": 4, "sdpa": 36}
+    assert Counter(one.backend for one in found.values()) == {"tiles": 4, "auto": 36}
 
 
 def test_a_wrong_back_end_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
