@@ -3,8 +3,8 @@
     python benchmarks/attention.py [--quick] [--out OUT] [--threads 1] [--device cpu|cuda]
 
 Fixed batches of about 4,100 tokens, 65 to 4,097 tokens an image, 12 heads of 64 (a ViT-B) and of 16, float32 and
-bfloat16, forward and with backward. The subject is `auto`; the baselines are each form of a CPU
-(`attention/costs.py`), or each back end of a GPU, asked for by its name; `ready_bias`, SDPA with a bias whose build is
+bfloat16, forward and with backward. The subject is `auto`; the baselines are each back end that supports the call,
+asked for by its name; `ready_bias`, SDPA with a bias whose build is
 outside the clock; and `no_bias`. All are timed in turn in each round; `ratio` is the median of the rounds' own ratios,
 the baseline's time over that of `auto` (above 1 `auto` is the faster), and `interval` holds it with 95 %. `fastest`
 marks the baseline that is the fastest of all but `no_bias`. `errors` are root mean squares of the differences to
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,10 +24,7 @@ from measure import Parser, Work, clock, counted, interleave, peak_bytes, print_
 from torch import Tensor
 
 from sightline.attention import Pattern, attend, use_backend
-from sightline.attention.backends.dense import form_of
-from sightline.attention.costs import SPARSE_FORMS, dense_forms, of_one_form, using
-from sightline.attention.dispatch import BACKENDS, dispatch, preferred_tile
-from sightline.attention.products import expected_shapes
+from sightline.attention.dispatch import BACKENDS, cpu_form, dispatch, preferred_tile, supports
 from sightline.encodings import create_encoding
 from sightline.tokens.layout import TokenLayout
 
@@ -88,15 +84,12 @@ class Case:
 
     def works(self) -> dict[str, Work]:
         """`auto`, and what it is compared with, by name."""
-        found: dict[str, Work] = {"auto": lambda: self.by(_chosen())}
-        if self.device == "cpu":
-            # Those too that are no choice at this size.
-            forms = [*dense_forms(self.dtype, self.layout.slots), *SPARSE_FORMS]
-            found |= {name: lambda name=name: self.by(using(of_one_form(name))) for name in forms}
-        else:
-            q = self.inputs.permute(2, 0, 3, 1, 4)[0]
-            names = [name for name, one in BACKENDS.items() if one.supports(self.pattern, self.layout, self.layout, q)]
-            found |= {name: lambda name=name: self.by(use_backend(name)) for name in names}
+        found: dict[str, Work] = {"auto": lambda: self.by(use_backend("auto"))}
+        q = self.inputs.permute(2, 0, 3, 1, 4)[0]
+        names = [name for name in BACKENDS if supports(name, self.pattern, self.layout, self.layout, q)]
+        # FlexAttention is there on a CPU for tests alone.
+        names = [name for name in names if self.device != "cpu" or name != "flex"]
+        found |= {name: lambda name=name: self.by(use_backend(name)) for name in names}
         return {**found, "ready_bias": lambda: self.sdpa(self.ready), "no_bias": lambda: self.sdpa(None)}
 
     def exact(self, layout: TokenLayout) -> list[Tensor]:
@@ -123,7 +116,7 @@ class Case:
         row_major = self.exact(self.layout)
 
         def of(name: str) -> list[float]:
-            with use_backend(name) if name in BACKENDS else _chosen():
+            with use_backend(name if name in BACKENDS else "auto"):
                 layout = self.layout if name == "ready_bias" else self.chosen_layout()
             exact = row_major if layout is self.layout else self.exact(layout)
             found: Any = works[name]()
@@ -138,10 +131,10 @@ class Case:
 
     def chosen(self) -> str:
         """What `auto` takes."""
-        q, k, _ = self.inputs.permute(2, 0, 3, 1, 4).unbind(0)
-        with _chosen():
-            name = dispatch(self.pattern, self.layout, self.layout, q).name
-            return form_of(q, k, self.images) if name == "dense" else name
+        name = dispatch(self.pattern, self.layout, self.layout, self.inputs.permute(2, 0, 3, 1, 4)[0])
+        if name != "auto":
+            return name
+        return cpu_form(self.pattern, self.layout.slots, self.dtype, training=self.backward)
 
     def rows(self, rounds: int) -> list[dict[str, Any]]:
         """`auto` against everything."""
@@ -165,13 +158,6 @@ class Case:
             for name in works
             if name != "auto"
         ]  # fmt: skip
-
-
-@contextlib.contextmanager
-def _chosen() -> Iterator[None]:
-    """Inside, sizes come again, as in a training and in an evaluation."""
-    with expected_shapes(ever_new=False):
-        yield
 
 
 def _gpu_cases() -> list[tuple[str, int, int, torch.dtype, bool]]:

@@ -14,7 +14,7 @@ from families_case import FORWARD, STEP, Case, passing
 from measure import Work
 from torch import Tensor
 
-from sightline.attention.contextual import (
+from sightline.attention.content_bias import (
     ContentBias,
     TokenPairs,
     gather_by_bucket,

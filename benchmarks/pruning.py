@@ -22,8 +22,8 @@ from measure import RESULTS, Parser, append, destination, interleave, print_tabl
 from torch import Tensor
 
 from sightline.attention import Pattern, attend, use_backend
-from sightline.attention.coverage import fraction, visible_blocks
 from sightline.attention.pattern import BFLOAT16_MAX
+from sightline.attention.visible_blocks import fraction, visible_blocks
 from sightline.data.discovery import open_source
 from sightline.encodings import create_encoding
 from sightline.encodings.base import PatternEncoding

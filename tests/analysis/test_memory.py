@@ -12,10 +12,8 @@ import torch
 
 import sightline
 from sightline.analysis import memory, memory_stages
-from sightline.analysis.memory import PlainPass, estimate_memory, format_bytes, warn_of_memory
-from sightline.attention.backends.dense import BIAS_BYTES
-from sightline.attention.costs import of_one_form, using
-from sightline.attention.threads import LARGEST_BYTES
+from sightline.analysis.memory import estimate_memory, format_bytes, warn_of_memory
+from sightline.attention.sdpa import BIAS_BYTES, CPU_BIAS_BYTES
 from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, model_config
@@ -84,10 +82,9 @@ def test_the_running_mean_is_one_more():
 
 
 @pytest.fixture
-def one_form():
+def one_form(monkeypatch):
     """At all sizes, on whatever processor: a form that keeps attention weights may give way to one that keeps none."""
-    with using(of_one_form("sdpa")):
-        yield
+    monkeypatch.setattr(memory, "cpu_form", lambda *_, **__: "sdpa")
 
 
 @pytest.mark.parametrize("encoding", sightline.list_encodings())
@@ -153,21 +150,11 @@ def test_what_a_stored_bias_would_take():
     for side, heads in ((36, 4), (44, 2), (60, 1), (68, 1)):
         one = estimate_memory(config("rpe_learned"), (4 * side, 4 * side))
         a_head = one.tokens**2 * 4
-        assert heads == max(min(LARGEST_BYTES // a_head, 4), 1)
-        assert heads * a_head <= one.attention // 2 <= max(LARGEST_BYTES, a_head)
+        assert heads == max(min(CPU_BIAS_BYTES // a_head, 4), 1)
+        assert heads * a_head <= one.attention // 2 <= max(CPU_BIAS_BYTES, a_head)
     elsewhere = estimate_memory(config("rpe_learned"), (4000, 4000))
     on_gpu = estimate_memory(config("rpe_learned"), (400, 400), device="cuda")
     assert elsewhere.attention == on_gpu.attention == 2 * BIAS_BYTES
-
-
-@pytest.mark.parametrize("changes", [{}, {"device": "cuda"}, {"sharers": 2}, {"training": True}])
-def test_hidden_channels_are_counted_as_they_are_taken(changes):
-    """In parts on a CPU, where nothing is kept of them; elsewhere at once."""
-    about = {"training": False, "ema": False, "saves": False, "sharers": 1, "device": "cpu"} | changes
-    one = PlainPass(config().replace(mlp_ratio=64.0), 1, "float32", **about)
-    few, many = one.moment(1 << 10), one.moment(1 << 20)
-    assert many < 1100 * few
-    assert (many < 300 * few) is (changes == {})
 
 
 def test_stages_are_counted_by_all_images():
@@ -315,23 +302,3 @@ def assert_near(name, encoding, side, training, options, share):
     measured = int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     estimated = estimate_memory(model_config(name, encoding=encoding, **options), side, training=training).total
     assert estimated == pytest.approx(measured, rel=share)
-
-
-@pytest.mark.parametrize("encoding", ["none", "lookhere_90", "irpe"])
-def test_a_layer_of_class_tokens_keeps_keys_and_values_alone(encoding):
-    """No attention weights either, which are most of what short images keep."""
-
-    def made(pool: str, depth: int) -> PlainPass:
-        config = model_config("vit_micro_patch4", encoding=encoding, depth=depth, pool=pool, class_token=True)
-        return PlainPass(config, 8, "bfloat16", training=True, ema=False, saves=False, sharers=1, device="cpu")
-
-    def kept(pool: str, depth: int) -> int:
-        return made(pool, depth).kept(49, 50, 50, tiled=False)
-
-    # By the form that keeps the weights, whatever is fastest on this processor.
-    with using(of_one_form("explicit")):
-        layer = kept("mean", 3) - kept("mean", 2)
-        assert kept("cls", 3) - kept("cls", 2) == layer
-        alone = layer - (kept("mean", 2) - kept("cls", 2))
-        assert alone == 8 * 50 * made("cls", 2)._kept_of_keys()
-    assert 0 < alone < layer / 4

@@ -6,16 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from sightline.attention import coverage
-from sightline.attention.backends import rectangles
+from sightline.attention import visible_blocks
 
 
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tiles of 3 x 3 queries, open ones of 9, and keys by the cell: many rectangles on small grids too."""
-    coverage._cover_head.cache_clear()
+    """Tiles of 3 x 3 queries, and keys by the cell: many rectangles on small grids too."""
+    visible_blocks._cover_head.cache_clear()
     for name, value in {"_TILE": 3, "_ROW_STEP": 2, "_COLUMN_STEP": 1}.items():
-        monkeypatch.setattr(coverage, name, value)
-    monkeypatch.setattr(rectangles, "_OPEN_QUERIES", 9)
+        monkeypatch.setattr(visible_blocks, name, value)
     yield
-    coverage._cover_head.cache_clear()
+    visible_blocks._cover_head.cache_clear()

@@ -13,10 +13,9 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import sightline.attention.dispatch as dispatching
-from sightline.attention import DirectedBias, FieldOfView, Pattern, attend, preferred_tile, use_backend
-from sightline.attention.backends import flex
-from sightline.attention.backends.flex import compiled, flex_forward, plan_flex
-from sightline.attention.blocks import BLOCK
+from sightline.attention import DirectedBias, FieldOfView, Pattern, attend, flex, preferred_tile, use_backend
+from sightline.attention.block_mask import BLOCK
+from sightline.attention.flex import compiled, flex_forward, plan_flex
 from sightline.attention.pattern import BFLOAT16_MAX
 from sightline.encodings import create_encoding
 from sightline.models import create_model
@@ -213,9 +212,9 @@ def test_forward_equals_dense(name: str) -> None:
     for layout in [*cases, dropped()]:
         q, k, v = torch.randn(3, layout.rows, HEADS, layout.slots, HEAD_DIM)
         found = []
-        for backend in ("dense", "flex"):
+        for backend in ("sdpa", "flex"):
             with torch.no_grad(), use_backend(backend):
-                assert dispatching.dispatch(PATTERNS[name], layout, layout, q).name == backend
+                assert dispatching.dispatch(PATTERNS[name], layout, layout, q) == backend
                 found.append(attend(q, k, v, PATTERNS[name], layout))
         assert (found[0] - found[1]).abs().max() < 1e-5
 
@@ -226,11 +225,11 @@ def test_gradients_equal_dense(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *_: None)
     for layout in (TokenLayout.packed([(3, 5), (10, 14)], tile=TILE), dropped(None, (7, 9), 20)):
         results = []
-        for backend in ("dense", "flex"):
+        for backend in ("sdpa", "flex"):
             torch.manual_seed(0)
             q, k, v = (torch.randn(layout.rows, HEADS, layout.slots, 16).requires_grad_() for _ in "qkv")
-            if backend == "dense":
-                with use_backend("dense"):
+            if backend == "sdpa":
+                with use_backend("sdpa"):
                     out = attend(q, k, v, PATTERNS[name], layout)
             else:
                 out = flex_forward(q, k, v, *plan_flex(PATTERNS[name], layout, layout.rows))
@@ -249,7 +248,7 @@ def test_a_whole_model_in_tile_order(name: str, pool: str) -> None:
     given = [batch, [batch[0], torch.randn(3, 20, 12), torch.randn(3, 36, 72)]]
     for images in given:
         found = []
-        for backend in ("dense", "flex"):
+        for backend in ("sdpa", "flex"):
             with torch.no_grad(), use_backend(backend):
                 assert model.prepare(images)[1].segments[0].tile == (TILE if backend == "flex" else None)
                 features = model.forward_features(images)
@@ -266,25 +265,24 @@ def flat(nested: Any) -> list[Tensor]:
 
 
 def test_what_is_supported() -> None:
-    backend = dispatching.BACKENDS["flex"]
     layout = TokenLayout.uniform((3, 5), 1)
     other = TokenLayout.uniform((3, 5), 1)
     q = torch.zeros(1, HEADS, 16, HEAD_DIM)
     table = create_encoding("rpe_learned", depth=1, heads=HEADS, dim=HEADS * HEAD_DIM).layer_pattern(0)
     with torch.no_grad():
-        assert backend.supports(lookhere(), layout, layout, q)
-        assert not backend.supports(None, layout, layout, q)
-        assert not backend.supports(table, layout, layout, q)
-        assert not backend.supports(lookhere() + table, layout, layout, q)
-        assert not backend.supports(lookhere(), other, layout, q)
-    assert not backend.supports(lookhere(), layout, layout, q), "no backward pass on a CPU"
+        assert flex.supports_flex(lookhere(), layout, layout, q)
+        assert not flex.supports_flex(None, layout, layout, q)
+        assert not flex.supports_flex(table, layout, layout, q)
+        assert not flex.supports_flex(lookhere() + table, layout, layout, q)
+        assert not flex.supports_flex(lookhere(), other, layout, q)
+    assert not flex.supports_flex(lookhere(), layout, layout, q), "no backward pass on a CPU"
 
 
 def test_never_chosen_on_a_cpu() -> None:
     layout = TokenLayout.uniform((64, 64), 1)
     q = torch.zeros(1, HEADS, layout.slots, HEAD_DIM)
     with torch.no_grad():
-        assert dispatching.dispatch(lookhere(), layout, layout, q).name != "flex"
+        assert dispatching.dispatch(lookhere(), layout, layout, q) != "flex"
     assert preferred_tile(lookhere(), layout) is None
     with use_backend("flex"):
         assert preferred_tile(lookhere(), layout) == TILE
@@ -350,7 +348,7 @@ def test_ten_sizes_and_three_layers_are_one_program(train: bool, monkeypatch: py
                 if train:
                     out.sum().backward()
                 if layer == 2:
-                    with use_backend("dense"), torch.no_grad():
+                    with use_backend("sdpa"), torch.no_grad():
                         assert (out - attend(q, k, v, pattern, layout)).abs().max() < 1e-5
     assert counter.frame_count <= 2 <= flex.MOST_KERNELS_FOR_SIZES
 
@@ -361,13 +359,12 @@ def test_ten_sizes_compile_few_kernels(train: bool) -> None:
     torch._dynamo.reset()
     compiled.cache_clear()
     torch._dynamo.utils.counters.clear()
-    backend = dispatching.BACKENDS["flex"]
     with torch.set_grad_enabled(train):
         for layout in model_layouts("cuda"):
             for layer in range(3):
                 pattern = lookhere("lookhere_90", depth=3, layer=layer)
                 q, k, v = side_by_side(layout, "cuda", dtype=torch.bfloat16, requires_grad=train)
-                out = backend(q, k, v, pattern, layout, layout)
+                out = flex.attend_flex(q, k, v, pattern, layout)
                 if train:
                     out.sum().backward()
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= flex.MOST_KERNELS_FOR_SIZES
@@ -383,14 +380,14 @@ def test_the_kernel_equals_dense(name: str, dtype: torch.dtype) -> None:
     uniform = TokenLayout.uniform((17, 19), 2, tile=TILE, device="cuda")
     for layout in (uniform, packed, uniform.keep(kept)):
         results = []
-        for backend in ("dense", "flex"):
+        for backend in ("sdpa", "flex"):
             torch.manual_seed(0)
             q, k, v = (
                 torch.randn(layout.rows, HEADS, layout.slots, 64, device="cuda", dtype=dtype).requires_grad_()
                 for _ in "qkv"
             )
             with use_backend(backend):
-                assert dispatching.dispatch(PATTERNS[name], layout, layout, q).name == backend
+                assert dispatching.dispatch(PATTERNS[name], layout, layout, q) == backend
                 out = attend(q, k, v, PATTERNS[name], layout)
             out.float().square().sum().backward()
             results.append((out, q.grad, k.grad, v.grad))

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 import sightline.attention.dispatch as dispatching
-from sightline.attention import use_backend
-from sightline.attention.backends import dense, tiles
+from sightline.attention import sdpa, tiles, use_backend
 from sightline.models import create_model
 
-HEADS, GRID = 12, 20
+HEADS, GRID = 12, 24
 TOKENS = 1 + GRID * GRID
 
 
@@ -51,9 +50,8 @@ def test_no_bias_is_saved(backend: str, as_list: bool) -> None:
 
 def test_the_measure_sees_a_saved_bias(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(dense, "checkpoint", lambda function, *args, **_: function(*args))
-        patched.setattr(dense, "fused_kernel", lambda: None)
-        assert largest_saved("dense") >= HEADS * TOKENS**2
+        patched.setattr(sdpa, "checkpoint", lambda function, *args, **_: function(*args))
+        assert largest_saved("sdpa") >= HEADS * TOKENS**2
     apply = tiles._TiledAttention.apply
 
     def with_a_bias(q: Tensor, k: Tensor, v: Tensor, *rest: object) -> Tensor:
@@ -121,7 +119,7 @@ def test_peak_of_a_training_step() -> None:
 
 @pytest.mark.slow
 @linux
-@pytest.mark.parametrize("backend", ["auto", "dense", "tiles"])
+@pytest.mark.parametrize("backend", ["auto", "sdpa", "tiles"])
 def test_peak_does_not_grow_with_a_bias_a_layer(backend: str) -> None:
     """From 4 layers to 8 the step grows by less than two biases more than without a position encoding."""
     grown = {}

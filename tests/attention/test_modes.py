@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.attention import asked_backend, attend, forms, use_backend
-from sightline.attention.backends import dense
-from sightline.attention.costs import of_one_form, using
+from sightline.attention import asked_backend, attend, sdpa, use_backend
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, create_model
@@ -57,7 +55,7 @@ def test_vmap_and_jacobian() -> None:
     assert torch.autograd.functional.jacobian(whole, IMAGES[:1]).isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["dense", "tiles"])
+@pytest.mark.parametrize("name", ["sdpa", "products", "tiles"])
 def test_recomputation_asks_for_the_same_back_end(name: str) -> None:
     whole = model().train()
     gradients = []
@@ -72,7 +70,7 @@ def test_recomputation_asks_for_the_same_back_end(name: str) -> None:
     assert asked_backend() == "auto"
 
 
-@pytest.mark.parametrize("name", ["dense", "tiles"])
+@pytest.mark.parametrize("name", ["sdpa", "products", "tiles"])
 @pytest.mark.parametrize("heads", [3, 13])
 def test_a_pattern_of_other_heads_is_refused(name: str, heads: int) -> None:
     layout = TokenLayout.uniform((5, 7), 2)
@@ -87,13 +85,13 @@ def test_flex_keeps_models_of_other_heads_apart() -> None:
         what = create_encoding("lookhere_90", depth=1, heads=heads, dim=8 * heads, fill="max").pattern(0, layout)
         q, k, v = torch.randn(3, 1, heads, layout.slots, 8).unbind(0)
         found = []
-        for name in ("flex", "dense"):
+        for name in ("flex", "sdpa"):
             with torch.no_grad(), use_backend(name):
                 found.append(attend(q, k, v, what, layout))
         assert (found[0] - found[1]).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("name", ["flex", "tiles", "dense"])
+@pytest.mark.parametrize("name", ["flex", "tiles", "products", "sdpa"])
 def test_no_slots_at_all(name: str) -> None:
     layout = TokenLayout.uniform((3, 4), 2, num_prefix_tokens=0).keep(torch.zeros(2, 0, dtype=torch.int64))
     q = torch.zeros(2, 12, 0, 8)
@@ -106,11 +104,11 @@ def test_dropped_tokens_keep_the_bound_of_dense(monkeypatch: pytest.MonkeyPatch)
     layout = TokenLayout.uniform((12, 12), 1).keep(torch.randperm(144)[:100].unsqueeze(0))
     q, k, v = torch.randn(3, 1, 12, layout.slots, 4).unbind(0)
     expected = attend(q, k, v, pattern(), layout)
-    monkeypatch.setattr(dense, "BIAS_BYTES", 101 * 101 * 12)
+    monkeypatch.setattr(sdpa, "BIAS_BYTES", 101 * 101 * 12)
     pairs = []
-    whole = forms.sdpa
-    monkeypatch.setitem(forms.FORMS, "sdpa", lambda *given: pairs.append(given[3].shape[-2:].numel()) or whole(*given))
-    with use_backend("dense"), using(of_one_form("sdpa")), torch.no_grad():
+    whole = sdpa._sdpa
+    monkeypatch.setattr(sdpa, "_sdpa", lambda *given: pairs.append(given[3].shape[-2:].numel()) or whole(*given))
+    with use_backend("sdpa"), torch.no_grad():
         assert torch.allclose(attend(q, k, v, pattern(), layout), expected, atol=1e-6)
     assert max(pairs) * 20 <= 101 * 101 * 12 + 20 * 101
 
@@ -120,7 +118,7 @@ def test_dropped_tokens_keep_the_bound_of_dense(monkeypatch: pytest.MonkeyPatch)
 def test_a_trace_that_checks_itself_passes(name, size):
     """By default tracing runs twice, with gradients and without, and compares the graphs to the last name."""
     batch, height, width = size
-    dense._BIASES.clear()
+    sdpa._BIASES.clear()
     model = create_model("vit_micro_patch4", encoding=name, depth=2, dim=64, heads=8, num_classes=3, pool="mean").eval()
     images = torch.randn(batch, 3, height, width)
     # A traced program takes torch's own products.

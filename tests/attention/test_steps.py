@@ -9,15 +9,13 @@ from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from sightline.attention import attend, use_backend
-from sightline.attention.backends import dense
-from sightline.attention.costs import of_one_form, using
+from sightline.attention import attend, sdpa, use_backend
 from sightline.attention.pattern import ImageMask, Pattern
 from sightline.errors import InputError
 from sightline.tokens.layout import TokenLayout
 from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
 
-FORMS = ("sdpa", "sdpa_in_float32", "by_head", "explicit", "tiles", "rectangles")
+FORMS = ("sdpa", "products", "tiles")
 LAYOUTS = {
     "a batch": TokenLayout.uniform((3, 7), 2),
     "a short image": TokenLayout.uniform((3, 7), 1),
@@ -31,7 +29,7 @@ every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def made_again(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Biases of short images are kept, or as those of long ones are made for each pass."""
     if request.param:
-        monkeypatch.setattr(dense, "_BIAS_BYTES_KEPT", 0)
+        monkeypatch.setattr(sdpa, "_CACHED_BYTES", 0)
 
 
 def leaves(layout: TokenLayout, dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -46,10 +44,10 @@ def test_channels_may_stand_apart(layout: TokenLayout, form: str) -> None:
     qkv = random_qkv(layout)
     apart = [one.transpose(2, 3).contiguous().transpose(2, 3) for one in qkv]
     assert all(one.stride(-1) > 1 for one in apart)
-    with using(of_one_form(form)):
+    with use_backend(form):
         found = with_gradients("auto", apart, pattern(), layout)
-    with using(of_one_form("sdpa")):
-        assert_close(found, with_gradients("dense", qkv, pattern(), layout), 1e-5, 1e-4)
+    with use_backend("sdpa"):
+        assert_close(found, with_gradients("sdpa", qkv, pattern(), layout), 1e-5, 1e-4)
 
 
 @every_form
@@ -58,7 +56,7 @@ def test_channels_may_stand_apart(layout: TokenLayout, form: str) -> None:
 def test_second_derivatives_where_torch_has_them(layout: TokenLayout, form: str) -> None:
     inputs, results = leaves(layout), []
     for one in (form, "sdpa"):
-        with using(of_one_form(one)), sdpa_kernel(SDPBackend.MATH):
+        with use_backend(one), sdpa_kernel(SDPBackend.MATH):
             grads = torch.autograd.grad(attend(*inputs, pattern(), layout).square().sum(), inputs, create_graph=True)
             results.append(torch.autograd.grad(sum(grad.square().sum() for grad in grads), inputs))
     for one, other in zip(*results, strict=True):
@@ -72,7 +70,7 @@ def test_second_derivatives_where_torch_has_them(layout: TokenLayout, form: str)
 @pytest.mark.parametrize("learns", [False, True])
 def test_a_trace_has_torchs_operators_alone(layout: TokenLayout, form: str, learns: bool) -> None:
     inputs = [one.requires_grad_(learns) for one in random_qkv(layout)]
-    with using(of_one_form(form)):
+    with use_backend(form):
         traced = torch.jit.trace(lambda *qkv: attend(*qkv, pattern(), layout), inputs, check_trace=False)
         expected = attend(*inputs, pattern(), layout)
     names = {node.kind() for node in traced.graph.nodes()}
@@ -88,23 +86,23 @@ def test_a_trace_has_torchs_operators_alone(layout: TokenLayout, form: str, lear
 def test_a_derivative_of_the_forward_mode_is_never_lost(layout: TokenLayout, form: str, learns: bool) -> None:
     q, k, v = (one.requires_grad_(learns) for one in random_qkv(layout))
     tangent = torch.randn_like(q, memory_format=torch.contiguous_format)
-    with using(of_one_form(form)), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
+    with use_backend(form), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
         out = attend(forward_ad.make_dual(q, tangent), k, v, pattern(), layout)
         found = forward_ad.unpack_dual(out).tangent
     assert found is not None
-    with using(of_one_form("sdpa")):
+    with use_backend("sdpa"):
         shift = [
             attend(q.double() + step * tangent, k.double(), v.double(), pattern(), layout) for step in (-1e-4, 1e-4)
         ]
     torch.testing.assert_close(found, ((shift[1] - shift[0]) / 2e-4).float(), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["by_head", "explicit", "tiles", "rectangles"])
+@pytest.mark.parametrize("form", ["products", "tiles"])
 @every_layout
 def test_whoever_counts_operators_sees_torchs(layout: TokenLayout, form: str) -> None:
     counts = []
     for one in (form, "sdpa"):
-        with using(of_one_form(one)), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        with use_backend(one), torch.no_grad(), FlopCounterMode(display=False) as counter:
             attend(*random_qkv(layout), pattern(), layout)
         counts.append(counter.get_flop_counts())
     assert counts[0] == counts[1]
@@ -118,33 +116,17 @@ class Odd(Tensor):
 @every_layout
 @pytest.mark.usefixtures("made_again")
 def test_a_tensor_of_another_kind_is_left_to_torch(layout: TokenLayout, form: str, monkeypatch) -> None:
-    monkeypatch.setattr(dense, "attend_with_remade", None)
-    monkeypatch.setitem(dense.FORMS, "by_head", None)
-    monkeypatch.setitem(dense.FORMS, "explicit", None)
+    monkeypatch.setattr(sdpa, "attend_products", None)
+    monkeypatch.setattr(sdpa, "attend_tiles", None)
     inputs = [one.as_subclass(Odd).requires_grad_() for one in random_qkv(layout)]
-    with using(of_one_form(form)):
+    with use_backend(form):
         out = attend(*inputs, pattern(), layout)
     # After the numbers that chose have gone.
     grads = torch.autograd.grad(out.sum(), inputs)
     assert all(type(one) is Odd for one in (out, *grads))
 
 
-@pytest.mark.parametrize("form", FORMS[:4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_is_computed_again_is_of_the_form_that_it_was(form: str, dtype: torch.dtype, monkeypatch) -> None:
-    """Others may choose by other numbers between a pack's forward and its backward pass."""
-    monkeypatch.setattr(dense.packs, "takes", lambda *_: False)
-    layout, results, inputs = LAYOUTS["a pack"], [], leaves(LAYOUTS["a pack"], dtype)
-    for inside in (False, True):
-        with use_backend("dense"), using(of_one_form(form)):
-            out = attend(*inputs, pattern(), layout).float().square().sum()
-            grads = torch.autograd.grad(out, inputs) if inside else []
-        results.append(grads or torch.autograd.grad(out, inputs))
-    for one, other in zip(*results, strict=True):
-        assert torch.equal(one, other)
-
-
-@pytest.mark.parametrize("form", FORMS[:4])
+@pytest.mark.parametrize("form", FORMS[:2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("images", [1, 2])
 def test_a_row_that_is_masked_whole_gives_zeros(images: int, dtype: torch.dtype, form: str) -> None:
@@ -152,14 +134,14 @@ def test_a_row_that_is_masked_whole_gives_zeros(images: int, dtype: torch.dtype,
     values = torch.zeros(1, 1, 2, layout.slots)
     values[:, :, 0] = -torch.inf
     what, inputs = Pattern((ImageMask([values] * len(layout.segments), 12),)), leaves(layout, dtype)
-    with using(of_one_form(form)):
+    with use_backend(form):
         out = attend(*inputs, what, layout)
     assert not out[:, :, 0].any()
     assert out[:, :, 1:].any(-1).all()
     assert all(one.isfinite().all() for one in torch.autograd.grad(out.float().square().sum(), inputs))
 
 
-@pytest.mark.parametrize("form", FORMS[:4])
+@pytest.mark.parametrize("form", FORMS[:2])
 def test_queries_whose_own_keys_are_gone_may_see_nothing(form: str) -> None:
     whole = TokenLayout.uniform((1, 6), 2, num_prefix_tokens=0)
     first = whole.keep(torch.tensor([[0, 1], [0, 1]]))
@@ -167,7 +149,7 @@ def test_queries_whose_own_keys_are_gone_may_see_nothing(form: str) -> None:
     what = pattern("lookhere_45", rounding="exact")
     hidden = what.bias(whole.segments[0], first.segments[0], 0, 0).isneginf().all(-1)
     assert hidden.any()
-    with using(of_one_form(form)):
+    with use_backend(form):
         out = attend(q, k, v, what, first, whole)
     assert torch.equal((out == 0).all(-1), hidden.expand(2, -1, -1))
 
@@ -178,14 +160,14 @@ def test_an_image_of_which_nothing_is_left(form: str) -> None:
     some = layout.keep([torch.arange(4), torch.arange(0)])
     alone = TokenLayout.packed([(3, 5)], num_prefix_tokens=0).keep([torch.arange(4)])
     qkv = random_qkv(alone)
-    with using(of_one_form(form)):
+    with use_backend(form):
         for learns in (False, True):
             inputs = [one.requires_grad_(learns) for one in qkv]
             found = attend(*inputs, pattern(), some)
             torch.testing.assert_close(found, attend(*inputs, pattern(), alone), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", ["by_head", "explicit", "tiles", "rectangles"])
+@pytest.mark.parametrize("form", ["products", "tiles"])
 @pytest.mark.parametrize("grids", [[(9, 7)], [(3, 5), (9, 7)]])
 def test_gradients_of_gradients_are_refused_and_never_left_out(form: str, grids: list[tuple[int, int]]) -> None:
     """`autograd.grad` took what a step has no derivative of as nothing, without a word."""
@@ -197,15 +179,7 @@ def test_gradients_of_gradients_are_refused_and_never_left_out(form: str, grids:
         (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
         return torch.autograd.grad(first.square().sum(), q)[0]
 
-    with using(of_one_form(form)), pytest.raises(InputError, match="asked for their own gradients"):
+    with use_backend(form), pytest.raises(InputError, match="asked for their own gradients"):
         second()
     with sdpa_kernel(SDPBackend.MATH):
         assert second().norm() > 0
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_single_query_is_no_head_of_its_own(dtype: torch.dtype) -> None:
-    for name in ("by_head", "explicit"):
-        with using(of_one_form(name)):
-            q, k = (torch.empty(2, 3, count, 8, dtype=dtype) for count in (1, 600))
-            assert dense.form_of(q, k, 2) in ("sdpa", "sdpa_in_float32")

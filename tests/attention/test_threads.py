@@ -12,9 +12,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from sightline.attention import attend, threads, use_backend
-from sightline.attention.backends import tiles
-from sightline.attention.threads import run_parallel
+from sightline.attention import attend, cpu, tiles, use_backend
+from sightline.attention.cpu import run_parallel
 from sightline.tokens.layout import TokenLayout
 from tests.attention.given import pattern, random_qkv, with_gradients
 
@@ -79,7 +78,7 @@ def test_workers_compute_without_gradients_and_on_one_core() -> None:
 def test_the_number_of_threads_stays() -> None:
     """Of the caller, of a thread that is made afterwards, and of a pool that is made anew."""
     later: list[int] = []
-    threads._POOLS.clear()
+    cpu._POOLS.clear()
     for count in (2, 3, 2):
         torch.set_num_threads(count)
         run_parallel(lambda _: None, range(4))
@@ -87,7 +86,7 @@ def test_the_number_of_threads_stays() -> None:
         thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
         thread.start()
         thread.join()
-        assert len(threads._POOLS) == 1
+        assert len(cpu._POOLS) == 1
     assert later == [2, 3, 2]
 
 
@@ -113,7 +112,7 @@ def test_an_error_in_a_head_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) 
     def broken(*_: object) -> None:
         raise RuntimeError("no memory for this head")
 
-    monkeypatch.setattr(tiles, "product_of", lambda *_, **__: broken)
+    monkeypatch.setattr(tiles, "matmul_t", broken)
     with use_backend("tiles"), pytest.raises(RuntimeError, match="no memory for this head"):
         attend(*random_qkv(LAYOUT), pattern(), LAYOUT)
     monkeypatch.undo()
@@ -125,7 +124,7 @@ def _from_threads(counts: list[int], repeats: int) -> list[BaseException]:
     """Attention from several Python threads at once, each with its own number of threads of torch."""
     qkv, errors = random_qkv(LAYOUT, head_dim=4), []
     expected = with_gradients("tiles", qkv, pattern(), LAYOUT)
-    threads._POOLS.clear()
+    cpu._POOLS.clear()
     together = threading.Barrier(len(counts))
 
     def call(count: int) -> None:
@@ -168,7 +167,7 @@ class _Contested(dict):
 
 def test_another_thread_may_replace_the_pool_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     run_parallel(lambda _: None, range(2))
-    monkeypatch.setattr(threads, "_POOLS", _Contested(threads._POOLS))
+    monkeypatch.setattr(cpu, "_POOLS", _Contested(cpu._POOLS))
     done: list[int] = []
     run_parallel(done.append, range(20))
     run_parallel(done.append, range(20))

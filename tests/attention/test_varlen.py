@@ -11,12 +11,11 @@ import torch
 
 import sightline.attention.dispatch as dispatching
 from sightline.attention import attend, use_backend
-from sightline.attention.backends.varlen import cumulative_lengths
+from sightline.attention.varlen import cumulative_lengths, supports_varlen
 from sightline.encodings import create_encoding
 from sightline.tokens.layout import TokenLayout
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel runs on a GPU alone")
-VARLEN = dispatching.BACKENDS["varlen"]
 
 
 def test_where_images_start() -> None:
@@ -57,9 +56,9 @@ def test_a_layout_is_let_go_and_copied_without_it() -> None:
 def test_not_on_a_cpu(dtype: torch.dtype) -> None:
     layout = TokenLayout.packed([(3, 5), (2, 2)])
     q = torch.zeros(1, 3, layout.slots, 16, dtype=dtype)
-    assert not VARLEN.supports(None, layout, layout, q)
+    assert not supports_varlen(None, layout, q)
     with use_backend("varlen"):
-        assert dispatching.dispatch(None, layout, layout, q).name == "dense"
+        assert dispatching.dispatch(None, layout, layout, q) == "auto"
         assert attend(q, q, q, None, layout).shape == q.shape
 
 
@@ -80,12 +79,12 @@ def test_what_is_supported() -> None:
     def q(layout: TokenLayout, dtype: torch.dtype = torch.bfloat16, head_dim: int = 16) -> torch.Tensor:
         return torch.zeros(layout.rows, 3, layout.slots, head_dim, dtype=dtype, device="cuda")
 
-    assert VARLEN.supports(None, pack, pack, q(pack))
-    assert not VARLEN.supports(pattern, pack, pack, q(pack))
-    assert not VARLEN.supports(None, single, single, q(single))
-    assert not VARLEN.supports(None, pack, pack, q(pack, torch.float32))
-    assert not VARLEN.supports(None, pack, pack, q(pack, head_dim=12))
-    assert not VARLEN.supports(None, pack, pack, q(pack, head_dim=264))
+    assert supports_varlen(None, pack, q(pack))
+    assert not supports_varlen(pattern, pack, q(pack))
+    assert not supports_varlen(None, single, q(single))
+    assert not supports_varlen(None, pack, q(pack, torch.float32))
+    assert not supports_varlen(None, pack, q(pack, head_dim=12))
+    assert not supports_varlen(None, pack, q(pack, head_dim=264))
 
 
 @needs_cuda
@@ -95,14 +94,14 @@ def test_the_kernel_equals_dense(dtype: torch.dtype) -> None:
     keys = TokenLayout.packed([(9, 17), (14, 14), (1, 1), (3, 5)], device="cuda")
     for queries in (keys, keys.query_layout(1)):
         results = []
-        for backend in ("dense", "varlen"):
+        for backend in ("sdpa", "varlen"):
             torch.manual_seed(0)
             q, k, v = (
                 torch.randn(1, 3, layout.slots, 64, device="cuda", dtype=dtype).requires_grad_()
                 for layout in (queries, keys, keys)
             )
             with use_backend(backend):
-                assert dispatching.dispatch(None, queries, keys, q).name == backend
+                assert dispatching.dispatch(None, queries, keys, q) == backend
                 out = attend(q, k, v, None, keys, queries)
             out.float().square().sum().backward()
             results.append((out, q.grad, k.grad, v.grad))

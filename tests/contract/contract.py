@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sightline.attention import BiasTerm, Pattern, Rotation, rotate
-from sightline.attention.contextual import TokenPairs, content_of_scores
+from sightline.attention.content_bias import TokenPairs, content_of_scores
 from sightline.encodings import PositionEncoding, list_encodings
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, create_model

@@ -110,7 +110,7 @@ def by_hand(x: Tensor, encoding, grid: Grid, prefix: int) -> Tensor:
     return scores.softmax(-1) @ x
 
 
-@pytest.mark.parametrize("backend", ["auto", "dense", "tiles", "flex"])
+@pytest.mark.parametrize("backend", ["auto", "sdpa", "tiles", "flex"])
 @torch.no_grad()
 def test_attention_over_three_axes_is_what_each_pair_says(tubes: str, backend: str) -> None:
     encoding = create_encoding(tubes, **SHAPE)
@@ -190,7 +190,7 @@ def test_what_is_for_two_axes_declines_in_one_line() -> None:
         layout.tiled(Grid(8, 16))
     q = torch.randn(1, 1, layout.slots, 4)
     directed = Pattern((DirectedBias((FieldOfView(((1, 0),)),), (1.0,), (False,)),))
-    for backend in ("dense", "tiles", "flex"):
+    for backend in ("sdpa", "tiles", "flex"):
         with (
             use_backend(backend),
             pytest.raises(InputError, match=r"^a directed pattern: views of 2 axes for a grid of 3"),

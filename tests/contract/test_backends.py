@@ -1,4 +1,4 @@
-"""Every back end x every encoding x uniform, packed, dropped and tiled layouts, against `dense`."""
+"""Every back end x every encoding x uniform, packed, dropped and tiled layouts, against `sdpa`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch.nn.attention.flex_attention as flex_attention
 
 import sightline.attention.dispatch as dispatching
+from sightline.attention import sdpa
 from sightline.encodings import list_encodings
 from tests.contract.backend_cases import (
     ENCODINGS,
@@ -22,7 +23,7 @@ from tests.contract.backend_cases import (
     pairwise_cases,
 )
 
-OTHERS = [name for name in dispatching.BACKENDS if name != "dense"]
+OTHERS = [name for name in dispatching.BACKENDS if name != "sdpa"]
 
 
 # On a CPU FlexAttention is there for tests alone, and takes four times as long as all others.
@@ -76,19 +77,14 @@ def test_who_computes() -> None:
         tiled = name == "tiles" and encoding in directed and where in row_major
         assert (computed.backend == "tiles") == tiled
         assert (computed.backend_without == name) == (encoding in directed and (name == "flex" or where in row_major))
-    assert Counter(one.backend for one in found.values()) == {"tiles": 4, "dense": 36}
+    assert Counter(one.backend for one in found.values()) == {"tiles": 4, "auto": 36}
 
 
 def test_a_wrong_back_end_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds are narrow enough for keys that are wrong by a thousandth."""
     case = Case("lookhere_45", "14x14", 1, "views")
     by_dense.cache_clear()
-    tiles = type(dispatching.BACKENDS["tiles"])
-    original = tiles.__call__
-
-    def scaled(self, q, k, v, pattern, queries, keys):
-        return original(self, q, k * (1 + 1e-3), v, pattern, queries, keys)
-
-    monkeypatch.setattr(tiles, "__call__", scaled)
+    original = sdpa.attend_tiles
+    monkeypatch.setattr(sdpa, "attend_tiles", lambda q, k, *rest: original(q, k * (1 + 1e-3), *rest))
     with pytest.raises(AssertionError, match="output"):
         check_against_dense(case, "tiles")

@@ -80,7 +80,7 @@ def test_every_back_end_equals_dense(backend: str, name: str) -> None:
     model = build(name, "attention")
     given = [images((3, 5), 1)[0], images((7, 2), 1)[0]]
     results = []
-    for preferred in ("dense", backend):
+    for preferred in ("sdpa", backend):
         with use_backend(preferred):
             logits = model(given)
             loss_of(logits).backward()

@@ -16,9 +16,8 @@ from sightline.analysis.flops import forward_flops
 from sightline.analysis.memory import estimate_memory
 from sightline.analysis.one_query import attention_of
 from sightline.analysis.views import field_of_view
-from sightline.attention import AttentionRecord, Pattern, attend, record_attention
-from sightline.attention.backends import dense
-from sightline.attention.contextual import (
+from sightline.attention import AttentionRecord, Pattern, attend, record_attention, sdpa
+from sightline.attention.content_bias import (
     ContentBias,
     TokenPairs,
     content_of_scores,
@@ -125,7 +124,7 @@ def test_some_heads_and_some_queries_at_a_time(shared: bool, heads_at_once: int,
     """What a bound of memory cuts into heads, or into queries of a head, is the same."""
     layout = TokenLayout.uniform((3, 5), 2, num_prefix_tokens=2)
     a_head = 2 * layout.slots**2 * 4
-    monkeypatch.setattr(dense, "BIAS_BYTES", a_head if heads_at_once else a_head // 2)
+    monkeypatch.setattr(sdpa, "BIAS_BYTES", a_head if heads_at_once else a_head // 2)
     assert_equal_to_the_definition(encoding_of({"on": "qkv", "shared_heads": shared}, 2), layout)
 
 

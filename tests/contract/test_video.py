@@ -16,7 +16,6 @@ from sightline.analysis.flops import forward_flops
 from sightline.analysis.measures.knock_out import directions
 from sightline.analysis.memory import estimate_memory
 from sightline.attention import use_backend
-from sightline.attention.costs import of_one_form, using
 from sightline.encodings import list_encodings
 from sightline.encodings.create import registry
 from sightline.errors import InputError
@@ -112,7 +111,7 @@ def test_dropped_tubelets_and_padding() -> None:
     assert (model(some[:, : len(kept[0])], layout=first) - packed[:1]).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("backend", ["dense", "tiles", "flex", "varlen"])
+@pytest.mark.parametrize("backend", ["sdpa", "tiles", "flex", "varlen"])
 @torch.no_grad()
 def test_every_back_end_gives_the_same_or_leaves_it_to_another(backend: str) -> None:
     model = model_of("lookhere_90")
@@ -272,11 +271,7 @@ def test_operations_and_memory_count_the_frames() -> None:
     config = model.config
     still = config.replace(embedder="patches", embedder_options={}, clip_frames=None)
     assert forward_flops(config, [45]) - forward_flops(still, [45]) == 2 * 45 * 48 * 48
-    # Of one form: what another keeps of few tokens is more.
-    with using(of_one_form("sdpa")):
-        one, other = (
-            estimate_memory(config.replace(clip_frames=frames), (12, 20), training=True) for frames in (6, 24)
-        )
+    one, other = (estimate_memory(config.replace(clip_frames=frames), (12, 20), training=True) for frames in (6, 24))
     assert (one.tokens, other.tokens) == (45, 180)
     assert other.activations > 3.5 * one.activations
     assert one.built == 4 * sum(parameter.numel() for parameter in model.parameters())

@@ -77,13 +77,13 @@ def test_a_column_of_an_axial_model_is_read_at_its_own_offsets() -> None:
 @torch.no_grad()
 def test_long_images_in_blocks(monkeypatch) -> None:
     """Queries that are computed block by block have the places that they have together."""
-    from sightline.attention.backends import dense
+    from sightline.attention import sdpa
 
     encoding = made(1, keys=True, values=True)
     layout = TokenLayout.uniform((7, 6), 2)
     q, k, v = torch.randn(3, 2, HEADS, layout.slots, WIDTH)
     whole = attend(q, k, v, encoding.pattern(0, layout), layout)
-    monkeypatch.setattr(dense, "BIAS_BYTES", 20 * 43 * 10)
+    monkeypatch.setattr(sdpa, "BIAS_BYTES", 20 * 43 * 10)
     assert (attend(q, k, v, encoding.pattern(0, layout), layout) - whole).abs().max() < 1e-5
 
 

@@ -189,14 +189,3 @@ def test_evaluate_and_predict_say_the_same_of_a_file(shown, link, tmp_path):
         assert found.name == said.image
         assert found.score == pytest.approx(scores_of(said.output, link).max().item(), abs=1e-5)
         assert found.predicted == ("ant", "bee")[int(said.output.argmax())]
-
-
-@pytest.mark.parametrize(
-    ("resolution", "ever_new"), [("native", True), ("tokens", True), (16, False), ((12, 20), False)]
-)
-def test_images_of_one_size_take_products_of_known_sizes(resolution, ever_new, model, files, monkeypatch):
-    asked, expected = [], module.expected_shapes
-    monkeypatch.setattr(module, "expected_shapes", lambda **said: asked.append(said) or expected(**said))
-    list(answered(model, files[:3], resolution, 40))
-    assert asked
-    assert all(said == {"ever_new": ever_new} for said in asked)

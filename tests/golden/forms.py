@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import torch
 
 from sightline.attention import use_backend
-from sightline.attention.costs import of_one_form, using
 
 
 @contextlib.contextmanager
@@ -17,7 +16,7 @@ def fixed_attention() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with using(of_one_form("sdpa")), use_backend("dense"):
+        with use_backend("sdpa"):
             yield
     finally:
         torch.set_num_threads(threads)

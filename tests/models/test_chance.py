@@ -89,7 +89,7 @@ def test_dropout_keeps_the_mean_and_evaluates_nothing():
     out = drop(ones, layout, 0)
     assert sorted(out.unique().tolist()) == pytest.approx([0, 1 / 0.75])
     assert float(out.mean()) == pytest.approx(1, abs=0.02)
-    assert drop.eval().at(layout, 0)(ones) is ones
+    assert drop.eval()(ones, layout, 0) is ones
     with pytest.raises(InputError, match="seeds: 3 for 16 images"):
         layout.with_seeds([1, 2, 3])
 

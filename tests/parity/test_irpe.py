@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline.attention.contextual import TokenPairs, bucket_of_pairs, content_of_output, content_of_scores
+from sightline.attention.content_bias import TokenPairs, bucket_of_pairs, content_of_output, content_of_scores
 from sightline.convert.irpe import METHODS
 from sightline.encodings import create_encoding
 from sightline.encodings.pattern.irpe import Irpe, IrpeBuckets, piecewise

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from sightline.attention import attend
-from sightline.attention.contextual import ContentBias, TokenPairs, bucket_of_pairs
+from sightline.attention.content_bias import ContentBias, TokenPairs, bucket_of_pairs
 from sightline.attention.pattern import Pattern
 from sightline.encodings import create_encoding
 from sightline.encodings.pattern.relative_1d import Offsets, Relative1d

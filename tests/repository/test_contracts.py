@@ -33,8 +33,8 @@ IMPORTS = {
         "No encoding knows another",
     ),
     "back ends": (
-        "attention/backends/planted.py",
-        "import sightline.attention.backends.dense",
+        "attention/varlen.py",
+        "import sightline.attention.tiles",
         "No attention back end knows another",
     ),
     "data": ("encodings/base.py", "import sightline.data", "The model never sees the data pipeline"),

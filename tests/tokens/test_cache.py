@@ -14,7 +14,7 @@ import torch
 
 import sightline.attention
 import sightline.models
-from sightline.attention import costs, products, use_backend
+from sightline.attention import use_backend
 from sightline.models import create_model
 from sightline.tokens.cache import CACHES, ByteLRUCache, cached_by_bytes
 
@@ -75,13 +75,13 @@ def test_a_function_is_called_once_for_what_is_kept():
 @pytest.mark.parametrize("encoding", ["lookhere_90", "alibi_2d", "rope_axial", "irpe"])
 def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
     """With bounds that a few sizes fill; the real ones are a few megabytes each, but for the windows of Swin's images,
-    whose angles are of every slot, and the biases of short images, of each layer."""
+    whose angles are of every slot, and the directed biases of twelve layers."""
     for room in (sightline.attention, sightline.models):
         for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
             importlib.import_module(module.name)
-    assert {"coordinates", "tables of displacements", "sightline.attention.coverage._cover_head"} < set(CACHES)
-    large = {"windows", "biases of short images"}
-    assert all(CACHES[name].most_bytes <= 32 << 20 for name in large)
+    assert {"coordinates", "tables of displacements", "sightline.attention.visible_blocks._cover_head"} < set(CACHES)
+    large = {"windows": 32 << 20, "directed biases": 96 << 20}
+    assert all(CACHES[name].most_bytes <= most for name, most in large.items())
     assert sum(store.most_bytes for name, store in CACHES.items() if name not in large) <= 32 << 20
     for store in CACHES.values():
         store.clear()
@@ -98,70 +98,12 @@ def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
                 filled |= {name} if len(store) else set()
     assert "coordinates" in filled
     elsewhere = {"places in tables of displacements", "sines and cosines", "axes of BEiT's interpolation"}
-    elsewhere |= {"inverses of patch resizes", "windows", "biases of short images"}
+    elsewhere |= {"inverses of patch resizes", "windows", "directed biases"}
     of_buckets = {"buckets of displacements", "buckets of pairs"}
     assert encoding != "lookhere_90" or filled == set(CACHES) - elsewhere - of_buckets
     assert encoding != "irpe" or of_buckets <= filled
     for store in CACHES.values():
         store.clear()
-
-
-@pytest.fixture
-def nothing_prepared(monkeypatch):
-    monkeypatch.setattr(products, "_PREPARED", set())
-    monkeypatch.setattr(products, "_SHAPES", products._Shapes())
-    monkeypatch.setattr(products, "_MOST_PREPARED", 10)
-
-
-@pytest.mark.usefixtures("nothing_prepared")
-def test_found_23_kernels_are_prepared_for_the_first_sizes_alone():
-    first, second = ({(side, number, 4) for number in range(6)} for side in (1, 2))
-    ours = products.matmul_t
-    assert products.product_of(first) is ours
-    assert products.product_of(second) is not ours
-    # What is full stays full, and each size keeps what it has.
-    assert products.product_of({(3, 0, 4)}) is not ours
-    assert products.product_of(first) is ours
-    assert first == products._PREPARED
-    a, b = torch.randn(3, 4), torch.randn(5, 4)
-    assert torch.equal(products.product_of(second)(a, b), a @ b.t())
-
-
-@pytest.mark.usefixtures("nothing_prepared")
-def test_found_23_what_is_measured_does_not_hang_on_the_sizes_before_it():
-    first, second = ({(side, number, 4) for number in range(8)} for side in (1, 2))
-    for before in ((), (first, second)):
-        for shapes in before:
-            products.product_of(shapes)
-        with products.expected_shapes(ever_new=False):
-            assert products.product_of(second) is products.matmul_t
-        with products.expected_shapes(ever_new=True):
-            assert products.product_of(first) is not products.matmul_t
-
-
-@pytest.mark.usefixtures("nothing_prepared")
-def test_found_23_a_size_beyond_the_bound_alone_is_prepared_where_it_is_the_first():
-    large = {(1, number, 4) for number in range(20)}
-    assert products.product_of(large) is products.matmul_t
-
-
-@pytest.mark.usefixtures("nothing_prepared")
-@pytest.mark.parametrize("grad", [True, False])
-def test_found_23_attention_gives_the_same_by_either_product(grad, monkeypatch):
-    model = create_model("vit_micro_patch4", encoding="lookhere_90", **{**MODEL, "depth": 2}).eval()
-    images = torch.randn(1, 3, 68, 76)
-    # By the rule of a processor without numbers, whichever this is.
-    unknown = costs.using(costs.Costs("unknown", "any", 1))
-    with unknown, use_backend("tiles"), torch.set_grad_enabled(grad):
-        prepared = model(images)
-        monkeypatch.setattr(products, "_PREPARED", {(1, 1, 1)})
-        monkeypatch.setattr(products, "_MOST_PREPARED", 1)
-        asked = []
-        monkeypatch.setattr(products, "plain", lambda a, b: asked.append(a.shape) or a @ b.t())
-        plain = model(images)
-    # With gradients too: who calls a model plainly keeps no more than who does not ask for them.
-    assert asked
-    torch.testing.assert_close(plain, prepared, rtol=0, atol=1e-6)
 
 
 class Slow:
@@ -184,10 +126,8 @@ class Slow:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.usefixtures("nothing_prepared")
-@pytest.mark.parametrize("what", ["values", "products"])
-def test_a_lock_that_a_thread_held_at_a_fork_is_free_in_the_child(what, store):
-    ask = {"values": store.get, "products": products.product_of}[what]
+def test_a_lock_that_a_thread_held_at_a_fork_is_free_in_the_child(store):
+    ask = store.get
     slow = Slow()
     thread = threading.Thread(target=ask, args=(slow,))
     thread.start()

@@ -131,11 +131,10 @@ def test_a_bias_of_a_pack_is_one_look_up_a_layer(monkeypatch):
     loss.backward()
     assert not rendered
     # What stands outside a view may hang on the grid: each grid has a bias of its own, which is kept.
-    CACHES["biases of short images"].clear()
+    CACHES["directed biases"].clear()
     for _ in range(2):
         model("lookhere_90", fill="max")(patches(layout), layout=layout)
-    # Three of four layers: the class tokens of the last one, which alone are pooled, see everything.
-    assert len(rendered) == 3 * len(set(GRIDS))
+    assert len(rendered) == 4 * len(set(GRIDS))
 
 
 def test_fixed_tables_are_kept_by_what_changes_them():

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention import attend, forms, rotate, use_backend
-from sightline.attention.costs import of_one_form, using
+from sightline.attention import attend, rotate, sdpa, use_backend
 from sightline.attention.pattern import Pattern
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
@@ -79,7 +78,7 @@ def test_attention_is_that_of_a_mask_over_the_image(grids, rows, size, shift) ->
     assert_same(found, expected, given)
 
 
-@pytest.mark.parametrize("backend", ["auto", "dense", "tiles"])
+@pytest.mark.parametrize("backend", ["auto", "sdpa", "tiles"])
 @pytest.mark.parametrize("name", ["lookhere_90", "alibi_2d", "rpe_learned"])
 @pytest.mark.parametrize(("grids", "rows", "size", "shift"), CASES[1:4])
 def test_a_pattern_of_displacements_is_the_same_in_windows(grids, rows, size, shift, name, backend) -> None:
@@ -161,11 +160,11 @@ def test_equal_windows_are_one_call_and_no_mask_over_the_image_is_made(monkeypat
     """Rows and windows together; as many calls as there are shapes."""
     layout = layout_of([(15, 22)], 2)
     windows = layout.windows((4, 5))
-    shapes, real = [], forms.sdpa
+    shapes, real = [], sdpa._sdpa
     spy = lambda *given: shapes.append((given[0].shape, given[3].shape)) or real(*given)  # noqa: E731
-    monkeypatch.setitem(forms.FORMS, "sdpa", spy)
+    monkeypatch.setattr(sdpa, "_sdpa", spy)
     encoding = create_encoding("lookhere_90", depth=1, heads=HEADS, dim=HEADS * WIDTH, num_prefix_tokens=0)
-    with use_backend("dense"), torch.no_grad(), using(of_one_form("sdpa")):
+    with use_backend("sdpa"), torch.no_grad():
         windowed(qkv(layout), encoding.pattern(0, windows), windows)
     assert [(q[0], q[2], bias[0]) for q, bias in shapes] == [(24, 20, 1), (6, 8, 1), (8, 15, 1), (2, 6, 1)]
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention.contextual import TokenPairs, content_of_scores
+from sightline.attention.content_bias import TokenPairs, content_of_scores
 from sightline.attention.dispatch import AttentionRecord
 from sightline.attention.pattern import Pattern
 from sightline.tokens.grid import Grid

@@ -14,10 +14,9 @@ import torch
 
 from sightline.analysis.memory_estimate import MemoryEstimate
 from sightline.analysis.memory_stages import UncountableError, kept_of_stages, parameters_of, plain_stage
-from sightline.attention.backends.dense import BIAS_BYTES
-from sightline.attention.costs import SPARSE_FORMS, all_forms, current, dense_forms, shown_by
+from sightline.attention.dispatch import cpu_form
 from sightline.attention.pattern import DirectedBias
-from sightline.attention.threads import LARGEST_BYTES
+from sightline.attention.sdpa import BIAS_BYTES, CPU_BIAS_BYTES
 from sightline.distributed import machine
 from sightline.io.checks import require, require_whole
 from sightline.io.read import format_bytes
@@ -83,7 +82,6 @@ class PlainPass:
     Attributes:
         low: matrix products are in bfloat16, beside float32 parameters.
         element: bytes of a number that a matrix product gives.
-        whole: layers that compute all tokens, of those of the model.
         moments: copies of the parameters that the optimizer and the running mean keep; saves: there is a copy of all
             of them.
         parameters: how many, of the model and its encoding.
@@ -107,8 +105,6 @@ class PlainPass:
         self.config, self.batch, self.training, self.saves = config, batch, training, saves
         self.sharers = sharers
         self.moments = 2 + ema
-        # Parts of a model on several processes are gathered by hooks, which find all tokens.
-        self.whole = config.depth - (config.has_classifier and config.pool == "cls" and sharers == 1)
         self.low = dtype == "bfloat16"
         self.element = 2 if self.low else _FLOAT
         self.on_cpu = torch.device(device).type == "cpu"
@@ -136,10 +132,8 @@ class PlainPass:
         except (RuntimeError, OverflowError, TypeError):
             said = f"model with encoding {config.encoding}: its parameters cannot be counted"
             raise UncountableError(said) from None
-        self.bias, self.looked_up, self.outputs, self.shown = "none", 0, 0, 1.0
+        self.bias, self.looked_up, self.outputs, self.pattern = "none", 0, 0, pattern
         if pattern is not None:
-            if len(config.train_grid) == 2:
-                self.shown = shown_by(tuple(term for term in pattern.terms if isinstance(term, DirectedBias)))
             self.bias = "directed" if all(isinstance(term, DirectedBias) for term in pattern.terms) else "learned"
             self.bias = "content" if pattern.terms_of("queries", "keys", "attention") else self.bias
             self.looked_up = len(pattern.terms_of("queries", "keys"))
@@ -153,21 +147,18 @@ class PlainPass:
         tokens = grid.cells + config.num_prefix_tokens
         # Keys that a query meets: all tokens, or those of its row or column.
         keys = architecture_class(config.architecture).stages(config)[0].keys(grid.cells, grid)
-        tiled = len(grid) == 2 and self.bias == "directed" and self.form(keys, all_forms) in SPARSE_FORMS
+        tiled = len(grid) == 2 and self.form(keys) == "tiles"
         of_patch, of_pass = embedder_class(config.embedder).held(config, self.training)
         moment = (batch * grid.cells * of_patch + of_pass) * _FLOAT + self.moment(batch * tokens)
         kept = self.kept(grid.cells, tokens, keys, tiled) if self.training else 0
         stored = 0 if self.bias in ("none", "content") else config.depth * config.heads * tokens * keys * _FLOAT
         return self.sum(size, tokens, moment, kept, self.workspace(tokens, keys, tiled), stored)
 
-    def form(self, keys: int, forms: Callable[[torch.dtype, int], tuple[str, ...]] = dense_forms) -> str | None:
-        """The form of attention that is chosen on a CPU for so many keys, of all of these; else None."""
+    def form(self, keys: int) -> str | None:
+        """The form of attention on a CPU for so many keys; else None."""
         if not self.on_cpu:
             return None
-        dtype = torch.bfloat16 if self.low else torch.float32
-        head_dim = self.config.attention_width // self.config.heads
-        asked: Any = {"training": self.training, "head_dim": head_dim, "tokens": keys, "images": self.batch}
-        return current().fastest(forms(dtype, keys), dtype, shown=self.shown, **asked)
+        return cpu_form(self.pattern, keys, torch.bfloat16 if self.low else torch.float32, training=self.training)
 
     def sum(self, size: Grid, tokens: int, moment: int, kept: int, attention: int, stored: int) -> MemoryEstimate:
         """Everything together, of bytes that are there for a moment, kept, taken by attention, and not kept at all."""
@@ -221,7 +212,7 @@ class PlainPass:
                 # middle of what fresh processes took beyond the sum (none of it in some, two thirds in others).
                 forward += config.depth * (self.looked_up + self.outputs) * added // 3
             return forward + 8 * keys**2
-        most = max(LARGEST_BYTES, min(keys**2 * self.element, BIAS_BYTES)) if self.on_cpu else BIAS_BYTES  # a head
+        most = max(CPU_BIAS_BYTES, min(keys**2 * self.element, BIAS_BYTES)) if self.on_cpu else BIAS_BYTES  # a head
         bias = min(config.heads * keys**2 * self.element, most)
         if self.bias == "learned" and self.training:
             # No fused kernel gives a bias its gradient: the scores of all images, and the gradients on the way back.
@@ -234,14 +225,13 @@ class PlainPass:
         config, batch = self.config, self.batch
         # Sine and cosine of each angle, for q and for k.
         angles = self.angles * _FLOAT * (4 + self.learned_angles)
-        kept = tokens * (batch * self.whole * self._kept_of_a_token() + config.depth * angles)
-        kept += tokens * batch * (config.depth - self.whole) * self._kept_of_keys()
+        kept = tokens * config.depth * (batch * self._kept_of_a_token() + angles)
         if not tiled:
-            kept += self.whole * self._kept_by_form(tokens, keys)
+            kept += config.depth * self._kept_by_form(tokens, keys)
         if self.bias == "content" and keys <= 4 * config.attention_width // config.heads:
             # No fused kernel gives what is added its gradient: the softmax of all scores; and what it became in the
             # precision of the values, which are what terms of it are made of.
-            kept += self.whole * (1 + bool(self.outputs)) * batch * config.heads * tokens * keys * _FLOAT
+            kept += config.depth * (1 + bool(self.outputs)) * batch * config.heads * tokens * keys * _FLOAT
         if config.patch_norm:
             # What both norms of the patch embedding gave.
             kept += batch * cells * (config.patchifier.patch_dim + config.dim) * _FLOAT
@@ -259,12 +249,6 @@ class PlainPass:
         kept = 2 * dim * _FLOAT + element * (2 * dim + 4 * width + hidden + width * config.attn_norm)
         return kept + 2 * self._kept_again() + 2 * dim * element * (config.layer_scale is not None)
 
-    def _kept_of_keys(self) -> int:
-        """Bytes a token that the last layer keeps where it computes class tokens alone: the residual stream, the norm's
-        output, k and v."""
-        own = self.config.dim * (_FLOAT + self.element) + 2 * self.config.attention_width * self.element
-        return own + self._kept_again()
-
     def _kept_again(self) -> int:
         """Bytes a token of a second q, or k; under autocast rotation and the norms of q and k also keep it in float32.
         Factors of each head keep what they multiply too."""
@@ -274,15 +258,10 @@ class PlainPass:
 
     def _kept_by_form(self, tokens: int, keys: int) -> int:
         """Bytes that attention keeps of one layer for the backward pass beside what SDPA's own form does."""
-        form, width = self.form(keys), self.config.attention_width
-        pairs = self.config.heads * tokens * keys
-        if form == "explicit":
-            return self.batch * pairs * _FLOAT
-        if form != "sdpa_in_float32":
-            return 0
-        # q, k, v and the output in float32, and the mask; a bias with a gradient keeps scores and their softmax.
-        masks = {"none": 0, "learned": 2 * self.batch * pairs}.get(self.bias, pairs)
-        return _FLOAT * (4 * self.batch * tokens * width + masks)
+        head_dim = self.config.attention_width // self.config.heads
+        if self.form(keys) == "products" and keys <= 4 * head_dim:
+            return self.batch * self.config.heads * tokens * keys * _FLOAT
+        return 0
 
     def moment(self, tokens: int) -> int:
         """Bytes that so many tokens take for a moment: the larger of attention's and the MLP's own."""
@@ -295,8 +274,6 @@ class PlainPass:
             attention += element * 2 * width + 2 * width * _FLOAT
         pooling = 4 * width * element if config.has_probe else 0
         mlp = tokens * element * (4 if config.mlp == "swiglu" else 2) * config.mlp_hidden
-        if self.on_cpu and not self.training and self.sharers == 1:
-            mlp = min(mlp, 4 * LARGEST_BYTES)  # in parts; a quick GELU has four
         return tokens * before + max(tokens * max(attention, pooling), mlp)
 
 

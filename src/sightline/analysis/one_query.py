@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sightline.attention.contextual import TokenPairs, content_of_scores
+from sightline.attention.content_bias import TokenPairs, content_of_scores
 from sightline.attention.dispatch import AttentionRecord
 from sightline.attention.pattern import BFLOAT16_MAX, Pattern
 from sightline.tokens.segment import Segment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -254,13 +254,6 @@ class Pattern:
         """Whether fields of view and distances say all."""
         return all(isinstance(term, DirectedBias) for term in self.terms)
 
-    @property
-    def of_prefix(self) -> Pattern | None:
-        """What it is for queries that are all prefix tokens, which see everything at no penalty; None where that is
-        all."""
-        rest = tuple(term for term in self.terms if not isinstance(term, DirectedBias))
-        return Pattern(rest, self.prune_below) if rest else None
-
     def tables(self, grid: Grid, device: torch.device, frame: Grid | None = None) -> tuple[Tensor, Tensor | None]:
         """The whole bias of patches on a grid, a piece of `frame`: by displacement as `BiasTerm.relative`, and by
         key as `BiasTerm.by_key`."""
@@ -291,7 +284,7 @@ class Pattern:
         of_grid = len(terms) < len(self.terms) or self.has_centre
         if of_grid or any(len(one.coords) > 1 for one in images):
             return None
-        return layout.cached("spread", lambda: DisplacementIndex.of(images, layout))
+        return layout.cached(("spread", len(images)), lambda: DisplacementIndex.of(images, layout))
 
     def bias(
         self,
@@ -370,12 +363,6 @@ class DisplacementIndex(NamedTuple):
         """As `Pattern.bias` of each image: float32 [1, heads, slots, slots]."""
         values = self._table(pattern).index_select(1, self.places)
         return [values[:, start : start + n * n].view(1, len(values), n, n) for start, n in self.images]
-
-    def one_by_one(self, pattern: Pattern) -> Iterator[Tensor]:
-        """The same, each made when it is asked for, and the caller's own."""
-        table = self._table(pattern)
-        for start, n in self.images:
-            yield table.index_select(1, self.places[start : start + n * n]).view(1, len(table), n, n)
 
     def _table(self, pattern: Pattern) -> Tensor:
         """[heads, 1 + entries], of which the first is that of prefix slots."""

@@ -1,111 +1,184 @@
-"""Matrix products of attention on a CPU, by the faster of torch's two libraries."""
+"""Attention on a CPU as matmul, softmax, matmul, by chunks that stay in a core's caches: the form of bfloat16 training
+and of AMD processors (`dispatch.cpu_form`)."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sightline.tokens.cache import ForkSafeLock
+from sightline.attention.cpu import (
+    LOG2_E,
+    run_parallel,
+    softmax_backward,
+    stable_exp2,
+    strictly_once_differentiable,
+)
+from sightline.attention.onednn import matmul_t
 
-Shape = tuple[int, int, int]
-Product = Callable[..., Tensor]
-
-
-@dataclass
-class _Shapes:
-    # None: the first ones are prepared, as many as memory may go to.
-    ever_new: bool | None = None
-    full: bool = False
-
-
-# Of the process and not of a thread: heads run on threads of their own.
-_SHAPES = _Shapes()
-
-
-@contextlib.contextmanager
-def expected_shapes(*, ever_new: bool) -> Iterator[None]:
-    """Inside, every size takes the same product, whatever the process saw before: a number that is measured, and a run
-    that goes on in another process, are the same to the last bit.
-
-    Args:
-        ever_new: images of ever other sizes are expected, as of files: oneDNN prepares a kernel for each shape and
-            keeps it, which takes longer than it saves, and hundreds of megabytes (docs/LOG.md).
-    """
-    before, _SHAPES.ever_new = _SHAPES.ever_new, ever_new
-    try:
-        yield
-    finally:
-        _SHAPES.ever_new = before
+# Scores of so many matrices at a time, or of so many queries of one head, as fit in a core's caches (docs/LOG.md).
+_CHUNK_BYTES = 1 << 20
+_QUERY_BYTES = 3 << 20
+# Most keys, in widths of a head, whose attention weights are kept for the backward pass: as much memory as the hidden
+# layer of an MLP.
+_KEPT_WIDTHS = 4
 
 
-# oneDNN keeps a kernel for each shape, .35 to .95 MB, and gives none back before 1,024 of them: grids of six sizes are
-# about a hundred shapes, whose products then take half of what torch's own take on an AMD processor (docs/LOG.md).
-_MOST_PREPARED = 192
-_PREPARED: set[Shape] = set()
-_PREPARING = ForkSafeLock()
+Bias = Tensor | Callable[[], Tensor] | None
 
 
-def are_plain() -> bool:
-    """Whether all products are torch's own here."""
-    return bool(_SHAPES.ever_new)
-
-
-def product_of(shapes: Set[Shape]) -> Product:
-    """The product that a set of shapes takes, always the same one in a process: `matmul_t` for the first sizes
-    that there are, as many as its kernels may take memory for, and torch's own for those that come after.
+def attend_products(q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
+    """Attention with everything between inputs and output in float32, and products of gradients in the inputs' dtype.
 
     Args:
-        shapes: (m, n, k) of all products of that size.
+        q, k, v: [rows, heads, tokens, head_dim], on a CPU.
+        bias: [1 or rows, heads, queries, keys]; each row has a finite score. Or what makes it for each pass, so that it
+            is not kept between them; nothing is learned of that.
+
+    Returns:
+        [rows, heads, queries, head_dim], with the heads of a token side by side in memory.
     """
-    if _SHAPES.ever_new is not None:
-        return plain if _SHAPES.ever_new else matmul_t
-    with _PREPARING.lock:
-        new = shapes - _PREPARED
-        # What is full stays full: a size must not change from one library to the other.
-        if _PREPARED and len(_PREPARED) + len(new) > _MOST_PREPARED:
-            _SHAPES.full = True
-        if new and _SHAPES.full:
-            return plain
-        _PREPARED.update(new)
-        return matmul_t
+    if torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in (q, k, v, bias)):
+        return _Products.apply(q, k, v, bias)  # pyright: ignore[reportReturnType]
+    return _forward(q, k, v, bias, None, None)
 
 
-def plain(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`matmul_t` by torch's own product."""
-    return torch.mm(a, b.t()) if bias is None else torch.addmm(bias, a, b.t())
+class _Chunk(NamedTuple):
+    """Heads of one image that are computed together, and their queries a block at a time."""
+
+    row: int
+    heads: slice
+    blocks: list[slice]
+
+    def of(self, x: Tensor, dtype: torch.dtype, some: slice = slice(None)) -> Tensor:
+        """[rows, heads, tokens, n] -> [some heads, some tokens, n], dense."""
+        # `to` leaves what has the precision as it is, gaps too.
+        return x[self.row, self.heads, some].to(dtype, memory_format=torch.contiguous_format).contiguous()
+
+    def put(self, into: Tensor, some: slice, part: Tensor) -> None:
+        """The inverse of `of`."""
+        into[self.row, self.heads, some] = part
+
+    def bias(self, bias: Tensor, some: slice) -> Tensor:
+        """[some heads or 1, some queries, keys] of the whole bias."""
+        of_image = bias[self.row if len(bias) > 1 else 0]
+        return of_image[self.heads if len(of_image) > 1 else slice(None), some]
 
 
-def matmul_t(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """a @ b^T: [m, k] and [n, k] -> [m, n], plus a bias [n] where there is one.
-
-    torch.mm computes float32 with MKL, which takes its slow path on AMD processors (100 against 220 GFLOP/s on one
-    core, docs/LOG.md), and gives every thread its own team of threads. Here it is oneDNN, by a private operator of
-    torch, or torch.mm where a release of torch has it no longer.
-    """
-    operator = None if _SHAPES.ever_new else _onednn()
-    if operator is not None and a.dtype == torch.float32:
-        return operator(a, b, bias, "none", [], "")
-    return plain(a, b, bias)
-
-
-@functools.cache
-def _onednn():
-    """oneDNN's linear layer, or None where this torch has none that works."""
-    if not torch.backends.mkldnn.is_available():
-        return None
-    try:
-        operator = torch.ops.mkldnn._linear_pointwise
-        probe = operator(torch.ones(2, 3), torch.ones(4, 3), None, "none", [], "")
-    except (AttributeError, RuntimeError, TypeError):
-        return None
-    return operator if torch.equal(probe, torch.full((2, 4), 3.0)) else None
+def _chunks(q: Tensor, k: Tensor) -> list[_Chunk]:
+    rows, heads, queries, _ = q.shape
+    matrix = 4 * queries * max(1, k.shape[2])
+    # Never of two images: products of more matrices have other last bits, and no image may change another.
+    some_heads = min(heads, max(1, _CHUNK_BYTES // max(1, matrix)))
+    step = max(1, -(-queries // max(1, -(-matrix // _QUERY_BYTES))))
+    blocks = [slice(first, min(first + step, queries)) for first in range(0, queries, step)]
+    return [
+        _Chunk(row, slice(head, head + some_heads), blocks)
+        for row in range(rows)
+        for head in range(0, heads, some_heads)
+    ]
 
 
-def has_onednn() -> bool:
-    """Whether this torch has oneDNN's product."""
-    return _onednn() is not None
+def _times(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b^T of [heads, m, k] and [heads, n, k]."""
+    return matmul_t(a[0], b[0]).unsqueeze(0) if len(a) == 1 else torch.bmm(a, b.transpose(1, 2))
+
+
+def _scores(queries: Tensor, keys: Tensor, chunk: _Chunk, bias: Tensor | None, some: slice) -> Tensor:
+    """To base 2, of queries that are scaled already: [some heads, queries, keys]."""
+    scores = _times(queries, keys)
+    if bias is not None:
+        scores.add_(chunk.bias(bias, some), alpha=LOG2_E)
+    return scores
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, bias: Bias, weights: list[Tensor] | None, logs: Tensor | None) -> Tensor:
+    """The output; the attention weights of each chunk go into `weights`, or the logarithms to base 2 of the sums into
+    `logs`, where they are given."""
+    wide, scale = torch.promote_types(q.dtype, torch.float32), LOG2_E * q.shape[-1] ** -0.5
+    made = bias() if callable(bias) else bias
+    out, chunks = empty_like_heads(q), _chunks(q, k)
+    found: list[Tensor | None] = [None] * len(chunks)
+
+    def attend(number: int) -> None:
+        chunk = chunks[number]
+        keys, values = chunk.of(k, wide), chunk.of(v, wide).transpose(1, 2)
+        for some in chunk.blocks:
+            queries = chunk.of(q, wide, some).mul(scale)
+            powers, sums, log = stable_exp2(functools.partial(_scores, queries, keys, chunk, made, some))
+            if weights is None:
+                # Sums divide the output, which is smaller than the scores.
+                chunk.put(out, some, _times(powers, values).div_(sums))
+            else:
+                found[number] = powers.div_(sums)
+                chunk.put(out, some, _times(powers, values))
+            if logs is not None:
+                chunk.put(logs, some, log)
+
+    run_parallel(attend, range(len(chunks)))
+    if weights is not None:
+        weights += [one for one in found if one is not None]
+    return out
+
+
+class _Products(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
+        ctx.keeps = k.shape[2] <= _KEPT_WIDTHS * q.shape[-1] and all(len(one.blocks) == 1 for one in _chunks(q, k))
+        wide = torch.promote_types(q.dtype, torch.float32)
+        weights: list[Tensor] | None = [] if ctx.keeps else None
+        logs = None if ctx.keeps else q.new_empty(*q.shape[:3], 1, dtype=wide)
+        out = _forward(q, k, v, bias, weights, logs)
+        learned = bias if isinstance(bias, Tensor) else None
+        # Where the weights are kept, the bias is in them.
+        ctx.save_for_backward(q, k, v, None if ctx.keeps else learned, logs, *(weights or []))
+        ctx.make = bias if callable(bias) else None
+        ctx.of_bias = None if learned is None else (learned.shape, learned.dtype)
+        return out
+
+    @staticmethod
+    @strictly_once_differentiable
+    def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        q, k, v, bias, logs, *kept = ctx.saved_tensors
+        bias = ctx.make() if ctx.make is not None and not kept else bias
+        low, wide, scale = v.dtype, torch.promote_types(q.dtype, torch.float32), q.shape[-1] ** -0.5
+        grads, chunks = [empty_like_heads(one) for one in (q, k, v)], _chunks(q, k)
+        of_scores = q.new_empty(*q.shape[:3], k.shape[2], dtype=wide) if ctx.needs_input_grad[3] else None
+
+        def differentiate(number: int) -> None:
+            chunk = chunks[number]
+            keys, values = chunk.of(k, low), chunk.of(v, low)
+            grad_keys, grad_values = (torch.zeros_like(one, dtype=wide) for one in (keys, values))
+            for some in chunk.blocks:
+                queries, grad = chunk.of(q, low, some), chunk.of(grad_out, low, some)
+                if kept:
+                    weights = kept[number]
+                else:
+                    scaled = chunk.of(q, wide, some).mul(LOG2_E * scale)
+                    weights = _scores(scaled, chunk.of(k, wide), chunk, bias, some)
+                    weights.sub_(chunk.of(logs, wide, some)).exp2_()
+                exact = softmax_backward(_times(grad, values).to(wide), weights)
+                scores = exact.to(low)
+                chunk.put(grads[0], some, _times(scores, keys.transpose(1, 2)).mul_(scale))
+                grad_keys += _times(scores.transpose(1, 2), queries.transpose(1, 2))
+                grad_values += _times(weights.to(low).transpose(1, 2), grad.transpose(1, 2))
+                if of_scores is not None:
+                    chunk.put(of_scores, some, exact)
+            everything = slice(None)
+            chunk.put(grads[1], everything, grad_keys.mul_(scale))
+            chunk.put(grads[2], everything, grad_values)
+
+        run_parallel(differentiate, range(len(chunks)))
+        if of_scores is None:
+            return *grads, None
+        shape, dtype = ctx.of_bias
+        return *grads, of_scores.sum_to_size(shape).to(dtype)
+
+
+def empty_like_heads(x: Tensor) -> Tensor:
+    """An empty tensor of that shape with heads side by side in each token, as projections have and want them."""
+    rows, heads, tokens, head_dim = x.shape
+    return x.new_empty(rows, tokens, heads, head_dim).transpose(1, 2)

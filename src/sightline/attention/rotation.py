@@ -12,7 +12,6 @@ from torch import Tensor
 from sightline.attention.wide import at_least_float32
 from sightline.errors import InputError
 from sightline.tokens.cache import is_cacheable, is_plain_cpu_tensor, is_traced, make_detached
-from sightline.tokens.layout import TokenLayout
 
 Pairing = Literal["adjacent", "halves"]
 
@@ -47,10 +46,6 @@ class Rotation:
     @cached_property
     def _kept_turns(self) -> tuple[Tensor, Tensor]:
         return make_detached(lambda: (self.angles.cos(), self.angles.sin()))
-
-    def of_first(self, layout: TokenLayout) -> Rotation:
-        """Of the first slot of each image."""
-        return Rotation(layout.first(self.angles.transpose(1, 2)).transpose(1, 2), self.pairing)
 
     def __add__(self, other: Rotation) -> Rotation:
         """Both rotations, one after the other."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.analysis.memory import side_of, warn_of_memory
-from sightline.attention.precision import chosen_precision
+from sightline.attention.cpu import chosen_precision
 from sightline.cli import guard, next_step, output, progress
 from sightline.cli.config import apply_settings
 from sightline.cli.resolutions import parse_resolutions_of

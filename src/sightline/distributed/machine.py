@@ -63,6 +63,13 @@ def processor() -> str:
     return " ".join([*(parts if all(parts) else [name]), *feature])
 
 
+@functools.cache
+def cpu_vendor() -> Literal["amd", "intel", "other"]:
+    """The maker of the processor, as Linux names it."""
+    vendors: dict[str, Literal["amd", "intel"]] = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
+    return vendors.get(_read_fields(Path("/proc/cpuinfo")).get("vendor_id", ""), "other")
+
+
 def cache_folder() -> Path | None:
     """Where what was learned once is kept: $SIGHTLINE_CACHE (empty: nowhere, None), or sightline in $XDG_CACHE_HOME or
     ~/.cache."""

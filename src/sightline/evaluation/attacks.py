@@ -15,12 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention.products import expected_shapes
 from sightline.data.batch import Batch, is_finite
 from sightline.data.loader import SampleSpec
 from sightline.data.randomness import generator
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.errors import NonFiniteError
 from sightline.evaluation.measures.base import MeasureInput, ModelMeasure
 from sightline.evaluation.parts import WorkFolder
@@ -212,8 +210,7 @@ class AttackMeasure(ModelMeasure):
         start = random_start(batch).to(device) if attack.random else None
         shown, here = batch.to(device), pixels.to(device)
         tokens = batch.layout.rows * batch.layout.slots
-        new = isinstance(subject.view, View)
-        with input_gradients_only(model, recomputes=tokens > _TOKENS_A_GRADIENT), expected_shapes(ever_new=new):
+        with input_gradients_only(model, recomputes=tokens > _TOKENS_A_GRADIENT):
             for loss in losses_of(model):
                 gradient = gradient_of(model, task, shown, loss)
                 first = None if attack.random else gradient(here)

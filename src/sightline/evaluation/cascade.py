@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from sightline.attention.precision import chosen_precision
+from sightline.attention.cpu import chosen_precision
 from sightline.data.randomness import generator
 from sightline.data.sampling import ASPECTS, Aspect
 from sightline.data.source import Source

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from PIL.Image import Image
 
-from sightline.attention.precision import chosen_precision
+from sightline.attention.cpu import chosen_precision
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.distributed import machine

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from sightline.attention.products import expected_shapes
 from sightline.data.batch import Batch, collate_uniform, is_finite, map_tensors
 from sightline.data.loader import Collator, SampleSpec, load_batches, uniform
 from sightline.data.packs import group_by_frames, group_by_grid
@@ -137,7 +136,7 @@ def predict_split(
         reading = time.perf_counter() - asked
         if len(batch):
             there = batch.to(device)
-            with eval_mode(model), torch.inference_mode(), expected_shapes(ever_new=isinstance(view, View)):
+            with eval_mode(model), torch.inference_mode():
                 if warm:
                     to_cpu_float32(task.outputs(model, there, precision))
                     warm = False

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline.attention.products import expected_shapes
 from sightline.data.allowance import Unreadable
 from sightline.data.batch import Batch, collate_packed, is_finite
 from sightline.data.clip_file import Clip, clip_at, too_long
@@ -103,7 +102,6 @@ def predict_images(
     prepare = preprocessing(model)
     length = frames or model.config.clip_frames or 1
     # Images that are shown as they are have sizes of their own.
-    ever_new = resolution in ("native", "tokens")
     sampling = FrameSampling(length, exact=False) if model.config.takes_clips else None
 
     def prepared(image: str | EncodedImage | Unreadable) -> _Prepared | Unpredicted:
@@ -128,16 +126,16 @@ def predict_images(
         one = prepared(image)
         more = one.grid.cells + model.num_prefix_tokens if isinstance(one, _Prepared) else 0
         if tokens and tokens + more > tokens_a_pack:
-            yield _answered(model, task, pack, precision, ever_new)
+            yield _answered(model, task, pack, precision)
             pack, tokens = [], 0
         pack.append(one)
         tokens += more
         # What has nothing to wait for does not wait: a full pack, or a bad file with no good one before it.
         if not tokens or tokens >= tokens_a_pack:
-            yield _answered(model, task, pack, precision, ever_new)
+            yield _answered(model, task, pack, precision)
             pack, tokens = [], 0
     if pack:
-        yield _answered(model, task, pack, precision, ever_new)
+        yield _answered(model, task, pack, precision)
 
 
 def _clip(image: str | EncodedImage, sampling: FrameSampling, max_pixels: int) -> FrameStream:
@@ -157,7 +155,7 @@ def _clip(image: str | EncodedImage, sampling: FrameSampling, max_pixels: int) -
 
 
 def _answered(
-    model: Model, task: Task, pack: Sequence[_Prepared | Unpredicted], precision: str, ever_new: bool
+    model: Model, task: Task, pack: Sequence[_Prepared | Unpredicted], precision: str
 ) -> list[Predicted | Unpredicted]:
     here = [one for one in pack if isinstance(one, _Prepared)]
     if not here:
@@ -166,7 +164,7 @@ def _answered(
     pixels = [model.patch_embed.patchifier.valid_size(*one.crop.image_size) for one in here]
     arranged = collate_packed(rows, grids, [None] * len(here), model.num_prefix_tokens, pixels)
     batch = Batch(*arranged, {}, torch.arange(len(here)), [one.image for one in here], [{}] * len(here))
-    with eval_mode(model), torch.inference_mode(), expected_shapes(ever_new=ever_new):
+    with eval_mode(model), torch.inference_mode():
         outputs = to_cpu_float32(task.outputs(model, batch.to(model.anchor.device), precision))
     answers: list[Predicted | Unpredicted] = []
     each = iter(task.split_outputs(outputs, batch.layout))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from sightline import __version__
-from sightline.attention.precision import chosen_precision
+from sightline.attention.cpu import chosen_precision
 from sightline.data.labelled import ClassificationFiles
 from sightline.data.source import Source
 from sightline.data.views import View

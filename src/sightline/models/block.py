@@ -11,21 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.attention import attend, rotate
-from sightline.attention.threads import LARGEST_BYTES
+from sightline.attention.onednn import linear
 from sightline.encodings.hooks import Hooks
 from sightline.models.config import Gelu, ViTConfig
-from sightline.models.hooks import is_bare_inside
-from sightline.models.linear import affine, linear
-from sightline.models.norm import PLAIN_NORMS, make_norm, make_qk_norms
-from sightline.tokens.cache import is_plain_cpu_tensor, is_traced
+from sightline.models.norm import make_norm, make_qk_norms
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.rng import uniform, uniform_per_channel
 
 # Streams of chance, and how many places of a layer there are in each.
 _DROP_PATH, _DROPOUT = 1, 2
 _BRANCHES, _DENSE = 2, 4
-# Hidden channels that would be beyond the heap go in parts of so many bytes.
-_PART_BYTES = 16 << 20
 
 
 class Attention(nn.Module):
@@ -51,39 +46,13 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """[rows, slots, dim] -> the same shape."""
-        q, k, v = self._heads(x, layer, layout, encoding)
-        return self._closed(attend(q, k, v, encoding.pattern(layer, layout), layout, layer=layer))
-
-    def of_first(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
-        """What `forward` gives the first token of each image, a prefix token, without computing the others': [rows,
-        slots, dim] -> [rows, images of a row, dim]. `qkv` is a plain linear layer."""
-        width = self.num_heads * self.head_dim
-        bias = self.qkv.bias if self._bias() is None else self._bias()
-        of_q, of_kv = (None, None) if bias is None else bias.split((width, 2 * width))
-        to_q, to_kv = self.qkv.weight.split((width, 2 * width))
-        # Of rows with gaps torch takes one product or another, by whether weights learn.
-        q = affine(layout.first(x).contiguous(), to_q, of_q).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        k, v = affine(x, to_kv, of_kv).unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
-        rotation = encoding.rotation(layer, layout)
-        if rotation is not None:
-            q, k = rotate(q, rotation.of_first(layout)), rotate(k, rotation)
-        pattern = encoding.pattern(layer, layout)
-        asked = None if pattern is None else pattern.of_prefix
-        return self._closed(attend(q, k, v, asked, layout, layout.of_first, layer))
-
-    def _heads(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys, turned where the encoding turns them, and values: [rows, heads, slots, head_dim]."""
         qkv = linear(self.qkv, x, self._bias())
         q, k, v = qkv.unflatten(-1, (3, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
         q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         rotation = encoding.rotation(layer, layout)
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
-        return q, k, v
-
-    def _closed(self, out: Tensor) -> Tensor:
-        """What the heads found, [rows, heads, slots, head_dim] -> [rows, slots, dim]."""
+        out = attend(q, k, v, encoding.pattern(layer, layout), layout, layer=layer)
         return linear(self.proj, self.norm(out.transpose(1, 2).flatten(2)))
 
     def _bias(self) -> Tensor | None:
@@ -91,10 +60,6 @@ class Attention(nn.Module):
         if self.q_bias is None or self.v_bias is None:
             return None
         return torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias))
-
-
-def _unchanged(x: Tensor) -> Tensor:
-    return x
 
 
 def _quick_gelu(x: Tensor) -> Tensor:
@@ -129,35 +94,8 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor, between: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """[..., dim] -> the same shape; `between` is called with the hidden channels."""
-        if between not in (None, _unchanged):
-            return linear(self.fc2, self.norm(between(self._activated(linear(self.fc1, x)))))
-        tokens = self._tokens_of_a_part(x)
-        if tokens is None:
-            return self._whole(x)
-        parts = x.reshape(1, -1, x.shape[-1]).split(tokens, dim=1)
-        return torch.cat([self._whole(part) for part in parts], dim=1).view(*x.shape[:-1], -1)
-
-    def _whole(self, x: Tensor) -> Tensor:
-        return linear(self.fc2, self.norm(self._activated(linear(self.fc1, x))))
-
-    def _tokens_of_a_part(self, x: Tensor) -> int | None:
-        """How many tokens to take at a time, on a CPU where their hidden channels would be beyond the heap and nobody
-        asks for them later; None for all of them."""
-        if (
-            torch.compiler.is_compiling()
-            or not is_plain_cpu_tensor(x)
-            or is_traced()
-            or type(self) not in (Mlp, SwiGlu)
-        ):
-            return None
-        # Known to take each token by itself.
-        if (type(self.fc1), type(self.fc2)) != (nn.Linear, nn.Linear) or type(self.norm) not in PLAIN_NORMS:
-            return None
-        bytes_each = 4 * self.fc1.out_features
-        if x.numel() // x.shape[-1] * bytes_each <= LARGEST_BYTES:
-            return None
-        learns = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in self.parameters()))
-        return None if learns or not is_bare_inside(self) else max(_PART_BYTES // bytes_each // 64, 1) * 64
+        hidden = self._activated(linear(self.fc1, x))
+        return linear(self.fc2, self.norm(hidden if between is None else between(hidden)))
 
     def _activated(self, x: Tensor) -> Tensor:
         return _GELUS[self.gelu](x)
@@ -220,12 +158,10 @@ class Dropout(nn.Module):
         super().__init__()
         self.rate = rate
 
-    def at(self, layout: TokenLayout, place: int) -> Callable[[Tensor], Tensor]:
-        """What is done with [rows, slots, channels]; `place` numbers it among all of a model."""
-        return partial(self, layout=layout, place=place) if self.training and self.rate else _unchanged
-
     def forward(self, x: Tensor, layout: TokenLayout, place: int) -> Tensor:
-        """[rows, slots, channels] -> the same shape."""
+        """[rows, slots, channels] -> the same shape; `place` numbers it among all of a model."""
+        if not self.training or self.rate == 0:
+            return x
         if layout.seeds is None:
             return F.dropout(x, self.rate)
         seeds = layout.seeds[layout.image_ids]
@@ -258,34 +194,19 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """[rows, slots, dim] -> the same shape."""
-        x = self._placed(x, layer, layout, encoding)
-        return self._added(x, self.attended(self.norm1(x), layer, layout, encoding), layer, layout)
-
-    def of_first(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
-        """What `forward` gives the first token of each image, where that is a prefix token: [rows, slots, dim] ->
-        [rows, images of a row, dim]. Of the others keys and values alone are computed."""
-        x = self._placed(x, layer, layout, encoding)
-        attended = self.attn.of_first(self.norm1(x), layer, layout, encoding)
-        return self._added(layout.first(x), attended, layer, layout.of_first)
-
-    def _placed(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
-        """The tokens with what says where they stand."""
         added = encoding.added(layer, layout)
         if added is not None:
             x = x + added.to(x.dtype)
-        # After the positions, where a model has them: ViT appendix B.1.
-        return self.norm_pre(self._dropout(layer, 0, layout)(x) if layer == 0 else x)
-
-    def _added(self, x: Tensor, attended: Tensor, layer: int, layout: TokenLayout) -> Tensor:
-        """x with both branches, of tokens that stand as `layout` says."""
-        attended = self._dropout(layer, 1, layout)(attended)
+        if layer == 0:
+            # After the positions, where a model has them: ViT appendix B.1.
+            x = self.dropout(x, layout, 0)
+        x = self.norm_pre(x)
+        attended = self.attended(self.norm1(x), layer, layout, encoding)
+        attended = self.dropout(attended, layout, _DENSE * layer + 1)
         x = x + self.drop_path(self.ls1(attended), layout, _BRANCHES * layer)
-        widened = self._dropout(layer, 3, layout)(self.mlp(self.norm2(x), self._dropout(layer, 2, layout)))
+        widened = self.mlp(self.norm2(x), partial(self.dropout, layout=layout, place=_DENSE * layer + 2))
+        widened = self.dropout(widened, layout, _DENSE * layer + 3)
         return x + self.drop_path(self.ls2(widened), layout, _BRANCHES * layer + 1)
-
-    def _dropout(self, layer: int, dense: int, layout: TokenLayout) -> Callable[[Tensor], Tensor]:
-        """Of one of the places of a layer where there may be some."""
-        return self.dropout.at(layout, _DENSE * layer + dense)
 
     def attended(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """What attention gives the normed tokens, of which each image's meet: [rows, slots, dim] -> the same shape."""

@@ -18,9 +18,8 @@ from sightline.errors import InputError
 from sightline.models.config import Pool, ViTConfig
 from sightline.models.embedder import embedder_class
 from sightline.models.head import TokenHead, make_head
-from sightline.models.hooks import is_bare_inside
 from sightline.models.initial import init_weights
-from sightline.models.norm import PLAIN_NORMS, make_norm
+from sightline.models.norm import make_norm
 from sightline.models.pooling import Pooling, make_pooling
 from sightline.models.stage import StageSpec
 from sightline.models.trunk import Trunk
@@ -142,7 +141,7 @@ class Model(nn.Module):
                 rows, layout = self.in_attention_order(rows, layout)
         if isinstance(self.head, TokenHead):
             return self.head.predict(self, rows, layout)
-        return self.head(self.pooled(rows, layout))
+        return self.head(self.pool(self.encode(rows, layout), self.encoded_layout(layout)))
 
     @property
     def image_rows(self) -> ImagePatchifier:
@@ -255,25 +254,6 @@ class Model(nn.Module):
     def encoded_layout(self, layout: TokenLayout) -> TokenLayout:
         """Where the tokens stand that `encode` gives of images that are laid out so."""
         return self.blocks.layout_after(len(self.blocks) - 1, layout)
-
-    def pooled(self, rows: Tensor, layout: TokenLayout) -> Tensor:
-        """Flat rows to what the classifier reads, as `pool` of `encode`, and no more where nobody looks: [images,
-        num_features]."""
-        if not (self.blocks.gives_first(layout) and self._reads_first):
-            return self.pool(self.encode(rows, layout), self.encoded_layout(layout))
-        tokens = self.blocks.of_first(self.embed(rows, layout), layout, self.encoding.hooks)
-        return self.pool(self.norm(tokens), layout.of_first)
-
-    @property
-    def _reads_first(self) -> bool:
-        """Whether nothing after the blocks reads more than the first slot of each image, and nobody looks there."""
-        pooling, own = self.attn_pool, ("encode", "through", "pool")
-        mine = all(getattr(type(self), name) is getattr(Model, name) for name in own)
-        # Of its own class: another may read more than its base.
-        reads = vars(type(pooling)).get("reads_first", False) and type(self.norm) in PLAIN_NORMS
-        if pooling is None or not (reads and mine) or vars(self).keys() & {*own}:
-            return False
-        return is_bare_inside(pooling, self.norm)
 
     def pool(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         """Normed tokens, as `encode` gives them, and where they stand to what the classifier reads: [images,

@@ -9,9 +9,6 @@ from torch import Tensor, nn
 from sightline.attention.wide import at_least_float32
 from sightline.models.config import ViTConfig
 
-PLAIN_NORMS = {nn.LayerNorm, nn.RMSNorm, nn.Identity}
-"""What `make_norm` makes: each token by itself alone."""
-
 
 def make_norm(config: ViTConfig, width: int, *, there: bool = True) -> nn.Module:
     """LayerNorm, with a bias or without; or RMSNorm, which takes away no mean and has no bias; else the identity."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +15,7 @@ from sightline.tokens.layout import TokenLayout
 
 
 class Pooling(nn.Module):
-    """One vector for each image of a layout, of its patches; of prefix tokens too where `prefix` says so.
-
-    Attributes:
-        reads_first: of each image it reads the first slot alone, which is a prefix token.
-    """
-
-    reads_first: ClassVar[bool] = False
+    """One vector for each image of a layout, of its patches; of prefix tokens too where `prefix` says so."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -35,8 +28,6 @@ class Pooling(nn.Module):
 
 class ClsPooling(Pooling):
     """The CLS token, the first slot of each image (ViT equation 4)."""
-
-    reads_first = True
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         return torch.cat([image[:, 0] for image in layout.split(tokens)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -173,21 +172,6 @@ class TokenLayout:
         """A layout of `count` prefix tokens and no patch for each image: the probes of attention pooling."""
         segments = [Segment(segment.grid, segment.coords[:, :0], complete=False) for segment in self.segments]
         return self._like(segments, num_prefix_tokens=count, padding=0)
-
-    @property
-    def of_first(self) -> TokenLayout:
-        """Where the tokens stand that `first` gives: one prefix token an image."""
-        return self.cached("of first", lambda: self.query_layout(1))
-
-    def first(self, tokens: Tensor) -> Tensor:
-        """The first slot of each image: [1 or rows, slots, ...] -> [1 or rows, images of a row, ...]."""
-        if len(self.segments) == 1:
-            return tokens[:, :1]
-
-        def make() -> Tensor:
-            return torch.tensor([0, *itertools.accumulate(self.seqlens[:-1])], device=self.device)
-
-        return tokens.index_select(1, self.cached("first slots", make))
 
     def tiled(self, tile: Grid) -> TokenLayout:
         """The same whole images in tiles, as `Segment.tile`, of grids of two axes; windows, and images with dropped

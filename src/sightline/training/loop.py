@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from sightline.attention.products import expected_shapes
 from sightline.data.source import Source
 from sightline.distributed import machine
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
@@ -166,8 +165,7 @@ def train(
             held.callback(profiled.give_up)
         for step, batches, asked in waited_for(agreed(steps, source, ranks, stop)):
             rate = learning_rate(config.optimizer, step.number, step.begins, step.ends)
-            with expected_shapes(ever_new=False):
-                loss = train_step(state, task, holder, [batch.to(where) for batch in batches], rate, step)
+            loss = train_step(state, task, holder, [batch.to(where) for batch in batches], rate, step)
             if saver is not None:
                 saver.check()
             state.step += 1

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import torch
 
-from sightline.attention.costs import takes_wide
 from sightline.distributed import machine
 from sightline.distributed.ranks import Ranks
 
@@ -80,8 +79,7 @@ def measure_peak_flops(device: torch.device, precision: str) -> float:
     Without bound where there is no memory left for it: a run is not ended for that.
     """
     side = _SIDE.get(device.type, _SIDE["cpu"])
-    wide = device.type == "cpu" and takes_wide()
-    kind = torch.bfloat16 if precision == "bfloat16" and not wide else torch.float32
+    kind = torch.bfloat16 if precision == "bfloat16" else torch.float32
     best = 0.0
     with torch.no_grad():
         try:

@@ -94,7 +94,7 @@ def evaluate(
 
     from sightline import __version__, evaluation
     from sightline.analysis.memory import side_of, warn_of_memory
-    from sightline.attention.precision import chosen_precision
+    from sightline.attention.cpu import chosen_precision
     from sightline.cli import guard, next_step, output, progress, suite_run
     from sightline.cli.config import apply_settings
     from sightline.cli.frames import for_frames, in_frames

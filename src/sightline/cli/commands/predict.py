@@ -142,7 +142,7 @@ def _prepared(
 ) -> PredictRequest:
     """The model, and what it is asked; raises InputError for what stands against it."""
     from sightline.analysis.memory import side_of, warn_of_memory
-    from sightline.attention.precision import chosen_precision
+    from sightline.attention.cpu import chosen_precision
     from sightline.cli.answers import PredictRequest
     from sightline.cli.next_step import warn
     from sightline.cli.resolutions import parse_view

@@ -75,7 +75,7 @@ def train(
         profile: Say where the time of ten steps goes, and leave profile/ with torch's trace of them.
         dry_run: Say what the run would be and what is missing, make two small steps of it, and leave nothing.
     """
-    from sightline.attention.precision import chosen_precision
+    from sightline.attention.cpu import chosen_precision
     from sightline.cli import guard, next_step, output, progress, run_config
     from sightline.cli.dry_run import say_dry_run
     from sightline.cli.profile_table import print_profile, profiled_at

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from sightline.attention.contextual import ContentBias, RelativeBuckets
+from sightline.attention.content_bias import ContentBias, RelativeBuckets
 from sightline.attention.pattern import BiasSource, BiasTerm, Pattern, TableBias
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.errors import InputError

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.contextual import ContentBias, RelativeBuckets, TokenPairs
+from sightline.attention.content_bias import ContentBias, RelativeBuckets, TokenPairs
 from sightline.attention.pattern import Pattern
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.io.config import config_dataclass

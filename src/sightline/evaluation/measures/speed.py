@@ -14,11 +14,9 @@ from typing import Any, ClassVar
 import torch
 
 from sightline.analysis.flops import forward_flops
-from sightline.attention.products import expected_shapes
 from sightline.data.batch import Batch
 from sightline.data.loader import SampleSpec
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.distributed import machine
 from sightline.evaluation.measures.base import MeasureInput, ModelMeasure
 from sightline.evaluation.parts import WorkFolder
@@ -91,7 +89,7 @@ def measured(subject: MeasureInput) -> list[MetricValue]:
     (single,) = read_split(*of, [[next(one for one in full if one.index == many.indices[0])]], view)
     device = model.anchor.device
     there = [batch.to(device) for batch in (many, single)]
-    with eval_mode(model), torch.inference_mode(), expected_shapes(ever_new=isinstance(view, View)):
+    with eval_mode(model), torch.inference_mode():
         passes = [_Pass(subject, batch) for batch in there]
         batches, singles = (one.times(enough) for one, enough in zip(passes, (_BATCHES, _SINGLES), strict=True))
         grown = passes[0].grown()

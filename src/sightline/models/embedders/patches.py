@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from sightline.attention.onednn import linear
 from sightline.errors import InputError
 from sightline.io.config import build_config, config_dataclass
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.kernel_resize import KernelRule, resize_kernel
-from sightline.models.linear import linear
 from sightline.models.norm import make_norm
 from sightline.tokens.layout import TokenLayout
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from sightline.attention.backends.base import Backend, BackendFailed
-from sightline.attention.blocks import BLOCK, block_pairs
+from sightline.attention.block_mask import BLOCK, block_pairs
 from sightline.attention.pattern import BFLOAT16_MAX, DirectedBias, FieldOfView, Pattern, covering
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -27,74 +27,61 @@ MIN_HEAD_DIM = 16
 _NOWHERE = -(1 << 29)
 
 
-class Flex(Backend):
-    """torch's FlexAttention over tokens in tiles of 8 x 16 cells; compiled on CUDA, eager on a CPU.
+TILE = Grid(8, 16)
+"""The order of tokens that this back end wants, as `Segment.tile`."""
 
-    On a CPU it supports calls without gradients, for the tests' sake: FlexAttention has no backward pass there.
+
+def supports_flex(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
+    """Whether FlexAttention can compute a call: compiled on CUDA; eager on a CPU, without gradients, for tests."""
+    if pattern is None or queries is not keys or keys.axes != 2 or torch.compiler.is_compiling():
+        return False
+    if type(q) not in (Tensor, torch.nn.Parameter):
+        return False
+    if q.device.type == "cuda":
+        able = has_triton() and q.dtype in DTYPES and q.shape[-1] >= MIN_HEAD_DIM
+    else:
+        able = q.device.type == "cpu" and not torch.is_grad_enabled()
+    # Tables are by the images' own grids: the greatest distance in a piece of a window is that of the whole.
+    pieces = any(one.window_grid != one.grid for one in keys.segments)
+    return (
+        able
+        and pattern.directed
+        and not (pieces and any(isinstance(one, DirectedBias) and one.outside == "max" for one in pattern.terms))
+    )
+
+
+def prefers_flex(pattern: Pattern | None, layout: TokenLayout, device: torch.device) -> bool:
+    """Whether a layout is large enough for FlexAttention to be faster than a dense bias, on a GPU with a compiler."""
+    if device.type != "cuda" or layout.slots < MIN_SLOTS or layout.axes != 2 or pattern is None:
+        return False
+    return pattern.directed and has_triton()
+
+
+def attend_flex(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, layout: TokenLayout) -> Tensor:
+    """Attention over tokens in tiles of 8 x 16 cells: [rows, heads, slots, head_dim] each and the result.
 
     Prefix tokens are slots as any other (not measured against keeping them apart). Standing first, they move the end
     of each tile into the next block: LH-90 at 64 x 64 visits .604 of the pairs of blocks without one, .732 with one.
     """
-
-    name = "flex"
-    preference = 20
-    tile = Grid(8, 16)
-    _ran = False
-
-    def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
-        if pattern is None or queries is not keys or keys.axes != 2 or torch.compiler.is_compiling():
-            return False
-        if type(q) not in (Tensor, torch.nn.Parameter):
-            return False
-        if q.device.type == "cuda":
-            able = _has_triton() and q.dtype in DTYPES and q.shape[-1] >= MIN_HEAD_DIM
-        else:
-            able = q.device.type == "cpu" and not torch.is_grad_enabled()
-        # Tables are by the images' own grids: the greatest distance in a piece of a window is that of the whole.
-        pieces = any(one.window_grid != one.grid for one in keys.segments)
-        return (
-            able
-            and pattern.directed
-            and not (pieces and any(isinstance(one, DirectedBias) and one.outside == "max" for one in pattern.terms))
-        )
-
-    def runs_on(self, device: torch.device) -> bool:
-        return device.type == "cuda" and _has_triton()
-
-    def orders(self, pattern: Pattern | None, layout: TokenLayout) -> bool:
-        large = layout.slots >= MIN_SLOTS
-        return large and layout.axes == 2 and pattern is not None and self.runs_on(layout.device) and pattern.directed
-
-    def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
-        return q.device.type == "cuda" and keys.slots >= MIN_SLOTS
-
-    def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
-    ) -> Tensor:
-        assert pattern is not None
-        # Under autocast a norm may have left q and k in float32 beside v.
-        q, k = q.to(v.dtype), k.to(v.dtype)
-        captured, blocks = plan_flex(pattern, keys, q.shape[0])
-        if q.device.type == "cpu":
-            return flex_forward(q.detach(), k.detach(), v.detach(), captured, blocks)
-        try:
-            out = compiled()(*map(_free_of_others, (q, k, v)), captured, blocks)
-        except Exception as error:
-            # Whatever a compiler raises: which kind is not its promise. Once it ran, a fault is the caller's.
-            if self._ran or isinstance(error, torch.cuda.OutOfMemoryError):
-                raise
-            raise BackendFailed(" ".join(str(error).split())[:200]) from error
-        self._ran = True
-        return out
+    # Under autocast a norm may have left q and k in float32 beside v.
+    q, k = q.to(v.dtype), k.to(v.dtype)
+    captured, blocks = plan_flex(pattern, layout, q.shape[0])
+    if q.device.type == "cpu":
+        return flex_forward(q.detach(), k.detach(), v.detach(), captured, blocks)
+    return compiled()(*map(_free_of_others, (q, k, v)), captured, blocks)
 
 
 @functools.cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
+    """Whether this machine has the compiler that FlexAttention needs; where it has none, a warning says so once."""
     try:
-        from torch.utils._triton import has_triton
+        from torch.utils._triton import has_triton as found
     except ImportError:
         return False
-    return has_triton()
+    if not found():
+        warnings.warn("attention: no triton here, so FlexAttention is not used and `sdpa` computes", stacklevel=2)
+        return False
+    return True
 
 
 # Most kernels that ten sizes in a row need: beyond one block or not, torch may tell 128 slots from more.

@@ -4,32 +4,38 @@ of what it sees is read from the table of displacements, never stored."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sightline.attention.backends.base import OfTiles
-from sightline.attention.costs import product_of
-from sightline.attention.coverage import QueryTile, Rectangle, Slots, query_order, visible_blocks
-from sightline.attention.kernel import differentiated_once
+from sightline.attention.cpu import (
+    LN_2,
+    LOG2_E,
+    run_parallel,
+    softmax_backward,
+    stable_exp2,
+    strictly_once_differentiable,
+)
+from sightline.attention.onednn import matmul_t
 from sightline.attention.pattern import Pattern
-from sightline.attention.softmax import LN_2, LOG2_E, stable_exp2
-from sightline.attention.threads import run_parallel
+from sightline.attention.visible_blocks import QueryTile, Rectangle, Slots, query_order, visible_blocks
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import Segment
 
 
-class TileBackend(OfTiles):
-    """Query tiles of 16 x 16 cells against the few rectangles of keys that they see; forward and backward."""
+def attend_tiles(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, segment: Segment, prefix: int) -> Tensor:
+    """Attention of one grid's images by query tiles of 16 x 16 cells; forward and backward.
 
-    name = "tiles"
-    preference = 10
+    Args:
+        q, k, v: [rows, heads, prefix + cells, head_dim], on a CPU.
+        pattern: a directed one; segment: a whole grid, row by row.
 
-    def attend_grid(self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, segment: Segment, prefix: int) -> Tensor:
-        return _TiledAttention.apply(q, k, v, pattern, segment, prefix)  # pyright: ignore[reportReturnType]
+    Returns:
+        [rows, heads, prefix + cells, head_dim], with the heads of a token side by side in memory.
+    """
+    return _TiledAttention.apply(q, k, v, pattern, segment, prefix).transpose(1, 2)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 class _TiledAttention(torch.autograd.Function):
@@ -60,7 +66,7 @@ class _TiledAttention(torch.autograd.Function):
         return joined
 
     @staticmethod
-    @differentiated_once
+    @strictly_once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, sums = ctx.saved_tensors
         grad_out = grad_out.transpose(1, 2)
@@ -92,7 +98,6 @@ class _Plan(NamedTuple):
     tables: Tensor
     by_key: Tensor | None
     covers: list[tuple[QueryTile, ...]]
-    times: Callable[[Tensor, Tensor], Tensor]
 
     @classmethod
     def of(cls, pattern: Pattern, segment: Segment, prefix: int, like: Tensor) -> _Plan:
@@ -100,18 +105,13 @@ class _Plan(NamedTuple):
         tables, by_key = pattern.tables(grid, like.device, segment.window_grid)
         # Scores are float32 where q is 16 bits: in bfloat16 the output's error is 1.7 times dense's (docs/LOG.md).
         wide = torch.promote_types(like.dtype, torch.float32)
-        covers, width = visible_blocks(pattern.visible(tables), grid), like.shape[-1]
-        # Queries and keys of every tile, and of the prefix slots, which see everything.
-        pairs = {(tile.queries.cells, prefix + sum(one.cells for one in tile.keys)) for head in covers for tile in head}
-        pairs |= {(prefix, prefix + grid.cells)} if prefix else set()
-        shapes = {shape for m, n in pairs for shape in ((m, n, width), (m, width, n))}
+        covers = visible_blocks(pattern.visible(tables), grid)
         return cls(
             Slots(grid, prefix),
-            width**-0.5,
+            like.shape[-1] ** -0.5,
             (LOG2_E * tables.to(wide)).contiguous(),
             None if by_key is None else LOG2_E * by_key.to(wide),
             covers,
-            product_of(shapes),
         )
 
 
@@ -141,7 +141,7 @@ class _Head:
         gather = self.plan.slots.gather
         keys = gather(self.keys, tile)
         powers, sums, logs = stable_exp2(lambda: self._scores(tile, where, keys))
-        return self.plan.times(powers, gather(self.values, tile).t()).div_(sums), logs
+        return matmul_t(powers, gather(self.values, tile).t()).div_(sums), logs
 
     def differentiated(
         self, tile: QueryTile | None, where: slice, grad: Tensor, logs: Tensor
@@ -151,18 +151,17 @@ class _Head:
         Args:
             grad: of its output; logs: as `attended`.
         """
-        times, gather = self.plan.times, self.plan.slots.gather
+        gather = self.plan.slots.gather
         keys = gather(self.keys, tile)
         attention = self._scores(tile, where, keys).sub_(logs).exp2_()
-        of_values = times(grad.t(), attention.t()).t()
+        of_values = matmul_t(grad.t(), attention.t()).t()
         # Of the softmax: P * (dP - sum of P * dP), and not of the output, which may be rounded to 16 bits.
-        scores = times(grad, gather(self.values, tile))
-        torch.ops.aten._softmax_backward_data.out(scores, attention, -1, scores.dtype, grad_input=scores)
-        return times(scores, keys.t()), times(self.queries[where].t(), scores.t()).t(), of_values
+        scores = softmax_backward(matmul_t(grad, gather(self.values, tile)), attention)
+        return matmul_t(scores, keys.t()), matmul_t(self.queries[where].t(), scores.t()).t(), of_values
 
     def _scores(self, tile: QueryTile | None, where: slice, keys: Tensor) -> Tensor:
         """Of a tile's queries on its keys, to base 2: [queries, n]."""
-        scores = self.plan.times(self.queries[where], keys)
+        scores = matmul_t(self.queries[where], keys)
         if tile is not None:
             for piece, columns in self.plan.slots.pieces(tile.keys):
                 self._add_bias(scores[:, columns], tile.queries, piece)

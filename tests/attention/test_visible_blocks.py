@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sightline.attention.coverage import QueryTile, fraction, query_order, visible_blocks
 from sightline.attention.pattern import BFLOAT16_MAX
+from sightline.attention.visible_blocks import QueryTile, fraction, query_order, visible_blocks
 from sightline.encodings import create_encoding
 from sightline.tokens.grid import Grid
 

@@ -1,4 +1,4 @@
-"""`dense` within its bound: a bias by heads and by blocks of queries is the same attention."""
+"""`sdpa` within its bound: a bias by heads and by blocks of queries is the same attention."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline.attention import Pattern, attend, costs, use_backend
-from sightline.attention.backends import dense
+from sightline.attention import Pattern, attend, sdpa, use_backend
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
 from sightline.tokens.layout import TokenLayout
@@ -48,11 +47,11 @@ def test_the_same_within_any_bound(which: str, bound: str, prefix: int, monkeypa
     patterns = [pattern("lookhere_45", 4), pattern("lookhere", 4, directions="center", rounding="exact")]
     for what in patterns if prefix == 1 else patterns[:1]:
         qkv = random_qkv(layout, heads=4)
-        expected = with_gradients("dense", qkv, what, layout)
+        expected = with_gradients("sdpa", qkv, what, layout)
         with monkeypatch.context() as patched:
-            patched.setattr(dense, "BIAS_BYTES", limit)
+            patched.setattr(sdpa, "BIAS_BYTES", limit)
             patched.setattr(Pattern, "bias", spy)
-            found = with_gradients("dense", qkv, what, layout)
+            found = with_gradients("sdpa", qkv, what, layout)
         assert_close(found, expected, 1e-6, 1e-6)
     largest = max(one.numel() * one.element_size() for one in made)
     # Never less than one query of one head, with the prefix slots beside it.
@@ -66,10 +65,10 @@ def test_gradients_of_a_table_within_the_bound(monkeypatch: pytest.MonkeyPatch) 
     encoding = create_encoding("rpe_learned", depth=1, heads=12, dim=48, train_grid=(4, 5))
     randomise_parameters(encoding)
     found = []
-    for bound in (dense.BIAS_BYTES, 40_000, 5_000):
-        monkeypatch.setattr(dense, "BIAS_BYTES", bound)
+    for bound in (sdpa.BIAS_BYTES, 40_000, 5_000):
+        monkeypatch.setattr(sdpa, "BIAS_BYTES", bound)
         encoding.zero_grad()
-        with use_backend("dense"):
+        with use_backend("sdpa"):
             out = attend(*random_qkv(layout), encoding.layer_pattern(0), layout)
         (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
         found.append([out.detach(), *(one.grad.clone() for one in encoding.parameters())])
@@ -85,9 +84,9 @@ def test_queries_of_their_own_within_the_bound(monkeypatch: pytest.MonkeyPatch) 
     q, k, v = random_qkv(layout)
     probes = layout.query_layout(3)
     what = pattern("lookhere_90")
-    with use_backend("dense"), torch.no_grad():
+    with use_backend("sdpa"), torch.no_grad():
         expected = attend(q[:, :, :3], k, v, what, layout, queries=probes)
-        monkeypatch.setattr(dense, "BIAS_BYTES", 2_000)
+        monkeypatch.setattr(sdpa, "BIAS_BYTES", 2_000)
         found = attend(q[:, :, :3], k, v, what, layout, queries=probes)
     assert (found - expected).abs().max() < 1e-6
 
@@ -96,10 +95,10 @@ def test_a_pattern_of_more_heads_than_the_queries_have_is_refused_also_at_the_bo
     """Where as many heads as there are queries' fit into the bound, a cut of the pattern would hide the others."""
     layout = TokenLayout.uniform((3, 5), 1)
     q, k, v = random_qkv(layout, heads=6)
-    monkeypatch.setattr(dense, "BIAS_BYTES", 6 * layout.slots**2 * 4)
+    monkeypatch.setattr(sdpa, "BIAS_BYTES", 6 * layout.slots**2 * 4)
     with (
         torch.no_grad(),
-        use_backend("dense"),
+        use_backend("sdpa"),
         pytest.raises(InputError, match="a pattern of 12 heads for queries of 6"),
     ):
         attend(q, k, v, pattern(heads=12), layout)
@@ -107,18 +106,16 @@ def test_a_pattern_of_more_heads_than_the_queries_have_is_refused_also_at_the_bo
 
 def test_a_bias_on_a_cpu_stays_within_the_heap(monkeypatch: pytest.MonkeyPatch) -> None:
     """A larger one would come from the system page by page, each time: so many heads at a time as fit."""
-    layout = TokenLayout.uniform((7, 9), 2)
+    layout = TokenLayout.uniform((9, 9), 2)
     qkv = random_qkv(layout)
     made: list[Tensor] = []
     render = Pattern.bias
     monkeypatch.setattr(Pattern, "bias", lambda *given, **named: made.append(render(*given, **named)) or made[-1])
-    monkeypatch.setattr(dense, "_BIAS_BYTES_KEPT", 0)
-    # SDPA, whatever is fastest on this processor.
-    with costs.using(costs.of_one_form("sdpa")):
-        expected = with_gradients("dense", qkv, pattern("lookhere_90"), layout)
-        assert [one.shape[1] for one in made] == [12, 12], "forward and backward"
-        made.clear()
-        monkeypatch.setattr(dense, "LARGEST_BYTES", 5 * 64**2 * 4)
-        found = with_gradients("dense", qkv, pattern("lookhere_90"), layout)
+    monkeypatch.setattr(sdpa, "_CACHED_BYTES", 0)
+    expected = with_gradients("sdpa", qkv, pattern("lookhere_90"), layout)
+    assert [one.shape[1] for one in made] == [12, 12], "forward and backward"
+    made.clear()
+    monkeypatch.setattr(sdpa, "CPU_BIAS_BYTES", 5 * 82**2 * 4)
+    found = with_gradients("sdpa", qkv, pattern("lookhere_90"), layout)
     assert sorted(one.shape[1] for one in made) == [2, 2, 5, 5, 5, 5]
     assert_close(found, expected, 1e-6, 1e-6)
