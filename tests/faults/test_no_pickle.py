@@ -20,7 +20,7 @@ import torch
 import yaml
 
 import sightline
-from sightline.data.packs import PackingConfig
+from sightline.data.config import PackingConfig
 from sightline.training import train
 from sightline.training.config import OptimizerConfig, ValidationConfig
 from tests.data.three_kinds import encoded, images

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from sightline.cli.config import apply_settings, check_config
+from sightline.data.config import PackingConfig
 from sightline.data.discovery import open_source
-from sightline.data.packs import PackingConfig, epoch_order
+from sightline.data.packs import epoch_order
 from sightline.data.sources.scenes import Scenes
 from sightline.errors import InputError
 from sightline.models import model_config

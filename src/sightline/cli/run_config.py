@@ -16,8 +16,8 @@ from sightline.analysis.memory import refuse_what_cannot_fit
 from sightline.cli.config import apply_settings, check_config, dump_config, named_after
 from sightline.cli.progress import Bars
 from sightline.cli.yaml_text import dump_yaml, read_yaml
+from sightline.data.config import PackingConfig
 from sightline.data.discovery import open_source
-from sightline.data.packs import PackingConfig
 from sightline.data.source import Source
 from sightline.data.summary import Summary
 from sightline.errors import InputError

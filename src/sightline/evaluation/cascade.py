@@ -10,7 +10,7 @@ import torch
 
 from sightline.attention.precision import chosen_precision
 from sightline.data.randomness import generator
-from sightline.data.sampling import ASPECTS, Aspect
+from sightline.data.sampling import Aspect
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.distributed import machine
@@ -26,6 +26,7 @@ from sightline.evaluation.cascade_points import (
 from sightline.evaluation.measure import RunInfo
 from sightline.evaluation.predict import predict_split
 from sightline.io.checks import require, require_whole
+from sightline.io.config import check_value
 from sightline.models import Model
 from sightline.results.cascade import CascadeRow
 from sightline.results.rows import wilson_interval
@@ -81,7 +82,7 @@ class CascadeConfig:
             require_whole("images", self.images, 1)
         machine.check_workers(self.workers)
         require_whole("seed", self.seed, 0, 2**64 - 1)
-        require("aspect", self.aspect, ASPECTS)
+        check_value("aspect", self.aspect, Aspect)
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
 
     @property

@@ -8,8 +8,6 @@ from typing import Any
 
 from sightline.errors import InputError, unknown_name_error
 
-Depends = Mapping[str, tuple[str, Collection[Any]]]
-"""Option -> another one, and with which values of that it has an effect."""
 STRICT = {"extra": "forbid"}
 """The `__pydantic_config__` of a configuration: a plain dataclass would drop a key that it does not know in silence."""
 

@@ -6,16 +6,14 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sightline.data.allowance import SkipUnreadable, check_skip
 from sightline.data.augmenting import make_augmentations
+from sightline.data.config import MixingConfig, PackingConfig, PatchSizes, SkipUnreadable
 from sightline.data.frames import MOST_FRAMES
 from sightline.data.image_file import MAX_PIXELS
-from sightline.data.mixing import MixingConfig
-from sightline.data.packs import PackingConfig
-from sightline.data.patch_sizes import PatchSizes
 from sightline.data.transforms import INTERPOLATIONS, SIMPLE, Parts
 from sightline.errors import InputError
 from sightline.io.checks import STRICT, require, require_bool, require_number, require_whole
+from sightline.io.config import check_value
 from sightline.tasks.classification import ClassificationOptions, Loss
 from sightline.training.optimizer_config import OptimizerConfig
 
@@ -207,7 +205,7 @@ class TrainConfig:
                 f"progressive {list(self.progressive)}: packs draw their own sizes (expected none, and "
                 "packing.resolutions)"
             )
-        check_skip(self.skip_unreadable)
+        check_value("skip_unreadable", self.skip_unreadable, SkipUnreadable)
         for name in ("frames", "frame_stride"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name), 1, MOST_FRAMES)
