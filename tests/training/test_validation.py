@@ -237,13 +237,6 @@ def test_a_recipe_is_measured_after_each_pass_as_its_paper_says():
     assert measured == [1297 * passed for passed in range(1, 151)]
 
 
-@pytest.mark.parametrize("field", ["times", "images"])
-def test_what_validation_refuses(field):
-    with pytest.raises(InputError, match=rf"validation\.{field} 0"):
-        ValidationConfig(**{field: 0})
-    assert TrainConfig().validation == ValidationConfig(10, 256)
-
-
 @pytest.mark.parametrize(
     ("task", "by", "says"),
     [

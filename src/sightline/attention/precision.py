@@ -8,6 +8,7 @@ import torch
 
 from sightline.attention.costs import GAINS, shipped
 from sightline.distributed import machine
+from sightline.io.config import Precision, check_value
 
 
 def default_precision(device: str | torch.device) -> Literal["bfloat16", "float32"]:
@@ -27,6 +28,6 @@ def default_precision(device: str | torch.device) -> Literal["bfloat16", "float3
     return "bfloat16" if native else "float32"
 
 
-def chosen_precision(asked: str, device: str | torch.device) -> str:
+def chosen_precision(asked: str, device: str | torch.device) -> Precision:
     """The precision of the matrix products that was asked for; for `auto` the `default_precision` of the device."""
-    return default_precision(device) if asked == "auto" else asked
+    return default_precision(device) if asked == "auto" else check_value("precision", asked, Precision)

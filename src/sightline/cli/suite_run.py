@@ -25,6 +25,7 @@ from sightline.evaluation.measure import planned_images
 from sightline.evaluation.suite import Measurement, SuiteConfig, map_classes, measure, planned, refuse_others
 from sightline.evaluation.suites.base import OpenedSuite, open_suite
 from sightline.io.checks import require_whole
+from sightline.io.config import Precision, check_value
 from sightline.io.run_files import RESULTS
 from sightline.models import Model
 from sightline.reports.tables import print_accuracy
@@ -78,7 +79,7 @@ def run_suite(
                     preparation,
                     limit,
                     apply_settings({}, settings),
-                    precision,
+                    check_value("precision", precision, Precision),
                     workers,
                 )
                 parts = map_classes(model, opened.parts, suite)

@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import PurePath
-from typing import Annotated, Any, TypeVar, dataclass_transform, overload
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, overload
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass, is_pydantic_dataclass
@@ -47,6 +47,8 @@ Count = Annotated[int, Field(ge=1)]
 Index = Annotated[int, Field(ge=0)]
 Pair = Annotated[tuple[Count, Count], BeforeValidator(_pair)]
 """(rows, cols), or one number for both."""
+Precision = Literal["auto", "float32", "bfloat16"]
+"""Of the matrix products; `auto` is bfloat16 where a machine is faster with it."""
 Rising = AfterValidator(_rising)
 """Of a tuple: no number is less than the one before it."""
 
@@ -108,6 +110,20 @@ def build_config(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         return TypeAdapter(cls).validate_json(f"{{{text}}}")
     except ValidationError as error:
         raise validation_error(error, where, cls) from None
+
+
+def dump_config(config: Any) -> dict[str, Any]:
+    """A configuration as plain values, for YAML and JSON; `build_config` makes an equal one of them."""
+    return TypeAdapter(type(config)).dump_python(config, mode="json")
+
+
+def merge(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of `base` and those that are given in their place, group by group."""
+    merged = dict(base)
+    for key, value in given.items():
+        inner = merged.get(key)
+        merged[key] = merge(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def check_value(name: str, value: Any, kind: Any, where: str = "") -> Any:
