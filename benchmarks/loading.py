@@ -38,8 +38,8 @@ from measure import Parser, Work, counted, interleave, print_table, row, threads
 from photos import photos, write_folder, write_shards, write_table
 
 from sightline.data.batch import Batch, normalize
+from sightline.data.config import PackingConfig
 from sightline.data.discovery import open_source
-from sightline.data.packs import PackingConfig
 from sightline.data.transforms import RandomResizedCrop
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError

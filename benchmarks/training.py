@@ -17,7 +17,7 @@ import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 import torch
@@ -29,10 +29,10 @@ from torch import nn
 from sightline.data.source import Example, Source
 from sightline.data.targets import Label
 from sightline.distributed import machine
-from sightline.tasks.classification import LOSSES, Loss
-from sightline.training.config import Precision, TrainConfig
+from sightline.io.config import Precision
+from sightline.tasks.classification import Loss
+from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.loop import TrainProgress, train
-from sightline.training.optimizer_config import OptimizerConfig
 
 _SIDE, _CLASSES, _CLIP, _RATE, _DECAY = 224, 1000, 1.0, 1e-3, 0.05
 # Ours and timm's, and what both are made with.
@@ -175,10 +175,10 @@ def main() -> None:
     )
     parser.add_argument("--batch", type=threads, help="images of a step; 8, or 2 if --quick")
     parser.add_argument(
-        "--losses", nargs="+", choices=LOSSES, default=["bce"], help="bce alone, unless others are said"
+        "--losses", nargs="+", choices=get_args(Loss), default=["bce"], help="bce alone, unless others are said"
     )
     chosen = parser.begin()
-    every = itertools.product(_ENCODINGS, _DTYPES, LOSSES)
+    every = itertools.product(_ENCODINGS, _DTYPES, get_args(Loss))
     cases = [case for case in every if case[2] in chosen.losses]
     rows = []
     for (encoding, precision, loss), said in counted(cases):

@@ -144,42 +144,46 @@ _EXPECTED = {
 }
 
 
-def validation_error(error: ValidationError, where: str, cls: type) -> InputError:
-    """The error of one line for what pydantic refused of a configuration of class `cls`.
+def validation_error(error: ValidationError, where: str, cls: type | None, name: str = "") -> InputError:
+    """The error of one line for what pydantic refused of a configuration of class `cls`, or of a value called `name`.
 
     It names the key, its value, what was expected and the nearest name; of several faults a key that is not known, or
     else the first. Returned, not raised, so that the caller's line says `raise`.
     """
     faults: Any = error.errors(include_url=False)
-    first = _locate(faults[0]["loc"], cls)[0]
+    places = [_locate(one["loc"], cls, name) for one in faults]
     # A member of a union that looked into a value says more than one that it is nothing for.
-    inside = [one for one in faults if _locate(one["loc"], cls)[0].startswith(f"{first}[")]
+    inside = [one for one, (path, _) in zip(faults, places, strict=True) if path.startswith(f"{places[0][0]}[")]
     fault = next((one for one in faults if one["type"] == _UNKNOWN), (*inside, faults[0])[0])
-    value = fault["input"]
+    value, start = fault["input"], f"{where}: " if where else ""
     if fault["type"] == _UNKNOWN:
         path, owner = _locate(fault["loc"][:-1], cls)
         return _unknown_key_error(where, path, str(fault["loc"][-1]), owner or cls, value)
-    path, _ = _locate(fault["loc"], cls)
+    path, _ = _locate(fault["loc"], cls, name)
     if fault["type"] == "value_error":
         cause = fault["ctx"]["error"]
-        field = getattr(cause, "field", None)
-        start = f"{where}: {path}: " if path else f"{where}: "
-        return InputError(f"{start}{cause}", field=field or path or None, value=cause.value if field else value)
+        if not isinstance(cause, InputError):
+            return InputError(f"{start}{path} = {_shortened(value)}: {cause}", field=path, value=value)
+        if (field := cause.field) and path:
+            joined = f"{path}.{cause}" if str(cause).startswith(field) else f"{path}: {cause}"
+            return InputError(f"{start}{joined}", field=f"{path}.{field}", value=cause.value)
+        said = f"{start}{path}: {cause}" if path else f"{start}{cause}"
+        return InputError(said, field=field or path or None, value=cause.value if field else value)
     if fault["type"] == "missing" and path.endswith("]"):
         path = path[: path.rindex("[")]
-        return InputError(f"{where}: {path} = {_shortened(value)}: expected more entries", field=path, value=value)
+        return InputError(f"{start}{path} = {_shortened(value)}: expected more entries", field=path, value=value)
     # Of a union each member has a fault of its own in the same place.
-    same = [one for one in faults if _locate(one["loc"], cls)[0] == path]
+    same = [one for one, (other, _) in zip(faults, places, strict=True) if other == path]
     expected = " or ".join(dict.fromkeys(map(_expected, same)))
     said = "is missing" if fault["type"] == "missing" else f"= {_shortened(value)}"
     words = [word for one in same for word in _choices(one)]
     hint = did_you_mean(value, words) if isinstance(value, str) else ""
-    return InputError(f"{where}: {path} {said}: expected {expected}{hint}", field=path, value=value)
+    return InputError(f"{start}{path} {said}: expected {expected}{hint}", field=path, value=value)
 
 
-def _locate(places: Sequence[str | int], cls: type) -> tuple[str, type | None]:
+def _locate(places: Sequence[str | int], cls: type | None, path: str = "") -> tuple[str, type | None]:
     """Where pydantic found a fault, as "optimizer.betas[0]", and the dataclass there; members of unions are no keys."""
-    path, owner, inside = "", cls, None
+    owner, inside = cls, None
     for step in places:
         if isinstance(step, int):
             path += f"[{step}]"
@@ -196,10 +200,10 @@ def _group(hint: Any) -> Any:
     return next((found for one in get_args(hint) if (found := _group(one)) is not None), None)
 
 
-def _unknown_key_error(where: str, path: str, key: str, owner: type, value: object) -> InputError:
+def _unknown_key_error(where: str, path: str, key: str, owner: Any, value: object) -> InputError:
     """`lr` may also mean `optimizer.lr`, a key of one of the groups."""
     hints = get_type_hints(owner)
-    names = {one.name: one.name for one in dataclasses.fields(owner)}  # type: ignore[arg-type]
+    names = {one.name: one.name for one in dataclasses.fields(owner)}
     groups = {name: _group(hints[name]) for name in names}
     inside = {one.name: f"{name}.{one.name}" for name, at in groups.items() if at for one in dataclasses.fields(at)}
     paths = inside | names

@@ -18,9 +18,9 @@ import pytest
 
 from sightline.cli import sweep_cells
 from sightline.cli.sweep_file import read_sweep
-from sightline.cli.yaml_text import dump_yaml
 from sightline.errors import NonFiniteError
 from sightline.hub.load import read_config_record
+from sightline.io.yaml import dump_yaml
 from sightline.results.rows import MetricValue
 from sightline.sweeps import storage
 from sightline.sweeps.scores import CellScore
@@ -133,15 +133,15 @@ def read_sweep_here():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"gird": {}}, ["s.yaml: key gird", "did you mean 'grid'?"]),
-        ({"base": {**BASE, "imges": 3}}, ["s.yaml, cell 000-", "key imges", "did you mean 'images'?"]),
+        ({"gird": {}}, ["s.yaml: option 'gird'", "did you mean 'grid'?"]),
+        ({"base": {**BASE, "imges": 3}}, ["s.yaml, cell 000-", "option 'imges'", "did you mean 'images'?"]),
         ({"base": {**BASE, "recipe": "vit_scene"}}, ["'vit_scene' is not known", "did you mean 'vit_scenes'?"]),
         ({"base": {**BASE, "recipe": 3}}, ["base.recipe 3: expected the name"]),
         ({"grid": {"encoding": ["lookhere_90", "rope_axail"]}}, ["cell 001-rope_axail", "did you mean 'rope_axial'?"]),
-        ({"grid": {"optimizer.lr": [1e-3, -1.0]}}, ["s.yaml, cell 001-lr-1.0: optimizer.lr -1.0"]),
-        ({"grid": {"optimiser.lr": [1e-3]}}, ["key optimiser", "did you mean 'optimizer'?"]),
+        ({"grid": {"optimizer.lr": [1e-3, -1.0]}}, ["s.yaml, cell 001-lr-1.0: optimizer.lr = -1.0"]),
+        ({"grid": {"optimiser.lr": [1e-3]}}, ["option 'optimiser'", "did you mean 'optimizer'?"]),
         ({"grid": {"resolution": [16, 18]}}, ["cell 001-resolution18", "18"]),
-        ({"grid": None, "search": {"optimizer.lr": {"low": -1.0, "high": 1.0}}, "trials": 3}, ["optimizer.lr -1.0"]),
+        ({"grid": None, "search": {"optimizer.lr": {"low": -1.0, "high": 1.0}}, "trials": 3}, ["optimizer.lr = -1.0"]),
         ({"metric": "top1"}, ["s.yaml: metric 'top1': goes with evaluate"]),
         ({"evaluate": {"resolutions": [16], "split": "tset"}}, ["evaluate.split 'tset'", "did you mean 'test'?"]),
         ({"evaluate": {"resolutions": [18]}}, ["cell 000", "resolution 18"]),

@@ -17,8 +17,8 @@ from sightline.analysis.memory import estimate_memory
 from sightline.attention import rotate
 from sightline.attention.dispatch import AttentionRecord, record_attention
 from sightline.cli.analyse_run import _that_fit as measures_that_fit
+from sightline.data.config import PackingConfig
 from sightline.data.discovery import open_source
-from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.export.refusals import check_exportable
 from sightline.hub.fine_tune import init_model_from

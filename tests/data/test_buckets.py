@@ -43,7 +43,7 @@ def test_by_hand():
 
 
 def test_what_is_refused():
-    with pytest.raises(InputError, match="bucket count 0: must be at least 1"):
+    with pytest.raises(InputError, match="bucket count"):
         bucket_lengths([5], 0)
     with pytest.raises(InputError, match="no pack"):
         bucket_lengths([], 2)

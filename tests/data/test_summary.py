@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.cli.yaml_text import read_yaml
 from sightline.data import stored
 from sightline.data import summary as summary_module
 from sightline.data.sources.imagefolder import ImageFolder
 from sightline.data.summary import Summary
+from sightline.io.yaml import read_yaml
 from sightline.recipes import recipe
 
 

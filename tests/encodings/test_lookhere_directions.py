@@ -16,10 +16,10 @@ from torch import Tensor
 
 from sightline import load_model, save_model
 from sightline.attention.pattern import FieldOfView
-from sightline.cli.yaml_text import parse_yaml
 from sightline.encodings import create_encoding
 from sightline.encodings.pattern.lookhere import assign_preset_heads, field_of_view
 from sightline.errors import InputError
+from sightline.io.yaml import parse_yaml
 from tests.contract import contract
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "ENCODINGS.md"

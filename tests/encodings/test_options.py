@@ -80,13 +80,6 @@ def test_wrong_options(name: str, options: dict, match: str) -> None:
     [
         ("rope_axial", {"dim": 18}, "head_dim 6"),
         ("rope_mixed", {"dim": 18}, "head_dim 6"),
-        ("none", {"dim": 49}, "divisible by heads"),
-        ("none", {"depth": 0}, "depth 0"),
-        ("none", {"depth": 2.5}, "depth 2.5"),
-        ("none", {"heads": "3"}, "heads '3'"),
-        ("none", {"heads": True}, "heads True"),
-        ("none", {"num_prefix_tokens": -1}, "num_prefix_tokens -1"),
-        ("none", {"num_prefix_tokens": 1.5}, "num_prefix_tokens 1.5"),
         ("none", {"train_grid": (0, 4)}, "train_grid"),
         ("none", {"train_grid": (4.0, 4)}, "train_grid"),
         ("sincos_2d", {"dim": 42}, "multiple of 4"),

@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
+from sightline.data.config import PackingConfig
 from sightline.data.discovery import open_source
-from sightline.data.packs import PackingConfig
 from sightline.data.preprocessing import preprocessing
 from sightline.data.views import View
 from sightline.errors import InputError, NonFiniteError
@@ -218,12 +218,6 @@ def test_logits_that_are_not_finite(model):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"resolutions": ()}, "at least one"),
-        ({"resolutions": (0,)}, "0 is not a side"),
-        ({"resolutions": (True,)}, "True is not a side"),
-        ({"images": 0}, "images 0"),
-        ({"tune_images": -1}, "tune_images -1"),
-        ({"precision": "float64"}, "precision 'float64'"),
         ({"splits": ("tset",)}, "split of scenes 'tset' is not known; did you mean 'test'?"),
         ({"splits": ("train",), "images": None}, "expected a number for an endless split"),
     ],

@@ -227,7 +227,7 @@ def test_found_24_a_damaged_image_leaves_its_batch_the_same_after_a_kill_and_wit
     bad.write_bytes(bad.read_bytes()[:-40])
     packing = None
     if packed:
-        from sightline.data.packs import PackingConfig
+        from sightline.data.config import PackingConfig
 
         packing = PackingConfig(tokens=40)
     size = None if packed else 4

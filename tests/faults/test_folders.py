@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.cli.yaml_text import read_yaml
+from sightline.io.yaml import read_yaml
 from sightline.results.rows import read_rows
 from tests.tiny import INPUTS, MODEL, SOFTMAX_MEASURES, log_lines, tree, weights
 

@@ -19,7 +19,7 @@ import torch
 import yaml
 
 import sightline
-from sightline.data.packs import PackingConfig
+from sightline.data.config import PackingConfig
 from sightline.io.run_files import checkpoints
 from sightline.training import train
 from sightline.training.config import OptimizerConfig, ValidationConfig

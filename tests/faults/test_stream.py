@@ -12,9 +12,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from sightline.data.config import MixingConfig, PackingConfig
 from sightline.data.discovery import open_source
-from sightline.data.mixing import MixingConfig
-from sightline.data.packs import PackingConfig
 from sightline.data.randomness import generator
 from sightline.distributed.ranks import Ranks
 from sightline.tasks.base import task_class

@@ -13,10 +13,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from sightline.data.config import MixingConfig, PackingConfig, PatchSizes
 from sightline.data.discovery import open_source
-from sightline.data.mixing import MixingConfig
-from sightline.data.packs import PackingConfig
-from sightline.data.patch_sizes import PatchSizes
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.evaluation.predict import plan_split

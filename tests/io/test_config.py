@@ -8,9 +8,11 @@ import pickle
 from typing import Any, Literal
 
 import pytest
+from pydantic import TypeAdapter
 
 from sightline.errors import InputError
-from sightline.io.config import Count, Fraction, Index, Pair, Positive, build_config, config_dataclass
+from sightline.io.config import Count, Fraction, Index, Pair, Positive, build_config, config_dataclass, dump_config
+from sightline.training.config import TrainConfig
 
 
 @config_dataclass
@@ -123,6 +125,18 @@ def test_groups_and_lists_that_are_refused(values, field: str, word: str) -> Non
     with pytest.raises(InputError, match=rf"^here: .*{word}") as caught:
         built(values)
     assert caught.value.field == field
+
+
+def test_a_dumped_configuration_comes_back_equal() -> None:
+    config = Config(rate=1e-3, words=("a", "b"), base=Base(at="every"), more={"x": [1.5, None]})
+    assert built(dump_config(config)) == config
+
+
+def test_no_group_of_a_run_drops_a_key_that_it_does_not_know() -> None:
+    schema = TypeAdapter(TrainConfig).json_schema()
+    groups = {"TrainConfig": schema, **schema["$defs"]}
+    assert {"OptimizerConfig", "ValidationConfig", "PackingConfig", "MixingConfig"} <= set(groups)
+    assert [name for name, one in groups.items() if one["additionalProperties"] is not False] == []
 
 
 def test_a_key_of_a_group_is_offered() -> None:

@@ -173,19 +173,6 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
         assert float((gradient * direction).sum()) == pytest.approx(expected, rel=2e-5, abs=2e-6), key
 
 
-def test_odd_options_are_refused_in_one_line() -> None:
-    for name, options, said in (
-        ("fcos", {"hidden": -1}, "head_options.hidden -1: must be at least 0"),
-        ("simple_pyramid", {"scales": [3]}, "head_options.scales: 3 is not known (allowed: 4.0, 2.0, 1.0, 0.5)"),
-        ("simple_pyramid", {"scales": []}, "head_options.scales: expected some of 4.0, 2.0, 1.0, 0.5"),
-        ("owlvit", {"query_dim": 0}, "head_options.query_dim 0: must be at least 1"),
-        ("detr_queries", {"queries": 0}, "head_options.queries 0: must be at least 1"),
-    ):
-        with pytest.raises(InputError) as caught:
-            made(name, **options)
-        assert str(caught.value) == said
-
-
 def test_answers_begin_at_the_own_patch_with_low_scores() -> None:
     """So that many places of nothing do not drown those of something."""
     for name in HEADS:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline.errors import InputError
 from sightline.models.corruption import MASKED, Corruption, CorruptionDraw, apply_corruption
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -151,17 +150,3 @@ def test_one_patch_has_no_other():
     layout = TokenLayout.uniform(Grid(1, 1), 3).with_seeds(SEEDS[:3])
     ((chosen, sources),) = Corruption(masked=0.0, random=1.0).draw(layout, training=True)
     assert chosen.tolist() == sources.tolist() == [[0]] * 3
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"share": 0.0}, "share 0.0"),
-        ({"share": 1.5}, "share 1.5"),
-        ({"masked": -0.1}, "masked -0.1"),
-        ({"masked": 0.8, "random": 0.3}, "masked 0.8 and random 0.3: expected at most 1 together"),
-    ],
-)
-def test_what_is_refused(options, says):
-    with pytest.raises(InputError, match=says):
-        Corruption(**options)

@@ -67,14 +67,21 @@ import torch
 from torch import nn
 from sightline.models.head import TokenHead, patch_tokens
 
+from sightline.io.config import config_dataclass
+
+@config_dataclass
+class PerPatchOptions:
+    outputs: int = 2
+
 class PerPatch(TokenHead):
     """A vector for each patch: [patches of all images, outputs], image by image, row-major."""
 
     name = "outside_per_patch"
+    Options = PerPatchOptions
 
-    def __init__(self, config, outputs=2):
+    def __init__(self, config):
         super().__init__(config)
-        self.fc = nn.Linear(config.dim, outputs)
+        self.fc = nn.Linear(config.dim, self.options.outputs)
 
     def forward(self, tokens, layout):
         return torch.cat([self.fc(one).flatten(0, 1) for one in patch_tokens(tokens, layout)])

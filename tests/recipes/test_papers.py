@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from sightline.cli.run_config import training_config
+from sightline.data.config import MixingConfig
 from sightline.data.discovery import open_source
-from sightline.data.mixing import MixingConfig
 from sightline.errors import InputError
 from sightline.models.create import make_model, model_config
 from sightline.recipes import recipe

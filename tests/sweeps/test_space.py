@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sightline.cli.config import check_config
 from sightline.errors import InputError
+from sightline.io.config import build_config
 from sightline.sweeps.space import (
     SearchRange,
     SweepConfig,
@@ -65,38 +65,40 @@ LR = {"low": 1e-4, "high": 1e-2}
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "field"),
     [
-        ({}, "expected one of grid and search"),
-        ({"grid": GRID, "search": {"a": LR}, "trials": 2}, "expected one of grid and search, not both"),
-        ({"gird": GRID}, "key gird is not known; did you mean 'grid'?"),
-        ({"grid": {}}, "grid: expected at least one field"),
-        ({"grid": {"seed": []}}, "grid.seed: expected a list of values"),
-        ({"grid": {"seed": 3}}, "grid.seed: expected a list of values"),
-        ({"grid": {"seed": [1, 2, 1]}}, "grid.seed: 1 stands twice"),
-        ({"grid": {"optimizer.": [1]}}, "grid.optimizer.: expected a field"),
-        ({"grid": {"recipe": ["vit_scenes"]}}, "grid.recipe: what a recipe decides"),
-        ({"grid": {"optimizer": [{}], "optimizer.lr": [1]}}, "optimizer.lr is given as well"),
-        ({"grid": {"seed": [1]}, "trials": 3}, "trials 3: goes with search"),
-        ({"grid": {f"f{n}": list(range(10)) for n in range(5)}}, "has 100,000 cells, expected at most 10,000"),
-        ({"search": {"optimizer.lr": LR}}, "trials: is missing"),
-        ({"search": {"optimizer.lr": LR}, "trials": 0}, "trials 0: must be at least 1"),
-        ({"search": {"a": {"low": 1, "hihg": 2}}, "trials": 2}, "search.a: key 'hihg' is not known; did you mean"),
-        ({"search": {"a": {"low": 1}}, "trials": 2}, "search.a.high: is missing"),
-        ({"search": {"a": {"low": 2, "high": 1}}, "trials": 2}, "search.a.low 2: expected less than high 1"),
-        ({"search": {"a": {"low": 0, "high": 1, "log": True}}, "trials": 2}, "search.a.low 0: expected more than 0"),
-        ({"search": {"a": {"low": 0.5, "high": 2, "int": True}}, "trials": 2}, "expected whole numbers"),
-        ({"search": {"a": 5}, "trials": 2}, "search.a 5: expected a list of values, or low and high"),
-        ({"grid": GRID, "evaluate": {"resolution": [32]}}, "evaluate.resolution is not known; did you mean"),
-        ({"grid": GRID, "metric": "top5"}, "metric 'top5': goes with evaluate"),
-        ({"grid": GRID, "evaluate": {"resolutions": []}}, "evaluate.resolutions: expected at least one"),
+        ({}, None),
+        ({"grid": GRID, "search": {"a": LR}, "trials": 2}, None),
+        ({"gird": GRID}, "gird"),
+        ({"grid": {}}, "grid"),
+        ({"grid": {"seed": []}}, "grid.seed"),
+        ({"grid": {"seed": 3}}, "grid.seed"),
+        ({"grid": {"seed": [1, 2, 1]}}, "grid.seed"),
+        ({"grid": {"optimizer.": [1]}}, "grid.optimizer."),
+        ({"grid": {"recipe": ["vit_scenes"]}}, "grid.recipe"),
+        ({"grid": {"optimizer": [{}], "optimizer.lr": [1]}}, "grid.optimizer"),
+        ({"grid": {"seed": [1]}, "trials": 3}, "trials"),
+        ({"grid": {f"f{n}": list(range(10)) for n in range(5)}}, "grid"),
+        ({"search": {"optimizer.lr": LR}}, "trials"),
+        ({"search": {"optimizer.lr": LR}, "trials": 0}, "trials"),
+        ({"search": {"a": {"low": 1, "hihg": 2}}, "trials": 2}, "hihg"),
+        ({"search": {"a": {"low": 1}}, "trials": 2}, "high"),
+        ({"search": {"a": {"low": 2, "high": 1}}, "trials": 2}, "low"),
+        ({"search": {"a": {"low": 0, "high": 1, "log": True}}, "trials": 2}, "low"),
+        ({"search": {"a": {"low": 0.5, "high": 2, "int": True}}, "trials": 2}, "low"),
+        ({"search": {"a": {"low": 1, "high": 2, "log": 1}}, "trials": 2}, "log"),
+        ({"search": {"a": 5}, "trials": 2}, "search.a"),
+        ({"grid": GRID, "seed": -1}, "seed"),
+        ({"grid": GRID, "evaluate": {"resolution": [32]}}, "evaluate.resolution"),
+        ({"grid": GRID, "metric": "top5"}, "metric"),
+        ({"grid": GRID, "evaluate": {"resolutions": []}}, "evaluate.resolutions"),
+        ({"grid": GRID, "evaluate": {"resolutions": [32], "images": 0}}, "evaluate.images"),
     ],
-)  # fmt: skip
-def test_what_is_refused(given, says):
-    with pytest.raises(InputError) as error:
-        check_config(SweepConfig, given, "s.yaml")
-    assert str(error.value).startswith("s.yaml: ")
-    assert says in str(error.value)
+)
+def test_what_is_refused(given, field):
+    with pytest.raises(InputError, match=r"^s\.yaml: ") as error:
+        build_config(SweepConfig, given, "s.yaml")
+    assert error.value.field == field
 
 
 def test_a_field_inside_of_what_is_no_group():

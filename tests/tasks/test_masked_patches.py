@@ -253,22 +253,6 @@ def test_pictures_show_what_was_seen_what_was_said_and_the_image():
     json.dumps(answer)
 
 
-@pytest.mark.parametrize(
-    ("own", "says"),
-    [
-        ({"target": "colours"}, "head_options.target 'colours'"),
-        ({"target": "cells", "cells": 3}, r"head_options.cells 3: must divide patch_size 4 \(allowed: 1, 2, 4\)"),
-        ({"bits": 9}, "head_options.bits 9: expected at most 5"),
-        ({"mask_in": "tokens"}, "head_options.mask_in 'tokens'"),
-        ({"share": 2}, "share 2"),
-        ({"shares": 0.5}, "head masked_patches: option 'shares'"),
-    ],
-)
-def test_what_is_refused(own, says):
-    with pytest.raises(InputError, match=says):
-        create_model("vit_micro_patch4", head="masked_patches", head_options=own, num_classes=0)
-
-
 def test_another_target_than_the_heads_is_refused():
     model = model_of("pixels")
     with pytest.raises(InputError, match=r"task_options\.target 'cells': the model's head has 'pixels'"):

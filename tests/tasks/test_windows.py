@@ -176,20 +176,3 @@ def test_windows_must_be_whole_patches() -> None:
     padded = model_of(fit="pad")
     found = infer(padded, torch.randn(3, 21, 30), InferenceMode("mmseg", 18, 9))
     assert found.shape == (3, 21, 30)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"kind": "slide"}, "inference.kind 'slide'"),
-        ({"kind": "mmseg", "window": 0}, "inference.window 0: must be at least 1"),
-        ({"kind": "mmseg", "window": 16, "stride": 17}, "inference.stride 17: expected at most 16"),
-        ({"scales": ()}, "inference.scales: expected at least one"),
-        ({"scales": (0.0,)}, "inference.scales 0.0"),
-        ({"flips": True}, "inference: option 'flips'"),
-        (3, "inference 3: expected names and values"),
-    ],
-)
-def test_odd_options_are_refused_in_a_line(given: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        SegmentationOptions(inference=given)

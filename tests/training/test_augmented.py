@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.cli.config import apply_settings, check_config
+from sightline.cli.config import apply_settings
 from sightline.data.discovery import open_source
-from sightline.data.packs import PackingConfig, epoch_order
+from sightline.data.packs import epoch_order
 from sightline.data.sources.scenes import Scenes
 from sightline.errors import InputError
+from sightline.io.config import build_config
 from sightline.models import model_config
 from sightline.training import TrainConfig, train
 from sightline.training.plan import as_trained_on, training_plan
@@ -60,8 +61,8 @@ def test_a_run_goes_on_with_the_same_augmentations_in_the_same_order(tmp_path):
 
 def test_a_file_and_single_settings_say_what_is_done():
     def config(*settings):
-        return check_config(
-            TrainConfig, apply_settings({"augment": AUGMENT, "parts": "simple", "repeats": 3}, settings)
+        return build_config(
+            TrainConfig, apply_settings({"augment": AUGMENT, "parts": "simple", "repeats": 3}, settings), "train"
         )
 
     assert (config().augment, config().parts, config().repeats) == (AUGMENT, "simple", 3)
@@ -121,12 +122,3 @@ def test_repeated_scenes_differ_in_what_is_shown_of_them():
     first, second = (source.example("train", 0, (16, 16), epoch=epoch) for epoch in (0, 1))
     assert first.target.label == second.target.label
     assert not np.array_equal(first.image, second.image)
-
-
-def test_what_is_refused():
-    with pytest.raises(InputError, match="repeats 3: packs show each image of a pass once"):
-        TrainConfig(repeats=3, packing=PackingConfig())
-    with pytest.raises(InputError, match="repeats 0"):
-        TrainConfig(repeats=0)
-    with pytest.raises(InputError, match="did you mean 'simple'"):
-        TrainConfig(parts="simpel")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from sightline.cli.config import check_config, dump_config
 from sightline.data.discovery import open_source
 from sightline.errors import InputError
 from sightline.hub.load import load_model
+from sightline.io.config import build_config, dump_config
 from sightline.training import TrainConfig, train
 from sightline.training.prepare import resolve, resolve_config
 from sightline.training.run import open_run
@@ -42,7 +42,7 @@ PACKED = {"packing": {"tokens": 40, "drop": "constant", "drop_options": {"drop":
 
 @pytest.mark.parametrize("changes", [{}, {"frame_stride": 2}, {"mixing": {"cutmix": 1.0}}, PACKED], ids=str)
 def test_a_stopped_run_of_clips_goes_on_bit_for_bit(folder: str, tmp_path: Path, changes: dict[str, Any]) -> None:
-    config = check_config(TrainConfig, dump_config(config_of(folder)) | changes)
+    config = build_config(TrainConfig, dump_config(config_of(folder)) | changes, "train")
     train(config, tmp_path / "a")
     with pytest.raises(Stopped):
         train(config, tmp_path / "b", observe=stop_at(3))

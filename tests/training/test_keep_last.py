@@ -15,7 +15,7 @@ from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import checkpoints, step_folder
 from sightline.training import checkpointer, train
 from sightline.training.config import TrainConfig
-from tests.tiny import ENDLESS, INPUTS, MODEL, Stopped, flip_a_byte, log_lines, stop_at, tiny_config, tree, weights
+from tests.tiny import ENDLESS, INPUTS, MODEL, Stopped, flip_a_byte, log_lines, stop_at, tree, weights
 
 # Six steps, each of which is saved.
 THREE = dataclasses.replace(ENDLESS, checkpoint_every=16, keep_last=3)
@@ -133,9 +133,3 @@ def test_commands_take_an_older_one(cli, refused, tmp_path):
     assert cli("train", *words, "--out", out, "--overwrite")[0] == 0
     (place / "thesis.tex").write_text("years of work")
     refused("train", *words, "--out", out, "--overwrite", says=["thesis.tex was written by no run"])
-
-
-@pytest.mark.parametrize("wrong", [0, 1.5, "all"])
-def test_how_many_stay_is_a_number(wrong):
-    with pytest.raises(InputError, match=f"keep_last {wrong!r}"):
-        tiny_config(keep_last=wrong)

@@ -6,8 +6,8 @@ import pytest
 
 from sightline.distributed.machine import import_timm
 from sightline.encodings import list_encodings
+from sightline.training.config import OptimizerConfig
 from sightline.training.optim import parameter_groups
-from sightline.training.optimizer_config import OptimizerConfig
 from tests.contract.contract import build
 
 DEPTH, DECAY = 3, 0.5

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from sightline.data.packs import PackingConfig
+from sightline.data.config import PackingConfig
 from tests.ranks import together
 from tests.tiny import tiny_config, weights
 from tests.training.test_ranks import SGD, alone, assert_alike, run

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from sightline.analysis.flops import training_flops
-from sightline.data.packs import PackingConfig
-from sightline.data.patch_sizes import PatchSizes
+from sightline.data.config import PackingConfig, PatchSizes
 from sightline.errors import InputError, StoppedError
 from sightline.hub.load import load_model
 from sightline.tasks.base import task_class
@@ -154,22 +153,6 @@ def test_what_cannot_be_is_said_before_the_first_step(changes, said, tmp_path):
     with pytest.raises(InputError, match=said):
         train(dataclasses.replace(DRAWN, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"sizes": ()}, "sizes"),
-        ({"sizes": (4, 4)}, "each once"),
-        ({"sizes": (0,)}, "patch_sizes.sizes 0"),
-        ({"sizes": (4, 8), "chances": (1.0,)}, "1 for 2 sizes"),
-        ({"sizes": (4, 8), "chances": (1.0, 0.0)}, "patch_sizes.chances"),
-        ({"sizes": 4}, "expected a list"),
-    ],
-)
-def test_wrong_sizes_are_refused(fields, said):
-    with pytest.raises(InputError, match=said):
-        PatchSizes(**fields)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sightline.analysis.flops import training_flops
-from sightline.data.packs import PackingConfig
+from sightline.data.config import PackingConfig
 from sightline.errors import InputError, StoppedError
 from sightline.tasks.base import task_class
 from sightline.training import train

@@ -13,8 +13,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from sightline.data.batch import normalize
+from sightline.data.config import PackingConfig
 from sightline.data.loader import SampleSpec
-from sightline.data.packs import PackingConfig
 from sightline.data.targets import IGNORE
 from sightline.distributed import signals
 from sightline.distributed.ranks import Ranks

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from sightline.data.packs import epoch_order
 from sightline.errors import InputError
 from sightline.models.create import model_config
-from sightline.training.config import TrainConfig
-from sightline.training.optimizer_config import OptimizerConfig
+from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.plan import DEFAULT_IMAGES, EpochPlan, resolve_length
 from sightline.training.schedule import learning_rate
 

@@ -17,9 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from sightline import registry
 from sightline.cli.config import apply_settings
+from sightline.data.config import MixingConfig, PackingConfig
 from sightline.data.discovery import open_source
-from sightline.data.mixing import MixingConfig
-from sightline.data.packs import PackingConfig
 from sightline.data.targets import Crop
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation.predict import predict_split
@@ -300,7 +299,7 @@ def test_a_head_that_is_not_the_models_is_refused(head, runs):
 def test_a_mixing_that_mixes_nothing_is_refused(options):
     with pytest.raises(InputError) as refused:
         MixingConfig(**options)
-    assert names(refused, "mixing", *list(options)[-1:])
+    assert names(refused, *list(options)[-1:])
 
 
 def test_the_warm_up_of_a_mean_goes_with_it(runs):

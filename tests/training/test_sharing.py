@@ -255,11 +255,6 @@ def test_no_file_of_a_checkpoint_is_a_pickle(parts):
                     json.loads(line)
 
 
-def test_sharing_is_named_where_it_is_not_known():
-    with pytest.raises(InputError, match=r"sharing 'fsdpp'.*fsdp"):
-        tiny_config(sharing="fsdpp")
-
-
 def test_a_process_alone_holds_all(tmp_path):
     train(in_parts(UNEVEN, images=33), tmp_path / "run")
     assert (tmp_path / "run" / "checkpoint" / "model.safetensors").exists()

@@ -9,8 +9,8 @@ import math
 import pytest
 import torch
 
+from sightline.data.config import PackingConfig
 from sightline.data.discovery import open_source
-from sightline.data.packs import PackingConfig
 from sightline.data.views import View
 from sightline.errors import InputError, StoppedError, UnreadableDataError
 from sightline.hub.load import load_model, read_config_record
@@ -231,13 +231,6 @@ def test_a_recipe_is_measured_after_each_pass_as_its_paper_says():
             measured.append(step.after.images)
             last = step.ends
     assert measured == [1297 * passed for passed in range(1, 151)]
-
-
-@pytest.mark.parametrize("field", ["times", "images"])
-def test_what_validation_refuses(field):
-    with pytest.raises(InputError, match=rf"validation\.{field} 0"):
-        ValidationConfig(**{field: 0})
-    assert TrainConfig().validation == ValidationConfig(10, 256)
 
 
 @pytest.mark.parametrize(

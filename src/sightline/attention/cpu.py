@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sightline.distributed import machine
 from sightline.errors import InputError
+from sightline.io.config import Precision, check_value
 from sightline.tokens.cache import is_plain_cpu_tensor, is_traced
 
 T = TypeVar("T")
@@ -50,9 +51,9 @@ def default_precision(device: str | torch.device) -> Literal["bfloat16", "float3
     return "bfloat16" if native else "float32"
 
 
-def chosen_precision(asked: str, device: str | torch.device) -> str:
+def chosen_precision(asked: str, device: str | torch.device) -> Precision:
     """The precision of the matrix products that was asked for; for `auto` the `default_precision` of the device."""
-    return default_precision(device) if asked == "auto" else asked
+    return default_precision(device) if asked == "auto" else check_value("precision", asked, Precision)
 
 
 def custom_kernels_allowed(*tensors: Tensor) -> bool:

@@ -23,7 +23,7 @@ from sightline.cli.analyse_pairs import Pair, compared, pairs_of
 from sightline.cli.config import apply_settings
 from sightline.cli.resolutions import parse_sizes, split_words
 from sightline.cli.suite_model import SuiteRequest
-from sightline.data.allowance import SkipUnreadable
+from sightline.data.config import SkipUnreadable
 from sightline.data.discovery import open_source
 from sightline.data.source import Source
 from sightline.distributed import machine, signals

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from sightline.analysis.memory import estimate_memory
-from sightline.cli.config import dump_config
 from sightline.cli.next_step import warn
 from sightline.cli.progress import Bars
 from sightline.cli.run_config import largest_pass
 from sightline.cli.train_run import TrainRequest, ready
-from sightline.cli.yaml_text import dump_yaml
 from sightline.distributed import machine
 from sightline.distributed.ranks import SINGLE_RANK
 from sightline.errors import InputError
+from sightline.io.config import dump_config
 from sightline.io.read import format_bytes
+from sightline.io.yaml import dump_yaml
 from sightline.reports.tables import print_table
 from sightline.training import loop
 from sightline.training.config import TrainConfig

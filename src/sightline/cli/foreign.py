@@ -10,12 +10,12 @@ from typing import Any
 from torch import Tensor
 
 from sightline.cli.config import apply_settings
-from sightline.cli.yaml_text import read_yaml
 from sightline.convert import argument_example, list_projects
 from sightline.convert.timm import read_timm_folder
 from sightline.convert.weights import read_weights
 from sightline.errors import InputError, unknown_name_error
 from sightline.io.read import CONFIGURATION, read_text
+from sightline.io.yaml import read_yaml
 
 
 def read_source(

@@ -25,11 +25,12 @@ def convert_strictly(kind: type, tokens: Sequence[Token]) -> Any:
 
 
 def _skip(_: object, tokens: Sequence[Token]) -> int | Literal["all"]:
-    from sightline.data.allowance import check_skip
+    from sightline.data.config import SkipUnreadable as Skip
+    from sightline.io.config import check_value
 
     word = tokens[0].value
     number = int(word) if word.removeprefix("-").isdecimal() and word.isascii() and len(word) < 20 else word
-    return check_skip(number, "--skip-unreadable")
+    return check_value("--skip-unreadable", number, Skip)
 
 
 def _pixels(_: object, tokens: Sequence[Token]) -> int:

@@ -13,19 +13,20 @@ import torch
 
 from sightline import recipes
 from sightline.analysis.memory import warn_of_memory
-from sightline.cli.config import apply_settings, check_config, dump_config, named_after
+from sightline.cli.config import apply_settings, named_after
 from sightline.cli.next_step import warn
 from sightline.cli.progress import Bars
-from sightline.cli.yaml_text import dump_yaml, read_yaml
+from sightline.data.config import PackingConfig
 from sightline.data.discovery import open_source
-from sightline.data.packs import PackingConfig
 from sightline.data.source import Source
 from sightline.data.summary import Summary
 from sightline.errors import InputError
 from sightline.hub.fine_tune import describe_init
 from sightline.hub.load import load_model
 from sightline.io.atomic import write_out
+from sightline.io.config import build_config, dump_config, merge
 from sightline.io.run_files import CONFIG
+from sightline.io.yaml import dump_yaml, read_yaml
 from sightline.models import Model, ViTConfig, model_config
 from sightline.training.config import BUDGETS, DEFAULT_MODEL, TrainConfig
 from sightline.training.plan import as_trained_on, with_patch_sizes
@@ -105,7 +106,7 @@ def training_config(
             which may say something else today.
 
     Raises:
-        InputError: see `check_config`; also a field that a flag and `--set` both give.
+        InputError: see `build_config`; also a field that a flag and `--set` both give.
     """
     given = {key: value for key, value in flags.items() if value is not None}
     for setting in settings:
@@ -135,16 +136,16 @@ def config_of(
         recipe, summarise, began: as `training_config`.
 
     Raises:
-        InputError: see `check_config`.
+        InputError: see `build_config`.
     """
     where = str(file) if file else "train"
     # Checked alone first, so that an error is about what was asked and not about the recipe; what hangs on the recipe's
     # packing, optimizer or batch is checked with it.
     alone = {key: value for key, value in asked.items() if key not in ("packing", "optimizer", "accumulate")}
-    wanted = check_config(TrainConfig, alone, where)
+    wanted = build_config(TrainConfig, alone, where)
     before = began(wanted) if began is not None and recipe is None else None
     if before is not None and before.exists():
-        base = dump_config(check_config(TrainConfig, read_yaml(before), str(before)))
+        base = dump_config(build_config(TrainConfig, read_yaml(before), str(before)))
     else:
 
         def measure(_: str) -> Summary | None:
@@ -178,10 +179,10 @@ def config_of(
         # Another drop has other fields.
         base["packing"]["drop_options"] = {}
     _drop_leftovers(base, asked)
-    mine = _overlay(base, asked)
+    mine = merge(base, asked)
     if recipe in recipes.FINE_TUNING and mine["init_from"] is None:
         raise InputError(f"recipe {recipe}: goes on from a trained model (expected --init-from RUN)")
-    made = check_config(TrainConfig, mine, where)
+    made = build_config(TrainConfig, mine, where)
     if made.optimizer.ema is None and (asked.get("optimizer") or {}).get("ema_warmup") is False:
         raise InputError("optimizer.ema_warmup False: has no effect with ema None (expected optimizer.ema too)")
     return made
@@ -292,11 +293,3 @@ def save_config(resolved: TrainConfig, folder: Path) -> None:
         check_same_run(read_yaml(path), resolved, folder)
     else:
         write_out(path, dump_yaml(dump_config(resolved)))
-
-
-def _overlay(base: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in asked.items():
-        inner = merged.get(key)
-        merged[key] = _overlay(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
-    return merged

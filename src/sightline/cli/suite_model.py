@@ -10,7 +10,7 @@ import torch
 from sightline.convert import import_weights
 from sightline.convert.timm import Timm, read_timm_folder
 from sightline.convert.weights import read_weights
-from sightline.data.allowance import SkipUnreadable
+from sightline.data.config import SkipUnreadable
 from sightline.data.image_file import MAX_PIXELS
 from sightline.distributed.machine import preserve_rng_state
 from sightline.errors import InputError

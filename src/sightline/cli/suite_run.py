@@ -16,7 +16,7 @@ from sightline.cli import guard, next_step, output, progress
 from sightline.cli.config import apply_settings
 from sightline.cli.resolutions import parse_resolutions_of
 from sightline.cli.suite_model import SuiteRequest
-from sightline.data.allowance import SkipUnreadable
+from sightline.data.config import SkipUnreadable
 from sightline.data.views import View
 from sightline.distributed import machine, signals
 from sightline.distributed.ranks import init_ranks
@@ -25,6 +25,7 @@ from sightline.evaluation.measure import planned_images
 from sightline.evaluation.suite import Measurement, SuiteConfig, map_classes, measure, planned, refuse_others
 from sightline.evaluation.suites.base import OpenedSuite, open_suite
 from sightline.io.checks import require_whole
+from sightline.io.config import Precision, check_value
 from sightline.io.run_files import RESULTS
 from sightline.models import Model
 from sightline.reports.tables import print_accuracy
@@ -77,7 +78,7 @@ def run_suite(
                 preparation,
                 limit,
                 apply_settings({}, settings),
-                precision,
+                check_value("precision", precision, Precision),
                 workers,
             )
             parts = map_classes(model, opened.parts, suite)

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 
 from sightline.cli import guard, output, run_config
-from sightline.cli.config import dump_config, named_after
+from sightline.cli.config import named_after
 from sightline.cli.progress import Bars
 from sightline.cli.sweep_file import Sweep
 from sightline.cli.train_run import TrainRequest, carry_out
 from sightline.data.source import Source
 from sightline.errors import InputError, unknown_name_error
 from sightline.evaluation.measure import check_sizes
+from sightline.io.config import dump_config
 from sightline.io.run_files import CONFIG
 from sightline.sweeps.scores import CellScore, score_of
 from sightline.sweeps.space import SweepCell, sample_cells, training_fields

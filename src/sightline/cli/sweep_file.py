@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sightline.cli.config import check_config, dump_config
 from sightline.cli.resolutions import parse_resolutions
-from sightline.cli.yaml_text import dump_yaml, read_yaml
 from sightline.errors import InputError
 from sightline.evaluation.measure import EvaluateConfig
 from sightline.io.atomic import write_out
+from sightline.io.config import build_config, dump_config
 from sightline.io.run_files import CELLS, QUEUE, SWEEP
+from sightline.io.yaml import dump_yaml, read_yaml
 from sightline.sweeps.scores import Objective
 from sightline.sweeps.space import SweepCell, SweepConfig
 from sightline.sweeps.storage import require_optuna, without_password
@@ -84,8 +84,8 @@ def read_sweep(place: Path) -> Sweep:
     if place.is_dir():
         if not (place / SWEEP).is_file():
             raise InputError(f"{place}: is the folder of no sweep (expected {SWEEP} in it)")
-        return Sweep(place / SWEEP, check_config(SweepConfig, read_yaml(place / SWEEP), str(place / SWEEP)), place)
-    config = check_config(SweepConfig, read_yaml(place), str(place))
+        return Sweep(place / SWEEP, build_config(SweepConfig, read_yaml(place / SWEEP), str(place / SWEEP)), place)
+    config = build_config(SweepConfig, read_yaml(place), str(place))
     if config.evaluate is not None:
         try:
             parse_resolutions(map(str, config.evaluate.resolutions))

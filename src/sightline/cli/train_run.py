@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from sightline.cli import output, run_config
-from sightline.cli.config import dump_config, named_after
+from sightline.cli.config import named_after
 from sightline.cli.next_step import warn
 from sightline.cli.progress import Bars
 from sightline.data.source import Source
@@ -22,6 +22,7 @@ from sightline.evaluation import measure
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.drawn import write_pictures
 from sightline.hub.load import read_config_record
+from sightline.io.config import dump_config
 from sightline.io.read import format_bytes
 from sightline.io.run_files import PREDICTIONS, RESULTS
 from sightline.reports.words import quantity

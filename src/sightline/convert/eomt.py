@@ -88,7 +88,7 @@ class Eomt(DenseProject):
             "img_size": pixels(model),
             "num_heads": model.config.heads,
             "num_blocks": head.blocks if isinstance(head, EomtHead) else None,
-            "masked_attn_enabled": isinstance(head, EomtHead) and head.masked_in_evaluation,
+            "masked_attn_enabled": isinstance(head, EomtHead) and head.options.masked_in_evaluation,
         }
         return self.exported(model, ("eomt",), given)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sightline.convert.base import TensorMap, transform
 from sightline.convert.flax_names import norm
-from sightline.io.checks import require_group, require_list
+from sightline.io.config import check_value
 from sightline.models import ViTConfig
 from sightline.models.embedders.resnet import ResNetOptions, resnet_options
 
@@ -25,9 +25,9 @@ def resnet_fields(project: str, given: Mapping[str, Any], state: Mapping[str, Te
     resnet = given["resnet"]
     if resnet is None:
         return {}, 1
-    require_group(f"{project}: resnet", resnet)
+    check_value(f"{project}: resnet", resnet, dict[str, Any])
     layers = resnet.get("num_layers")
-    require_list(f"{project}: resnet.num_layers", layers)
+    check_value(f"{project}: resnet.num_layers", layers, list[int] | tuple[int, ...])
     options = {
         "layers": list(layers),
         "width_factor": resnet.get("width_factor", 1),

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
-from sightline.errors import InputError, UnreadableDataError
-
-SkipUnreadable = int | Literal["all"]
-"""A number of images of a split, or all that cannot be read."""
+from sightline.data.config import SkipUnreadable
+from sightline.errors import UnreadableDataError
 
 Progress = Callable[[int, int], None]
 """What is called with how many are done, and how many there are in all."""
@@ -24,13 +21,6 @@ class Unreadable:
 
     path: str
     reason: str
-
-
-def check_skip(value: object, name: str = "skip_unreadable") -> SkipUnreadable:
-    """The value, where it is a whole number of 0 or more or "all"; else raises InputError."""
-    if value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
-        return value  # pyright: ignore[reportReturnType]  # just compared
-    raise InputError(f"{name} {value}: must be at least 0, or all")
 
 
 @dataclass(eq=False)

@@ -10,15 +10,13 @@ import numpy as np
 
 from sightline import registry
 from sightline.data.randomness import generator
-from sightline.errors import InputError
-from sightline.io.checks import require_group, require_number
 from sightline.io.config import build_config
 
 Augmentations = tuple["Augmentation", ...]
 
 
 class Augmentation(ABC):
-    """One kind, in a file of its own: a frozen dataclass, whose fields are its options.
+    """One kind, in a file of its own: a `config_dataclass`, whose fields are its options.
 
     Attributes:
         name: as it is configured.
@@ -44,11 +42,9 @@ def make_augmentations(options: Mapping[str, Mapping[str, Any]]) -> Augmentation
     Raises:
         InputError: a name or an option is not known (names the nearest), or a value is refused.
     """
-    require_group("augment", options)
     made = []
     for name, own in options.items():
         kind = registry.find(Augmentation, "sightline.data.augmentations", "augmentation", name)
-        require_group(f"augment.{name}", own)
         made.append(build_config(kind, own, f"augment.{name}"))
     return tuple(made)
 
@@ -70,18 +66,3 @@ def apply_augmentations(
     for one in augmentations:
         image = one(image, generator(f"augment/{one.name}/1", seed, index, epoch=epoch))
     return image
-
-
-def require_range(name: str, value: object, *, low: float = 0.0, high: float | None = None) -> tuple[float, float]:
-    """Two numbers of which an option says that it lies between them, as a tuple; they may be equal.
-
-    Raises:
-        InputError: they are none, out of `low` to `high`, or the wrong way round.
-    """
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise InputError(f"{name} {value!r}: expected two numbers")
-    for one in value:
-        require_number(name, one, low=low, high=high)
-    if value[0] > value[1]:
-        raise InputError(f"{name} {list(value)}: expected the smaller one first")
-    return value[0], value[1]

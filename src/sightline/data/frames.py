@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from sightline.data.randomness import generator
-from sightline.io.checks import require_bool, require_whole
+from sightline.io.config import config_dataclass
 
 MOST_FRAMES = 16_384
 """The longest clip that is read, and that is shown."""
+Frames = Annotated[int, Field(ge=1, le=MOST_FRAMES)]
 
 
-@dataclass(frozen=True, slots=True)
+@config_dataclass(kw_only=False)
 class FrameSampling:
     """Of a clip, so many frames at equal distances, in their order.
 
@@ -29,15 +31,9 @@ class FrameSampling:
             it has: an image one. For batches that are packed.
     """
 
-    count: int
-    stride: int | None = None
+    count: Frames
+    stride: Frames | None = None
     exact: bool = True
-
-    def __post_init__(self) -> None:
-        require_whole("frames", self.count, 1, MOST_FRAMES)
-        if self.stride is not None:
-            require_whole("frame_stride", self.stride, 1, MOST_FRAMES)
-        require_bool("exact", self.exact)
 
     def shown(self, stored: int) -> int:
         """How many frames are shown of a clip that has `stored`."""

@@ -11,13 +11,14 @@ import torch
 
 from sightline.data.augmenting import Augmentations
 from sightline.data.batch import Batch, CollatedTokens, collate_packed
-from sightline.data.mixing import MixingConfig, read_example
+from sightline.data.config import MixingConfig
+from sightline.data.mixing import read_example
 from sightline.data.source import Example, Source
 from sightline.distributed.machine import check_workers
 from sightline.distributed.processes import exit_with_parent
 from sightline.distributed.signals import setup_worker_signals
 from sightline.errors import SightlineError
-from sightline.io.checks import require_whole
+from sightline.io.config import Count, check_value
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.patchify import ImagePatchifier
 from sightline.tokens.rng import image_seed
@@ -120,7 +121,7 @@ def uniform(
     Raises:
         InputError: the batch size is out of range.
     """
-    require_whole("batch_size", batch_size, 1)
+    check_value("batch_size", batch_size, Count)
     planned = [SampleSpec(int(index), epoch, image_size, tokens) for index in indices]
     return [planned[start : start + batch_size] for start in range(0, len(planned), batch_size)]
 

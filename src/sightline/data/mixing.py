@@ -4,47 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.augmenting import Augmentation, apply_augmentations
+from sightline.data.config import MixingConfig
 from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
-from sightline.errors import InputError, UnreadableDataError
-from sightline.io.checks import STRICT
+from sightline.errors import UnreadableDataError
 
 # An endless split has an example at any of them.
 _ANY_INDEX = 2**62
-
-
-@dataclass(frozen=True)
-class MixingConfig:
-    """How training images are mixed.
-
-    Attributes:
-        mixup: alpha of Beta(alpha, alpha), of which the image's share is drawn (Zhang et al. 2018); 0 never mixes so.
-        cutmix: the same for the share that a box of another image leaves (Yun et al. 2019). With both, half of the
-            images each.
-        chance: that an image is mixed at all.
-    """
-
-    __pydantic_config__ = STRICT
-
-    mixup: float = 0.0
-    cutmix: float = 0.0
-    chance: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("mixup", "cutmix"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise InputError(f"mixing.{name} {value}: expected 0 or more")
-        if not 0 < self.chance <= 1:
-            raise InputError(f"mixing.chance {self.chance}: expected more than 0, at most 1")
-        if self.mixup == self.cutmix == 0:
-            raise InputError("mixing.mixup 0 and mixing.cutmix 0: mix nothing (expected one above 0, or mixing null)")
 
 
 def read_example(

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from sightline.errors import InputError
-from sightline.io.checks import require, require_whole
+from sightline.io.checks import require
+from sightline.io.config import Count, check_value
 
 # A sequence this full is not held back for an image that might fill it better.
 FULL = 0.99
@@ -96,9 +97,9 @@ def pack_window(
             number is out of range.
     """
     require("packing", how, PACKERS)
-    require_whole("sequence length", capacity, 1)
+    check_value("sequence length", capacity, Count)
     if most_images is not None:
-        require_whole("most_images", most_images, 1)
+        check_value("most_images", most_images, Count)
     for number, length in lengths.items():
         if length < 1:
             raise InputError(f"image {number}: has {length} tokens, expected at least 1")
@@ -126,7 +127,7 @@ def bucket_lengths(packs: Iterable[int], count: int) -> tuple[int, ...]:
     Raises:
         InputError: no length is asked for, or there is no pack.
     """
-    require_whole("bucket count", count, 1)
+    check_value("bucket count", count, Count)
     slots, packs_of = np.unique(np.fromiter(packs, np.int64), return_counts=True)
     if not len(slots):
         raise InputError("bucket lengths: there is no pack to choose them for")

@@ -11,105 +11,26 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sightline.data.allowance import Progress
+from sightline.data.config import PatchSizes
 from sightline.data.loader import SampleSpec
-from sightline.data.packing import PACKERS, pack_window
-from sightline.data.patch_sizes import PatchSizes
+from sightline.data.packing import pack_window
 from sightline.data.randomness import generator
-from sightline.data.sampling import Aspect, Measure, ResolutionSampling, SizeSampler, token_drop
+from sightline.data.sampling import Aspect, SizeSampler
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.errors import InputError
-from sightline.io.checks import STRICT, require
 from sightline.tokens.grid import Grid
 
 # Images whose lengths are known when the next batches are planned.
 LOOK_AHEAD = 1024
 # Each is kept in memory, and planned in its turn: some minutes.
 _MOST_IMAGES = 10_000_000
-
-
-@dataclass(frozen=True)
-class PackingConfig:
-    """How images of every size are shown in training, and packed.
-
-    Attributes:
-        tokens: slots of a step, all images together, their prefix tokens too; what they do not fill is not there.
-        padded: rising lengths, for compilers that make a program for each shape: a step is padded to the least that
-            holds it (`packing.padded_length`). None pads nothing.
-        algorithm: `first_fit` (NaViT appendix B.3), or `best_fit`, which leaves less room but puts images of one
-            length into one step.
-        most_images: of a step (the paper's E_max); None sets no limit.
-        resolutions: lowest and highest side in pixels, of which one is drawn for each image; None shows each at its
-            own size.
-        measure, distribution: as `ResolutionSampling`.
-        aspect: `native` keeps each image's own, `square` crops.
-        most_tokens: patches of one image, before any is dropped; larger ones are shown smaller. None takes what a
-            step holds.
-        drop: `constant`, `beta`, `length` or `schedule`; None drops no token. drop_options: its fields.
-    """
-
-    __pydantic_config__ = STRICT
-
-    tokens: int = 2048
-    padded: tuple[int, ...] | None = None
-    algorithm: str = "first_fit"
-    most_images: int | None = None
-    resolutions: tuple[int, int] | None = None
-    measure: Measure = "side"
-    distribution: str = "uniform"
-    aspect: Aspect = "native"
-    most_tokens: int | None = None
-    drop: str | None = None
-    drop_options: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name in ("resolutions", "padded"):
-            if isinstance(getattr(self, name), list):
-                object.__setattr__(self, name, tuple(getattr(self, name)))
-        require("packing.algorithm", self.algorithm, list(PACKERS))
-        for name in ("tokens", "most_images", "most_tokens"):
-            value = getattr(self, name)
-            if value is not None and not _is_count(value):
-                raise InputError(f"packing.{name} {value!r}: expected a whole number of 1 or more")
-        if self.most_tokens is not None and self.most_tokens > self.tokens:
-            raise InputError(f"packing.most_tokens {self.most_tokens}: more than a step holds ({self.tokens} tokens)")
-        sides = self.resolutions
-        if sides is not None and not (isinstance(sides, tuple) and len(sides) == 2 and all(map(_is_count, sides))):
-            raise InputError(f"packing.resolutions {sides!r}: expected the lowest and the highest side in pixels")
-        lengths = self.padded
-        if lengths is not None and not (isinstance(lengths, tuple) and all(map(_is_count, lengths))):
-            raise InputError(f"packing.padded {lengths!r}: expected lengths in slots")
-        if lengths is not None and (list(lengths) != sorted(set(lengths)) or lengths[-1:] < (self.tokens,)):
-            raise InputError(f"packing.padded {list(lengths)}: expected rising lengths up to {self.tokens} or more")
-        # Whatever they refuse is refused here, before any image is read.
-        self.sampler(1)
-
-    def sampler(self, patch_size: int, num_prefix_tokens: int = 0, tubelet: int | None = None) -> SizeSampler:
-        """What decides how an image is shown to a model of these patches (of so many frames) and prefix tokens.
-
-        Raises:
-            InputError: a value is out of range, or a drop's field is not known; names it.
-        """
-        # Made also where no side is drawn: a wrong name is refused all the same.
-        sampling = ResolutionSampling(*(self.resolutions or (1, 1)), self.measure, self.distribution)
-        if self.drop is None and self.drop_options:
-            raise InputError(f"packing.drop_options {self.drop_options}: there is no packing.drop that takes them")
-        drop = None if self.drop is None else token_drop(self.drop, self.drop_options)
-        room = self.tokens - num_prefix_tokens
-        if room < 1:
-            raise InputError(f"packing.tokens {self.tokens}: no room beside {num_prefix_tokens} prefix tokens")
-        most = min(self.most_tokens or room, room)
-        return SizeSampler(patch_size, sampling if self.resolutions else None, drop, most, self.aspect, tubelet)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 @dataclass(frozen=True, slots=True)

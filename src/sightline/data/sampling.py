@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from sightline.data.randomness import generator
 from sightline.errors import InputError
-from sightline.io.checks import is_finite_number, require
+from sightline.io.config import Count, Number, Positive, Share, build_config, check_value, config_dataclass
 from sightline.tokens.grid import Grid
 
 Measure = Literal["side", "area"]
 Aspect = Literal["native", "square"]
-ASPECTS: tuple[Aspect, ...] = ("native", "square")
+Distribution = Literal["uniform", "normal", "low", "high"]
+Drop = Literal["constant", "beta", "length", "schedule"]
 # Means of the normal distributions (NaViT section 3.2, figure 7).
 _BIASES = {"normal": 0.0, "low": -0.5, "high": 0.5}
-DISTRIBUTIONS = ("uniform", *_BIASES)
 
 
-@dataclass(frozen=True)
+@config_dataclass(kw_only=False)
 class ResolutionSampling:
     """Sides from `low` to `high` pixels (NaViT section 3.2).
 
@@ -35,16 +35,14 @@ class ResolutionSampling:
         distribution: `uniform`, or a normal one cut to the range: `normal`, biased `low` or `high`.
     """
 
-    low: int = 64
-    high: int = 384
+    low: Count = 64
+    high: Count = 384
     measure: Measure = "side"
-    distribution: str = "uniform"
+    distribution: Distribution = "uniform"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.low <= self.high:
-            raise InputError(f"resolutions {self.low} to {self.high}: expected 1 <= low <= high")
-        require("resolution measure", self.measure, ("side", "area"))
-        require("resolution distribution", self.distribution, DISTRIBUTIONS)
+        if self.low > self.high:
+            raise InputError(f"low {self.low}: expected at most high, {self.high}", field="low", value=self.low)
 
     def draw(self, draws: np.random.Generator) -> float:
         """A side in pixels, from one number of `draws`."""
@@ -143,7 +141,7 @@ class SizeSampler:
     tubelet: int | None = None
 
     def __post_init__(self) -> None:
-        require("aspect", self.aspect, ASPECTS)
+        check_value("aspect", self.aspect, Aspect)
 
     def sample(
         self, image_size: tuple[int, int], *, seed: int, index: int, epoch: int = 0, seen: int = 0, frames: int = 1
@@ -192,37 +190,28 @@ class TokenDrop(ABC):
         return np.sort(draws.permutation(tokens)[:count])
 
 
-def _require_rate(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise InputError(f"{name} {value}: expected 0 to 1")
-
-
-@dataclass(frozen=True)
+@config_dataclass(kw_only=False)
 class ConstantDrop(TokenDrop):
     """The same rate for every image; 1 leaves one token."""
 
     name: ClassVar[str] = "constant"
-    drop: float = 0.5
-
-    def __post_init__(self) -> None:
-        _require_rate("token drop", self.drop)
+    drop: Share = 0.5
 
     def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
         return self.drop
 
 
-@dataclass(frozen=True)
+@config_dataclass(kw_only=False)
 class BetaDrop(TokenDrop):
     """most x u, u of a Beta distribution of mean mean / most and variance 0.3 u (1 - u) (NaViT appendix B.6)."""
 
     name: ClassVar[str] = "beta"
-    mean: float = 0.5
-    most: float = 0.8
+    mean: Positive = 0.5
+    most: Share = 0.8
 
     def __post_init__(self) -> None:
-        _require_rate("token drop most", self.most)
-        if not 0 < self.mean < self.most:
-            raise InputError(f"token drop mean {self.mean}: expected more than 0 and less than most, {self.most}")
+        if self.mean >= self.most:
+            raise InputError(f"mean {self.mean}: expected less than most, {self.most}", field="mean", value=self.mean)
 
     def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
         mean = self.mean / self.most
@@ -231,22 +220,21 @@ class BetaDrop(TokenDrop):
         return self.most * float(draws.beta(mean * total, (1 - mean) * total))
 
 
-@dataclass(frozen=True)
+@config_dataclass(kw_only=False)
 class LengthDrop(TokenDrop):
     """A normal rate of deviation 0.02, cut at two of them, whose mean rises with the image's length from `least` at
     `shortest` tokens to `most` at `longest` (NaViT appendix B.6)."""
 
     name: ClassVar[str] = "length"
-    least: float = 0.2
-    most: float = 0.8
-    shortest: int = 16
-    longest: int = 576
+    least: Share = 0.2
+    most: Share = 0.8
+    shortest: Count = 16
+    longest: Count = 576
 
     def __post_init__(self) -> None:
-        _require_rate("token drop least", self.least)
-        _require_rate("token drop most", self.most)
-        if not 1 <= self.shortest < self.longest:
-            raise InputError(f"token drop lengths {self.shortest} to {self.longest}: expected 1 <= shortest < longest")
+        if self.shortest >= self.longest:
+            said = f"shortest {self.shortest}: expected less than longest, {self.longest}"
+            raise InputError(said, field="shortest", value=self.shortest)
 
     def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
         share = min(max((tokens - self.shortest) / (self.longest - self.shortest), 0.0), 1.0)
@@ -254,22 +242,16 @@ class LengthDrop(TokenDrop):
         return min(max(mean + 0.02 * _cut_normal(draws.random(), 2), 0.0), 1.0)
 
 
-@dataclass(frozen=True)
+@config_dataclass(kw_only=False)
 class ScheduledDrop(TokenDrop):
     """least + (most - least) sigmoid((seen - middle) / width): rising for a positive width, falling for a negative one
     (NaViT appendix B.7, equation 1)."""
 
     name: ClassVar[str] = "schedule"
-    least: float = 0.2
-    most: float = 0.8
-    middle: float = 24_000.0
-    width: float = -8_000.0
-
-    def __post_init__(self) -> None:
-        _require_rate("token drop least", self.least)
-        _require_rate("token drop most", self.most)
-        if self.width == 0:
-            raise InputError("token drop width 0: expected more (a rising rate) or less (a falling one)")
+    least: Share = 0.2
+    most: Share = 0.8
+    middle: Number = 24_000.0
+    width: Positive | Annotated[float, Field(lt=0)] = -8_000.0
 
     def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
         # By tanh, which does not overflow.
@@ -279,16 +261,10 @@ class ScheduledDrop(TokenDrop):
 DROPS: dict[str, type[TokenDrop]] = {one.name: one for one in (ConstantDrop, BetaDrop, LengthDrop, ScheduledDrop)}
 
 
-def token_drop(name: str, options: Mapping[str, float]) -> TokenDrop:
+def token_drop(name: Drop, options: Mapping[str, Any]) -> TokenDrop:
     """The drop of that name with these fields.
 
     Raises:
-        InputError: the name or a field is not known, or a value is no number or out of range.
+        InputError: a field is not known, or a value is refused.
     """
-    require("token drop", name, DROPS)
-    known = [one.name for one in dataclasses.fields(DROPS[name])]
-    for key, value in options.items():
-        require(f"field of token drop {name}", key, known)
-        if not is_finite_number(value):
-            raise InputError(f"token drop {key} {value!r}: expected a number")
-    return DROPS[name](**options)
+    return build_config(DROPS[name], options, f"token drop {name}")

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.data.allowance import Progress, SkipPolicy, SkipUnreadable, Unreadable
+from sightline.data.allowance import Progress, SkipPolicy, Unreadable
+from sightline.data.config import SkipUnreadable
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.frames import FrameSampling
 from sightline.data.summary import Summary

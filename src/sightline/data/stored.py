@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.data.allowance import Progress, SkipPolicy, SkipUnreadable, Unreadable
+from sightline.data.allowance import Progress, SkipPolicy, Unreadable
+from sightline.data.config import SkipUnreadable
 from sightline.data.file_listing import SAMPLED_WHOLE, ImageIndex, load_index, save_index, thread_map
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.folders import walk

@@ -13,7 +13,8 @@ from PIL import Image
 from sightline.data.randomness import generator
 from sightline.data.targets import Box, Crop
 from sightline.errors import InputError
-from sightline.io.checks import require, require_number
+from sightline.io.checks import require
+from sightline.io.config import Share, check_value
 
 INTERPOLATIONS = {one.name.lower(): one for one in Image.Resampling}
 _CROP_ATTEMPTS = 10
@@ -73,7 +74,8 @@ def eval_crop(
     Raises:
         InputError: `crop` or `mode` is not allowed, or the size has no pixels.
     """
-    require_number("crop", crop, above=True, high=1)
+    if not 0 < crop <= 1:
+        raise InputError(f"crop {crop}: expected more than 0, at most 1", field="crop", value=crop)
     require("crop_mode", mode, get_args(CropMode))
     check_image_size(image_size)
     target = math.floor(image_size[0] / crop), math.floor(image_size[1] / crop)
@@ -195,7 +197,7 @@ class RandomResizedCrop:
             raise InputError(f"scale {self.scale} is out of range (expected: 0 < low <= high <= 1)")
         if not 0 < self.aspect[0] <= self.aspect[1]:
             raise InputError(f"aspect {self.aspect} is out of range (expected: 0 < low <= high)")
-        require_number("flip", self.flip, high=1)
+        check_value("flip", self.flip, Share)
 
     def train_crop(
         self, size: tuple[int, int], image_size: tuple[int, int], *, seed: int, epoch: int, index: int

@@ -6,10 +6,11 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args, get_type_hints
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 import torch
+from pydantic import Field, InstanceOf
 from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern
@@ -17,28 +18,27 @@ from sightline.attention.rotation import Pairing, Rotation
 from sightline.encodings.hooks import Hooks
 from sightline.encodings.knob import KNOB_STATE, Knob, KnobSpec, ResizeRule
 from sightline.errors import InputError
-from sightline.io.checks import require, require_number, require_whole
-from sightline.io.config import config_dataclass
+from sightline.io.checks import require
+from sightline.io.config import Count, Index, check_value, config_dataclass
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import Segment, TokenLayout
 
 
-@dataclass(frozen=True)
+@config_dataclass(kw_only=False)
 class TrunkShape:
     """What an encoding knows of the transformer that holds it."""
 
-    depth: int
-    heads: int
-    dim: int
-    train_grid: Grid
-    num_prefix_tokens: int
-    head_width: int | None = None
+    depth: Count
+    heads: Count
+    dim: Count
+    train_grid: InstanceOf[Grid]
+    num_prefix_tokens: Index
+    head_width: Count | None = None
 
     def __post_init__(self) -> None:
-        for name, low in (("depth", 1), ("heads", 1), ("dim", 1), ("num_prefix_tokens", 0)):
-            require_whole(name, getattr(self, name), low)
         if self.head_width is None and self.dim % self.heads:
-            raise InputError(f"dim {self.dim}: must be divisible by heads {self.heads}")
+            said = f"dim {self.dim}: must be divisible by heads {self.heads}"
+            raise InputError(said, field="dim", value=self.dim)
 
     @property
     def head_dim(self) -> int:
@@ -160,7 +160,7 @@ class PositionEncoding(nn.Module):
         knob = self.knob
         if knob is None:
             raise InputError(f"encoding {self.name} has no knob")
-        require_number(f"knob {knob.name}", value, low=knob.low, high=knob.high)
+        check_value(f"knob {knob.name}", value, Annotated[float, Field(ge=knob.low, le=knob.high)])
         self._turn_knob(float(value))
 
     def _turn_knob(self, value: float) -> None:

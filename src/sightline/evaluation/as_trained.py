@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from sightline.data.packs import PackingConfig
+from sightline.data.config import PackingConfig
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.evaluation.predict import is_rendered

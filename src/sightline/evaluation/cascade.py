@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 
 from sightline.attention.cpu import chosen_precision
 from sightline.data.randomness import generator
-from sightline.data.sampling import ASPECTS, Aspect
+from sightline.data.sampling import Aspect
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.distributed import machine
@@ -25,7 +26,7 @@ from sightline.evaluation.cascade_points import (
 )
 from sightline.evaluation.measure import RunInfo
 from sightline.evaluation.predict import predict_split
-from sightline.io.checks import require, require_whole
+from sightline.io.config import Count, Number, Precision, Share, config_dataclass
 from sightline.models import Model
 from sightline.results.cascade import CascadeRow
 from sightline.results.rows import wilson_interval
@@ -34,7 +35,7 @@ from sightline.tasks.base import task_of
 ALPHAS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
 
 
-@dataclass(frozen=True)
+@config_dataclass(kw_only=False)
 class CascadeConfig:
     """What to measure.
 
@@ -50,39 +51,29 @@ class CascadeConfig:
         seed: of the bootstrap.
     """
 
-    budgets: tuple[int, ...]
-    pair: tuple[int, int] | None = None
-    alphas: tuple[float, ...] = ALPHAS
-    budget: float | None = None
+    budgets: tuple[Count, ...]
+    pair: tuple[Count, Count] | None = None
+    alphas: Annotated[tuple[Share, ...], Field(min_length=1)] = ALPHAS
+    budget: Number | None = None
     split: str = "test"
-    images: int | None = None
+    images: Count | None = None
     aspect: Aspect = "native"
-    precision: str = "auto"
+    precision: Precision = "auto"
     workers: int = 0
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
 
     def __post_init__(self) -> None:
-        for tokens in self.measured:
-            require_whole("tokens", tokens, 1)
         if self.pair is not None and self.pair[1] <= self.pair[0]:
-            raise InputError(f"pair {self.pair[0]},{self.pair[1]}: the second must have more tokens than the first")
+            said = f"pair {self.pair[0]},{self.pair[1]}: the second must have more tokens than the first"
+            raise InputError(said, field="pair", value=self.pair)
         if len(self.measured) < 2:
-            raise InputError(f"tokens {', '.join(map(str, self.measured)) or 'none'}: expected two budgets or more")
-        if not self.alphas:
-            raise InputError("alphas: expected at least one")
-        for alpha in self.alphas:
-            # Written so that nan is refused.
-            if not 0 <= alpha <= 1:
-                raise InputError(f"alpha {alpha:g}: must be from 0 to 1")
+            said = f"tokens {', '.join(map(str, self.measured)) or 'none'}: expected two budgets or more"
+            raise InputError(said, field="budgets", value=self.budgets)
         least = min(self.measured) if self.pair is None else self.pair[0]
-        if self.budget is not None and not self.budget >= least:
-            raise InputError(f"budget {self.budget:g}: is below the first look of {least} tokens")
-        if self.images is not None:
-            require_whole("images", self.images, 1)
+        if self.budget is not None and self.budget < least:
+            said = f"budget {self.budget:g}: is below the first look of {least} tokens"
+            raise InputError(said, field="budget", value=self.budget)
         machine.check_workers(self.workers)
-        require_whole("seed", self.seed, 0, 2**64 - 1)
-        require("aspect", self.aspect, ASPECTS)
-        require("precision", self.precision, ("auto", "float32", "bfloat16"))
 
     @property
     def measured(self) -> tuple[int, ...]:

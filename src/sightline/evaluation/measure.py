@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from PIL.Image import Image
+from pydantic import Field, InstanceOf
 
 from sightline.attention.cpu import chosen_precision
 from sightline.data.source import Source
@@ -26,8 +27,8 @@ from sightline.evaluation.predict import frames_of, is_rendered
 from sightline.evaluation.result_files import answer_of
 from sightline.evaluation.shrunk import shrunk
 from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
-from sightline.evaluation.tune import KINDS, Search, searches_of, tune, tuned_at, tuning_passes
-from sightline.io.checks import require, require_whole
+from sightline.evaluation.tune import KINDS, Kind, Search, searches_of, tune, tuned_at, tuning_passes
+from sightline.io.config import Count, Precision, config_dataclass
 from sightline.io.run_files import PICTURES
 from sightline.metrics.tempered import Temperature, with_temperature
 from sightline.models import Model
@@ -39,7 +40,7 @@ from sightline.tokens.patchify import check_channels, check_multiples
 _UNTUNED = ("train", "minival", "heldout_fonts")
 
 
-@dataclass(frozen=True)
+@config_dataclass(kw_only=False)
 class EvaluateConfig:
     """What to measure.
 
@@ -59,35 +60,23 @@ class EvaluateConfig:
         precision: of the matrix products; `auto` is bfloat16 where it is faster; workers: processes that load batches.
     """
 
-    resolutions: tuple[int | View, ...]
+    resolutions: Annotated[tuple[Count | InstanceOf[View], ...], Field(min_length=1)]
     splits: tuple[str, ...] = ("test",)
-    images: int | None = None
+    images: Count | None = None
     images_beyond: tuple[int, int] | None = None
     knobs: Literal["default", "tuned", "both"] = "default"
-    tune_images: int = 500
-    tuned: tuple[str, ...] = KINDS
+    tune_images: Count = 500
+    tuned: tuple[Kind, ...] = KINDS
     temperature: bool = False
-    temperature_images: int = 1000
-    task_options: Mapping[str, Any] = field(default_factory=dict)
+    temperature_images: Count = 1000
+    task_options: dict[str, Any] = field(default_factory=dict)
     shrink: bool = True
-    precision: str = "auto"
+    precision: Precision = "auto"
     workers: int = 0
     measures: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.resolutions:
-            raise InputError("resolutions: expected at least one")
         machine.check_workers(self.workers)
-        for side in self.sides:
-            if isinstance(side, bool) or not isinstance(side, int) or side < 1:
-                raise InputError(f"resolutions: {side!r} is not a side in pixels (expected whole numbers of 1 or more)")
-        for name in ("images", "tune_images", "temperature_images"):
-            if getattr(self, name) is not None:
-                require_whole(name, getattr(self, name), 1)
-        require("knobs", self.knobs, ("default", "tuned", "both"))
-        for kind in self.tuned:
-            require("tuned", kind, KINDS)
-        require("precision", self.precision, ("auto", "float32", "bfloat16"))
         for name in self.measures:
             measure_class(name)
 

@@ -33,6 +33,7 @@ from sightline.evaluation.parts import kept_beside, weights_digest, work_of
 from sightline.evaluation.preparations.base import preparation_class
 from sightline.evaluation.suites.base import EvalSet
 from sightline.io.atomic import write_out
+from sightline.io.config import Precision
 from sightline.models import Model
 from sightline.results.rows import ResultRow, dump_rows, read_rows
 from sightline.tasks.classification import Classification
@@ -53,7 +54,7 @@ class SuiteConfig:
     preparation: str = "model"
     limit: int | None = None
     task_options: Mapping[str, Any] | None = None
-    precision: str = "auto"
+    precision: Precision = "auto"
     workers: int = 0
 
     def of(self, part: EvalSet, view: int | View, patch_size: int) -> EvaluateConfig:
@@ -61,7 +62,7 @@ class SuiteConfig:
         shown = preparation_class(self.preparation).view(view, patch_size)
         images = default_image_count(part.source) if self.limit is None else self.limit
         return EvaluateConfig(
-            (shown,), (part.split,), images=images, shrink=False, task_options=self.task_options or {},
+            (shown,), (part.split,), images=images, shrink=False, task_options=dict(self.task_options or {}),
             precision=self.precision, workers=self.workers,
         )  # fmt: skip
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from sightline.errors import InputError, unknown_name_error
 
-Depends = Mapping[str, tuple[str, Collection[Any]]]
-"""Option -> another one, and with which values of that it has an effect."""
 STRICT = {"extra": "forbid"}
 """The `__pydantic_config__` of a configuration: a plain dataclass would drop a key that it does not know in silence."""
 
@@ -30,26 +27,6 @@ def require_list(name: str, value: object, of: str = "") -> None:
     """Refuse what is no list, as a single number or a text; an empty one too, where it is said `of` what."""
     if not isinstance(value, list | tuple) or (of and not value):
         raise InputError(f"{name} {value!r}: expected a list{f' of {of}' if of else ''}")
-
-
-def require_group(name: str, value: object) -> None:
-    """Refuse what is no names and values."""
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise InputError(f"{name} {value!r}: expected names and values")
-
-
-def require_effect(where: str, config: Any, depends: Depends, others: Mapping[str, Any] | None = None) -> list[str]:
-    """Refuse options that are neither null nor as usual where another one leaves them without effect; return the others
-    of `depends`. `others`: values that go before those of the configuration."""
-    effective, there = [], {**vars(config), **(others or {})}
-    for name, (other, values) in depends.items():
-        value = getattr(config, name)
-        if there[other] in values:
-            effective.append(name)
-        elif value is not None and value != getattr(type(config), name):
-            said = f"{where}.{name} {value!r}: has no effect with {other} {there[other]}"
-            raise InputError(f"{said} (expected {other} {' or '.join(map(str, values))})")
-    return effective
 
 
 def require_whole(name: str, value: object, low: int, high: int | None = None) -> None:

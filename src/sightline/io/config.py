@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import PurePath
-from typing import Annotated, Any, TypeVar, dataclass_transform
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, overload
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass, is_pydantic_dataclass
 
 from sightline.errors import InputError, unknown_name_error, validation_error
@@ -19,6 +19,12 @@ T = TypeVar("T")
 CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 # Of float32, in which models compute.
 _LARGEST = (2 - 2**-23) * 2.0**127
+
+
+def _rising(value: Any) -> Any:
+    if list(value) != sorted(value):
+        raise ValueError("expected the smallest first")
+    return value
 
 
 def _pair(value: Any) -> Any:
@@ -35,26 +41,44 @@ Positive = Annotated[float, Field(gt=0, le=_LARGEST)]
 AboveOne = Annotated[float, Field(gt=1, le=_LARGEST)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 """From 0 to 1, which itself is none."""
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Index = Annotated[int, Field(ge=0)]
 Pair = Annotated[tuple[Count, Count], BeforeValidator(_pair)]
 """(rows, cols), or one number for both."""
+Precision = Literal["auto", "float32", "bfloat16"]
+"""Of the matrix products; `auto` is bfloat16 where a machine is faster with it."""
+Rising = AfterValidator(_rising)
+"""Of a tuple: no number is less than the one before it."""
 
 
+Depends = Mapping[str, tuple[str, Collection[Any]]]
+"""Option -> another one, and with which values of that it has an effect."""
+
+
+@overload
+def config_dataclass(cls: type[T]) -> type[T]: ...
+@overload
+def config_dataclass(*, kw_only: bool) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field, Field))
-def config_dataclass(cls: type[T]) -> type[T]:
-    """A frozen dataclass of keywords whose values pydantic checks by their annotations.
+def config_dataclass(cls: type[T] | None = None, *, kw_only: bool = True) -> Any:
+    """A frozen dataclass, of keywords unless said otherwise, whose values pydantic checks by their annotations.
 
     "1" is not taken for 1, nor 1 for true; a list is for a tuple and a whole number for a float. What is refused is an
     InputError here as in `build_config`.
     """
-    made: Any = dataclass(frozen=True, kw_only=True, config=CHECKED)(cls)
-    checked = made.__init__
+    if cls is None:
+        return functools.partial(config_dataclass, kw_only=kw_only)
+    made: Any = dataclass(frozen=True, kw_only=kw_only, config=CHECKED)(cls)
+    checked, names = made.__init__, [one.name for one in dataclasses.fields(made)]
 
     @functools.wraps(checked)
-    def init(self: Any, **values: Any) -> None:
+    def init(self: Any, *given: Any, **values: Any) -> None:
+        if not kw_only and len(given) <= len(names):
+            given, values = (), {**dict(zip(names, given, strict=False)), **values}
         try:
-            checked(self, **{name: _tuples(value) for name, value in values.items()})
+            checked(self, *given, **{name: _tuples(value) for name, value in values.items()})
         except ValidationError as error:
             raise validation_error(error, made.__name__, made) from None
 
@@ -86,6 +110,49 @@ def build_config(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         return TypeAdapter(cls).validate_json(f"{{{text}}}")
     except ValidationError as error:
         raise validation_error(error, where, cls) from None
+
+
+def dump_config(config: Any) -> dict[str, Any]:
+    """A configuration as plain values, for YAML and JSON; `build_config` makes an equal one of them."""
+    return TypeAdapter(type(config)).dump_python(config, mode="json")
+
+
+def merge(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of `base` and those that are given in their place, group by group."""
+    merged = dict(base)
+    for key, value in given.items():
+        inner = merged.get(key)
+        merged[key] = merge(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def check_value(name: str, value: Any, kind: Any, where: str = "") -> Any:
+    """The value, where it is of a kind, as `Count`; `where` is what an error begins with.
+
+    Raises:
+        InputError: it is not; names it.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(value, strict=True)
+    except ValidationError as error:
+        raise validation_error(error, where, None, name) from None
+
+
+def require_effect(
+    config: Any, depends: Depends, others: Mapping[str, Any] | None = None, where: str = ""
+) -> list[str]:
+    """Refuse options that are neither null nor as usual where another one leaves them without effect; return the others
+    of `depends`. `others`: values that go before those of the configuration; `where`: what names begin with."""
+    effective, there = [], {**vars(config), **(others or {})}
+    for name, (other, values) in depends.items():
+        value = getattr(config, name)
+        if there[other] in values:
+            effective.append(name)
+        elif value is not None and value != getattr(type(config), name):
+            said = f"{where}{name} {value!r}: has no effect with {other} {there[other]}"
+            expected = f"{other} {' or '.join(map(str, values))}"
+            raise InputError(f"{said} (expected {expected})", field=f"{where}{name}", value=value)
+    return effective
 
 
 def _to_json(value: object, key: str, where: str) -> str:

@@ -29,6 +29,8 @@ PatchSide = Annotated[int, Field(ge=1, le=LIMITS["patch_size"])]
 Width = Annotated[int, Field(ge=1, le=LIMITS["dim"])]
 Heads = Annotated[int, Field(ge=1, le=LIMITS["heads"])]
 Side = Annotated[int, Field(ge=1, le=LIMITS["image_size"])]
+Layers = Annotated[int, Field(ge=1, le=LIMITS["depth"])]
+Hidden = Annotated[int, Field(ge=1, le=LIMITS["head_hidden"])]
 Ratio = Annotated[float, Field(gt=0, le=LIMITS["mlp_ratio"])]
 
 
@@ -101,7 +103,7 @@ class ViTConfig:
     embedder_options: dict[str, Any] = field(default_factory=dict)
     patch_size: PatchSide = 16
     dim: Width = 768
-    depth: Annotated[int, Field(ge=1, le=LIMITS["depth"])] = 12
+    depth: Layers = 12
     heads: Heads = 12
     head_dim: Width | None = None
     mlp_ratio: Ratio = 4.0
@@ -136,7 +138,7 @@ class ViTConfig:
     head: str = "linear"
     head_options: dict[str, Any] = field(default_factory=dict)
     task: str = "classification"
-    head_hidden: Annotated[int, Field(ge=1, le=LIMITS["head_hidden"])] | None = None
+    head_hidden: Hidden | None = None
     head_std: NonNegative = 0.02
     head_bias: Number | Literal[False] | None = None
     fit: Fit = "exact"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sightline.errors import InputError
-from sightline.io.checks import require_number
+from sightline.io.config import PositiveShare, Share, config_dataclass
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.rng import uniform
 
@@ -36,7 +35,7 @@ class CorruptionDraw(NamedTuple):
     sources: Tensor
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class Corruption:
     """How much is corrupted, and how (ViT appendix B.1.2, as BERT's words).
 
@@ -46,17 +45,15 @@ class Corruption:
             else it is kept.
     """
 
-    share: float = 0.5
-    masked: float = 0.8
-    random: float = 0.1
+    share: PositiveShare = 0.5
+    masked: Share = 0.8
+    random: Share = 0.1
 
     def __post_init__(self) -> None:
-        require_number("share", self.share, above=True, high=1)
-        for name in ("masked", "random"):
-            require_number(name, getattr(self, name), high=1)
         # Sums of tenths may be above 1 by their last digit.
         if self.masked + self.random > 1 + 1e-9:
-            raise InputError(f"masked {self.masked} and random {self.random}: expected at most 1 together")
+            said = f"masked {self.masked} and random {self.random}: expected at most 1 together"
+            raise InputError(said, field="masked", value=self.masked)
 
     def draw(self, layout: TokenLayout, training: bool) -> list[CorruptionDraw]:
         """What is corrupted of each segment, by the images' seeds and the patches' places in their grids alone.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from sightline import registry
-from sightline.errors import InputError, unknown_name_error
+from sightline.errors import InputError
 from sightline.io.checks import require
+from sightline.io.config import build_config, config_dataclass
 from sightline.tokens.layout import TokenLayout
 
 if TYPE_CHECKING:
@@ -20,6 +19,11 @@ if TYPE_CHECKING:
 
 CLASSIFIERS = ("linear", "mlp")
 ScoreLink = Literal["softmax", "sigmoid"]
+
+
+@config_dataclass
+class NoOptions:
+    """Of a head that has none."""
 
 
 class TokenHead(nn.Module):
@@ -31,6 +35,7 @@ class TokenHead(nn.Module):
 
     Attributes:
         name: as `create_model(head=)` and `config.json` say it.
+        Options: a `config_dataclass` of `head_options`; options: this one's.
         supports_token_dropping: it says something of the patches that are there where others were dropped.
         export_refusal: why a model with it is not exported, in words; "" where it is.
         values: of its outputs for each patch, where they are so many that memory bounds how many images are measured at
@@ -41,18 +46,17 @@ class TokenHead(nn.Module):
     """
 
     name: ClassVar[str]
+    Options: ClassVar[type] = NoOptions
     supports_token_dropping: ClassVar[bool] = True
     export_refusal: ClassVar[str] = ""
     axes: ClassVar[int | None] = 2
     values: int = 0
     done: float = 0.0
 
-    def __init__(self, config: ViTConfig, **options: Any) -> None:
-        """Args:
-        config: of the model: `dim`, `num_classes`, `patch_size`, ...
-        options: `config.head_options`.
-        """
+    def __init__(self, config: ViTConfig) -> None:
+        """Args: config: of the model: `dim`, `num_classes`, `patch_size`, `head_options`, ..."""
         super().__init__()
+        self.options: Any = build_config(self.Options, config.head_options, f"head {self.name}")
 
     def predict(self, model: Any, rows: Tensor, layout: TokenLayout) -> Any:
         """The task's outputs of a model's flat rows: of its normed tokens, unless a head asks the model for others, as
@@ -108,29 +112,17 @@ def head_classes(kind: type[TokenHead] = TokenHead) -> dict[str, Any]:
 def head_settings(config: ViTConfig) -> dict[str, Any]:
     """What a model's head is called and made with, defaults too."""
     kind = head_classes().get(config.head)
-    parameters = {} if kind is None else inspect.signature(kind).parameters
-    usual = {name: one.default for name, one in parameters.items() if one.default is not one.empty}
-    return {**usual, **config.head_options, "head": config.head}
-
-
-def check_head_options(kind: type[TokenHead], options: Mapping[str, Any]) -> None:
-    """Refuse options that a head does not have, naming the nearest."""
-    parameters = list(inspect.signature(kind).parameters.values())[1:]
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        return
-    for key in options:
-        if key not in (allowed := [one.name for one in parameters]):
-            raise unknown_name_error(f"head {kind.name}: option", str(key), allowed)
+    own = config.head_options if kind is None else vars(build_config(kind.Options, config.head_options, config.head))
+    return {**own, "head": config.head}
 
 
 def make_head(config: ViTConfig) -> nn.Module:
     """The head that a configuration names: of all tokens, or of the pooled vector; the identity for no classes."""
     if config.head not in CLASSIFIERS:
         kind = head_class(config.head)
-        check_head_options(kind, config.head_options)
         if kind.axes not in (None, given := len(config.train_grid)):
             raise InputError(f"head {config.head}: a grid of {given} axes (expected {kind.axes})")
-        return kind(config, **config.head_options)
+        return kind(config)
     if config.num_classes == 0:
         return nn.Identity()
     dim, bias = config.dim, config.head_bias is not False

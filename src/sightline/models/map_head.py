@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.checks import require_number
+from sightline.io.config import config_dataclass
 from sightline.models.head import TokenHead, patch_tokens
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
+
+Bias = Annotated[float, Field(ge=-1e6, le=1e6)]
+
+
+@config_dataclass
+class BiasOptions:
+    """`background_bias`: the logit of the first class before the first step."""
+
+    background_bias: Bias = 0.0
 
 
 class DenseHead(TokenHead):
@@ -64,14 +74,8 @@ def on_grids(patches: Sequence[Tensor], layout: TokenLayout) -> list[Tensor]:
     ]
 
 
-def check_bias(background_bias: object) -> None:
-    """Refuse the logit of the first class before the first step that is no number."""
-    require_number("head_options.background_bias", background_bias, low=-1e6, high=1e6)
-
-
 def linear(dim: int, biases: Sequence[float], each: int = 1) -> nn.Linear:
     """The last layer of a head: weights of std 0.02, and a bias for each class, `each` times in a row."""
-    check_bias(biases[0])
     layer = nn.Linear(dim, len(biases) * each)
     nn.init.trunc_normal_(layer.weight, std=0.02)
     with torch.no_grad():

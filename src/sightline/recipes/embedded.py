@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from sightline.data.packs import PackingConfig
+from sightline.data.config import PackingConfig
 from sightline.training.config import OptimizerConfig, TrainConfig
 
 # Operations of 24,000 scenes at 32 px: the accuracy of the fixed size is then still rising steeply.

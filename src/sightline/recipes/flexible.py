@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from sightline.data.mixing import MixingConfig
-from sightline.data.patch_sizes import PatchSizes
+from sightline.data.config import MixingConfig, PatchSizes
 from sightline.recipes.embedded import scenes
 from sightline.training.config import OptimizerConfig, TrainConfig, ValidationConfig
 

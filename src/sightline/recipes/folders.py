@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from sightline.data.packs import PackingConfig
+from sightline.data.config import PackingConfig
 from sightline.data.summary import Summary
 from sightline.models import model_config
 from sightline.training.config import OptimizerConfig, TrainConfig

@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from sightline.data.mixing import MixingConfig
-from sightline.data.packs import PackingConfig
+from sightline.data.config import MixingConfig, PackingConfig
 from sightline.training.config import OptimizerConfig, TrainConfig, ValidationConfig
 
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}

@@ -7,12 +7,13 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from sightline.errors import InputError
-from sightline.io.checks import STRICT, is_finite_number, require, require_bool, require_whole
-from sightline.io.config import build_config
+from sightline.io.config import Count, Number, build_config, config_dataclass
 
 # More of them are a mistake in the file: nobody waits for so many runs.
 _MOST_CELLS = 10_000
@@ -22,27 +23,24 @@ _LONGEST_NAME = 60
 _PLACES = ("out", "storage", "name")
 
 
-@dataclass(frozen=True)
+@config_dataclass(kw_only=False)
 class SearchRange:
     """Numbers from `low` to `high`, both included; `log` draws their logarithm, `int` whole ones."""
 
-    low: float
-    high: float
+    low: Number
+    high: Number
     log: bool = False
     int: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            if not is_finite_number(getattr(self, name)):
-                raise InputError(f"{name} {getattr(self, name)!r}: expected a finite number")
-        for name in ("log", "int"):
-            require_bool(name, getattr(self, name))
+        said = f"low {self.low:g}"
         if self.low >= self.high:
-            raise InputError(f"low {self.low:g}: expected less than high {self.high:g}")
+            raise InputError(f"{said}: expected less than high {self.high:g}", field="low", value=self.low)
         if self.log and self.low <= 0:
-            raise InputError(f"low {self.low:g}: expected more than 0 where log is true")
+            raise InputError(f"{said}: expected more than 0 where log is true", field="low", value=self.low)
         if self.int and (self.low != round(self.low) or self.high != round(self.high)):
-            raise InputError(f"low {self.low:g} and high {self.high:g}: expected whole numbers where int is true")
+            said = f"{said} and high {self.high:g}: expected whole numbers where int is true"
+            raise InputError(said, field="low", value=self.low)
 
     @property
     def ends(self) -> tuple[Any, Any]:
@@ -50,7 +48,7 @@ class SearchRange:
         return (round(self.low), round(self.high)) if self.int else (float(self.low), float(self.high))
 
 
-@dataclass(frozen=True)
+@config_dataclass(kw_only=False)
 class SweepEvaluation:
     """How each cell is measured after its training, in place of the curve on `minival`.
 
@@ -59,21 +57,12 @@ class SweepEvaluation:
         split: of the data; images: at most so many of it.
     """
 
-    __pydantic_config__ = STRICT
-
-    resolutions: tuple[int | str, ...]
+    resolutions: Annotated[tuple[int | str, ...], Field(min_length=1)]
     split: str = "minival"
-    images: int | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "resolutions", tuple(self.resolutions))
-        if not self.resolutions:
-            raise InputError("evaluate.resolutions: expected at least one")
-        if self.images is not None:
-            require_whole("evaluate.images", self.images, 1)
+    images: Count | None = None
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class SweepConfig:
     """What a SWEEP.yaml says.
 
@@ -88,13 +77,11 @@ class SweepConfig:
             folder's unless given.
     """
 
-    __pydantic_config__ = STRICT
-
     base: dict[str, Any] = field(default_factory=dict)
     grid: dict[str, Any] | None = None
     search: dict[str, Any] | None = None
-    trials: int | None = None
-    seed: int = 0
+    trials: Annotated[int, Field(ge=1, le=_MOST_TRIALS)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     metric: str | None = None
     evaluate: SweepEvaluation | None = None
     out: str | None = None
@@ -104,25 +91,25 @@ class SweepConfig:
     def __post_init__(self) -> None:
         if (self.grid is None) == (self.search is None):
             raise InputError("expected one of grid and search" + (", not both" if self.grid is not None else ""))
-        require_whole("seed", self.seed, 0, 2**31 - 1)
         if self.metric is not None and self.evaluate is None:
-            raise InputError(f"metric {self.metric!r}: goes with evaluate; minival has the task's own curve")
+            said = f"metric {self.metric!r}: goes with evaluate; minival has the task's own curve"
+            raise InputError(said, field="metric", value=self.metric)
         which, varied = ("grid", self.grid) if self.grid is not None else ("search", self.search)
         if not varied:
-            raise InputError(f"{which}: expected at least one field, as optimizer.lr")
+            raise InputError(f"{which}: expected at least one field, as optimizer.lr", field=which, value=varied)
         for name, values in varied.items():
             _check_name(f"{which}.{name}", name, varied)
             if self.search is None or isinstance(values, list):
                 _check_values(f"{which}.{name}", values)
         if self.grid is not None:
             if self.trials is not None:
-                raise InputError(f"trials {self.trials}: goes with search; a grid has as many cells as combinations")
+                said = f"trials {self.trials}: goes with search; a grid has as many cells as combinations"
+                raise InputError(said, field="trials", value=self.trials)
             if self.count > _MOST_CELLS:
-                raise InputError(f"grid: has {self.count:,} cells, expected at most {_MOST_CELLS:,}")
+                raise InputError(f"grid: has {self.count:,} cells, expected at most {_MOST_CELLS:,}", field="grid")
         else:
             if self.trials is None:
-                raise InputError("trials: is missing; a search expects how many cells to draw")
-            require_whole("trials", self.trials, 1, _MOST_TRIALS)
+                raise InputError("trials: is missing; a search expects how many cells to draw", field="trials")
             for name in varied:
                 self.span(name)
 
@@ -152,18 +139,9 @@ class SweepConfig:
         if isinstance(found, list):
             return found
         if not isinstance(found, Mapping):
-            raise InputError(f"search.{name} {found!r}: expected a list of values, or low and high")
-        # What is not known says most: it may be what is missing.
-        known = [one.name for one in fields(SearchRange)]
-        for key in (*(key for key in found if key not in known), *("low", "high")):
-            require(f"search.{name}: key", key, known)
-            if key not in found:
-                raise InputError(f"search.{name}.{key}: is missing; expected a number")
-        try:
-            return build_config(SearchRange, found, f"search.{name}")
-        except InputError as error:
-            said = str(error)
-            raise InputError(said if said.startswith("search.") else f"search.{name}.{said}") from None
+            said = f"search.{name} {found!r}: expected a list of values, or low and high"
+            raise InputError(said, field=f"search.{name}", value=found)
+        return build_config(SearchRange, found, f"search.{name}")
 
 
 @dataclass(frozen=True)
@@ -275,20 +253,20 @@ def _difference(there: Any, here: Any, name: str) -> tuple[str, Any, Any] | None
 
 def _check_name(where: str, name: object, varied: Mapping[str, Any]) -> None:
     if not isinstance(name, str) or not all(re.fullmatch(r"\w+", part) for part in name.split(".")):
-        raise InputError(f"{where}: expected a field of the training, as optimizer.lr")
+        raise InputError(f"{where}: expected a field of the training, as optimizer.lr", field=where)
     if name == "recipe":
-        raise InputError(f"{where}: what a recipe decides is the same in all cells; expected it in base")
+        raise InputError(f"{where}: what a recipe decides is the same in all cells; expected it in base", field=where)
     for other in varied:
         if str(other).startswith(f"{name}."):
-            raise InputError(f"{where}: {other} is given as well, and one contains the other")
+            raise InputError(f"{where}: {other} is given as well, and one contains the other", field=where)
 
 
 def _check_values(where: str, values: object) -> None:
     if not isinstance(values, list) or not values:
-        raise InputError(f"{where}: expected a list of values")
+        raise InputError(f"{where}: expected a list of values", field=where, value=values)
     for number, value in enumerate(map(_plain, values)):
         if value in [_plain(one) for one in values[:number]]:
-            raise InputError(f"{where}: {value} stands twice")
+            raise InputError(f"{where}: {value} stands twice", field=where, value=values)
 
 
 def _plain(value: Any) -> str:

@@ -20,8 +20,7 @@ from sightline.data.batch import Batch, normalize
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop
 from sightline.errors import InputError
-from sightline.io.checks import Depends, require_effect
-from sightline.io.config import build_config
+from sightline.io.config import Depends, build_config, require_effect
 from sightline.models import Model, ViTConfig
 from sightline.models.head import head_settings
 from sightline.tasks.drawn import ColorKey
@@ -48,7 +47,7 @@ class Task(ABC):
         primary: name of the metric by whose first row knobs are not tuned, but runs are compared and the best
             checkpoint is kept.
         tuned_by: what `tuning_loss` is, in words.
-        Options: a frozen dataclass of its configuration.
+        Options: a `config_dataclass` of its configuration.
         config: of the model.
         chance: the value of the primary metric by guessing, None where there is none.
     """
@@ -65,11 +64,12 @@ class Task(ABC):
         """Raises InputError: an option has no effect with another one, or is not what the model's head is made with."""
         self.config, self.options = config, options
         made = head_settings(config)
-        require_effect("task_options", options, self.depends(), made)
+        require_effect(options, self.depends(), made, "task_options.")
         for field in dataclasses.fields(options):
             name, asked = field.name, getattr(options, field.name)
             if asked is not None and name in made and asked not in (field.default, made[name]):
-                raise InputError(f"task_options.{name} {asked!r}: the model's head has {made[name]!r} (expected that)")
+                said = f"task_options.{name} {asked!r}: the model's head has {made[name]!r} (expected that)"
+                raise InputError(said, field=f"task_options.{name}", value=asked)
 
     @classmethod
     def depends(cls) -> Depends:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -17,31 +16,24 @@ from sightline.attention.wide import at_least_float32
 from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
 from sightline.errors import InputError, unknown_name_error
-from sightline.io.checks import require, require_number
+from sightline.io.config import Fraction, config_dataclass
 from sightline.models import ViTConfig
 from sightline.models.head import ScoreLink
 from sightline.tasks.base import PredictionRecord, Task
 from sightline.tokens.layout import TokenLayout
 
 Loss = Literal["bce", "ce"]
-LOSSES: tuple[Loss, ...] = ("bce", "ce")
 LINK_OF: dict[str, ScoreLink] = {"bce": "sigmoid", "ce": "softmax"}
 """Loss -> how the logits that it trained are read."""
 
 
-@dataclass(frozen=True)
+@config_dataclass(kw_only=False)
 class ClassificationOptions:
     """`loss`: `bce` is the sigmoid cross entropy summed over classes (DeiT III; LookHere), `ce` the softmax cross
     entropy (ViT); `label_smoothing`: share of the target that is spread over all classes."""
 
     loss: Loss = "ce"
-    label_smoothing: float = 0.0
-
-    def __post_init__(self) -> None:
-        require("loss", self.loss, LOSSES)
-        require_number("label_smoothing", self.label_smoothing)
-        if self.label_smoothing >= 1:
-            raise InputError(f"label_smoothing {self.label_smoothing}: expected 0 to less than 1")
+    label_smoothing: Fraction = 0.0
 
 
 class Classification(Task):

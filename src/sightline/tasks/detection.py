@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
+from pydantic import Field
 from torch import Tensor
 
 from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop, Objects
 from sightline.errors import InputError
-from sightline.io.checks import Depends, require_group, require_number, require_whole
+from sightline.io.config import Depends, NonNegative, Positive, Share, config_dataclass
 from sightline.models import ViTConfig
 from sightline.models.box_head import BoxHead, BoxOutputs
 from sightline.models.boxes import nms
@@ -31,7 +32,7 @@ _LOOKED_AT = 1000
 _ROOM_FOR_WORDS = 96
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class DetectionOptions:
     """`head`: a head that gives boxes; `head_options`: of its own.
 
@@ -44,23 +45,14 @@ class DetectionOptions:
 
     head: str = "fcos"
     head_options: dict[str, Any] = field(default_factory=dict)
-    threshold: float = 0.05
-    shown: float = 0.4
-    nms: float = 0.6
-    most: int = 100
-    radius: float = 1.5
-    class_weight: float = 1.0
-    box_weight: float = 2.0
-    side_weight: float = 2.0
-
-    def __post_init__(self) -> None:
-        require_group("head_options", self.head_options)
-        for name in ("threshold", "shown", "nms"):
-            require_number(name, getattr(self, name), high=1)
-        require_whole("most", self.most, 1, 10_000)
-        require_number("radius", self.radius, above=True)
-        for name in ("class_weight", "box_weight", "side_weight"):
-            require_number(name, getattr(self, name))
+    threshold: Share = 0.05
+    shown: Share = 0.4
+    nms: Share = 0.6
+    most: Annotated[int, Field(ge=1, le=10_000)] = 100
+    radius: Positive = 1.5
+    class_weight: NonNegative = 1.0
+    box_weight: NonNegative = 2.0
+    side_weight: NonNegative = 2.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,13 +18,12 @@ from sightline.data.source import Example, Source
 from sightline.data.targets import Crop
 from sightline.data.transforms import apply_crop
 from sightline.errors import InputError
-from sightline.io.checks import Depends
-from sightline.io.config import build_config
+from sightline.io.config import Depends, build_config
 from sightline.models import ViTConfig
 from sightline.models.corruption import MASKED
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
-from sightline.models.heads.masked_patches import MaskedPatchesHead, MaskedPatchOutputs, MaskIn, PatchTarget
+from sightline.models.heads.masked_patches import MaskedPatchesHead, MaskedPatchesOptions, MaskedPatchOutputs
 from sightline.tasks.base import Task
 from sightline.tasks.patch_targets import class_colours, colour_classes, from_cells, in_cells
 from sightline.tokens.grid import Grid
@@ -32,24 +31,6 @@ from sightline.tokens.layout import TokenLayout
 from sightline.tokens.patchify import ImagePatchifier
 
 _GREY = 128
-
-
-@dataclass(frozen=True)
-class MaskedPatchesOptions:
-    """What is asked of a model, and how much of an image it does not see; the head keeps it (`MaskedPatchesHead`).
-
-    `target`: `mean`, the mean colour of a patch; `cells`, those of its `cells` x `cells` parts; `pixels`, all of them;
-    `bits` of a colour's channel; `share` of the patches that are chosen, `masked` and `random` of these; `mask_in`: the
-    [mask] is an `embedding`, or `pixels`.
-    """
-
-    target: PatchTarget = "mean"
-    bits: int = 3
-    cells: int = 4
-    share: float = 0.5
-    masked: float = 0.8
-    random: float = 0.1
-    mask_in: MaskIn = "embedding"
 
 
 @dataclass(frozen=True, eq=False)

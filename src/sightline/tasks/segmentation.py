@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,11 +15,11 @@ from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
 from sightline.data.targets import IGNORE, Crop
 from sightline.errors import InputError
-from sightline.io.checks import Depends, require_group, require_number
-from sightline.io.config import build_config
+from sightline.io.config import Depends, config_dataclass
 from sightline.models import Model, ViTConfig
 from sightline.models.box_head import BoxHead
 from sightline.models.head import TokenHead, head_class, head_classes
+from sightline.models.map_head import Bias, BiasOptions
 from sightline.tasks.base import Task
 from sightline.tasks.drawn import ColorKey, class_colours, class_legend, overlay
 from sightline.tasks.fit import covered_size, undo_fit
@@ -31,7 +30,7 @@ from sightline.tokens.layout import TokenLayout
 BACKGROUND = "background"
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class SegmentationOptions:
     """`head`: a head that gives maps; `head_options`: of its own; `background_bias`: of the logit of a class called
     background, before the first step, of heads that have it as an option; None leaves it at 0; `inference`: fields of
@@ -39,17 +38,8 @@ class SegmentationOptions:
 
     head: str = "pix"
     head_options: dict[str, Any] = field(default_factory=dict)
-    background_bias: float | None = 2.0
-    inference: InferenceMode | Mapping[str, Any] = field(default_factory=InferenceMode)
-
-    def __post_init__(self) -> None:
-        require_group("head_options", self.head_options)
-        if isinstance(self.inference, Mapping):
-            object.__setattr__(self, "inference", build_config(InferenceMode, self.inference, "inference"))
-        if not isinstance(self.inference, InferenceMode):
-            raise InputError(f"inference {self.inference!r}: expected names and values, as kind and window")
-        if self.background_bias is not None:
-            require_number("background_bias", self.background_bias, low=-1e6)
+    background_bias: Bias | None = 2.0
+    inference: InferenceMode = field(default_factory=InferenceMode)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +74,6 @@ class Segmentation(Task):
     def __init__(self, config: ViTConfig, options: SegmentationOptions) -> None:
         super().__init__(config, options)
         _head(config.head)
-        assert isinstance(options.inference, InferenceMode)
         check_window(config, options.inference)
 
     @property
@@ -99,7 +88,7 @@ class Segmentation(Task):
 
     @classmethod
     def depends(cls) -> Depends:
-        heads = [name for name, one in head_classes().items() if "background_bias" in signature(one).parameters]
+        heads = [name for name, one in head_classes().items() if issubclass(one.Options, BiasOptions)]
         return {"background_bias": ("head", heads)}
 
     @classmethod

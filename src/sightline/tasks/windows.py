@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from sightline.data.batch import Batch, normalize
 from sightline.errors import InputError
-from sightline.io.checks import require, require_bool, require_effect, require_list, require_number, require_whole
+from sightline.io.config import Count, config_dataclass, require_effect
 from sightline.models import Model, ViTConfig
 from sightline.tasks.fit import covered_size
 from sightline.tasks.maps import MapReader, enlarged, reader_for
@@ -23,7 +23,7 @@ MOST_TIMES = 16
 _WINDOWS_AT_ONCE, _SCORES_AT_ONCE = 16, 2**27
 
 
-@dataclass(frozen=True)
+@config_dataclass(kw_only=False)
 class InferenceMode:
     """How an image is looked at.
 
@@ -36,24 +36,17 @@ class InferenceMode:
     """
 
     kind: Literal["whole", "segmenter", "mmseg"] = "whole"
-    window: int = 512
-    stride: int = 341
-    scales: tuple[float, ...] = (1.0,)
+    window: Count = 512
+    stride: Count = 341
+    scales: Annotated[tuple[Annotated[float, Field(gt=0, le=MOST_TIMES)], ...], Field(min_length=1)] = (1.0,)
     flip: bool = False
 
     def __post_init__(self) -> None:
-        require("inference.kind", self.kind, ("whole", "segmenter", "mmseg"))
         in_windows = ("kind", ("segmenter", "mmseg"))
-        require_effect("inference", self, {"window": in_windows, "stride": in_windows})
-        require_whole("inference.window", self.window, 1)
-        require_whole("inference.stride", self.stride, 1, self.window)
-        require_bool("inference.flip", self.flip)
-        require_list("inference.scales", self.scales)
-        object.__setattr__(self, "scales", tuple(self.scales))
-        if not self.scales:
-            raise InputError("inference.scales: expected at least one, as 1.0")
-        for scale in self.scales:
-            require_number("inference.scales", scale, above=True, high=MOST_TIMES)
+        require_effect(self, {"window": in_windows, "stride": in_windows})
+        if self.stride > self.window:
+            said = f"stride {self.stride}: expected at most the window, {self.window}"
+            raise InputError(said, field="stride", value=self.stride)
 
     @property
     def words(self) -> str:

@@ -1,35 +1,42 @@
-"""A training run in one record."""
+"""A training run in one record, with its optimizer and its validation."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from sightline.data.allowance import SkipUnreadable, check_skip
+from pydantic import BeforeValidator, Field
+
 from sightline.data.augmenting import make_augmentations
-from sightline.data.frames import MOST_FRAMES
+from sightline.data.config import Interpolation, MixingConfig, PackingConfig, PatchSizes, SkipUnreadable
+from sightline.data.frames import Frames
 from sightline.data.image_file import MAX_PIXELS
-from sightline.data.mixing import MixingConfig
-from sightline.data.packs import PackingConfig
-from sightline.data.patch_sizes import PatchSizes
-from sightline.data.transforms import INTERPOLATIONS, SIMPLE, Parts
 from sightline.errors import InputError
-from sightline.io.checks import STRICT, require, require_bool, require_number, require_whole
-from sightline.tasks.classification import ClassificationOptions, Loss
-from sightline.training.optimizer_config import OptimizerConfig
+from sightline.io.config import (
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    PositiveShare,
+    Precision,
+    Share,
+    config_dataclass,
+    require_effect,
+)
 
-Precision = Literal["auto", "float32", "bfloat16"]
 # How several processes hold a model: each all of it, or each a part (torch's names).
 Sharing = Literal["ddp", "fsdp"]
 # What the random generators of numpy and torch both take; no number of images is larger.
 MAX_SEED = 2**63 - 1
 DEFAULT_MODEL, DEFAULT_BATCH_SIZE = "vit_micro_patch4", 32
-DEFAULT_LOSS: Loss = "bce"
-# Parts of a step; each is a batch, if an empty one.
-_MOST_PARTS = 1 << 16
+DEFAULT_LOSS: Literal["bce", "ce"] = "bce"
 # How the length of a run may be said.
 BUDGETS = ("images", "epochs", "tokens", "flops")
+_MOMENTS = ("name", ("adamw", "adam", "lamb"))
+_DEPENDS = {"betas": _MOMENTS, "eps": _MOMENTS, "momentum": ("name", ("sgd",)), "timescale": ("schedule", ("rsqrt",))}
+_DEFAULTS = {"betas": (0.9, 0.99), "eps": 1e-8, "momentum": 0.9, "timescale": 10_000.0}
+_LOSS = {"loss": "loss", "label_smoothing": "label_smoothing"}
 _DECIDED_BY = {
     "name": "model",
     "encoding": "encoding",
@@ -46,7 +53,68 @@ _DECIDED_BY = {
 }
 
 
-@dataclass(frozen=True)
+def _whole(value: Any) -> Any:
+    # 1.0 may mean all of the run or one step: it is neither.
+    return int(value) if isinstance(value, float) and value > 1 and value.is_integer() else value
+
+
+Whole = Annotated[int, Field(ge=1, le=MAX_SEED)]
+Decay = Annotated[float, Field(gt=0, lt=1)]
+Span = Annotated[Fraction | Count, BeforeValidator(_whole)]
+"""A fraction of a run below 1, or a whole number of steps."""
+
+
+@config_dataclass
+class OptimizerConfig:
+    """An optimizer, with decay on matrices only, warm-up and a schedule.
+
+    Attributes:
+        lr: the highest learning rate.
+        name: `adamw` (decoupled decay), `adam` (decay as a part of the gradient), `sgd` or `lamb` (timm's).
+        betas: of the moments, (0.9, 0.99) unless given; eps: beside the root of the second, 1e-8. Not of `sgd`.
+        momentum: of `sgd` alone, 0.9 unless given.
+        weight_decay: on weights with two dimensions or more that the model does not except.
+        head_decay: the same of the head's weights (NaViT appendix B.1); None takes `weight_decay`.
+        layer_decay: factor of the rate from each layer to the one before it (BEiT); None leaves all at `lr`.
+        schedule: after the warm-up: half a `cosine`, `linear`, `rsqrt` (peak / sqrt(1 + steps / `timescale`), Zhai et
+            al. 2022) or `constant`.
+        warmup: over which the rate rises from 0: a fraction of the run below 1, or a whole number of steps.
+        cooldown: over which the rate falls linearly to `final_lr` at the end, said as `warmup`.
+        timescale: of `rsqrt` alone, in steps, 10,000 unless given.
+        final_lr: what `cosine`, `linear` and a cool-down end at.
+        clip: highest norm of the gradient; None does not clip.
+        ema: decay of the running mean of the weights, which is then what is saved and tested; None keeps none.
+        ema_warmup: the decay is at most (1 + step) / (10 + step), as TensorFlow's `ExponentialMovingAverage`, so that
+            the mean of a short run is not one of its first weights. None in runs without `ema`.
+    """
+
+    lr: Positive = 1.5e-3
+    name: Literal["adamw", "adam", "sgd", "lamb"] = "adamw"
+    betas: tuple[Fraction, Fraction] | None = None
+    eps: Positive | None = None
+    momentum: Fraction | None = None
+    weight_decay: NonNegative = 0.05
+    head_decay: NonNegative | None = None
+    layer_decay: Decay | None = None
+    schedule: Literal["cosine", "linear", "rsqrt", "constant"] = "cosine"
+    warmup: Span = 0.1
+    cooldown: Span = 0.0
+    timescale: Positive | None = None
+    final_lr: NonNegative = 0.0
+    clip: Positive | None = 1.0
+    ema: Decay | None = None
+    ema_warmup: bool | None = True
+
+    def __post_init__(self) -> None:
+        for name in require_effect(self, _DEPENDS):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, _DEFAULTS[name])
+        if self.final_lr and self.schedule in ("constant", "rsqrt") and not self.cooldown:
+            said = f"final_lr {self.final_lr}: has no effect with {self.schedule} (expected a cooldown)"
+            raise InputError(said, field="final_lr", value=self.final_lr)
+
+
+@config_dataclass
 class ValidationConfig:
     """A curve on `minival` while training; it changes no weight.
 
@@ -57,20 +125,12 @@ class ValidationConfig:
             `loss`; None takes the primary one.
     """
 
-    __pydantic_config__ = STRICT
-
-    times: int = 10
-    images: int = 256
+    times: Count = 10
+    images: Count = 256
     best: str | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("times", "images"):
-            require_whole(f"validation.{name}", getattr(self, name), 1)
-        if self.best is not None and not isinstance(self.best, str):
-            raise InputError(f"validation.best {self.best!r}: expected the name of a metric")
 
-
-@dataclass(frozen=True)
+@config_dataclass
 class TrainConfig:
     """Everything that decides the weights that come out.
 
@@ -128,49 +188,48 @@ class TrainConfig:
         max_pixels: of the largest image that is read; larger ones cannot be read.
     """
 
-    __pydantic_config__ = STRICT
-
     data: str = "scenes"
     model: str | None = None
     init_from: str | None = None
     frozen: bool = False
-    model_options: dict[str, Any] = field(default_factory=dict)
+    model_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     encoding: str = "lookhere_90"
-    encoding_options: dict[str, Any] = field(default_factory=dict)
-    resolution: int | None = None
-    progressive: tuple[int, ...] = ()
+    encoding_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    resolution: Whole | None = None
+    progressive: tuple[Whole, ...] = ()
     patch_sizes: PatchSizes | None = None
-    frames: int | None = None
-    frame_stride: int | None = None
-    images: int | None = None
-    epochs: float | None = None
-    tokens: int | None = None
-    flops: float | None = None
-    batch_size: int | None = None
-    accumulate: int = 1
+    frames: Frames | None = None
+    frame_stride: Frames | None = None
+    images: Whole | None = None
+    epochs: Positive | None = None
+    tokens: Whole | None = None
+    flops: Positive | None = None
+    batch_size: Whole | None = None
+    # Each is a batch, if an empty one.
+    accumulate: Annotated[int, Field(ge=1, le=1 << 16)] = 1
     recompute: bool = False
     compile: bool = False
     sharing: Sharing = "ddp"
     packing: PackingConfig | None = None
     task: str = "classification"
-    task_options: dict[str, Any] = field(default_factory=dict)
-    loss: Loss | None = None
-    label_smoothing: float | None = None
-    parts: Parts | None = None
-    flip: float | None = None
-    interpolation: str | None = None
-    augment: dict[str, dict[str, Any]] = field(default_factory=dict)
-    repeats: int = 1
+    task_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    loss: Literal["bce", "ce"] | None = None
+    label_smoothing: Fraction | None = None
+    parts: PositiveShare | Literal["simple"] | None = None
+    flip: Share | None = None
+    interpolation: Interpolation | None = None
+    augment: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 1
     mixing: MixingConfig | None = None
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
     precision: Precision = "auto"
-    seed: int = 0
-    checkpoint_every: int | None = None
-    keep_last: int = 1
-    validation: ValidationConfig | None = field(default_factory=ValidationConfig)
-    workers: int = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+    checkpoint_every: Whole | None = None
+    keep_last: Whole = 1
+    validation: ValidationConfig | None = dataclasses.field(default_factory=ValidationConfig)
+    workers: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     skip_unreadable: SkipUnreadable = 0
-    max_pixels: int = MAX_PIXELS
+    max_pixels: Whole = MAX_PIXELS
 
     @property
     def checkpoints(self) -> int:
@@ -179,59 +238,30 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for names in (BUDGETS, ("model", "init_from")):
-            given = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) is not None]
+            given = [name for name in names if getattr(self, name) is not None]
             if len(given) > 1:
-                raise InputError(f"{given[0]} and {given[1]}: expected one of them, not both")
-        for name in ("frozen", "recompute", "compile"):
-            require_bool(name, getattr(self, name))
+                one, other = (f"{name} {getattr(self, name)}" for name in given[:2])
+                raise self._refused(f"{one} and {other}: expected one of them, not both", given[0])
         if self.frozen and self.init_from is None:
-            raise InputError("frozen true: keeps the trunk that a run begins with (expected init_from)")
-        whole = ("keep_last", "max_pixels")
-        for name, low in (*((name, 1) for name in whole), ("seed", 0), ("workers", 0)):
-            require_whole(name, getattr(self, name), low, MAX_SEED)
-        require_whole("accumulate", self.accumulate, 1, _MOST_PARTS)
-        if self.batch_size is not None:
-            require_whole("batch_size", self.batch_size, 1, MAX_SEED)
+            raise self._refused("frozen true: keeps the trunk that a run begins with (expected init_from)", "frozen")
         if self.packing is None and self.accumulate > (size := self.batch_size or DEFAULT_BATCH_SIZE):
-            raise InputError(f"accumulate {self.accumulate}: more parts than the {size} images of a step (batch_size)")
-        require_whole("repeats", self.repeats, 1, 1000)
+            said = f"accumulate {self.accumulate}: more parts than the {size} images of a step (batch_size)"
+            raise self._refused(said, "accumulate")
         if self.repeats > 1 and self.packing is not None:
-            raise InputError(f"repeats {self.repeats}: packs show each image of a pass once (expected 1)")
-        for side in self.progressive:
-            require_whole("progressive", side, 1, MAX_SEED)
+            said = f"repeats {self.repeats}: packs show each image of a pass once (expected 1)"
+            raise self._refused(said, "repeats")
         if any(one >= other for one, other in itertools.pairwise(self.progressive)):
             rising = sorted(set(self.progressive))
-            raise InputError(f"progressive {list(self.progressive)}: expected sides that rise, as {rising}")
+            said = f"progressive {list(self.progressive)}: expected sides that rise, as {rising}"
+            raise self._refused(said, "progressive")
         if self.progressive and self.packing is not None:
-            raise InputError(
-                f"progressive {list(self.progressive)}: packs draw their own sizes (expected none, and "
-                "packing.resolutions)"
-            )
-        check_skip(self.skip_unreadable)
-        for name in ("frames", "frame_stride"):
-            if getattr(self, name) is not None:
-                require_whole(name, getattr(self, name), 1, MOST_FRAMES)
-        for name in ("resolution", "images", "tokens", "checkpoint_every"):
-            if getattr(self, name) is not None:
-                require_whole(name, getattr(self, name), 1, MAX_SEED)
-        if isinstance(self.parts, str):
-            require("parts", self.parts, (SIMPLE,))
-        elif self.parts is not None:
-            require_number("parts", self.parts, above=True, high=1)
-        for name in ("epochs", "flops"):
-            if getattr(self, name) is not None:
-                require_number(name, getattr(self, name), above=True)
+            said = f"progressive {list(self.progressive)}: packs draw their own sizes"
+            raise self._refused(f"{said} (expected none, and packing.resolutions)", "progressive")
         make_augmentations(self.augment)
-        ClassificationOptions(self.loss or DEFAULT_LOSS, self.label_smoothing or 0.0)
-        for name in ("loss", "label_smoothing"):
-            if name in self.task_options:
-                raise InputError(f"task_options.{name}: is decided by {name!r} of the run")
-        if self.flip is not None:
-            require_number("flip", self.flip, high=1)
-        if self.interpolation is not None:
-            require("interpolation", self.interpolation, INTERPOLATIONS)
-        require("precision", self.precision, ("auto", "float32", "bfloat16"))
-        require("sharing", self.sharing, ("ddp", "fsdp"))
-        for key, instead in _DECIDED_BY.items():
-            if key in self.model_options:
-                raise InputError(f"model_options.{key}: is decided by {instead!r} of the run")
+        for group, decided in (("task_options", _LOSS), ("model_options", _DECIDED_BY)):
+            for key in (key for key in decided if key in getattr(self, group)):
+                field = f"{group}.{key}"
+                raise InputError(f"{field}: is decided by {decided[key]!r} of the run", field=field)
+
+    def _refused(self, said: str, name: str) -> InputError:
+        return InputError(said, field=name, value=getattr(self, name))

@@ -9,7 +9,7 @@ from torch import nn
 
 from sightline.distributed.machine import import_timm
 from sightline.models import Model
-from sightline.training.optimizer_config import OptimizerConfig
+from sightline.training.config import OptimizerConfig
 
 # The parts of a model that learn where its trunk is frozen.
 _LEARNT = ("head", "attn_pool", "fc_norm")

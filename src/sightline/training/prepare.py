@@ -26,9 +26,8 @@ from sightline.tasks.base import task_class
 from sightline.tokens.grid import Grid
 from sightline.tokens.patchify import check_channels
 from sightline.training.clips import decided_frames, showing_frames
-from sightline.training.config import DEFAULT_BATCH_SIZE, DEFAULT_LOSS, DEFAULT_MODEL, TrainConfig
+from sightline.training.config import DEFAULT_BATCH_SIZE, DEFAULT_LOSS, DEFAULT_MODEL, OptimizerConfig, TrainConfig
 from sightline.training.log import unheard
-from sightline.training.optimizer_config import OptimizerConfig
 from sightline.training.plan import EpochPlan, resolve_length, training_view, with_patch_sizes
 from sightline.training.same_data import check_same_data
 from sightline.training.validation import check_best

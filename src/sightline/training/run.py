@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from sightline.data.allowance import SkipUnreadable
+from sightline.data.config import SkipUnreadable
 from sightline.data.discovery import open_source
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.source import Source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sightline.training.optimizer_config import OptimizerConfig
+from sightline.training.config import OptimizerConfig
 
 
 def learning_rate(config: OptimizerConfig, number: int, begins: float, ends: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 from sightline.cli import options
 from sightline.errors import InputError
@@ -91,7 +91,7 @@ def cascade(
         split=split or ("test" if "test" in splits else splits[-1]),
         images=default_image_count(run.source) if images is None else images,
         aspect=aspect,
-        precision=precision,
+        precision=cast("Any", precision),
         workers=workers,
         seed=seed,
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from PIL import Image, ImageEnhance
+from pydantic import Field
 
 from sightline.data.augmenting import Augmentation
-from sightline.io.checks import require_number
+from sightline.io.config import NonNegative, config_dataclass
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class ColourJitter(Augmentation):
     """As torchvision's `ColorJitter` of Pillow images; the default is that of DeiT III.
 
@@ -23,14 +23,10 @@ class ColourJitter(Augmentation):
 
     name: ClassVar[str] = "colour_jitter"
 
-    brightness: float = 0.3
-    contrast: float = 0.3
-    saturation: float = 0.3
-    hue: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name, high in (("brightness", None), ("contrast", None), ("saturation", None), ("hue", 0.5)):
-            require_number(f"augment.colour_jitter.{name}", getattr(self, name), high=high)
+    brightness: NonNegative = 0.3
+    contrast: NonNegative = 0.3
+    saturation: NonNegative = 0.3
+    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
 
     def __call__(self, image: np.ndarray, draws: np.random.Generator) -> np.ndarray:
         order = draws.permutation(4)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from PIL import Image, ImageEnhance, ImageOps
+from pydantic import Field
 
 from sightline.data.augmenting import Augmentation
-from sightline.io.checks import require_whole
+from sightline.io.config import config_dataclass
 
 BINS = 31
 """How many magnitudes there are, 0 the weakest."""
@@ -20,7 +20,7 @@ BINS = 31
 _Operation = Callable[[Image.Image, int, np.random.Generator], Image.Image]
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class RandAugment(Augmentation):
     """RandAugment(operations, magnitude) of Cubuk et al. 2020, as torchvision's `RandAugment` of Pillow images does it:
     its 14 operations (identity too), drawn with replacement, 31 magnitudes, nearest neighbours, black where nothing is.
@@ -36,12 +36,8 @@ class RandAugment(Augmentation):
     name: ClassVar[str] = "rand_augment"
     moves_pixels: ClassVar[bool] = True
 
-    operations: int = 2
-    magnitude: int = 15
-
-    def __post_init__(self) -> None:
-        require_whole("augment.rand_augment.operations", self.operations, 1, 100)
-        require_whole("augment.rand_augment.magnitude", self.magnitude, 0, BINS - 1)
+    operations: Annotated[int, Field(ge=1, le=100)] = 2
+    magnitude: Annotated[int, Field(ge=0, lt=BINS)] = 15
 
     def __call__(self, image: np.ndarray, draws: np.random.Generator) -> np.ndarray:
         picture = Image.fromarray(image)

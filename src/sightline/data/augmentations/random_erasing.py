@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from sightline.data.augmenting import Augmentation, require_range
-from sightline.errors import InputError
-from sightline.io.checks import require, require_list, require_number
+from sightline.data.augmenting import Augmentation
+from sightline.io.config import Positive, Rising, Share, config_dataclass
 
-Fill = Literal["pixel", "mean"]
 _ATTEMPTS = 10
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class RandomErasing(Augmentation):
     """Zhong et al. 2020, as timm's `RandomErasing`; the defaults are those of DeiT (Touvron et al. 2021).
 
@@ -34,28 +31,12 @@ class RandomErasing(Augmentation):
 
     name: ClassVar[str] = "random_erasing"
 
-    chance: float = 0.25
-    area: tuple[float, float] = (0.02, 1 / 3)
-    aspect: tuple[float, float] = (0.3, 1 / 0.3)
-    fill: Fill = "pixel"
-    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-
-    def __post_init__(self) -> None:
-        where = f"augment.{self.name}"
-        require_number(f"{where}.chance", self.chance, high=1)
-        require(f"{where}.fill", self.fill, ("pixel", "mean"))
-        object.__setattr__(self, "area", require_range(f"{where}.area", self.area, high=1))
-        object.__setattr__(self, "aspect", require_range(f"{where}.aspect", self.aspect))
-        require_number(f"{where}.aspect", self.aspect[0], above=True)
-        for name in ("mean", "std"):
-            value = getattr(self, name)
-            require_list(f"{where}.{name}", value)
-            if len(value) != 3:
-                raise InputError(f"{where}.{name} {value!r}: expected three numbers")
-            for one in value:
-                require_number(f"{where}.{name}", one, high=1)
-            object.__setattr__(self, name, tuple(value))
+    chance: Share = 0.25
+    area: Annotated[tuple[Share, Share], Rising] = (0.02, 1 / 3)
+    aspect: Annotated[tuple[Positive, Positive], Rising] = (0.3, 1 / 0.3)
+    fill: Literal["pixel", "mean"] = "pixel"
+    mean: tuple[Share, Share, Share] = (0.485, 0.456, 0.406)
+    std: tuple[Share, Share, Share] = (0.229, 0.224, 0.225)
 
     def __call__(self, image: np.ndarray, draws: np.random.Generator) -> np.ndarray:
         if draws.random() > self.chance:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from PIL import Image, ImageFilter, ImageOps
+from pydantic import Field
 
-from sightline.data.augmenting import Augmentation, require_range
-from sightline.io.checks import require_whole
+from sightline.data.augmenting import Augmentation
+from sightline.io.config import NonNegative, Rising, config_dataclass
 
 
-@dataclass(frozen=True)
+@config_dataclass
 class ThreeAugment(Augmentation):
     """One of the three, each as likely as the others (DeiT III, Touvron et al. 2022), with the numbers of the public
     code (`augment.py` of facebookresearch/deit) and of timm's `3a`. The recipe has colour jitter after it.
@@ -24,12 +24,8 @@ class ThreeAugment(Augmentation):
 
     name: ClassVar[str] = "three_augment"
 
-    threshold: int = 128
-    radius: tuple[float, float] = (0.1, 2.0)
-
-    def __post_init__(self) -> None:
-        require_whole("augment.three_augment.threshold", self.threshold, 0, 256)
-        object.__setattr__(self, "radius", require_range("augment.three_augment.radius", self.radius))
+    threshold: Annotated[int, Field(ge=0, le=256)] = 128
+    radius: Annotated[tuple[NonNegative, NonNegative], Rising] = (0.1, 2.0)
 
     def __call__(self, image: np.ndarray, draws: np.random.Generator) -> np.ndarray:
         picture = Image.fromarray(image)

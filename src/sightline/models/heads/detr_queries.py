@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from sightline.attention import attend
 from sightline.attention.wide import at_least_float32
-from sightline.io.checks import require_whole
+from sightline.io.config import config_dataclass
 from sightline.models.block import Mlp
 from sightline.models.box_head import BoxHead, BoxOutputs, centres, grid_sides, mlp, prior_bias, small_linear
-from sightline.models.config import LIMITS, ViTConfig
+from sightline.models.config import Layers, ViTConfig
 from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
 
 # Of the sines of places: a turn is the whole image, and finer ones by powers down to a hundredth.
 _FINEST = 100.0
+
+
+@config_dataclass
+class DetrQueriesOptions:
+    """`queries`: the most objects of an image; `layers`: of the decoder."""
+
+    queries: Annotated[int, Field(ge=1, le=10_000)] = 32
+    layers: Layers = 3
 
 
 class _Layer(nn.Module):
@@ -63,19 +72,17 @@ class DetrQueriesHead(BoxHead):
 
     name: ClassVar[str] = "detr_queries"
     matching: ClassVar = "sets"
+    Options: ClassVar[type] = DetrQueriesOptions
 
-    def __init__(self, config: ViTConfig, *, queries: int = 32, layers: int = 3) -> None:
-        """Args: queries: the most objects of an image; layers: of the decoder."""
+    def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        require_whole("head_options.queries", queries, 1, 10_000)
-        require_whole("head_options.layers", layers, 1, LIMITS["depth"])
-        dim = config.dim
+        dim, queries = config.dim, self.options.queries
         self.queries = nn.Parameter(torch.randn(queries, dim) * 0.02)
         # Middles spread over the image; sizes begin at e patches.
         middles = torch.logit(0.1 + 0.8 * torch.rand(queries, 2))
         self.anchors = nn.Parameter(torch.cat((middles, torch.ones(queries, 2)), dim=-1))
         self.from_place = mlp(dim, dim, dim, 2)
-        self.layers = nn.ModuleList(_Layer(config) for _ in range(layers))
+        self.layers = nn.ModuleList(_Layer(config) for _ in range(self.options.layers))
         self.norm = nn.LayerNorm(dim)
         self.classes = small_linear(dim, config.num_classes, prior_bias())
         self.moves = mlp(dim, dim, 4)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from sightline.attention.pattern import ImageMask, Pattern
 from sightline.encodings.base import PositionEncoding
 from sightline.encodings.hooks import Hooks
-from sightline.io.checks import require_bool, require_number, require_whole
+from sightline.io.config import Count, Positive, check_value, config_dataclass
 from sightline.models.config import ViTConfig
 from sightline.models.head import TokenHead, patch_tokens
 from sightline.models.heads.simple_pyramid import ChannelNorm
@@ -29,6 +30,24 @@ QueryOutputs = dict[str, Tensor]
 `classes` [rows, queries, classes + 1]: logits, of which the last is that of nothing;
 `earlier_masks`, `earlier_classes` [rows, blocks, queries, ...]: the same before each of the last blocks, where asked.
 """
+
+
+@config_dataclass
+class EomtOptions:
+    """Of `EomtHead`.
+
+    Attributes:
+        queries: of each image.
+        blocks: how many see them, None for a third of the trunk.
+        masked: in training; masked_in_evaluation: there too.
+        power: of the fading.
+    """
+
+    queries: Annotated[int, Field(ge=1, le=10_000)] = 100
+    blocks: Count | None = None
+    masked: bool = True
+    masked_in_evaluation: bool = False
+    power: Positive = 0.9
 
 
 class ScaleBlock(nn.Module):
@@ -105,30 +124,14 @@ class EomtHead(TokenHead):
 
     name: ClassVar[str] = "eomt"
     supports_token_dropping: ClassVar[bool] = False
+    Options: ClassVar[type] = EomtOptions
 
-    def __init__(
-        self,
-        config: ViTConfig,
-        *,
-        queries: int = 100,
-        blocks: int | None = None,
-        masked: bool = True,
-        masked_in_evaluation: bool = False,
-        power: float = 0.9,
-    ) -> None:
-        """Args: queries: of each image; blocks: how many see them, None for a third of the trunk; masked: in training;
-        power: of the fading."""
+    def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        blocks = max(1, config.depth // 3) if blocks is None else blocks
-        require_whole("head_options.queries", queries, 1, 10_000)
-        require_whole("head_options.blocks", blocks, 1, config.depth)
-        require_bool("head_options.masked", masked)
-        require_bool("head_options.masked_in_evaluation", masked_in_evaluation)
-        require_number("head_options.power", power, above=True)
-        self.blocks, self.power = blocks, power
-        self.masked, self.masked_in_evaluation = masked, masked_in_evaluation
-        dim = config.dim
-        self.q = nn.Embedding(queries, dim)
+        dim, blocks = config.dim, self.options.blocks
+        self.blocks = max(1, config.depth // 3) if blocks is None else blocks
+        check_value("blocks", self.blocks, Annotated[int, Field(le=config.depth)], "head eomt")
+        self.q = nn.Embedding(self.options.queries, dim)
         self.class_head = nn.Linear(dim, config.num_classes + 1)
         layers = [layer for _ in range(3) for layer in (nn.Linear(dim, dim), nn.GELU())]
         self.mask_head = nn.Sequential(*layers[:-1])
@@ -147,7 +150,7 @@ class EomtHead(TokenHead):
         joined = plain.with_prefix(count)
         tokens = put_before(tokens, self.q(torch.arange(count, device=layout.device)), layout)
         said: list[list[QueryOutputs]] = []
-        masks = self.masked if self.training else self.masked_in_evaluation
+        masks = self.options.masked if self.training else self.options.masked_in_evaluation
         for number in range(self.blocks):
             hidden = None
             if masks:
@@ -176,7 +179,7 @@ class EomtHead(TokenHead):
             return 1.0
         # From (number + 1) parts of the training on, within one part of it.
         behind = self.done * (self.blocks + 2) - (number + 1)
-        return (1 - min(max(behind, 0.0), 1.0)) ** self.power
+        return (1 - min(max(behind, 0.0), 1.0)) ** self.options.power
 
     def _hidden(self, said: list[QueryOutputs], layout: TokenLayout, number: int) -> list[Tensor] | None:
         """The patches that are not in a query's mask, and their bias; None where every query sees all."""

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from sightline.io.checks import require_whole
+from sightline.io.config import config_dataclass
 from sightline.models.box_head import BoxHead, BoxOutputs, DensePredictor, centres
 from sightline.models.config import LIMITS, ViTConfig
 from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
+
+HiddenOrNone = Annotated[int, Field(ge=0, le=LIMITS["dim"])]
+"""Width of a layer before the outputs, 0 for none."""
+
+
+@config_dataclass
+class FcosOptions:
+    """`hidden`: width of a layer before the outputs, 0 for none."""
+
+    hidden: HiddenOrNone = 192
 
 
 class FcosHead(BoxHead):
@@ -19,12 +30,11 @@ class FcosHead(BoxHead):
 
     name: ClassVar[str] = "fcos"
     matching: ClassVar = "places"
+    Options: ClassVar[type] = FcosOptions
 
-    def __init__(self, config: ViTConfig, *, hidden: int = 192) -> None:
-        """Args: hidden: width of a layer before the outputs, 0 for none."""
+    def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        require_whole("head_options.hidden", hidden, 0, LIMITS["dim"])
-        self.at_places = DensePredictor(config.dim, config.num_classes, hidden)
+        self.at_places = DensePredictor(config.dim, config.num_classes, self.options.hidden)
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> list[BoxOutputs]:
         if not layout.segments:

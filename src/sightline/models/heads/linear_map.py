@@ -7,11 +7,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sightline.io.checks import require_bool
+from sightline.io.config import config_dataclass
 from sightline.models.batch_norm import PatchBatchNorm
 from sightline.models.config import ViTConfig
-from sightline.models.map_head import DenseHead, linear, on_grids, scatter_to_grid
+from sightline.models.map_head import BiasOptions, DenseHead, linear, on_grids, scatter_to_grid
 from sightline.tokens.layout import TokenLayout
+
+
+@config_dataclass
+class LinearMapOptions(BiasOptions):
+    """`norm`: a batch norm before the layer; and `background_bias`."""
+
+    norm: bool = True
 
 
 class LinearMapHead(DenseHead):
@@ -24,12 +31,12 @@ class LinearMapHead(DenseHead):
 
     name: ClassVar[str] = "linear_map"
     supports_token_dropping: ClassVar[bool] = True
+    Options: ClassVar[type] = LinearMapOptions
 
-    def __init__(self, config: ViTConfig, *, norm: bool = True, background_bias: float = 0.0) -> None:
+    def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        require_bool("head_options.norm", norm)
-        self.norm = PatchBatchNorm(config.dim) if norm else nn.Identity()
-        self.fc = linear(config.dim, [background_bias] + [0.0] * (config.num_classes - 1))
+        self.norm = PatchBatchNorm(config.dim) if self.options.norm else nn.Identity()
+        self.fc = linear(config.dim, [self.options.background_bias] + [0.0] * (config.num_classes - 1))
 
     def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:
         every = torch.cat([one.flatten(0, 1) for one in patches])

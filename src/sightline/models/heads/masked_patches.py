@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.checks import require, require_whole
+from sightline.io.config import Count, PositiveShare, Share, config_dataclass
 from sightline.models.config import ViTConfig
 from sightline.models.corruption import MASKED, Corruption, CorruptionDraw, apply_corruption
 from sightline.models.head import TokenHead, patch_tokens
 from sightline.tokens.layout import TokenLayout
 
-PatchTarget = Literal["mean", "cells", "pixels"]
-MaskIn = Literal["embedding", "pixels"]
 MaskedPatchOutputs = dict[str, Tensor]
 """What is said of the corrupted patches of one segment, by the row-major numbers of patches in their image's grid:
 
@@ -25,6 +24,26 @@ MaskedPatchOutputs = dict[str, Tensor]
 `patches` int64 [rows, patches]: which they are;
 `sources` int64 [rows, patches]: which patch stood there, `MASKED` for none.
 """
+
+
+@config_dataclass
+class MaskedPatchesOptions:
+    """What is asked of a model, and how much of an image it does not see.
+
+    Attributes:
+        target: `mean` colour of a patch; those of its `cells` x `cells` parts; or all its `pixels`.
+        bits: of a colour's channel.
+        share: of the patches that are chosen; masked, random: of these, as `Corruption`.
+        mask_in: the [mask] is an `embedding`, or `pixels`.
+    """
+
+    target: Literal["mean", "cells", "pixels"] = "mean"
+    bits: Annotated[int, Field(ge=1, le=5)] = 3
+    cells: Count = 4
+    share: PositiveShare = 0.5
+    masked: Share = 0.8
+    random: Share = 0.1
+    mask_in: Literal["embedding", "pixels"] = "embedding"
 
 
 class MaskedPatchesHead(TokenHead):
@@ -42,41 +61,23 @@ class MaskedPatchesHead(TokenHead):
     """
 
     name: ClassVar[str] = "masked_patches"
+    Options: ClassVar[type] = MaskedPatchesOptions
     export_refusal: ClassVar[str] = "hides patches from the model at random (expected a model fine-tuned from this one)"
 
-    def __init__(
-        self,
-        config: ViTConfig,
-        *,
-        target: PatchTarget = "mean",
-        bits: int = 3,
-        cells: int = 4,
-        share: float = 0.5,
-        masked: float = 0.8,
-        random: float = 0.1,
-        mask_in: MaskIn = "embedding",
-    ) -> None:
-        """Args: target: `mean` colour of a patch, the mean colours of its `cells` x `cells` parts, or its `pixels`;
-        bits: of a colour's channel; share, masked, random: as `Corruption`; mask_in: what the [mask] stands for.
-
-        Raises:
-            InputError: a value is refused, or `cells` do not divide the patch.
-        """
+    def __init__(self, config: ViTConfig) -> None:
+        """Raises InputError where a value is refused, or `cells` do not divide the patch."""
         super().__init__(config)
-        require("head_options.target", target, get_args(PatchTarget))
-        require("head_options.mask_in", mask_in, get_args(MaskIn))
-        require_whole("head_options.bits", bits, 1, 5)
-        require_whole("head_options.cells", cells, 1)
-        side = config.patch_size
-        if target == "cells" and side % cells:
+        options: MaskedPatchesOptions = self.options
+        side, cells = config.patch_size, options.cells
+        if options.target == "cells" and side % cells:
             allowed = ", ".join(str(count) for count in range(1, side + 1) if side % count == 0)
-            raise InputError(f"head_options.cells {cells}: must divide patch_size {side} (allowed: {allowed})")
-        self.corruption = Corruption(share, masked, random)
-        self.target, self.mask_in = target, mask_in
-        classes, pixels = 2 ** (bits * config.channels), config.channels * side**2
+            said = f"head_options.cells {cells}: must divide patch_size {side} (allowed: {allowed})"
+            raise InputError(said, field="cells", value=cells)
+        self.corruption = Corruption(share=options.share, masked=options.masked, random=options.random)
+        classes, pixels = 2 ** (options.bits * config.channels), config.channels * side**2
         shapes: dict[str, tuple[int, ...]] = {"mean": (classes,), "cells": (cells**2, classes), "pixels": (pixels,)}
-        self.shape = shapes[target]
-        self.mask_token = nn.Parameter(torch.empty(config.dim if mask_in == "embedding" else pixels))
+        self.shape = shapes[options.target]
+        self.mask_token = nn.Parameter(torch.empty(config.dim if options.mask_in == "embedding" else pixels))
         self.fc = nn.Linear(config.dim, torch.Size(self.shape).numel())
         self.values = self.fc.out_features
         nn.init.normal_(self.mask_token, std=0.02)
@@ -85,7 +86,7 @@ class MaskedPatchesHead(TokenHead):
 
     def predict(self, model: Any, rows: Tensor, layout: TokenLayout) -> list[MaskedPatchOutputs]:
         drawn = self.corruption.draw(layout, self.training)
-        if self.mask_in == "embedding":
+        if self.options.mask_in == "embedding":
             tokens = self(model.embed(rows, layout), layout, drawn, hides=True)
         else:
             bare = layout.patches_only()

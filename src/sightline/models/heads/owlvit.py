@@ -9,12 +9,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.attention.wide import at_least_float32
-from sightline.io.checks import require_whole
+from sightline.io.config import config_dataclass
 from sightline.models.box_head import BoxHead, BoxOutputs, grid_sides
-from sightline.models.config import LIMITS, ViTConfig
+from sightline.models.config import ViTConfig, Width
 from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
+
+
+@config_dataclass
+class OwlVitOptions:
+    """`query_dim`: width of the queries of classes; None takes the model's."""
+
+    query_dim: Width | None = None
 
 
 class _Boxes(nn.Module):
@@ -58,12 +65,11 @@ class OwlVitHead(BoxHead):
 
     name: ClassVar[str] = "owlvit"
     matching: ClassVar = "sets"
+    Options: ClassVar[type] = OwlVitOptions
 
-    def __init__(self, config: ViTConfig, *, query_dim: int | None = None) -> None:
-        """Args: query_dim: width of the queries of classes; None takes the model's."""
+    def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        width = config.dim if query_dim is None else query_dim
-        require_whole("head_options.query_dim", width, 1, LIMITS["dim"])
+        width = self.options.query_dim or config.dim
         self.has_class_token = config.has_class_token
         self.layer_norm = nn.LayerNorm(config.dim, eps=1e-5)
         self.box_head = _Boxes(config.dim)

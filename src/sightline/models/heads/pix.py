@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from sightline.models.config import ViTConfig
-from sightline.models.map_head import DenseHead, linear, scatter_to_grid
+from sightline.models.map_head import BiasOptions, DenseHead, linear, scatter_to_grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.patchify import unpatchify
 
@@ -17,11 +17,12 @@ class PixHead(DenseHead):
 
     name: ClassVar[str] = "pix"
     supports_token_dropping: ClassVar[bool] = True
+    Options: ClassVar[type] = BiasOptions
 
-    def __init__(self, config: ViTConfig, *, background_bias: float = 0.0) -> None:
+    def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
         self.patch_size = config.patch_size
-        biases = [background_bias] + [0.0] * (config.num_classes - 1)
+        biases = [self.options.background_bias] + [0.0] * (config.num_classes - 1)
         self.fc = linear(config.dim, biases, each=config.patch_size**2)
         self.values = self.fc.out_features
 

@@ -9,13 +9,30 @@ from torch import Tensor, nn
 
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
-from sightline.io.checks import require_whole
+from sightline.io.config import config_dataclass
 from sightline.models.block import Block
-from sightline.models.config import LIMITS, ViTConfig
+from sightline.models.config import Heads, Hidden, Layers, ViTConfig, Width
 from sightline.models.initial import truncated_normal_
-from sightline.models.map_head import DenseHead, check_bias, on_grids, scatter_to_grid
+from sightline.models.map_head import BiasOptions, DenseHead, on_grids, scatter_to_grid
 from sightline.models.trunk import Trunk
 from sightline.tokens.layout import TokenLayout
+
+
+@config_dataclass
+class SegmenterOptions(BiasOptions):
+    """Of `SegmenterHead`.
+
+    Attributes:
+        layers: of the decoder.
+        dim: its width; None takes the trunk's.
+        heads: attention heads; None takes heads of 64 channels.
+        hidden: channels of its MLPs; None takes 4 dim.
+    """
+
+    layers: Layers = 2
+    dim: Width | None = None
+    heads: Heads | None = None
+    hidden: Hidden | None = None
 
 
 class SegmenterHead(DenseHead):
@@ -28,32 +45,16 @@ class SegmenterHead(DenseHead):
 
     name: ClassVar[str] = "segmenter"
     supports_token_dropping: ClassVar[bool] = True
+    Options: ClassVar[type] = SegmenterOptions
 
-    def __init__(
-        self,
-        config: ViTConfig,
-        *,
-        layers: int = 2,
-        dim: int | None = None,
-        heads: int | None = None,
-        hidden: int | None = None,
-        background_bias: float = 0.0,
-    ) -> None:
-        """Args: layers: of the decoder; dim, heads, hidden: its width (None takes the trunk's), attention heads (None
-        takes heads of 64 channels) and hidden channels of its MLPs (None takes 4 dim); background_bias: of the first
-        class."""
+    def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        require_whole("head_options.layers", layers, 1, LIMITS["depth"])
-        dim = config.dim if dim is None else dim
-        require_whole("head_options.dim", dim, 1, LIMITS["dim"])
-        heads = max(dim // 64, 1) if heads is None else heads
-        require_whole("head_options.heads", heads, 1, LIMITS["heads"])
+        options: SegmenterOptions = self.options
+        dim, layers, classes = options.dim or config.dim, options.layers, config.num_classes
+        heads, hidden = options.heads or max(dim // 64, 1), options.hidden or 4 * dim
         if dim % heads:
-            raise InputError(f"head_options.heads {heads}: must divide the decoder's dim {dim}")
-        hidden = 4 * dim if hidden is None else hidden
-        require_whole("head_options.hidden", hidden, 1, LIMITS["head_hidden"])
-        check_bias(background_bias)
-        classes = config.num_classes
+            said = f"head_options.heads {heads}: must divide the decoder's dim {dim}"
+            raise InputError(said, field="heads", value=heads)
         own = ViTConfig(dim=dim, depth=layers, heads=heads, mlp_ratio=hidden / dim, norm_eps=1e-5)
         self.proj_dec = nn.Linear(config.dim, dim)
         self.cls_emb = nn.Parameter(torch.randn(classes, dim))
@@ -70,7 +71,7 @@ class SegmenterHead(DenseHead):
                 if part.bias is not None:
                     nn.init.zeros_(part.bias)
         with torch.no_grad():
-            self.mask_norm.bias[0] = background_bias
+            self.mask_norm.bias[0] = options.background_bias
 
     def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:
         # Attention without positions does not ask for an order: classes may stand before the patches.

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.checks import require_bool, require_list, require_whole
+from sightline.io.config import Positive, config_dataclass
 from sightline.models.box_head import BoxHead, BoxOutputs, DensePredictor
-from sightline.models.config import LIMITS, ViTConfig
+from sightline.models.config import ViTConfig, Width
 from sightline.models.head import patch_tokens
+from sightline.models.heads.fcos import HiddenOrNone
 from sightline.models.map_head import on_grids, require_complete
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import grid_coords
 
 SCALES = (4.0, 2.0, 1.0, 0.5)
+
+
+@config_dataclass
+class SimplePyramidOptions:
+    """`channels`, `scales`, `coarsest`: as `SimplePyramid`; `hidden`: as `fcos`."""
+
+    channels: Width = 96
+    scales: Annotated[tuple[Positive, ...], Field(min_length=1)] = SCALES
+    coarsest: bool = False
+    hidden: HiddenOrNone = 96
 
 
 class ChannelNorm(nn.LayerNorm):
@@ -82,7 +94,8 @@ def _level(dim: int, channels: int, scale: float) -> nn.Sequential:
     elif scale == 0.5:
         finer = [nn.MaxPool2d(2, 2)]
     else:
-        raise InputError(f"head_options.scales: {scale!r} is not known (allowed: {', '.join(map(str, SCALES))})")
+        said = f"head_options.scales: {scale!r} is not known (allowed: {', '.join(map(str, SCALES))})"
+        raise InputError(said, field="scales", value=scale)
     return nn.Sequential(*finer, NormalizedConv(dim, channels, 1), NormalizedConv(channels, channels, 3))
 
 
@@ -95,26 +108,13 @@ class SimplePyramidHead(BoxHead):
     name: ClassVar[str] = "simple_pyramid"
     supports_token_dropping: ClassVar[bool] = False
     matching: ClassVar = "places"
+    Options: ClassVar[type] = SimplePyramidOptions
 
-    def __init__(
-        self,
-        config: ViTConfig,
-        *,
-        channels: int = 96,
-        scales: Sequence[float] = SCALES,
-        coarsest: bool = False,
-        hidden: int = 96,
-    ) -> None:
-        """Args: channels, scales, coarsest: as `SimplePyramid`; hidden: as `fcos`."""
+    def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        require_whole("head_options.channels", channels, 1, LIMITS["dim"])
-        require_whole("head_options.hidden", hidden, 0, LIMITS["dim"])
-        require_bool("head_options.coarsest", coarsest)
-        require_list("head_options.scales", scales or [])
-        if not scales:
-            raise InputError(f"head_options.scales: expected some of {', '.join(map(str, SCALES))}")
-        self.pyramid = SimplePyramid(config.dim, channels, scales, coarsest=coarsest)
-        self.at_places = DensePredictor(channels, config.num_classes, hidden)
+        options: SimplePyramidOptions = self.options
+        self.pyramid = SimplePyramid(config.dim, options.channels, options.scales, coarsest=options.coarsest)
+        self.at_places = DensePredictor(options.channels, config.num_classes, options.hidden)
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> list[BoxOutputs]:
         require_complete(self.name, layout)

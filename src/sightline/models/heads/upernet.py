@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
-from sightline.errors import InputError, unknown_name_error
-from sightline.io.checks import require_list, require_whole
+from sightline.errors import InputError
+from sightline.io.config import Index, Positive, Rising, check_value, config_dataclass
 from sightline.models.batch_norm import JointBatchNorm
-from sightline.models.config import LIMITS, ViTConfig
+from sightline.models.config import Side, ViTConfig, Width
 from sightline.models.head import TokenHead, patch_tokens
-from sightline.models.map_head import check_bias, on_grids, require_complete
+from sightline.models.map_head import BiasOptions, on_grids, require_complete
 from sightline.tokens.layout import TokenLayout
 
 RESCALES = (4.0, 2.0, 1.0, 0.5, 0.25)
@@ -22,6 +23,23 @@ POOLS = (1, 2, 3, 6)
 
 Maps = list[Tensor]
 """[rows, channels, height, width] of each segment of a layout."""
+
+
+@config_dataclass
+class UperNetOptions(BiasOptions):
+    """Of `UperNetHead`.
+
+    Attributes:
+        layers: four, counted from 0 and rising, the same ones twice where there are fewer; None takes the ends of the
+            four quarters of the trunk.
+        channels: of each level.
+        rescales: as `Feature2Pyramid`; pools: sides of the pyramid pooling.
+    """
+
+    layers: Annotated[tuple[Index, Index, Index, Index], Rising] | None = None
+    channels: Width = 256
+    rescales: tuple[Positive, Positive, Positive, Positive] = RESCALES[:4]
+    pools: Annotated[tuple[Side, ...], Field(min_length=1)] = POOLS
 
 
 class NormedConv(nn.Module):
@@ -47,15 +65,13 @@ class Feature2Pyramid(nn.Module):
         """Args: rescales: how many times finer than the patch grid each map is, of 4, 2, 1, 0.5 and 0.25.
 
         Raises:
-            InputError: another, or not four.
+            InputError: another.
         """
         super().__init__()
-        require_list("head_options.rescales", rescales)
-        if len(rescales) != 4:
-            raise InputError(f"head_options.rescales {list(rescales)}: expected four")
         for scale in rescales:
             if scale not in RESCALES:
-                raise unknown_name_error("head_options.rescales", str(scale), [f"{one:g}" for one in RESCALES])
+                said = f"head_options.rescales: {scale!r} is not known (allowed: {', '.join(map(str, RESCALES))})"
+                raise InputError(said, field="rescales", value=scale)
         self.rescales = tuple(rescales)
         if 4 in rescales:
             first, last = (nn.ConvTranspose2d(dim, dim, 2, 2) for _ in range(2))
@@ -147,41 +163,18 @@ class UperNetHead(TokenHead):
 
     name: ClassVar[str] = "upernet"
     supports_token_dropping: ClassVar[bool] = False
+    Options: ClassVar[type] = UperNetOptions
 
-    def __init__(
-        self,
-        config: ViTConfig,
-        *,
-        layers: Sequence[int] | None = None,
-        channels: int = 256,
-        rescales: Sequence[float] = RESCALES[:4],
-        pools: Sequence[int] = POOLS,
-        background_bias: float = 0.0,
-    ) -> None:
-        """Args: layers: four, counted from 0 and rising, the same ones twice where there are fewer; None takes the
-        ends of the four quarters of the trunk; channels: of each level; rescales: as `Feature2Pyramid`; pools: sides
-        of the pyramid pooling; background_bias: of the first class."""
+    def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        depth = config.depth
-        if layers is None:
-            layers = [max(depth * quarter // 4 - 1, 0) for quarter in (1, 2, 3, 4)]
-        require_list("head_options.layers", layers)
-        for layer in layers:
-            require_whole("head_options.layers", layer, 0, depth - 1)
-        if len(layers) != 4 or list(layers) != sorted(layers):
-            raise InputError(f"head_options.layers {list(layers)}: expected four that rise, from 0 to {depth - 1}")
-        require_whole("head_options.channels", channels, 1, LIMITS["dim"])
-        require_list("head_options.pools", pools)
-        if not pools:
-            raise InputError("head_options.pools: expected at least one side, as 1, 2, 3, 6")
-        for side in pools:
-            require_whole("head_options.pools", side, 1, LIMITS["image_size"])
-        check_bias(background_bias)
-        self.layers, self.depth = tuple(layers), depth
-        self.neck = Feature2Pyramid(config.dim, rescales)
-        self.decode_head = PyramidDecoder(config.dim, channels, config.num_classes, pools)
+        options: UperNetOptions = self.options
+        self.depth = config.depth
+        self.layers = options.layers or tuple(max(self.depth * quarter // 4 - 1, 0) for quarter in (1, 2, 3, 4))
+        check_value("layers", self.layers, tuple[Annotated[int, Field(lt=self.depth)], ...], "head upernet")
+        self.neck = Feature2Pyramid(config.dim, options.rescales)
+        self.decode_head = PyramidDecoder(config.dim, options.channels, config.num_classes, options.pools)
         with torch.no_grad():
-            self.decode_head.conv_seg.bias[0] = background_bias  # type: ignore[index]
+            self.decode_head.conv_seg.bias[0] = options.background_bias  # type: ignore[index]
 
     def predict(self, model: Any, rows: Tensor, layout: TokenLayout) -> Maps:
         require_complete(self.name, layout)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.cli.yaml_text import dump_yaml, parse_yaml, read_yaml
 from sightline.errors import InputError
+from sightline.io.yaml import dump_yaml, parse_yaml, read_yaml
 
 INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
 
