@@ -253,9 +253,11 @@ class Checkpointer(BackgroundWriter):
 
 def _point(link: Path, place: Path) -> None:
     """Point a relative link to a folder, at once; where links cannot be made there is none, and nothing needs it."""
-    temporary = link.with_name(f".{link.name}.tmp")
+    temporary, in_the_way = link.with_name(f".{link.name}.tmp"), os.path.lexists(link) and not link.is_symlink()
+    if in_the_way and not (link / CHECKSUMS).exists():
+        return
     with contextlib.suppress(OSError):
-        if not link.is_symlink() and (link / CHECKSUMS).exists():
+        if in_the_way:
             # What copying the folder of the run made of the link.
             shutil.rmtree(link)
         temporary.unlink(missing_ok=True)
