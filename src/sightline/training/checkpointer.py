@@ -65,29 +65,35 @@ class BackgroundWriter:
     def __init__(self, warn: Callable[[str], None] = unheard) -> None:
         self._warn = warn
         self._thread: threading.Thread | None = None
+        self._done = threading.Event()
         self._fault: BaseException | None = None
 
     def submit(self, job: Callable[[], object]) -> None:
         """Begin a job, once the one before is done; raises as `wait`."""
         self.wait()
-        self._thread = threading.Thread(target=self._do, args=(job,), name="saving", daemon=True)
-        self._thread.start()
+        self._done.clear()
+        thread = threading.Thread(target=self._do, args=(job,), name="saving", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def _do(self, job: Callable[[], object]) -> None:
         try:
             job()
         except BaseException as error:
             self._fault = error
+        finally:
+            self._done.set()
 
     def check(self) -> None:
         """Raise what the last job failed by, if it has ended; nobody waits."""
-        if self._thread is not None and not self._thread.is_alive():
+        if self._done.is_set():
             self.wait()
 
     def wait(self) -> None:
         """Wait for the job under way, and raise what it failed by."""
         if self._thread is not None:
-            self._thread.join()
+            # A `Thread.join` that KeyboardInterrupt ends takes the thread for one that has ended.
+            self._done.wait()
         fault, self._thread, self._fault = self._fault, None, None
         if fault is not None:
             raise fault
