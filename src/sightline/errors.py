@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 if TYPE_CHECKING:
@@ -120,6 +120,12 @@ def unknown_name_error(kind: str, name: object, allowed: Iterable[str], *, limit
     return InputError(f"{kind} {str(name)!r} is not known{hint} (allowed: {shown})")
 
 
+def require_known(kind: str, name: object, allowed: Collection[str]) -> None:
+    """Refuse a name that is not one of `allowed`, as `unknown_name_error`."""
+    if name not in allowed:
+        raise unknown_name_error(kind, name, allowed)
+
+
 _UNKNOWN = "unexpected_keyword_argument"
 # Kinds of pydantic's faults, and what they expected; of others its own words are taken.
 _EXPECTED = {
@@ -175,7 +181,7 @@ def validation_error(error: ValidationError, where: str, cls: type | None, name:
     # Of a union each member has a fault of its own in the same place.
     same = [one for one, (other, _) in zip(faults, places, strict=True) if other == path]
     expected = " or ".join(dict.fromkeys(map(_expected, same)))
-    said = "is missing" if fault["type"] == "missing" else f"= {_shortened(value)}"
+    said = "is missing" if fault["type"] == "missing" else f"= {_shortened(value)}" if cls else _shortened(value)
     words = [word for one in same for word in _choices(one)]
     hint = did_you_mean(value, words) if isinstance(value, str) else ""
     return InputError(f"{start}{path} {said}: expected {expected}{hint}", field=path, value=value)

@@ -183,7 +183,7 @@ def test_no_size_is_too_large_to_be_told():
     [
         ({"image_size": (13, 20)}, "nearest: 12x20, 16x20"),
         ({"image_size": 0}, "at least 1"),
-        ({"batch": 0}, "batch 0: must be at least 1"),
+        ({"batch": 0}, "batch 0: expected at least 1"),
         ({"dtype": "float16"}, "dtype 'float16' is not known"),
         ({"config": config("lookhere_9")}, "lookhere_90"),
     ],

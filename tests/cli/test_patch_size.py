@@ -80,7 +80,7 @@ def test_what_has_patches_of_one_size_says_so_whatever_is_asked_for(photo, refus
             refused("predict", folder, photo, "--patch-size", side, says=[said])
         assert cli("predict", folder, photo, "--patch-size", 4)[0] == 0
     for side in (0, -4):
-        refused("predict", folder, photo, "--patch-size", side, says=[f"patch_size {side}: must be at least 1"])
+        refused("predict", folder, photo, "--patch-size", side, says=[f"patch_size {side}: expected at least 1"])
 
 
 def test_rows_say_their_patch_size(model, cli, tmp_path):

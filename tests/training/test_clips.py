@@ -114,20 +114,6 @@ def test_what_cannot_be_trained_on_clips_is_refused(changes: dict[str, Any], sai
     assert str(raised.value) == said
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"frames": 0}, "frames 0: must be at least 1"),
-        ({"frame_stride": -1}, "frame_stride -1: must be at least 1"),
-        ({"model_options": {"clip_frames": 4}}, "model_options.clip_frames: is decided by 'frames' of the run"),
-    ],
-)
-def test_a_configuration_that_makes_no_sense_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError) as raised:
-        config_of("moving", **changes)
-    assert str(raised.value).startswith(said)
-
-
 def test_clips_are_not_measured_by_a_model_of_images(tiny_run: Path) -> None:
     with pytest.raises(InputError, match=r"^data moving: is of clips, and this model's embedder 'patches' cuts images"):
         _ = open_run(tiny_run, "moving").source

@@ -23,6 +23,7 @@ from sightline.data.targets import Crop
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation.predict import predict_split
 from sightline.hub.load import load_model
+from sightline.io.config import build_config
 from sightline.models import model_config
 from sightline.recipes import list_recipes, recipe
 from sightline.tasks.base import Task, make_task, task_class
@@ -298,8 +299,8 @@ def test_a_head_that_is_not_the_models_is_refused(head, runs):
 @pytest.mark.parametrize("options", [{}, {"mixup": 1.0, "chance": 0.0}, {"mixup": 0.0, "cutmix": 0.0}])
 def test_a_mixing_that_mixes_nothing_is_refused(options):
     with pytest.raises(InputError) as refused:
-        MixingConfig(**options)
-    assert names(refused, *list(options)[-1:])
+        build_config(TrainConfig, {"mixing": options}, "train")
+    assert names(refused, "mixing", *list(options)[-1:])
 
 
 def test_the_warm_up_of_a_mean_goes_with_it(runs):

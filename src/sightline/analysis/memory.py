@@ -18,7 +18,8 @@ from sightline.attention.dispatch import cpu_form
 from sightline.attention.pattern import DirectedBias
 from sightline.attention.sdpa import BIAS_BYTES, CPU_BIAS_BYTES
 from sightline.distributed import machine
-from sightline.io.checks import require, require_whole
+from sightline.errors import require_known
+from sightline.io.config import Count, check_value
 from sightline.io.read import format_bytes
 from sightline.models import ViTConfig, make_model
 from sightline.models.create import architecture_class
@@ -65,9 +66,9 @@ def estimate_memory(
         InputError: an unknown encoding or dtype, a batch below 1, a size that the patch does not divide
             while `fit` is `exact`, or a model whose parameters torch cannot count.
     """
-    require("dtype", dtype, DTYPES)
-    require_whole("batch", batch, 1)
-    require_whole("sharers", sharers, 1)
+    require_known("dtype", dtype, DTYPES)
+    check_value("batch", batch, Count)
+    check_value("sharers", sharers, Count)
     one = _pass_of(config, batch, dtype, training, ema, saves, sharers, device)
     return one.at(Grid.checked(image_size, "image_size"))
 

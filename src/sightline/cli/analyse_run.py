@@ -27,10 +27,10 @@ from sightline.data.config import SkipUnreadable
 from sightline.data.discovery import open_source
 from sightline.data.source import Source
 from sightline.distributed import machine, signals
-from sightline.errors import InputError
+from sightline.errors import InputError, require_known
 from sightline.evaluation.inside import check_sizes, usual_images
 from sightline.evaluation.measure import RunInfo, spread_indices
-from sightline.io.checks import require, require_whole
+from sightline.io.config import Index, check_value, whole
 from sightline.io.run_files import INSIDE
 from sightline.models import Model
 from sightline.reports.analysis_page import count_figures
@@ -83,9 +83,9 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
         raise InputError("analyse: expected a model: a folder, hf-hub:OWNER/NAME or timm:NAME")
     for name in (one for one in asked.models if asked.models.count(one) > 1):
         raise InputError(f"analyse: {name} is there twice (expected each model once)")
-    require_whole("--workers", asked.workers, 0)
+    check_value("--workers", asked.workers, Index)
     if asked.images is not None:
-        require_whole("--images", asked.images, 1, _MOST_IMAGES)
+        check_value("--images", asked.images, whole(1, _MOST_IMAGES))
     sizes = parse_sizes_or_native(asked.resolutions)
     usual = [one for one in measure_classes().values() if one.by_default]
     chosen = measures_by_name(asked.measures) if asked.measures else usual
@@ -169,14 +169,14 @@ def options_of(settings: Sequence[str], chosen: Sequence[type[Measure]]) -> dict
     given = apply_settings({}, settings)
     names = {one.name: one for one in chosen}
     for name, values in given.items():
-        require("--set: measure", name, names)
+        require_known("--set: measure", name, names)
         if not isinstance(values, Mapping):
             raise InputError(f"--set {name}={values}: expected MEASURE.OPTION=VALUE, as {name}.OPTION=1")
         known = list(inspect.signature(names[name].__init__).parameters)[2:]
         for option in values:
             if not known:
                 raise InputError(f"--set: option of {name} {option!r} is not known (it has no options)")
-            require(f"--set: option of {name}", option, known)
+            require_known(f"--set: option of {name}", option, known)
     return {name: dict(values) for name, values in given.items()}
 
 

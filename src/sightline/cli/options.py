@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter, convert
 
 from sightline.errors import known_as, near
-from sightline.io.checks import require_whole
+from sightline.io.config import Count, check_value
 
 if TYPE_CHECKING:
     from cyclopts import Token
@@ -35,7 +35,7 @@ def _skip(_: object, tokens: Sequence[Token]) -> int | Literal["all"]:
 
 def _pixels(_: object, tokens: Sequence[Token]) -> int:
     pixels = convert_strictly(int, tokens)
-    require_whole("--max-pixels", pixels, 1)
+    check_value("--max-pixels", pixels, Count)
     return pixels
 
 

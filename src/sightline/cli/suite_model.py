@@ -17,7 +17,7 @@ from sightline.errors import InputError
 from sightline.evaluation.measure import RunInfo
 from sightline.evaluation.suite import side_of
 from sightline.hub.load import load_model, resolve_source
-from sightline.io.checks import require_whole
+from sightline.io.config import Count, check_value
 from sightline.models import Model
 from sightline.models.patch_size import set_patch_size
 from sightline.training.run import Run, open_run
@@ -129,7 +129,7 @@ class SuiteRequest:
 
     def _of_timm(self, name: str) -> Model:
         if self.num_classes is not None:
-            require_whole("--num-classes", self.num_classes, 1)
+            check_value("--num-classes", self.num_classes, Count)
         if self.weights is None:
             with preserve_rng_state():
                 torch.manual_seed(_SEED)

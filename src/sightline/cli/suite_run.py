@@ -24,8 +24,7 @@ from sightline.errors import InputError
 from sightline.evaluation.measure import planned_images
 from sightline.evaluation.suite import Measurement, SuiteConfig, map_classes, measure, planned, refuse_others
 from sightline.evaluation.suites.base import OpenedSuite, open_suite
-from sightline.io.checks import require_whole
-from sightline.io.config import Precision, check_value
+from sightline.io.config import Count, Precision, check_value
 from sightline.io.run_files import RESULTS
 from sightline.models import Model
 from sightline.reports.tables import print_accuracy
@@ -63,7 +62,7 @@ def run_suite(
     if out is None:
         raise InputError("--suite: needs a folder for its rows and logits: --out DIR")
     if limit is not None:
-        require_whole("--limit", limit, 1)
+        check_value("--limit", limit, Count)
     with contextlib.ExitStack() as held:
         ranks = held.enter_context(init_ranks(device))
         with progress.Bars() as bars:

@@ -13,8 +13,7 @@ from torch import Tensor
 from sightline import registry
 from sightline.convert.base import Project, check_state, convert, convert_back, differences
 from sightline.convert.weights import refuse_transformers, trained_alone, unwrapped
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.models import Model, make_model
 
 __all__ = [
@@ -33,7 +32,7 @@ def list_projects() -> list[str]:
 
 
 def _project(name: str) -> Project:
-    require("project", name, _projects())
+    require_known("project", name, _projects())
     return _projects()[name]
 
 

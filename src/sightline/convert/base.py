@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -16,8 +15,8 @@ from sightline.encodings.base import PositionEncoding
 from sightline.encodings.create import components, encoding_options
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import without_knobs
-from sightline.errors import InputError
-from sightline.io.checks import require, require_bool, require_number, require_whole
+from sightline.errors import InputError, require_known
+from sightline.io.config import Number, check_value, whole
 from sightline.io.tensors import is_finite
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.create import architecture_class
@@ -174,7 +173,7 @@ class Project(ABC):
                 raise InputError(f"{self.name}: {key} = {given[key]!r} cannot be ours (expected {expected!r})")
         fields = {ours: given[theirs] for theirs, ours in self.plain.items()}
         for key, (ours, values) in self.choices.items():
-            require(f"{self.name}: {key}", given[key], values)
+            require_known(f"{self.name}: {key}", given[key], values)
             fields[ours] = values[given[key]]
         return fields
 
@@ -194,7 +193,7 @@ class Project(ABC):
             InputError: one is not known (names the nearest), or is not of its default's kind.
         """
         for key, value in given.items():
-            require(f"{self.name}: argument", key, self.arguments)
+            require_known(f"{self.name}: argument", key, self.arguments)
             # A side may be a pair, and is checked with the whole configuration.
             if key != "img_size":
                 _check_kind(f"{self.name}: {key}", self.arguments[key], value, may_be_zero=key == "num_classes")
@@ -235,16 +234,13 @@ class Project(ABC):
 
 def _check_kind(name: str, default: Any, value: Any, *, may_be_zero: bool) -> None:
     """Refuse an argument that is of another kind than its default."""
-    for kind, words in ((str, "a text"), (Mapping, "names and values")):
-        if isinstance(default, kind) and not isinstance(value, kind):
-            raise InputError(f"{name} {value!r}: expected {words}")
-    if isinstance(default, bool):
-        # 0 and 1 are what they are in Python.
-        require_bool(name, bool(value) if isinstance(value, int) and value in (0, 1) else value)
-    elif isinstance(default, float):
-        require_number(name, value, low=-math.inf)
-    elif isinstance(default, int):
-        require_whole(name, value, 0 if default == 0 or may_be_zero else 1)
+    count = whole(0 if default == 0 or may_be_zero else 1)
+    # 0 and 1 are what they are in Python.
+    flag = bool | Literal[0, 1]
+    for kind, expected in ((str, str), (Mapping, dict[str, Any]), (bool, flag), (float, Number), (int, count)):
+        if isinstance(default, kind):
+            check_value(name, value, expected)
+            return
 
 
 # Not of what a model computes: how it is prepared, trained and named.

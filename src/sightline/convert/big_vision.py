@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sightline.convert.base import Project, TensorMap, copy, unbatched
 from sightline.convert.flax_names import dense, image_fields, kernel_like, mlp, norm, out, projections, trunk
-from sightline.io.checks import require_number
+from sightline.io.config import NonNegative, check_value
 from sightline.models import Model, ViTConfig
 
 
@@ -39,7 +39,7 @@ class BigVision(Project):
 
     def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         hidden = given["mlp_dim"] or 4 * given["width"]
-        require_number("big_vision: mlp_dim", hidden)
+        check_value("big_vision: mlp_dim", hidden, NonNegative)
         table = {"interpolation": "corner_aligned", "prefix": False}
         return ViTConfig(
             **image_fields(self.name, given, state, given["patch_size"], "pos_embedding", 0),

@@ -11,7 +11,7 @@ from torch import Tensor
 from sightline.convert.base import TensorMap
 from sightline.convert.big_vision import BigVision
 from sightline.errors import InputError
-from sightline.io.checks import require_whole
+from sightline.io.config import Count, check_value
 from sightline.models import Model, ViTConfig
 from sightline.models.kernel_resize import KERNEL_RULES
 from sightline.models.patch_size import kernel_side
@@ -42,7 +42,7 @@ class BigVisionFlexi(BigVision):
         plain = super().import_config({**given, "image_size": whole}, state)
         patch = base
         if given["seqhw"]:
-            require_whole(f"{self.name}: seqhw", given["seqhw"], 1)
+            check_value(f"{self.name}: seqhw", given["seqhw"], Count)
             tall, wide = (side // given["seqhw"] for side in image)
             if tall != wide or not tall:
                 raise InputError(
@@ -90,7 +90,7 @@ def _pair(project: str, name: str, value: Any) -> tuple[int, int]:
     if len(sides) != 2:
         raise InputError(f"{project}: {name} {value!r}: expected two sides")
     for side in sides:
-        require_whole(f"{project}: {name}", side, 1)
+        check_value(f"{project}: {name}", side, Count)
     return sides[0], sides[1]
 
 

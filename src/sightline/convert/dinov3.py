@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline.convert.base import Project, TensorMap, concat, derived, kernel, map_remaining
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
 
 _ALIGNED = {"swiglu": 8, "swiglu32": 32, "swiglu64": 64, "swiglu128": 128}
@@ -68,7 +67,7 @@ class DinoV3(Project):
     only: ClassVar = tuple(_ONLY)
 
     def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
-        require("dinov3: ffn_layer", given["ffn_layer"], ("mlp", *_ALIGNED))
+        require_known("dinov3: ffn_layer", given["ffn_layer"], ("mlp", *_ALIGNED))
         scale = given["layerscale_init"]
         hidden, aligned = int(given["embed_dim"] * given["ffn_ratio"]), _ALIGNED.get(given["ffn_layer"])
         if aligned:

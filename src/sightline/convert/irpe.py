@@ -11,8 +11,7 @@ from sightline.convert.base import TensorMap, concat, kernel, map_remaining, pre
 from sightline.convert.vit_names import DEFAULTS, VitNames
 from sightline.encodings.create import components
 from sightline.encodings.pattern.irpe import Irpe
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
 
 METHODS = {"product": "product", "cross": "cross", "euc": "euclidean", "quant": "quantised"}
@@ -45,8 +44,8 @@ class CreamIrpe(VitNames):
     example: ClassVar = "rpe_on=qkv"
 
     def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
-        require("irpe: method", given["method"], METHODS)
-        require("irpe: mode", given["mode"], MODES)
+        require_known("irpe: method", given["method"], METHODS)
+        require_known("irpe: mode", given["mode"], MODES)
         on = "".join(sorted(given["rpe_on"], key=(_ON + given["rpe_on"]).index))
         if not on or any(letter not in _ON for letter in on) or len(set(on)) < len(on):
             raise InputError(f"irpe: rpe_on {given['rpe_on']!r}: expected some of the letters q, k and v")

@@ -11,8 +11,7 @@ from torch import Tensor
 from sightline.convert.base import TensorMap, kernel, map_remaining
 from sightline.convert.vit_names import DEFAULTS, VitNames
 from sightline.encodings.pattern.lookhere import PRESETS
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
 
@@ -37,7 +36,7 @@ class LookHereProject(VitNames):
             raise InputError(f"lookhere: lh_config {rules!r}: expected global_slope, layer_slopes and head_directions")
         names = _RULES | _OPTIONAL
         for key in rules:
-            require("lookhere: lh_config key", key, names)
+            require_known("lookhere: lh_config key", key, names)
         for key in _RULES:
             if key not in rules:
                 raise InputError(f"lookhere: lh_config has no {key}")

@@ -11,7 +11,7 @@ from torch import Tensor
 from sightline.convert.base import Project, TensorMap, derived
 from sightline.convert.swin_names import layers_of, swin_entries, swin_fields
 from sightline.encodings.create import components
-from sightline.io.checks import require_number
+from sightline.io.config import Positive, check_value
 from sightline.models import Model, ViTConfig
 from sightline.models.architectures.swin import SwinOptions
 from sightline.models.merging import merged_grid
@@ -57,7 +57,7 @@ class RopeSwin(Project):
             rotation = "rope_mixed" if given["rope_mixed"] else "rope_axial"
             theta = _THETA[bool(given["rope_mixed"])] if given["rope_theta"] is None else given["rope_theta"]
             parts.append(rotation)
-            require_number("rope_swin: rope_theta", theta, above=True)
+            check_value("rope_swin: rope_theta", theta, Positive)
             options[f"{rotation}.theta"] = float(theta)
         if not turned or given["use_rpb"] or f"{first}relative_position_bias_table" in state:
             parts.append("rpe_learned")

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sightline.convert.base import Project, TensorMap, copy
 from sightline.convert.flax_names import dense, embedding, norm, one_block
-from sightline.errors import InputError
-from sightline.io.checks import require, require_whole
+from sightline.errors import InputError, require_known
+from sightline.io.config import Count, check_value
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
 
@@ -59,10 +59,10 @@ class Scenic(Project):
             # `axial_attention` misses an argument of its own call and never ran; the others attend otherwise.
             raise InputError(f"scenic: transformer_encoder_configs.type {kind!r}: expected 'axial'")
         heads, sides = given["attention_configs"].get("num_heads"), tuple(given["patches"].get("size", ()))
-        require_whole("scenic: attention_configs.num_heads", heads, 1)
+        check_value("scenic: attention_configs.num_heads", heads, Count)
         if len(sides) != 2 or sides[0] != sides[1] or "strides" in given["patches"]:
             raise InputError(f"scenic: patches {given['patches']!r}: expected a square size, without strides")
-        require("scenic: classifier", given["classifier"], _POOLS)
+        require_known("scenic: classifier", given["classifier"], _POOLS)
         kernel, grid = state.get("embedding/kernel"), (14, 14)
         if all(name in state for name in _TABLES.values()):
             grid = len(state[_TABLES["rows"]]), len(state[_TABLES["cols"]])

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from sightline.convert.base import TensorMap, copy, kernel, map_remaining, prefixed, transform, unbatched
 from sightline.convert.dense import DenseProject, heads_of, image_size, pixels, sides, trunk_fields
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
 from sightline.models.heads.linear_map import LinearMapHead
 from sightline.models.heads.segmenter import SegmenterHead
@@ -39,7 +38,7 @@ class Segmenter(DenseProject):
     aside: ClassVar = (r"encoder\.head(_dist)?\.",)
 
     def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
-        require("segmenter: normalization", given["normalization"], _NORMALISED)
+        require_known("segmenter: normalization", given["normalization"], _NORMALISED)
         mean, std = _NORMALISED[given["normalization"]]
         trunk = trunk_fields(
             self.name, state, "encoder.patch_embed.proj.weight", "encoder.blocks", ("n_heads", given["n_heads"])

@@ -10,7 +10,7 @@ from torch import Tensor
 from sightline.convert.base import Project, TensorMap, copy, prefixed, unbatched
 from sightline.convert.flax_names import dense, image_fields, kernel_like, numbered_together, trunk
 from sightline.convert.flax_resnet import flat_norms, resnet_arguments, resnet_fields, stem
-from sightline.io.checks import require_whole
+from sightline.io.config import Count, check_value
 from sightline.models import Model, ViTConfig
 from sightline.models.embedders.resnet import stem_fit
 
@@ -42,7 +42,7 @@ class GoogleVit(Project):
     def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         trunk = given["transformer"]
         for key in _TRANSFORMER:
-            require_whole(f"vision_transformer: transformer.{key}", trunk.get(key), 1)
+            check_value(f"vision_transformer: transformer.{key}", trunk.get(key), Count)
         hidden, fields = given["representation_size"], self.plain_fields(given)
         token = fields["pool"] == "cls"
         hybrid, stride = resnet_fields(self.name, given, state)

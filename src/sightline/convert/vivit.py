@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.convert.base import Project, TensorMap, concat, linear, map_remaining, prefixed, transform
 from sightline.errors import InputError
-from sightline.io.checks import require_whole
+from sightline.io.config import check_value, whole
 from sightline.models import Model, ViTConfig
 from sightline.tokens.grid import Grid
 
@@ -84,7 +84,7 @@ class Vivit(Project):
         if len(set(patch)) > 1:
             said = f"vivit: tubelet_size {(frames, *patch)}"
             raise InputError(f"{said}: expected (frames, side, side), equal sides")
-        require_whole("vivit: num_frames", sizes["num_frames"], frames)
+        check_value("vivit: num_frames", sizes["num_frames"], whole(frames))
         size = Grid.checked(sizes["image_size"], "vivit: image_size")
         return ViTConfig(
             **self.plain_fields(given),

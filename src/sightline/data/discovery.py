@@ -8,8 +8,7 @@ from pathlib import Path
 
 from sightline import registry
 from sightline.data.source import Source
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 
 _SOURCES = "sightline.data.sources"
 # Among options, which end with a comma or with all.
@@ -28,7 +27,7 @@ def source_class(name: str) -> type[Source]:
         InputError: no data set has this name.
     """
     found = registry.classes(Source, _SOURCES)
-    require("data set", name, found)
+    require_known("data set", name, found)
     return found[name]
 
 

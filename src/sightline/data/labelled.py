@@ -15,8 +15,7 @@ from sightline.data.file_listing import ImageIndex
 from sightline.data.image_list import NO_CLASS, NO_LABEL
 from sightline.data.stored import FileSource, split_roles
 from sightline.data.targets import Label, Target
-from sightline.errors import InputError, SightlineError, UnreadableDataError
-from sightline.io.checks import require
+from sightline.errors import InputError, SightlineError, UnreadableDataError, require_known
 
 BAD_LABEL = -2
 """The label of an image whose label cannot be read, or is none of the classes."""
@@ -176,7 +175,7 @@ def options_of(argument: str, allowed: Collection[str]) -> tuple[str, dict[str, 
     options: dict[str, str] = {}
     for pair in found[2].split(",")[1:]:
         option, _, value = pair.partition("=")
-        require(f"{argument}: option", option, allowed)
+        require_known(f"{argument}: option", option, allowed)
         if option in options or not value:
             raise InputError(f"{argument}: option {option} {'twice' if value else 'without a value'} (expected: one)")
         options[option] = value

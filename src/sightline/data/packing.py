@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.io.config import Count, check_value
 
 # A sequence this full is not held back for an image that might fill it better.
@@ -96,7 +95,7 @@ def pack_window(
         InputError: an image is longer than a sequence, or has no token; names it. Or the packer is not known, or a
             number is out of range.
     """
-    require("packing", how, PACKERS)
+    require_known("packing", how, PACKERS)
     check_value("sequence length", capacity, Count)
     if most_images is not None:
         check_value("most_images", most_images, Count)

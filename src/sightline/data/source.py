@@ -18,8 +18,7 @@ from sightline.data.frames import FrameSampling
 from sightline.data.summary import Summary
 from sightline.data.targets import Target
 from sightline.data.transforms import SIMPLE, CropMode, Parts, Picture, SimpleRandomCrop, check_image_size, size_of
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -328,7 +327,7 @@ class Source(ABC):
 
     def check(self, split: str, index: int = 0, image_size: tuple[int, int] = (1, 1)) -> None:
         """Raise InputError unless there is such a split, such an index in it, and such an image."""
-        require(f"split of {self.name}", split, self.splits)
+        require_known(f"split of {self.name}", split, self.splits)
         length = self.length(split)
         if index < 0 or (length is not None and index >= max(length, 1)):
             last = "2**64 - 1" if length is None else length - 1

@@ -12,8 +12,7 @@ from PIL import Image
 
 from sightline.data.randomness import generator
 from sightline.data.targets import Box, Crop
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.io.config import Share, check_value
 
 INTERPOLATIONS = {one.name.lower(): one for one in Image.Resampling}
@@ -76,7 +75,7 @@ def eval_crop(
     """
     if not 0 < crop <= 1:
         raise InputError(f"crop {crop}: expected more than 0, at most 1", field="crop", value=crop)
-    require("crop_mode", mode, get_args(CropMode))
+    require_known("crop_mode", mode, get_args(CropMode))
     check_image_size(image_size)
     target = math.floor(image_size[0] / crop), math.floor(image_size[1] / crop)
     if mode == "squash":
@@ -145,7 +144,7 @@ def apply_crop(image: Picture, crop: Crop, interpolation: str = "bicubic") -> np
     Raises:
         InputError: the interpolation is not known, or the size has no pixels.
     """
-    require("interpolation", interpolation, INTERPOLATIONS)
+    require_known("interpolation", interpolation, INTERPOLATIONS)
     check_image_size(crop.image_size)
     size = size_of(image)
     unchanged = crop.box == (0, 0, *size) and crop.image_size == size and not crop.mirrored

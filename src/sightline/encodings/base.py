@@ -17,8 +17,7 @@ from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Pairing, Rotation
 from sightline.encodings.hooks import Hooks
 from sightline.encodings.knob import KNOB_STATE, Knob, KnobSpec, ResizeRule
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.io.config import Count, Index, check_value, config_dataclass
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import Segment, TokenLayout
@@ -188,7 +187,7 @@ class PositionEncoding(nn.Module):
         rule = self.resize_rule
         if rule is None:
             raise InputError(f"encoding {self.name} has no table that is resized")
-        require(f"rule {rule.name}", value, rule.candidates)
+        require_known(f"rule {rule.name}", value, rule.candidates)
         if "_configured" not in vars(self):
             self._configured = self.config
         self.config = replace(self._configured, **{rule.name: value})

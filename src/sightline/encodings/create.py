@@ -16,8 +16,7 @@ from sightline.attention.rotation import Rotation
 from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import Knob, ResizeRule
-from sightline.errors import InputError, unknown_name_error
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known, unknown_name_error
 from sightline.io.config import build_config
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -176,7 +175,7 @@ def share_options(name: str, config: Mapping[str, Any]) -> list[tuple[str, dict[
     # Every option as it may be written -> which parts have it.
     owners: dict[str, list[int]] = {}
     for number, part in enumerate(names):
-        require("encoding", part, known)
+        require_known("encoding", part, known)
         for field in known[part].Config.__dataclass_fields__:
             owners.setdefault(field, []).append(number)
             owners.setdefault(f"{part}.{field}", []).append(number)

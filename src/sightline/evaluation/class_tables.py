@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from sightline.errors import InputError
+from sightline.errors import InputError, require_known
 from sightline.evaluation.logits import StoredLogits, images_of, read_logits
-from sightline.io.checks import require
 from sightline.metrics.by_class import class_measures, distinct
 from sightline.results.classes import MEAN, ClassTable
 from sightline.results.rows import SQUARE, ResultRow
@@ -131,7 +130,7 @@ def _of_one_split(headers: Sequence[_Header], split: str | None) -> list[_Header
     chosen = split or ("test" if "test" in splits else splits[0] if len(splits) == 1 else None)
     if chosen is None:
         raise InputError(f"classes: logits of several splits, {', '.join(splits)} (expected --split with one of them)")
-    require("--split", chosen, splits)
+    require_known("--split", chosen, splits)
     kept = [one for one in headers if one.measured["split"] == chosen]
     for one in kept[1:]:
         for name in _SHARED:

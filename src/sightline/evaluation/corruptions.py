@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 from scipy import ndimage
 
-from sightline.io.checks import require
+from sightline.errors import require_known
 
 SIDE = 224
 """Of a corrupted image in pixels: the strengths are made for it."""
@@ -37,7 +37,7 @@ def corrupted(image: np.ndarray, corruption: str, severity: int, name: str) -> n
     Raises:
         InputError: there is no such corruption; names the nearest.
     """
-    require("corruption", corruption, CORRUPTIONS)
+    require_known("corruption", corruption, CORRUPTIONS)
     seed = hashlib.sha256(f"imagenet-c/1/{corruption}/{severity}/{name}".encode("utf-8", "surrogatepass")).digest()
     make, strengths = CORRUPTIONS[corruption]
     made = make(image.astype(np.float64) / 255, strengths[severity - 1], np.random.default_rng(list(seed[:16])))

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from sightline.encodings.create import components
 from sightline.encodings.pattern.rpe_learned import RpeLearned
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
 from sightline.models.create import architecture_class
 from sightline.models.head import TokenHead
@@ -31,7 +30,7 @@ def check_target(to: str, *, opset: int = OPSET, int8: bool = False) -> None:
         InputError: `to` or `opset` is unknown (names the nearest), int8 is asked of torch, or packages are missing
             (says what to install).
     """
-    require("export --to", to, SUFFIXES)
+    require_known("export --to", to, SUFFIXES)
     if to == "torch":
         if int8:
             raise InputError("export --int8: is made by ONNX Runtime, expected --to onnx")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, overload
@@ -45,6 +46,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Index = Annotated[int, Field(ge=0)]
+Entries = Annotated[list[Any] | tuple[Any, ...], Field(min_length=1)]
 Pair = Annotated[tuple[Count, Count], BeforeValidator(_pair)]
 """(rows, cols), or one number for both."""
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -136,6 +138,16 @@ def check_value(name: str, value: Any, kind: Any, where: str = "") -> Any:
         return TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError as error:
         raise validation_error(error, where, None, name) from None
+
+
+def whole(low: int, high: int | None = None) -> Any:
+    """The kind of whole numbers from `low` to `high`."""
+    return Annotated[int, Field(ge=low, le=high)]
+
+
+def is_finite_number(value: object) -> bool:
+    """A whole number beyond the floating point numbers is not one either."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def require_effect(

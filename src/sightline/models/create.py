@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sightline import registry
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.io.config import build_config
 from sightline.models.config import ViTConfig
 from sightline.models.model import Model
@@ -72,7 +71,7 @@ def model_config(name: str, **overrides: Any) -> ViTConfig:
     Raises:
         InputError: an unknown name or field (names the nearest), or a value out of range.
     """
-    require("model", name, SIZES)
+    require_known("model", name, SIZES)
     return build_config(ViTConfig, {**SIZES[name], **with_architecture(SIZES[name], overrides)}, f"model {name}")
 
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline import registry
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.io.config import build_config, config_dataclass
 from sightline.tokens.layout import TokenLayout
 
@@ -98,7 +97,7 @@ def head_class(name: str) -> type[TokenHead]:
         InputError: there is none, and no classifier is called so; names those that there are.
     """
     found = head_classes()
-    require("head", name, (*CLASSIFIERS, *found))
+    require_known("head", name, (*CLASSIFIERS, *found))
     if name not in found:
         raise InputError(f"head {name}: is of the pooled vector (expected a head of all tokens: {', '.join(found)})")
     return found[name]

@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.tokens.cache import ByteLRUCache
 
 KernelRule = Literal["bicubic_antialias", "bicubic", "bilinear_antialias", "bilinear"]
@@ -38,7 +37,7 @@ def axis_matrix(old: int, new: int, rule: KernelRule) -> Tensor:
     Raises:
         InputError: the rule is not known.
     """
-    require("kernel rule", rule, KERNEL_RULES)
+    require_known("kernel rule", rule, KERNEL_RULES)
     rows = torch.eye(old, dtype=torch.float64, device="cpu").reshape(1, 1, old, old)
     mode, antialias = rule.removesuffix("_antialias"), rule.endswith("_antialias")
     # Along the width: torch's antialiased resize along the height is another one where the width is 1.
@@ -78,7 +77,7 @@ def resize_kernel(kernel: Tensor, size: Sequence[int], rule: KernelRule = "bicub
         InputError: the rule is not known, or a side is below 1.
     """
     old, new = tuple(kernel.shape[-2:]), tuple(size)
-    require("kernel rule", rule, KERNEL_RULES)
+    require_known("kernel rule", rule, KERNEL_RULES)
     if len(new) != 2 or min(new) < 1:
         raise InputError(f"patch size {'x'.join(map(str, new))}: expected a height and a width of 1 pixel or more")
     if old == new:

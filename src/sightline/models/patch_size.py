@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline.errors import InputError
-from sightline.io.checks import require_whole
+from sightline.io.config import check_value, whole
 from sightline.models.config import LIMITS, ViTConfig
 from sightline.models.embedder import embedder_class
 from sightline.models.head import TokenHead, make_head
@@ -38,7 +38,7 @@ def set_patch_size(model: Model, patch_size: Sides, image_size: Sides | None = N
     """
     before = model.config
     for side in patch_size if isinstance(patch_size, tuple) else (patch_size,):
-        require_whole("patch_size", side, 1, LIMITS["patch_size"])
+        check_value("patch_size", side, whole(1, LIMITS["patch_size"]))
     size = Grid.checked(patch_size, "patch_size")
     if tuple(size) == model.patch_embed.patch_size and image_size is None:
         return

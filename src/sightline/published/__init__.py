@@ -14,7 +14,7 @@ from importlib.resources import files
 from io import StringIO
 from typing import Any
 
-from sightline.io.checks import require
+from sightline.errors import require_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def paper(name: str) -> Paper:
     Raises:
         InputError: there is none of that name; says the nearest.
     """
-    require("paper", name, papers())
+    require_known("paper", name, papers())
     said: dict[str, Any] = tomllib.loads(files(__name__).joinpath(f"{name}.toml").read_text("utf-8"))
     lines = csv.DictReader(StringIO(files(__name__).joinpath(f"{name}.csv").read_text("utf-8")))
     curve = said.pop("curve", None)

@@ -13,7 +13,7 @@ from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig
 from sightline.evaluation.compared import TrainedRun
 from sightline.evaluation.measures.base import measure_class
-from sightline.io.checks import require_whole
+from sightline.io.config import Count, check_value
 from sightline.recipes.embedded import scenes
 from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.jobs import Job
@@ -50,7 +50,7 @@ class Compare:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        require_whole("--images", 1 if self.images is None else self.images, 1)
+        check_value("--images", 1 if self.images is None else self.images, Count)
         for option, values in (("--encodings", self.encodings), ("--sizes", self.resolutions)):
             if not values:
                 raise InputError(f"{option}: expected at least one")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sightline.errors import require_known
 from sightline.evaluation import EvaluateConfig
-from sightline.io.checks import require
 from sightline.recipes.dense import segment_scenes
 from sightline.recipes.embedded import scenes
 from sightline.training.config import TrainConfig, ValidationConfig
@@ -113,7 +113,7 @@ DEMOS: dict[str, tuple[Callable[[], Demo], Callable[[], Demo]]] = {
 
 def demo_of(task: str, *, quick: bool = False) -> Demo:
     """The demonstration of a task; raises InputError where there is none."""
-    require("demonstration of task", task, DEMOS)
+    require_known("demonstration of task", task, DEMOS)
     return DEMOS[task][quick]()
 
 

@@ -11,8 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 
 CLASSES, EFFECTS, CLASSES_PAGE = "classes.jsonl", "class_effects.jsonl", "classes.html"
 Kind = Literal["extrapolation", "gap", "change", "spread_of_models", "spread_of_sizes", "confusion"]
@@ -137,7 +136,7 @@ class ClassStudy:
         self.since, self.shown = usual if usual in self.sizes else self.sizes[0], self.sizes[-1]
         if between is not None:
             for size in between:
-                require("--between: size", size, self.sizes)
+                require_known("--between: size", size, self.sizes)
             self.since, self.shown = between
 
     def at(self, size: str) -> list[ClassTable]:

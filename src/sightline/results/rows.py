@@ -11,8 +11,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.io.read import read_jsonl
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ class ResultRow(Origin, MetricValue):
     def __post_init__(self) -> None:
         if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
             object.__setattr__(self, "patches", float(math.prod(self.grid)))
-        require("better", self.better, ("", "higher", "lower"))
+        require_known("better", self.better, ("", "higher", "lower"))
         for one in fields(self):
             value = getattr(self, one.name)
             try:

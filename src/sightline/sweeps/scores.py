@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sightline.errors import InputError, StorageError, unknown_name_error
-from sightline.io.checks import is_finite_number, require
+from sightline.errors import InputError, StorageError, require_known, unknown_name_error
+from sightline.io.config import is_finite_number
 from sightline.io.read import read_json
 from sightline.io.run_files import MODEL, RESULTS, last_checkpoint
 from sightline.results.rows import INFERENCE, MetricValue, ResultRow, read_rows
@@ -104,7 +104,7 @@ def _mean_of_rows(folder: Path, wanted: Objective) -> MetricValue:
     by_shown: dict[str, ResultRow] = {row.size_label: row for row in of_metric}
     shown = wanted.shown or tuple(by_shown)
     for one in shown:
-        require(f"{path}: {wanted.split} at", one, by_shown)
+        require_known(f"{path}: {wanted.split} at", one, by_shown)
     first, values = by_shown[shown[0]], [by_shown[one].value for one in shown]
     mean = math.fsum(values) / len(values)
     return MetricValue(metric, mean, first.unit, first.count, better=first.better, counted=first.counted)
@@ -150,7 +150,7 @@ def best_and_average(scored: Sequence[CellScore], by: str = "encoding") -> list[
     varied = varied_settings(one.settings for one in scored)
     groups: dict[str, list[CellScore]] = {}
     for one in scored:
-        require(f"{one.run}: setting", by, one.settings)
+        require_known(f"{one.run}: setting", by, one.settings)
         groups.setdefault(json.dumps(one.settings[by]), []).append(one)
     lines = []
     for group in groups.values():

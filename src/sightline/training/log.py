@@ -12,7 +12,7 @@ from typing import Any
 
 from sightline.errors import InputError
 from sightline.io.atomic import write_file
-from sightline.io.checks import is_finite_number
+from sightline.io.config import is_finite_number
 from sightline.io.read import ROWS, read_bytes, read_jsonl
 from sightline.io.run_files import VALIDATION
 from sightline.results.rows import FRACTION, MetricValue

@@ -15,7 +15,7 @@ from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.evaluation.measure import RunInfo
 from sightline.hub.load import checksum, load_model, read_config_record
-from sightline.io.checks import require_whole
+from sightline.io.config import Count, check_value
 from sightline.io.run_files import BEST, last_checkpoint, run_of_checkpoint
 from sightline.models import Model
 from sightline.tasks.base import check_provided, task_class
@@ -113,7 +113,7 @@ def open_run(
         raise InputError(f"{path}: does not say what it was trained on; give the data (evaluate: --data)")
     skip = config.get("skip_unreadable", 0) if skip_unreadable is None else skip_unreadable
     pixels = config.get("max_pixels", MAX_PIXELS) if max_pixels is None else max_pixels
-    require_whole("--max-pixels", pixels, 1)
+    check_value("--max-pixels", pixels, Count)
     return Run(path, training, config, written, load_model(path).to(device), data, skip, pixels, source)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sightline.errors import InputError
-from sightline.io.checks import is_finite_number
+from sightline.io.config import is_finite_number
 from sightline.io.read import read_json
 from sightline.io.run_files import CHECKPOINTS, CHECKSUMS, CONFIG, LOG, MODEL, PROGRESS, last_checkpoint
 from sightline.io.run_lock import lock_holder

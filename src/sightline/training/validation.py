@@ -11,11 +11,11 @@ from typing import Any
 from sightline.data.preprocessing import preprocessing
 from sightline.data.source import Example, Source
 from sightline.data.views import View
-from sightline.errors import UnreadableDataError
+from sightline.errors import UnreadableDataError, require_known
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.measure import spread_indices
 from sightline.evaluation.predict import predict_split
-from sightline.io.checks import is_finite_number, require
+from sightline.io.config import is_finite_number
 from sightline.metrics.base import first_metric, metrics_of
 from sightline.models import Model
 from sightline.tasks.base import Task, task_class
@@ -121,7 +121,7 @@ def check_best(config: TrainConfig) -> None:
     """Refuse a metric to choose the best model by that the curve of a task does not hold; names the nearest."""
     asked = config.validation
     if asked is not None and asked.best is not None:
-        require("validation.best", asked.best, (first_metric(task_class(config.task)), LOSS))
+        require_known("validation.best", asked.best, (first_metric(task_class(config.task)), LOSS))
 
 
 def best_line(lines: Sequence[str], by: str | None = None) -> dict[str, Any] | None:

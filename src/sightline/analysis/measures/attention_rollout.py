@@ -17,7 +17,7 @@ from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.data.batch import Batch
 from sightline.errors import InputError
-from sightline.io.checks import require_list
+from sightline.io.config import Entries, check_value
 from sightline.models import Model
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
@@ -60,7 +60,7 @@ class AttentionRollout(Measure):
         super().__init__(model)
         if queries is None:
             queries = (CENTRE, PREFIX) if model.num_prefix_tokens else (CENTRE,)
-        require_list("attention_rollout: queries", queries, "places (y, x) or 'prefix'")
+        check_value("attention_rollout: queries", queries, Entries)
         self.chosen = [one if one == PREFIX else checked_place("attention_rollout: query", one) for one in queries]
         if PREFIX in self.chosen and not model.num_prefix_tokens:
             raise InputError(

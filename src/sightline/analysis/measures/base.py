@@ -13,8 +13,7 @@ from torch import Tensor
 from sightline import registry
 from sightline.analysis.attention_blocks import AttentionBlock
 from sightline.data.batch import Batch
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.models import Model
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
@@ -144,7 +143,7 @@ def measures_by_name(names: Sequence[str]) -> list[type[Measure]]:
     """
     found = measure_classes()
     for name in names:
-        require("measure", name, found)
+        require_known("measure", name, found)
     if len(set(names)) < len(names):
         raise InputError(f"measures {', '.join(names)}: one is asked for twice")
     return [found[name] for name in names]

@@ -16,8 +16,8 @@ from sightline.analysis.found import Analysis, size_name
 from sightline.analysis.images import NATIVE, Images, Size, Sizes, batches_by_size
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.data.batch import Batch
-from sightline.errors import InputError
-from sightline.io.checks import require, require_whole
+from sightline.errors import InputError, require_known
+from sightline.io.config import check_value, whole
 from sightline.models import Model
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -41,7 +41,7 @@ class Alignment:
     """
 
     def __init__(self, together: int = TOGETHER) -> None:
-        require_whole("together", together, LEAST)
+        check_value("together", together, whole(LEAST))
         self.together = together
         self._waiting: list[tuple[Tensor, Tensor]] = []
         self._sums: list[Tensor] | None = None
@@ -115,7 +115,7 @@ class Cka(Measure):
 
     def __init__(self, model: Model, *, of: Of = "images", together: int = TOGETHER) -> None:
         super().__init__(model)
-        require("of", of, ("images", "patches"))
+        require_known("of", of, ("images", "patches"))
         self.of = of
         self.alignment = Alignment(together)
         self.features: list[Tensor] = []

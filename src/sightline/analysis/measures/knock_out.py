@@ -19,7 +19,7 @@ from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.attention.pattern import DirectedBias, FieldOfView
 from sightline.data.batch import Batch
 from sightline.errors import InputError, unknown_name_error
-from sightline.io.checks import require_list
+from sightline.io.config import Entries, check_value
 from sightline.models import Model
 from sightline.tokens.layout import TokenLayout
 
@@ -182,7 +182,7 @@ class KnockOut(Measure):
     def __init__(self, model: Model, *, of: Sequence[str] = ("heads", "directions")) -> None:
         super().__init__(model)
         self.check(model)
-        require_list("knock_out: of", of, "'heads' and 'directions'")
+        check_value("knock_out: of", of, Entries)
         for one in of:
             if one not in ("heads", "directions"):
                 raise unknown_name_error("knock_out: of", one, ("heads", "directions"))

@@ -15,7 +15,7 @@ from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.attention.dispatch import record_attention
 from sightline.data.batch import Batch
 from sightline.errors import InputError
-from sightline.io.checks import require_list, require_whole
+from sightline.io.config import Entries, check_value, whole
 from sightline.models import Model
 from sightline.models.head import patch_tokens
 from sightline.models.pooling import ProbePooling
@@ -121,9 +121,9 @@ class LogitLens(Measure):
         """
         super().__init__(model)
         depth, chosen = model.config.depth, (-1,) if layers is None else layers
-        require_list("logit_lens: layers", chosen, "layers from 0")
+        check_value("logit_lens: layers", chosen, Entries)
         for layer in chosen:
-            require_whole("logit_lens: layer", layer, -depth, depth - 1)
+            check_value("logit_lens: layer", layer, whole(-depth, depth - 1))
         self.layers = list(dict.fromkeys(layer % depth for layer in chosen))
         self.grids: list[Grid] = []
         self.seen: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {layer: [] for layer in self.layers}

@@ -14,8 +14,7 @@ from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.data.batch import Batch
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.models import Model
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -112,7 +111,7 @@ class PatchColours(Measure):
 
     def __init__(self, model: Model, *, layer: int | None = None, fit: Fit = "image") -> None:
         super().__init__(model)
-        require("fit", fit, ("image", "size"))
+        require_known("fit", fit, ("image", "size"))
         depth = model.config.depth
         if layer is not None and not (type(layer) is int and -1 <= layer < depth):
             raise InputError(f"layer {layer!r}: expected -1 to {depth - 1}, or None for after the final norm")

@@ -15,7 +15,7 @@ from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import MeasuredQuantity
 from sightline.analysis.of_weights import WeightMeasure, read_from_weights
 from sightline.errors import InputError
-from sightline.io.checks import require_whole
+from sightline.io.config import Count, check_value
 from sightline.models import Model
 from sightline.models.embedders.flexible import FlexiblePatchEmbed
 from sightline.tokens.grid import Grid
@@ -51,7 +51,7 @@ class PatchFilters(WeightMeasure):
 
     def __init__(self, model: Model, components: int = 28) -> None:
         super().__init__(model)
-        require_whole("components", components, 1)
+        check_value("components", components, Count)
         self.components = components
 
     @classmethod

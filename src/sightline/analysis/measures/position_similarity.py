@@ -14,7 +14,7 @@ from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import MeasuredQuantity
 from sightline.analysis.of_weights import WeightMeasure, read_from_weights
 from sightline.errors import InputError
-from sightline.io.checks import require_whole
+from sightline.io.config import check_value, whole
 from sightline.models import Model
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -50,7 +50,7 @@ class PositionSimilarity(WeightMeasure):
             InputError: there is no such layer, or nothing is added before it.
         """
         super().__init__(model)
-        require_whole("position_similarity: layer", layer, 0, model.config.depth - 1)
+        check_value("position_similarity: layer", layer, whole(0, model.config.depth - 1))
         if _added(model, model.config.train_grid, layer) is None:
             raise InputError(
                 f"position_similarity: layer {layer}: encoding {model.config.encoding} adds nothing there (expected "

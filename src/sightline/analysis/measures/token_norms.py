@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from sightline.analysis.analyse import analysed
@@ -14,7 +15,7 @@ from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.data.batch import Batch
-from sightline.io.checks import require_number
+from sightline.io.config import check_value
 from sightline.models import Model
 from sightline.tokens.layout import TokenLayout
 
@@ -57,7 +58,7 @@ class TokenNorms(Measure):
 
     def __init__(self, model: Model, *, times: float = 3.0) -> None:
         super().__init__(model)
-        require_number("times", times, low=1)
+        check_value("times", times, Annotated[float, Field(ge=1)])
         self.times = times
         self.images = 0
         self.layers = model.config.depth + 1

@@ -46,7 +46,7 @@ def classes(
     from sightline.evaluation.class_tables import stored_tables
     from sightline.evaluation.logits import find_logits
     from sightline.io.atomic import write_out
-    from sightline.io.checks import require_whole
+    from sightline.io.config import Count, check_value
     from sightline.reports import classes_page
     from sightline.results.classes import CLASSES, CLASSES_PAGE, EFFECTS, ClassStudy, dump_effects
     from sightline.results.rows import dump_rows
@@ -54,9 +54,9 @@ def classes(
     machine.set_threads(threads)
     if not logits:
         raise InputError("classes: expected a folder or a file of logits, which sightline evaluate --logits writes")
-    require_whole("--most", most, 1)
+    check_value("--most", most, Count)
     if first is not None:
-        require_whole("--first", first, 1)
+        check_value("--first", first, Count)
     shown = [one.name if isinstance(one, View) else f"{one} px" for one in parse_resolutions(between)]
     if between and len(shown) != 2:
         raise InputError(f"--between {' '.join(between)}: expected two sizes, as 224,1024")

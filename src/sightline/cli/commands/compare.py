@@ -47,11 +47,11 @@ def compare(
     from sightline.cli.compare_run import carry_out
     from sightline.cli.resolutions import parse_numbers, split_words
     from sightline.distributed import machine
-    from sightline.io.checks import require_whole
+    from sightline.io.config import check_value, whole
     from sightline.recipes.compare import ENCODINGS, RESOLUTIONS, TRAINED, Compare
 
     for option, value, least in (("--seeds", seeds, 1), ("--seed", seed, 0), ("--fine-tune", fine_tune, 1)):
-        require_whole(option, value, least)
+        check_value(option, value, whole(least))
     sides = parse_numbers("--sizes", sizes, int, "sides in pixels, as 32,64,148") or RESOLUTIONS
     larger = None if no_fine_tune else fine_tune
     asked = Compare(

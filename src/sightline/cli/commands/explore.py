@@ -43,7 +43,7 @@ def explore(
         no_pretrained: With random weights instead of those that timm:NAME has published.
     """
     from sightline.errors import InputError
-    from sightline.io.checks import require_whole
+    from sightline.io.config import Index, check_value, whole
 
     missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
@@ -51,12 +51,12 @@ def explore(
     if not 1 <= len(models) <= 2:
         raise InputError(f"explore: {len(models)} models are given (expected one or two)")
     if port is not None:
-        require_whole("--port", port, 0)
+        check_value("--port", port, Index)
         if port > 65535:
             raise InputError(f"--port {port}: expected 0 to 65535")
     if no_pretrained and not any(model.startswith(_TIMM) for model in models):
         raise InputError(f"--no-pretrained: goes with timm:NAME alone (got {', '.join(models)})")
-    require_whole("--max-mib", max_mib, _LEAST_MIB)
+    check_value("--max-mib", max_mib, whole(_LEAST_MIB))
     if max_mib > _MOST_MIB:
         raise InputError(f"--max-mib {max_mib}: expected at most {_MOST_MIB}")
 

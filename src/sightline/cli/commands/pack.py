@@ -62,12 +62,12 @@ def stats(
     from sightline.data.packs import histogram, pack_statistics
     from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
     from sightline.data.stored import FileSource
-    from sightline.io.checks import require_whole
+    from sightline.io.config import Count, check_value
     from sightline.recipes import supports
     from sightline.reports.tables import print_bars, print_table
 
-    require_whole("--patch-size", patch_size, 1)
-    require_whole("--images", 1 if images is None else images, 1)
+    check_value("--patch-size", patch_size, Count)
+    check_value("--images", 1 if images is None else images, Count)
     native = resolutions == "native"
     sampling = None if native else ResolutionSampling(*parse_range(resolutions), measure, distribution)
     sampler = SizeSampler(patch_size, sampling, None if drop is None else ConstantDrop(drop), sequence_length)

@@ -149,15 +149,16 @@ def _prepared(
     from sightline.data.frames import MOST_FRAMES
     from sightline.data.image_file import MAX_PIXELS
     from sightline.distributed import machine
+    from sightline.errors import require_known
     from sightline.hub.load import load_model
-    from sightline.io.checks import require, require_whole
+    from sightline.io.config import Count, check_value, whole
     from sightline.tasks.base import task_of
     from sightline.tokens.patchify import check_channels, check_multiples
 
-    require_whole("--topk", topk, 1)
+    check_value("--topk", topk, Count)
     if frames is not None:
-        require_whole("--frames", frames, 1, MOST_FRAMES)
-    require("precision", precision, ("auto", "float32", "bfloat16"))
+        check_value("--frames", frames, whole(1, MOST_FRAMES))
+    require_known("precision", precision, ("auto", "float32", "bfloat16"))
     view, max_tokens = parse_view(resolution)
     where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
     precision = chosen_precision(precision, where)

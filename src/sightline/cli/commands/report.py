@@ -31,9 +31,8 @@ def report(
     from sightline.cli import guard, next_step, output
     from sightline.cli.resolutions import split_words
     from sightline.cli.run_folder import compose_report
-    from sightline.errors import InputError
+    from sightline.errors import InputError, require_known
     from sightline.io.atomic import make_parent
-    from sightline.io.checks import require
     from sightline.reports.html import write_report
     from sightline.reports.published_plot import check
     from sightline.reports.seen import by_run
@@ -46,7 +45,7 @@ def report(
     output.claim_file(out, inputs=guard.Inputs(models=runs), overwrite=overwrite)
     chosen = list(dict.fromkeys(split_words(paper)))
     for name in chosen:
-        require("--paper", name, published.with_curves())
+        require_known("--paper", name, published.with_curves())
     words = ("report", *runs, *(() if data is None else ("--data", data)))
     words = (*words, *(("--paper", ",".join(chosen)) if chosen else ()), "--out", out)
     content = compose_report(runs, next_step.again(*words), data=data, title=title, papers=chosen)

@@ -38,14 +38,14 @@ def scenes(
     from sightline.data.contact_sheet import contact_sheet
     from sightline.data.discovery import open_source
     from sightline.errors import InputError
-    from sightline.io.checks import require_whole
+    from sightline.io.config import Index, check_value
 
     sizes = parse_sizes(resolutions) or _SIZES
     if columns < 1 or rows < 1:
         raise InputError(f"--columns {columns}, --rows {rows}: expected whole numbers of at least 1")
     if out.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
         raise InputError(f"--out {out}: expected a name that ends in .png, .jpg or .webp")
-    require_whole("--seed", seed, 0)
+    check_value("--seed", seed, Index)
     source = open_source(f"scenes:{task}")
     source.check(split)
     output.claim_file(out, overwrite=overwrite)

@@ -10,7 +10,7 @@ import numpy as np
 from sightline.data.randomness import generator
 from sightline.data.scenes.description import Background, Colour, Grating, Pair, Scene, SceneObject, Stroke
 from sightline.data.scenes.outlines import SHAPES, glyph_set, object_points
-from sightline.io.checks import require
+from sightline.errors import require_known
 
 DRAW_ORDER = 1
 """The version of the draws below: whatever changes what is drawn, or the order, makes other scenes and raises it."""
@@ -129,8 +129,8 @@ def draw(task: str, split: str, index: int, seed: int = 0) -> Scene:
     Raises:
         InputError: the task, the split or a number is not allowed.
     """
-    require("task of scenes", task, SPLITS)
-    require(f"split of scenes:{task}", split, SPLITS[task])
+    require_known("task of scenes", task, SPLITS)
+    require_known(f"split of scenes:{task}", split, SPLITS[task])
     seed = seed if split == "train" else 0
     draws = _Draws(task, split, seed, index)
     if task == "glyphs":

@@ -11,8 +11,7 @@ from PIL import Image
 from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
 from sightline.data.targets import Label
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 
 SIZES = {"train": 1297, "minival": 200, "test": 300}
 _PIXELS = 8
@@ -74,7 +73,7 @@ class Digits(Source):
 
     def length(self, split: str) -> int:
         """1,297 for train, 200 for minival, 300 for test."""
-        require("split of digits", split, SIZES)
+        require_known("split of digits", split, SIZES)
         return SIZES[split]
 
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:

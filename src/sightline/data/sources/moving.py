@@ -14,8 +14,7 @@ from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render_moving
 from sightline.data.source import Example, Source
 from sightline.data.targets import Label
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 
 DIRECTIONS = ("right", "down right", "down", "down left", "left", "up left", "up", "up right")
 SIZE = (0.3, 0.5)
@@ -58,7 +57,7 @@ class Moving(Source):
 
     def length(self, split: str) -> int | None:
         """None for train, which is endless; 2,000 for minival, 10,000 for test."""
-        require("split of moving", split, self.splits)
+        require_known("split of moving", split, self.splits)
         return LENGTHS[split]
 
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:

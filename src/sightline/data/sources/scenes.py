@@ -23,8 +23,7 @@ from sightline.data.scenes.render import RenderedScene, render
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop, Label, Objects
 from sightline.data.transforms import CropMode, Parts, RandomResizedCrop
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 
 # Lengths of `search` scale with so many pixels: those of the training that it is meant for.
 _SEARCHED = 32
@@ -92,7 +91,7 @@ class Scenes(Source):
 
     def __init__(self, task: str = "glyphs") -> None:
         """Raises InputError for a task that is none of these."""
-        require("task of scenes", task, SPLITS)
+        require_known("task of scenes", task, SPLITS)
         self.task = task
         self.classes = {"glyphs": GLYPH_CLASSES, "many": MANY_CLASSES}.get(task, PAIR_CLASSES)
         self.groups = {"glyphs": _GLYPHS, "many": {}}.get(task, _PAIRS)
@@ -123,7 +122,7 @@ class Scenes(Source):
 
     def length(self, split: str) -> int | None:
         """None for train, which is endless; 2,000 for minival, 10,000 for the others."""
-        require(f"split of scenes:{self.task}", split, self.splits)
+        require_known(f"split of scenes:{self.task}", split, self.splits)
         return LENGTHS[split]
 
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:

@@ -14,8 +14,7 @@ from pydantic import Discriminator, Field, Tag
 from sightline.attention.pattern import DirectedBias, Distance, FieldOfView, Outside, Pattern, Rounding
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.encodings.knob import KnobSpec
-from sightline.errors import InputError
-from sightline.io.checks import require
+from sightline.errors import InputError, require_known
 from sightline.io.config import NonNegative, Number, Positive, config_dataclass
 
 # Half-planes a * dy + b * dx >= 0 in (dy, dx) = key - query, y down: the names of the public code.
@@ -97,7 +96,7 @@ def parse_directions(directions: str, heads: int) -> list[tuple[_Head, float]]:
     """
     names = directions.split("-")
     for name in names:
-        require(f"lookhere directions {directions!r}: name", name, GROUPS)
+        require_known(f"lookhere directions {directions!r}: name", name, GROUPS)
     counts = (heads,) if len(names) == 1 and heads % 4 == 0 else _COUNTS.get((heads, len(names)), ())
     # Two heads of a directed name, or a run of six equal names, have no slopes in the public code.
     if heads == 6 and counts and (not _is_undirected(names[1]) or names[0] == names[1]):

@@ -14,11 +14,10 @@ from sightline import registry
 from sightline.data.discovery import list_sources, open_source, parse_spec, source_class
 from sightline.data.labelled import ClassificationFiles
 from sightline.data.source import Source
-from sightline.errors import InputError, unknown_name_error
+from sightline.errors import InputError, require_known, unknown_name_error
 from sightline.evaluation.preparations.base import Preparation, Whole
 from sightline.evaluation.scoring import Scoring
 from sightline.evaluation.suite_images import spread_over_classes
-from sightline.io.checks import require
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def options_in(argument: str, allowed: Collection[str], suite: str) -> tuple[str
     options: dict[str, str] = {}
     for pair in found[2].split(",")[1:]:
         option, _, value = pair.partition("=")
-        require(f"suite {suite}: option", option, allowed)
+        require_known(f"suite {suite}: option", option, allowed)
         if option in options or not value:
             raise InputError(
                 f"suite {suite}: option {option} {'twice' if value else 'without a value'} (expected: one)"
@@ -153,7 +152,7 @@ def chosen_of(asked: str | None, allowed: Sequence[str], what: str) -> tuple[str
     """
     words = tuple(allowed) if asked is None else tuple(dict.fromkeys(asked.split("+")))
     for word in words:
-        require(what, word, allowed)
+        require_known(what, word, allowed)
     return words
 
 

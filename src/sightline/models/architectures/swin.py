@@ -16,8 +16,7 @@ from sightline.encodings.base import PositionEncoding, TrunkShape
 from sightline.encodings.hooks import Hooks
 from sightline.encodings.stages import create_staged
 from sightline.errors import InputError
-from sightline.io.checks import require_whole
-from sightline.io.config import Count, build_config, config_dataclass
+from sightline.io.config import Count, build_config, check_value, config_dataclass
 from sightline.models.block import Attention, Block
 from sightline.models.config import ViTConfig
 from sightline.models.merging import PatchMerging, merged, merged_grid
@@ -315,7 +314,7 @@ class Swin(TimmSurface):
         if window_size is not None:
             window = Grid.checked(window_size, "window_size")
         elif window_ratio is not None:
-            require_whole("window_ratio", window_ratio, 1)
+            check_value("window_ratio", window_ratio, Count)
             window = Grid(*(max(1, side // window_ratio) for side in grid))
         elif options.edges == "padded":
             window = Grid(*(max(1, one * now // old) for one, now, old in zip(window, grid, before, strict=True)))
