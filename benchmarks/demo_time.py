@@ -43,7 +43,7 @@ _T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 
 
 def serve() -> None:
     """Answer each line of the input, "encoding part", with the processor seconds that it took."""
-    from sightline.data.discovery import open_source
+    from sightline.data.open import open_source
     from sightline.evaluation import evaluate
     from sightline.evaluation.measure import RunInfo
     from sightline.recipes.demo import demo_jobs

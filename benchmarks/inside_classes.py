@@ -26,7 +26,7 @@ from sightline.analysis.analyse import analysed_together
 from sightline.analysis.found import Analysis
 from sightline.analysis.labels import split_batches
 from sightline.analysis.measures.base import measures_by_name
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.distributed import machine
 from sightline.errors import SightlineError
 from sightline.hub.load import load_model

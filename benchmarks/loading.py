@@ -39,8 +39,8 @@ from photos import photos, write_folder, write_shards, write_table
 
 from sightline.data.batch import Batch, normalize
 from sightline.data.config import PackingConfig
-from sightline.data.discovery import open_source
-from sightline.data.transforms import RandomResizedCrop
+from sightline.data.crops import RandomResizedCrop
+from sightline.data.open import open_source
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from sightline.models.embedder import embedder_class

@@ -29,7 +29,7 @@ import numpy as np
 from measure import RESULTS, Parser, append, destination, print_table, threads, write
 
 from sightline.cli.progress import Bars
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.distributed import machine
 from sightline.errors import SightlineError
 from sightline.evaluation import EvaluateConfig

@@ -24,7 +24,7 @@ import torch
 from measure import Parser, Work, clock, counted, interleave, print_table, row
 
 from sightline import create_model
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.distributed import machine
 from sightline.evaluation.class_tables import stored_tables
 from sightline.evaluation.logits import (

@@ -27,8 +27,8 @@ from torch import nn
 from sightline import export_weights
 from sightline.distributed.machine import import_timm
 from sightline.export import export_model
+from sightline.export.checks import OPSET
 from sightline.export.program import quiet
-from sightline.export.refusals import OPSET
 from sightline.models import Model, create_model
 
 _SIDE, _WANTED = 224, 0.952

@@ -24,7 +24,7 @@ from torch import Tensor
 from sightline.attention import Pattern, attend, use_backend
 from sightline.attention.pattern import BFLOAT16_MAX
 from sightline.attention.visible_blocks import fraction, visible_blocks
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.encodings import create_encoding
 from sightline.encodings.base import PatternEncoding
 from sightline.evaluation.predict import predict_split

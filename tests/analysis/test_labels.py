@@ -10,7 +10,7 @@ from PIL import Image
 from sightline.analysis.images import NATIVE
 from sightline.analysis.labels import OTHER, UNSAID, in_patches, label_map, required, split_batches
 from sightline.data.batch import Batch
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import synsets

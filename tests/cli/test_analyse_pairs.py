@@ -14,7 +14,7 @@ from sightline.analysis.labels import split_batches
 from sightline.analysis.measures.cka import cka
 from sightline.cli import analyse_files, analyse_pairs
 from sightline.cli.analyse_files import array_names
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.hub.load import load_model, save_model
 from sightline.models import create_model
 from tests.contract.randomise import randomise_parameters

@@ -12,7 +12,7 @@ from PIL import Image
 
 from sightline.cli import answers
 from sightline.cli.answers import PredictRequest, write_answers
-from sightline.data.allowance import Unreadable
+from sightline.data.skip_policy import Unreadable
 from sightline.distributed.ranks import Ranks
 from sightline.hub.load import load_model
 from sightline.tasks.base import task_of

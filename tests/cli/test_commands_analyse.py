@@ -15,7 +15,7 @@ from sightline.analysis.found import Analysis
 from sightline.analysis.labels import split_batches
 from sightline.analysis.measures.attention_distance import AttentionDistance
 from sightline.cli import analyse_files
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.hub.load import load_model, save_model
 from sightline.models import create_model
 from sightline.results.analysis import read_analysis

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data import file_listing
+from sightline.data import image_index
 from tests.tiny import INPUTS, pictures, tree
 
 
@@ -79,7 +79,7 @@ def test_one_is_said_as_one_and_equal_classes_once(cli, tmp_path):
 
 def test_what_was_found_is_known_to_the_next_command(folder, cli, monkeypatch):
     cli("data", "check", f"imagefolder:{folder}")
-    monkeypatch.setattr(file_listing, "read_header", None)
+    monkeypatch.setattr(image_index, "read_header", None)
     # The truncated one too, which only decoding tells.
     code, out, err = cli("pack", "stats", f"imagefolder:{folder}", "--split", "test", "--skip-unreadable", 0)
     assert (code, out) == (3, "")

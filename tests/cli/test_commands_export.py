@@ -155,7 +155,7 @@ def test_another_size_of_beits_table_is_refused_for_onnx(encoding, refused, tmp_
 
 
 def test_missing_packages_are_named(refused, tiny_run, monkeypatch, no_work):
-    monkeypatch.setattr("sightline.export.refusals._ONNX_PACKAGES", ("no_such_package",))
+    monkeypatch.setattr("sightline.export.checks._ONNX_PACKAGES", ("no_such_package",))
     refused("export", tiny_run, "--to", "onnx", says=["no_such_package", "pip install '.[onnx]'"])
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.errors import StorageError
 from sightline.evaluation import suite as suite_module
 from sightline.evaluation.logits import find_logits, read_logits, rescore
@@ -217,7 +217,7 @@ def test_ranges_of_sizes():
 
 SUITE = '''
 """Somebody's own test set: of two answers both are right."""
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.evaluation.scoring import Scoring
 from sightline.evaluation.suites.base import OpenedSuite, EvalSet, Suite
 

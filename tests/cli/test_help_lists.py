@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from sightline.convert import list_projects
-from sightline.data.discovery import list_sources
+from sightline.data.open import list_sources
 from sightline.recipes import list_recipes
 
 

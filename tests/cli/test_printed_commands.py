@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 import sightline
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.training.validation import suggested_share
 from tests.clips import make
 from tests.data.dense_folders import ade20k, cityscapes, coco, lvis, masks, voc

@@ -15,7 +15,7 @@ from sightline.cli.commands.evaluate import evaluate
 from sightline.cli.commands.predict import predict
 from sightline.cli.commands.train import train
 from sightline.cli.options import meant
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.stored import FileSource
 from sightline.errors import _SYNONYMS, did_you_mean, near
 from sightline.training.config import OptimizerConfig, TrainConfig

@@ -22,7 +22,7 @@ from sightline.analysis.memory import estimate_memory
 from sightline.convert import import_weights
 from sightline.data.batch import collate_packed, collate_uniform, normalize
 from sightline.data.config import PackingConfig
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.errors import InputError
 from sightline.export import export_model
 from sightline.models import Model, create_model

@@ -18,9 +18,9 @@ from sightline.attention import rotate
 from sightline.attention.dispatch import AttentionRecord, record_attention
 from sightline.cli.analyse_run import _that_fit as measures_that_fit
 from sightline.data.config import PackingConfig
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.errors import InputError
-from sightline.export.refusals import check_exportable
+from sightline.export.checks import check_exportable
 from sightline.hub.fine_tune import init_model_from
 from sightline.hub.load import load_model, save_model
 from sightline.models.architectures.swin import Swin

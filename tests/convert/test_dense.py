@@ -17,7 +17,7 @@ from torch import Tensor
 from sightline import convert, load_model, save_model
 from sightline.analysis.verification import fingerprint
 from sightline.convert import export_weights, import_weights
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
 from tests.contract.randomise import randomise_parameters

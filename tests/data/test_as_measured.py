@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data.discovery import open_source
-from sightline.data.transforms import apply_crop, eval_crop
+from sightline.data.crops import apply_crop, eval_crop
+from sightline.data.open import open_source
 
 
 def shown(source, index=0, side=16, **options):

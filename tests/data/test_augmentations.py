@@ -15,9 +15,9 @@ from PIL import Image, ImageFilter, ImageOps
 from sightline.data.augmentations import rand_augment
 from sightline.data.augmenting import apply_augmentations, make_augmentations
 from sightline.data.config import MixingConfig
-from sightline.data.discovery import open_source
 from sightline.data.mixing import read_example
-from sightline.data.randomness import generator
+from sightline.data.open import open_source
+from sightline.data.rng import generator
 from sightline.distributed.machine import import_timm
 from tests.batches import uniform_batches
 

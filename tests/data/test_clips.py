@@ -11,19 +11,19 @@ import pytest
 from PIL import Image
 
 from sightline.data import clip_file
-from sightline.data.allowance import Unreadable
 from sightline.data.clip_list import list_clips
 from sightline.data.config import MixingConfig
-from sightline.data.discovery import open_source
+from sightline.data.crops import apply_crop, eval_crop, whole_crop
 from sightline.data.folder_check import check_folder
 from sightline.data.frames import FrameSampling
 from sightline.data.image_list import list_images
 from sightline.data.loader import Collator, SampleSpec, load_batches
 from sightline.data.mixing import read_example
+from sightline.data.open import open_source
 from sightline.data.packs import group_by_frames, group_by_grid, plan
 from sightline.data.sampling import ConstantDrop, SizeSampler
+from sightline.data.skip_policy import Unreadable
 from sightline.data.sources.clips import Clips
-from sightline.data.transforms import apply_crop, eval_crop, whole_crop
 from sightline.data.views import View
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation.shrunk import shrunk

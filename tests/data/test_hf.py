@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data.discovery import open_source
-from sightline.data.file_listing import ImageIndex
 from sightline.data.image_file import read_image
+from sightline.data.image_index import ImageIndex
+from sightline.data.open import open_source
 from sightline.data.sources.hf import HuggingFace
 from sightline.errors import InputError, UnreadableDataError
 from tests.data.three_kinds import encoded, images, parquet, saved

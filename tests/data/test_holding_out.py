@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sightline.data.discovery import open_source, parse_spec
-from sightline.data.randomness import generator
+from sightline.data.open import open_source, parse_spec
+from sightline.data.rng import generator
 from sightline.errors import InputError
 from sightline.training import train
 from sightline.training.config import ValidationConfig

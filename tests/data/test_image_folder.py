@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 
 from sightline.data import stored
-from sightline.data.discovery import open_source
-from sightline.data.file_listing import ImageIndex
+from sightline.data.crops import RandomResizedCrop, apply_crop, eval_crop
 from sightline.data.image_file import read_image
+from sightline.data.image_index import ImageIndex
+from sightline.data.open import open_source
 from sightline.data.sources.imagefolder import ImageFolder
-from sightline.data.transforms import RandomResizedCrop, apply_crop, eval_crop
 from sightline.errors import InputError, UnreadableDataError
 from sightline.training.config import TrainConfig
 from sightline.training.run import open_training_data

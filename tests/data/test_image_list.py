@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from sightline.data.allowance import Unreadable
 from sightline.data.image_list import list_images, natural_key
+from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.errors import InputError
 from sightline.tasks.base import check_provided, task_class
 

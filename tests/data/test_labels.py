@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from sightline import load_model
-from sightline.data.discovery import open_source
 from sightline.data.folder_check import check_folder
 from sightline.data.image_list import list_images
+from sightline.data.open import open_source
 from sightline.data.sources.hf import HuggingFace
 from sightline.data.sources.wds import WebDataset
 from sightline.errors import InputError, UnreadableDataError

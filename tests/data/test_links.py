@@ -7,9 +7,9 @@ import os
 import pytest
 
 from sightline.data.clip_list import list_clips
-from sightline.data.discovery import open_source, source_class
 from sightline.data.folders import walk
 from sightline.data.image_list import list_images
+from sightline.data.open import open_source, source_class
 from tests.clips import frames_of, save_folder
 from tests.data.dense_folders import coco, masks
 from tests.data.test_image_folder import save

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from sightline.data.config import MixingConfig
-from sightline.data.discovery import open_source
 from sightline.data.mixing import read_example
+from sightline.data.open import open_source
 from sightline.data.packs import plan
 from sightline.data.sampling import ResolutionSampling, SizeSampler
 from sightline.tokens.layout import TokenLayout

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sightline.data.discovery import open_source
 from sightline.data.frames import FrameSampling
+from sightline.data.open import open_source
 from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render, render_moving
 from sightline.data.sources.moving import DIRECTIONS, SPEED

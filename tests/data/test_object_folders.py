@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.errors import InputError, UnreadableDataError
 from tests.data import dense_folders as folders
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from sightline.data import label_map
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.errors import InputError
 from tests.data import dense_folders
 

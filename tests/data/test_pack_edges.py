@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.packs import plan
 from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
 from sightline.errors import InputError

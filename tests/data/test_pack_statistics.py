@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from sightline.data.discovery import open_source
 from sightline.data.image_file import read_image, read_image_size
+from sightline.data.open import open_source
 from sightline.data.packs import displayed_size, histogram, pack_statistics
 from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
 from sightline.errors import InputError, UnreadableDataError

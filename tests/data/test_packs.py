@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline.data import file_listing
-from sightline.data.discovery import open_source
+from sightline.data import image_index
+from sightline.data.open import open_source
 from sightline.data.packs import PackPlan, of_rank, plan
 from sightline.data.preprocessing import preprocessing
 from sightline.data.sampling import BetaDrop, ConstantDrop, ResolutionSampling, SizeSampler
@@ -197,8 +197,8 @@ def test_headers_are_read_once(tmp_path, monkeypatch):
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (20 + number, 20)).save(folder / f"{number}.png")
     opened = []
-    real = file_listing.read_image_size
-    monkeypatch.setattr(file_listing, "read_image_size", lambda *a, **k: opened.append(a) or real(*a, **k))
+    real = image_index.read_image_size
+    monkeypatch.setattr(image_index, "read_image_size", lambda *a, **k: opened.append(a) or real(*a, **k))
     source = open_source(f"imagefolder:{tmp_path}")
     assert sum(map(len, plan(source, "train", SAMPLER, capacity=64, images=60))) == 60
     assert len(opened) == 6

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import sightline
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.preprocessing import Preprocessing
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError

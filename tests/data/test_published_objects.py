@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
-from sightline.data.discovery import open_source
 from sightline.data.folder_check import check_folder
+from sightline.data.open import open_source
 from tests.data import dense_folders as folders
 
 NO_AREA = "objects without area in their image"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data import file_listing
+from sightline.data import image_index
 from sightline.data.sources.imagefolder import ImageFolder
 
 
@@ -31,8 +31,8 @@ def folder(tmp_path):
 def opened(monkeypatch):
     """The files whose headers were read."""
     found = []
-    real = file_listing.read_header
-    monkeypatch.setattr(file_listing, "read_header", lambda path: found.append(path) or real(path))
+    real = image_index.read_header
+    monkeypatch.setattr(image_index, "read_header", lambda path: found.append(path) or real(path))
     return found
 
 
@@ -122,7 +122,7 @@ def test_the_oldest_are_dropped(cache, folder, tmp_path, monkeypatch):
     read(folder)
     [first] = cache.iterdir()
     os.utime(first, (1, 1))
-    monkeypatch.setattr(file_listing, "_MOST_BYTES", first.stat().st_size * 2 - 1)
+    monkeypatch.setattr(image_index, "_MOST_BYTES", first.stat().st_size * 2 - 1)
     (tmp_path / "images").rename(tmp_path / "other")
     read(tmp_path / "other")
     assert first not in list(cache.iterdir())
@@ -137,7 +137,7 @@ def test_sizes_of_before_tiffs_were_upright_are_not_believed(cache, tmp_path, mo
         (tmp_path / "tiffs" / "train" / name).mkdir(parents=True)
         Image.new("RGB", (30, 20)).save(tmp_path / "tiffs" / "train" / name / "0.tif", exif=exif)
     with monkeypatch.context() as before:
-        before.setattr(file_listing, "_VERSION", 2)
-        before.setattr(file_listing, "read_image_size", lambda *given, **named: (20, 30))
+        before.setattr(image_index, "_VERSION", 2)
+        before.setattr(image_index, "read_image_size", lambda *given, **named: (20, 30))
         assert read(tmp_path / "tiffs") == [(20, 30)] * 2
     assert read(tmp_path / "tiffs") == [(30, 20)] * 2

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data.discovery import list_sources, open_source, source_class
-from sightline.data.randomness import generator
+from sightline.data.open import list_sources, open_source, source_class
+from sightline.data.rng import generator
 from sightline.data.scenes.render import RenderedScene
 from sightline.data.source import Source
 from sightline.errors import InputError

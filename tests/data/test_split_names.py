@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data.discovery import open_source
 from sightline.data.image_list import list_images
+from sightline.data.open import open_source
 from sightline.data.sources.wds import WebDataset
 from sightline.data.splits import files_by_split, split_called, split_in, splits_among
 from sightline.errors import InputError

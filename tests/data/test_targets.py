@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sightline.data.crops import RandomResizedCrop, SimpleRandomCrop, apply_crop, eval_crop, whole_crop
 from sightline.data.source import Example
 from sightline.data.sources.scenes import Scenes
 from sightline.data.targets import IGNORE, Crop, Label, Objects, Pixels, Target
-from sightline.data.transforms import RandomResizedCrop, SimpleRandomCrop, apply_crop, eval_crop, whole_crop
 from sightline.errors import InputError
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.data.discovery import open_source
 from sightline.data.folder_check import check_folder
 from sightline.data.loader import uniform
+from sightline.data.open import open_source
 from sightline.data.packs import epoch_order
 from sightline.errors import InputError, UnreadableDataError
 from sightline.training import train
@@ -179,14 +179,14 @@ def test_data_check_names_what_cannot_be_read(kind, cli, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["hf", "wds"])
 def test_what_was_found_is_remembered(kind, tmp_path, monkeypatch):
-    from sightline.data import file_listing, shards
+    from sightline.data import image_index, shards
 
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
     spec = KINDS[kind](tmp_path / kind, images(count=2))
     first, _ = open_source(spec).check_readable("train")
     sizes = [first.stored_size("train", index) for index in range(first.length("train"))]
     with monkeypatch.context() as nothing:
-        nothing.setattr(file_listing, "read_header", None)
+        nothing.setattr(image_index, "read_header", None)
         nothing.setattr(shards, "_scan", None)
         again, _ = open_source(spec).check_readable("train")
         assert [again.stored_size("train", index) for index in range(again.length("train"))] == sizes

@@ -13,10 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from sightline.data.discovery import open_source
-from sightline.data.randomness import generator
-from sightline.data.sampling import native_grid
-from sightline.data.transforms import (
+from sightline.data.crops import (
     INTERPOLATIONS,
     RandomResizedCrop,
     SimpleRandomCrop,
@@ -24,6 +21,9 @@ from sightline.data.transforms import (
     eval_crop,
     whole_crop,
 )
+from sightline.data.open import open_source
+from sightline.data.rng import generator
+from sightline.data.sampling import native_grid
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import sightline
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.errors import InputError, UnreadableDataError
 from tests.clips import frames_of, save_gif
 from tests.data.test_labels import PIXELS, PNGS, tables

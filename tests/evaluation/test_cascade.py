@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.cascade import CascadeConfig, cascade_rows, measure, planned_looks, planned_tokens

@@ -13,10 +13,10 @@ from PIL import Image
 
 from sightline import load_model
 from sightline.cli.app import main
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.evaluation import EvaluateConfig, evaluate, measure
 from sightline.evaluation.measure import RunInfo
-from sightline.tasks.drawn import class_colours, overlay, sheet
+from sightline.tasks.drawing import class_colours, overlay, sheet
 
 WORDS = ["--data", "scenes:pairs", "--task", "segmentation", "--set", "model_options={depth: 1, dim: 48, heads: 4}",
          "--set", "batch_size=16", "--images", "32", "--resolution", "16"]  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from sightline.data.config import PackingConfig
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.preprocessing import preprocessing
 from sightline.data.views import View
 from sightline.errors import InputError, NonFiniteError

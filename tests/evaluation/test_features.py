@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.views import View
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, UnreadableDataError

@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate

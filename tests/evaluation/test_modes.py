@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from sightline.analysis.verification import fingerprint
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.views import View
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.measure import RunInfo

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.preprocessing import preprocessing
 from sightline.data.sampling import budget_grid
 from sightline.data.views import View

@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 
 import sightline
-from sightline.data.allowance import Unreadable
-from sightline.data.discovery import open_source
 from sightline.data.image_file import read_picture
+from sightline.data.open import open_source
+from sightline.data.skip_policy import Unreadable
 from sightline.data.views import View
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation import predict_images as module

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from sightline import registry
-from sightline.data.transforms import RandomResizedCrop
+from sightline.data.crops import RandomResizedCrop
 from sightline.data.views import View
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.views import View
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, NonFiniteError, RanksError, StorageError, UnreadableDataError

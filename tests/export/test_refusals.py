@@ -21,7 +21,7 @@ from tests.export.models import UNSEEN, small
 @pytest.mark.slow
 def test_an_encoding_that_torch_cannot_write_is_refused_in_one_line(monkeypatch, tmp_path):
     """As one from another package may be: here BEiT's, for every size and not for its own alone."""
-    monkeypatch.setattr("sightline.export.refusals.only_size", lambda *_: None)
+    monkeypatch.setattr("sightline.export.checks.only_size", lambda *_: None)
     monkeypatch.setattr("sightline.export.program.only_size", lambda *_: None)
     with pytest.raises(InputError, match=r"rpe_learned: torch cannot write its program \(.*searchsorted") as raised:
         export_model(small("rpe_learned"), tmp_path / "a.onnx")
@@ -67,7 +67,7 @@ def test_what_no_model_has_is_refused(options, says, no_work, tmp_path):
 
 
 def test_missing_packages_are_named_with_what_to_install(monkeypatch, no_work, tmp_path):
-    monkeypatch.setattr("sightline.export.refusals._ONNX_PACKAGES", ("onnx", "no_such_package"))
+    monkeypatch.setattr("sightline.export.checks._ONNX_PACKAGES", ("onnx", "no_such_package"))
     with pytest.raises(InputError, match=r"needs no_such_package; install: pip install '\.\[onnx\]'"):
         export_model(small(), tmp_path / "a.onnx")
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from sightline.data import fingerprint
-from sightline.data.allowance import Unreadable
+from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
 from sightline.hub.load import load_model
 from sightline.io.run_files import CHECKPOINT, LEFT_OUT

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from sightline.data.discovery import open_source
-from sightline.data.randomness import generator
+from sightline.data.open import open_source
+from sightline.data.rng import generator
 from sightline.hub.load import load_model, read_config_record
 from sightline.results.rows import read_rows
 from sightline.training.checkpointer import last_whole

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from sightline.data.config import MixingConfig, PackingConfig
-from sightline.data.discovery import open_source
-from sightline.data.randomness import generator
+from sightline.data.open import open_source
+from sightline.data.rng import generator
 from sightline.distributed.ranks import Ranks
 from sightline.tasks.base import task_class
 from sightline.tokens.rng import image_seed

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from sightline.data.config import MixingConfig, PackingConfig, PatchSizes
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.evaluation.predict import plan_split

@@ -17,7 +17,7 @@ import torch
 from sightline.analysis.analyse import analysed
 from sightline.analysis.labels import split_batches
 from sightline.analysis.measures.base import measure_classes
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.targets import IGNORE
 from sightline.data.views import View
 from sightline.encodings import list_encodings

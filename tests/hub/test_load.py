@@ -286,7 +286,7 @@ def test_a_folder_of_another_version_is_refused(change, model, tmp_path):
 def test_weights_that_are_about_to_be_read_are_not_drawn(model, tmp_path, monkeypatch):
     save_model(model("none"), tmp_path / "m")
     drawn = []
-    monkeypatch.setattr("sightline.models.initial.truncated_normal_", lambda *given: drawn.append(given))
+    monkeypatch.setattr("sightline.models.init.truncated_normal_", lambda *given: drawn.append(given))
     load_model(tmp_path / "m")
     assert not drawn
     create_model("vit_micro_patch4", encoding="none", **SMALL)

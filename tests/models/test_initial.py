@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from sightline.models import create_model
-from sightline.models.initial import truncated_normal_
+from sightline.models.init import truncated_normal_
 
 
 def test_a_truncated_normal_is_one_and_each_number_is_drawn_once():

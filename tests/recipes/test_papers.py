@@ -9,7 +9,7 @@ import torch
 
 from sightline.cli.run_config import training_config
 from sightline.data.config import MixingConfig
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.errors import InputError
 from sightline.models.create import make_model, model_config
 from sightline.recipes import recipe

@@ -14,7 +14,7 @@ from sightline.analysis.labels import split_batches
 from sightline.analysis.measures.class_patches import class_patches
 from sightline.analysis.measures.head_diversity import head_diversity
 from sightline.analysis.measures.lens_miou import lens_miou
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.hub.load import load_model, save_model
 from sightline.models import create_model
 

@@ -13,8 +13,8 @@ from PIL import Image
 from sightline import create_model
 from sightline.cli.app import main
 from sightline.data.batch import collate_packed, collate_uniform
-from sightline.data.discovery import open_source
 from sightline.data.loader import Collator, SampleSpec
+from sightline.data.open import open_source
 from sightline.data.source import Example
 from sightline.data.targets import Crop, Label
 from sightline.errors import InputError

@@ -16,7 +16,7 @@ from sightline.data.sources.scenes import Scenes
 from sightline.data.targets import IGNORE, Crop
 from sightline.errors import InputError
 from sightline.evaluation import measure
-from sightline.models.map_head import DenseHead
+from sightline.models.dense_head import DenseHead
 from sightline.tasks.base import make_task
 from sightline.tasks.maps import argmax_map, enlarged
 from sightline.tokens.grid import Grid

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline import create_model
 from sightline.data.batch import Batch, collate_packed, collate_uniform
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.targets import Crop
 from sightline.errors import InputError
 from sightline.evaluation import evaluate

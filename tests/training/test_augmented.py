@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sightline.cli.config import apply_settings
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.packs import epoch_order
 from sightline.data.sources.scenes import Scenes
 from sightline.errors import InputError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.errors import InputError
 from sightline.hub.load import load_model
 from sightline.io.config import build_config, dump_config

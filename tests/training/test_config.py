@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sightline import save_model
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.errors import InputError
 from sightline.models import create_model
 from sightline.recipes import default_recipe

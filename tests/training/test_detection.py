@@ -11,8 +11,8 @@ import torch
 from sightline import registry
 from sightline.cli.app import main
 from sightline.data.batch import Batch, collate_uniform
-from sightline.data.discovery import open_source
 from sightline.data.loader import Collator, load_batches, uniform
+from sightline.data.open import open_source
 from sightline.data.targets import Crop
 from sightline.evaluation import measure
 from sightline.metrics.coco import ImageDetections, Sizes, match_detections, mean_precision

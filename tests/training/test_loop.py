@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.errors import InputError, NonFiniteError
 from sightline.hub.load import load_model
 from sightline.io.checkpoint import verify_checkpoint

@@ -11,7 +11,7 @@ import torch
 
 from sightline.analysis.flops import training_flops
 from sightline.data.config import PackingConfig
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.packing import padded_length
 from sightline.errors import InputError
 from sightline.hub.load import read_config_record

@@ -122,7 +122,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sightline.data.source import Example, Source
-from sightline.data.transforms import RandomResizedCrop
+from sightline.data.crops import RandomResizedCrop
 from sightline.data.targets import Target
 
 
@@ -255,7 +255,7 @@ def test_a_metric_of_an_own_file_is_measured(folder: Path, tmp_path: Path) -> No
 
 CHECK = """
 import numpy as np
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 source, near = open_source("rectangles"), 0.5 + 1e-9
 for index in range(40):
     for split, size in (("train", (24, 32)), ("train", (37, 20)), ("test", (30, 45)), ("test", (50, 31))):

@@ -13,14 +13,14 @@ import torch
 from sightline import registry
 from sightline.cli.app import main
 from sightline.data.batch import collate_uniform
-from sightline.data.discovery import open_source
 from sightline.data.loader import Collator, load_batches, uniform
+from sightline.data.open import open_source
 from sightline.evaluation import measure
 from sightline.metrics.iou import MeanIou
 from sightline.models.create import make_model, model_config
+from sightline.models.dense_head import DenseHead
 from sightline.models.head import TokenHead
 from sightline.models.heads.eomt import EomtHead
-from sightline.models.map_head import DenseHead
 from sightline.tasks.base import predict_batch
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.training import train

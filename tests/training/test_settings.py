@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from sightline import registry
 from sightline.cli.config import apply_settings
 from sightline.data.config import MixingConfig, PackingConfig
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.targets import Crop
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation.predict import predict_split

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sightline.data.config import PackingConfig
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.views import View
 from sightline.errors import InputError, StoppedError, UnreadableDataError
 from sightline.hub.load import load_model, read_config_record

@@ -12,9 +12,9 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.data.batch import Batch, collate_packed, collate_uniform
+from sightline.data.crops import apply_crop
 from sightline.data.image_file import read_image, rgb_pixels
 from sightline.data.preprocessing import preprocessing
-from sightline.data.transforms import apply_crop
 from sightline.errors import InputError
 from sightline.models import Model
 from sightline.tokens.grid import Grid

@@ -24,7 +24,7 @@ from sightline.cli.config import apply_settings
 from sightline.cli.resolutions import parse_sizes, split_words
 from sightline.cli.suite_model import SuiteRequest
 from sightline.data.config import SkipUnreadable
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.source import Source
 from sightline.distributed import machine, signals
 from sightline.errors import InputError, require_known

@@ -14,11 +14,11 @@ from typing import Any, TextIO
 
 from sightline import __version__
 from sightline.cli.drawings import Drawings
-from sightline.data.allowance import Unreadable
 from sightline.data.clip_file import Clip
 from sightline.data.clip_list import clip_stamp
 from sightline.data.encoded import EncodedImage
 from sightline.data.preprocessing import Resolution
+from sightline.data.skip_policy import Unreadable
 from sightline.distributed import machine, signals
 from sightline.distributed.ranks import Ranks
 from sightline.evaluation.parts import kept_beside

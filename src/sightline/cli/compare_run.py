@@ -11,7 +11,7 @@ from sightline.cli import guard, next_step, output, progress
 from sightline.cli.compare_watch import CompareWatch
 from sightline.cli.demo_watch import in_about
 from sightline.cli.run_config import save_config
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.distributed import machine, signals
 from sightline.evaluation.compared import compare_runs
 from sightline.io.atomic import write_file, write_out

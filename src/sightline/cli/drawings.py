@@ -14,7 +14,7 @@ from sightline.data.image_file import read_image
 from sightline.errors import InputError
 from sightline.io.atomic import write_out
 from sightline.tasks.base import Task
-from sightline.tasks.drawn import as_png, sheet
+from sightline.tasks.drawing import as_png, sheet
 
 SHEET = "sheet.png"
 _MOST = 24

@@ -62,7 +62,7 @@ class Inputs:
 
     def data_folders(self) -> list[Path]:
         """The folders of the data sets, of those too that the models were trained on."""
-        from sightline.data.discovery import parse_spec, source_class
+        from sightline.data.open import parse_spec, source_class
 
         trained = [spec for model in self.model_folders() if (spec := trained_on(model))]
         folders = []

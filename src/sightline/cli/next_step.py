@@ -164,7 +164,7 @@ def _record(model: str | Path) -> dict[str, Any]:
 
 def _labelled(model: str | Path) -> str | None:
     """The data of a run where it says what is in its images, else what names a folder that does."""
-    from sightline.data.discovery import parse_spec, source_class
+    from sightline.data.open import parse_spec, source_class
 
     data = _data(Path(model))
     try:
@@ -197,7 +197,7 @@ def say_export(model: str | Path, stream: TextIO | None = None) -> None:
     """Export for ONNX Runtime where it can be made and checked here, else for torch; fine-tune what was trained for
     that, on labels; nothing of a model that is not exported."""
     from sightline.export import SUFFIXES
-    from sightline.export.refusals import never_exported
+    from sightline.export.checks import never_exported
     from sightline.hub.load import config_from_record
 
     record = _record(model)

@@ -40,7 +40,7 @@ def _pixels(_: object, tokens: Sequence[Token]) -> int:
 
 
 def _spelled(_: object, tokens: Sequence[Token]) -> str:
-    from sightline.data.discovery import spelled
+    from sightline.data.open import spelled
 
     return spelled(tokens[0].value)
 

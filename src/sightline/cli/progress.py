@@ -15,8 +15,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sightline.data.allowance import Unreadable
 from sightline.data.config import SkipUnreadable
+from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Source
 
 _QUIET_SECONDS = 15.0

@@ -17,7 +17,7 @@ from sightline.cli.config import apply_settings, named_after
 from sightline.cli.next_step import warn
 from sightline.cli.progress import Bars
 from sightline.data.config import PackingConfig
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.source import Source
 from sightline.data.summary import Summary
 from sightline.errors import InputError

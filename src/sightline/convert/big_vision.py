@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from sightline.convert.base import Project, TensorMap, copy, unbatched
-from sightline.convert.flax_names import dense, image_fields, kernel_like, mlp, norm, out, projections, trunk
+from sightline.convert.flax import dense, image_fields, kernel_like, mlp, norm, out, projections, trunk
 from sightline.io.config import NonNegative, check_value
 from sightline.models import Model, ViTConfig
 

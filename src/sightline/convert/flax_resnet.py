@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from sightline.convert.base import TensorMap, transform
-from sightline.convert.flax_names import norm
+from sightline.convert.flax import norm
 from sightline.io.config import check_value
 from sightline.models import ViTConfig
 from sightline.models.embedders.resnet import ResNetOptions, resnet_options

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline.convert.base import Project, TensorMap, copy
-from sightline.convert.flax_names import dense, embedding, norm, one_block
+from sightline.convert.flax import dense, embedding, norm, one_block
 from sightline.errors import InputError, require_known
 from sightline.io.config import Count, check_value
 from sightline.models import Model, ViTConfig

@@ -12,7 +12,7 @@ from torch import Tensor
 from sightline.convert.base import Project, TensorMap, differences
 from sightline.convert.timm_arguments import arguments_for
 from sightline.convert.timm_build import build, built
-from sightline.convert.timm_reading import class_name, read_fields
+from sightline.convert.timm_read import class_name, read_fields
 from sightline.convert.timm_swin import read_swin, swin_arguments, swin_tensors
 from sightline.convert.timm_tensors import entries_of
 from sightline.convert.vit_names import deit3_link

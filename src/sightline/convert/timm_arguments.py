@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sightline.convert.timm_hybrid import hybrid_arguments
-from sightline.convert.timm_reading import RULES
+from sightline.convert.timm_read import RULES
 from sightline.encodings.create import components, encoding_options
 from sightline.models import Model, ViTConfig
 from sightline.models.timm_names import TIMM_POOLS, Names, timm_arguments

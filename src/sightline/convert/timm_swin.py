@@ -8,7 +8,7 @@ from torch import nn
 
 from sightline.convert.base import TensorMap
 from sightline.convert.swin_names import swin_entries, swin_fields
-from sightline.convert.timm_reading import class_name, preparation, present, reject_if
+from sightline.convert.timm_read import class_name, preparation, present, reject_if
 from sightline.models import Model, ViTConfig
 from sightline.models.architectures.swin import SwinOptions
 

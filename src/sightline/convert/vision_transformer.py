@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from sightline.convert.base import Project, TensorMap, copy, prefixed, unbatched
-from sightline.convert.flax_names import dense, image_fields, kernel_like, numbered_together, trunk
+from sightline.convert.flax import dense, image_fields, kernel_like, numbered_together, trunk
 from sightline.convert.flax_resnet import flat_norms, resnet_arguments, resnet_fields, stem
 from sightline.io.config import Count, check_value
 from sightline.models import Model, ViTConfig

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sightline import registry
-from sightline.data.randomness import generator
+from sightline.data.rng import generator
 from sightline.io.config import build_config
 
 Augmentations = tuple["Augmentation", ...]

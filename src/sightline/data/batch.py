@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.data.allowance import Unreadable
 from sightline.data.packing import padded_length
+from sightline.data.skip_policy import Unreadable
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from sightline.data.allowance import Unreadable
 from sightline.data.clip_file import ANIMATIONS, Clip, clip_at, is_frame
 from sightline.data.encoded import EncodedImage, ImageCollection
 from sightline.data.folders import Entry, entries_of, folders_in, walk
@@ -22,6 +21,7 @@ from sightline.data.image_list import (
     natural_key,
     stamp_of,
 )
+from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import thread_map
 from sightline.data.image_file import MAX_PIXELS
+from sightline.data.image_index import thread_map
+from sightline.data.skip_policy import Unreadable
 from sightline.data.stored import FileSource
 from sightline.data.summary import Summary
 from sightline.data.targets import IGNORE

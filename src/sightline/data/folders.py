@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from sightline.data.allowance import Unreadable
+from sightline.data.skip_policy import Unreadable
 from sightline.errors import UnreadableDataError
 
 Entry = os.DirEntry[str]

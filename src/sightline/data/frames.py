@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from sightline.data.randomness import generator
+from sightline.data.rng import generator
 from sightline.io.config import config_dataclass
 
 MOST_FRAMES = 16_384

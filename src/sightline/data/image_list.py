@@ -13,10 +13,10 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from sightline.data.allowance import Unreadable
 from sightline.data.encoded import EncodedImage
-from sightline.data.file_listing import ImageIndex
 from sightline.data.folders import Entry, entries_of, folders_in, is_folder, walk
+from sightline.data.image_index import ImageIndex
+from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import split_called, split_folders
 from sightline.errors import InputError
 from sightline.io.read import ROWS
@@ -93,7 +93,7 @@ def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[st
         InputError: its images are no files, or as it is opened.
     """
     # They find their files by this module.
-    from sightline.data.discovery import list_sources, open_source, parse_spec
+    from sightline.data.open import list_sources, open_source, parse_spec
     from sightline.data.stored import FileSource
 
     name, argument, _ = parse_spec(word)

@@ -10,9 +10,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import ImageIndex
+from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import NO_CLASS, NO_LABEL
+from sightline.data.skip_policy import Unreadable
 from sightline.data.stored import FileSource, split_roles
 from sightline.data.targets import Label, Target
 from sightline.errors import InputError, SightlineError, UnreadableDataError, require_known

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from sightline.data.allowance import Unreadable
 from sightline.data.augmenting import Augmentation, apply_augmentations
 from sightline.data.config import MixingConfig
-from sightline.data.randomness import generator
+from sightline.data.rng import generator
+from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Example, Source
 from sightline.errors import UnreadableDataError
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from sightline.data.allowance import Progress
 from sightline.data.config import PatchSizes
 from sightline.data.loader import SampleSpec
 from sightline.data.packing import pack_window
-from sightline.data.randomness import generator
+from sightline.data.rng import generator
 from sightline.data.sampling import Aspect, SizeSampler
+from sightline.data.skip_policy import Progress
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.errors import InputError

@@ -9,11 +9,11 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import ImageIndex
 from sightline.data.image_file import said_if_turned
+from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
 from sightline.data.label_map import LabelMapping
+from sightline.data.skip_policy import Unreadable
 from sightline.data.stored import FileSource
 from sightline.data.targets import IGNORE, Pixels
 from sightline.errors import InputError, UnreadableDataError

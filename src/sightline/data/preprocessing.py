@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import numpy as np
 from PIL import Image
 
+from sightline.data.crops import CropMode, Picture, apply_crop, eval_crop, size_of, whole_crop
 from sightline.data.image_file import read_picture, rgb_pixels
 from sightline.data.sampling import budget_grid, native_grid
 from sightline.data.source import Source
 from sightline.data.targets import Crop
-from sightline.data.transforms import CropMode, Picture, apply_crop, eval_crop, size_of, whole_crop
 from sightline.errors import InputError, did_you_mean
 from sightline.tokens.grid import Grid
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from sightline.data.randomness import generator
+from sightline.data.rng import generator
 from sightline.errors import InputError
 from sightline.io.config import Count, Number, Positive, Share, build_config, check_value, config_dataclass
 from sightline.tokens.grid import Grid

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import keep_columns, recall_columns, thread_map
+from sightline.data.image_index import keep_columns, recall_columns, thread_map
 from sightline.data.image_list import IMAGE_SUFFIXES, NO_LABEL, stamp_of
 from sightline.data.labelled import BAD_LABEL, MOST_CLASSES
 from sightline.data.scanning import scanning
+from sightline.data.skip_policy import Unreadable
 from sightline.errors import InaccessibleDataError, InputError
 from sightline.io.read import CONFIGURATION, parse_json
 

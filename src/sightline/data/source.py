@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.data.allowance import Progress, SkipPolicy, Unreadable
 from sightline.data.config import SkipUnreadable
+from sightline.data.crops import SIMPLE, CropMode, Parts, Picture, SimpleRandomCrop, check_image_size, size_of
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.frames import FrameSampling
+from sightline.data.skip_policy import Progress, SkipPolicy, Unreadable
 from sightline.data.summary import Summary
 from sightline.data.targets import Target
-from sightline.data.transforms import SIMPLE, CropMode, Parts, Picture, SimpleRandomCrop, check_image_size, size_of
 from sightline.errors import InputError, require_known
 
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from sightline.data.allowance import Unreadable
 from sightline.data.folders import entries_of, folders_in
+from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
 
 SPLITS = ("train", "minival", "val", "validation", "test")

@@ -12,18 +12,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.data.allowance import Progress, SkipPolicy, Unreadable
 from sightline.data.config import SkipUnreadable
-from sightline.data.file_listing import SAMPLED_WHOLE, ImageIndex, load_index, save_index, thread_map
+from sightline.data.crops import Picture, RandomResizedCrop, size_of
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.folders import walk
 from sightline.data.image_file import MAX_PIXELS, read_image, read_picture, too_large
-from sightline.data.randomness import generator
+from sightline.data.image_index import SAMPLED_WHOLE, ImageIndex, load_index, save_index, thread_map
+from sightline.data.rng import generator
+from sightline.data.skip_policy import Progress, SkipPolicy, Unreadable
 from sightline.data.source import Example, Source
 from sightline.data.splits import is_same_split
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.targets import Target
-from sightline.data.transforms import Picture, RandomResizedCrop, size_of
 from sightline.errors import InputError, UnreadableDataError, unknown_name_error
 
 # Whose image it is where a file stands in several splits.
@@ -36,7 +36,7 @@ class FileSource(Source):
     """Images that are files below a folder, and what files beside them say of each.
 
     A kind of data set finds its files, and says by `target_of` what is known of an image. What was found out of files
-    is remembered (`file_listing`), and asked for again where a file's size or times changed.
+    is remembered (`image_index`), and asked for again where a file's size or times changed.
 
     Attributes:
         root: the folder; listing: all files that are the data set, those beside the images too, whose names begin with

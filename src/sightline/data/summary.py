@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sightline.data.crops import apply_crop, eval_crop
 from sightline.data.encoded import ImageRef
-from sightline.data.file_listing import thread_map
 from sightline.data.image_file import read_image
-from sightline.data.transforms import apply_crop, eval_crop
+from sightline.data.image_index import thread_map
 from sightline.errors import UnreadableDataError
 
 # Enough for two digits of the mean and the deviation.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sightline.data.batch import Batch, is_finite
 from sightline.data.loader import SampleSpec
-from sightline.data.randomness import generator
+from sightline.data.rng import generator
 from sightline.data.source import Source
 from sightline.errors import NonFiniteError
 from sightline.evaluation.measures.base import MeasureInput, ModelMeasure

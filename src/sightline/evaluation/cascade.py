@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 
 from sightline.attention.cpu import chosen_precision
-from sightline.data.randomness import generator
+from sightline.data.rng import generator
 from sightline.data.sampling import Aspect
 from sightline.data.source import Source
 from sightline.data.views import View

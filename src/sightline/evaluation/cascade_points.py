@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sightline.data.randomness import generator
+from sightline.data.rng import generator
 from sightline.errors import InputError
 from sightline.evaluation.predict import BatchOutputs
 from sightline.metrics.calibration import expected_calibration_error

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from PIL import Image
 
-from sightline.data.allowance import Unreadable
+from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.evaluation.drawn import Drawing

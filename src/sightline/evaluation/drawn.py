@@ -16,7 +16,7 @@ from sightline.io.atomic import write_out
 from sightline.models import Model
 from sightline.results.rows import INFERENCE, ResultRow
 from sightline.tasks.base import Task
-from sightline.tasks.drawn import as_png, sheet
+from sightline.tasks.drawing import as_png, sheet
 from sightline.tokens.patchify import Patchifier
 
 IMAGES = 4

@@ -19,9 +19,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from torch import Tensor
 
-from sightline.data.allowance import Unreadable
 from sightline.data.batch import Batch
-from sightline.data.randomness import generator
+from sightline.data.rng import generator
+from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.errors import InputError

@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from sightline.data.discovery import open_source
 from sightline.data.image_list import IMAGE_SUFFIXES, natural_key
 from sightline.data.labelled import ClassificationFiles
+from sightline.data.open import open_source
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import SYNSET, image_number, synsets

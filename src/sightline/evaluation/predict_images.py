@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline.data.allowance import Unreadable
 from sightline.data.batch import Batch, collate_packed, is_finite
 from sightline.data.clip_file import Clip, clip_at, too_long
+from sightline.data.crops import FrameStream, apply_crop, size_of
 from sightline.data.encoded import EncodedImage
 from sightline.data.frames import FrameSampling
 from sightline.data.image_file import MAX_PIXELS, read_picture, too_large
 from sightline.data.preprocessing import Resolution, preprocessing
+from sightline.data.skip_policy import Unreadable
 from sightline.data.targets import Crop
-from sightline.data.transforms import FrameStream, apply_crop, size_of
 from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.evaluation.predict import TOKENS_A_PACK, to_cpu_float32
 from sightline.models import Model

@@ -18,7 +18,7 @@ from sightline.io.atomic import storage_errors, write_out
 from sightline.results.predictions import Prediction
 from sightline.tasks.base import PredictionRecord, Task
 from sightline.tasks.detection import Detection, Detections
-from sightline.tasks.drawn import as_png
+from sightline.tasks.drawing import as_png
 from sightline.tasks.segmentation import Segmentation
 
 _COLUMNS = ("split", "view", "resolution", "index", "name", "labels")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
+from sightline.data.crops import apply_crop, size_of, whole_crop
 from sightline.data.source import Example, Source
-from sightline.data.transforms import apply_crop, size_of, whole_crop
 
 
 def shrunk(source: Source, side: int) -> Source:

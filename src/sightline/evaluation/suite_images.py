@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import ImageIndex
+from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import images_below, natural_key, stamp_of
 from sightline.data.labelled import ClassificationFiles
+from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
 
 TEST = "test"

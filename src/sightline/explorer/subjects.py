@@ -19,8 +19,8 @@ from sightline.analysis.measures.base import Measure
 from sightline.analysis.measures.knock_out import directions, switched_off
 from sightline.attention.dispatch import AttentionRecord, record_attention
 from sightline.data.batch import Batch, collate_uniform
+from sightline.data.crops import apply_crop
 from sightline.data.preprocessing import preprocessing
-from sightline.data.transforms import apply_crop
 from sightline.encodings import Knob
 from sightline.errors import InputError
 from sightline.explorer.asked import ViewSpec

@@ -4,13 +4,13 @@ The program takes normalised float32 images [batch, channels, height, width] who
 patches and more. torch traces it with sizes as symbols; what holds for one size alone is not in it.
 """
 
+from sightline.export.checks import SUFFIXES as SUFFIXES
+from sightline.export.checks import check_exportable as check_exportable
+from sightline.export.checks import check_sizes as check_sizes
+from sightline.export.checks import check_target as check_target
+from sightline.export.checks import default_sizes as default_sizes
 from sightline.export.compare import LIMIT as LIMIT
 from sightline.export.compare import CheckRow as CheckRow
 from sightline.export.compare import check_export as check_export
 from sightline.export.program import METADATA as METADATA
 from sightline.export.program import export_model as export_model
-from sightline.export.refusals import SUFFIXES as SUFFIXES
-from sightline.export.refusals import check_exportable as check_exportable
-from sightline.export.refusals import check_sizes as check_sizes
-from sightline.export.refusals import check_target as check_target
-from sightline.export.refusals import default_sizes as default_sizes

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from sightline.errors import InputError, NonFiniteError, SightlineError
+from sightline.export.checks import check_sizes, default_sizes, require_packages
 from sightline.export.program import frozen_copy, quiet
-from sightline.export.refusals import check_sizes, default_sizes, require_packages
 from sightline.io.read import check_file
 from sightline.models import Model
 from sightline.models.box_head import BoxHead

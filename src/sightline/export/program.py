@@ -23,7 +23,7 @@ from torch.export import Dim, ExportedProgram
 
 from sightline import __version__
 from sightline.errors import InputError, StorageError
-from sightline.export.refusals import OPSET, check_exportable, check_sizes, only_size
+from sightline.export.checks import OPSET, check_exportable, check_sizes, only_size
 from sightline.io.atomic import write_out
 from sightline.io.read import check_file
 from sightline.models import Model

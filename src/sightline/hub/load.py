@@ -27,7 +27,7 @@ from sightline.io.read import RECORD, read_bytes, read_json
 from sightline.io.run_files import CHECKSUMS, MODEL, TRAINING, WEIGHTS, last_checkpoint
 from sightline.io.tensors import check_state, load_tensors, read_declared
 from sightline.models import Model, ViTConfig, make_model
-from sightline.models.initial import skip_init
+from sightline.models.init import skip_init
 from sightline.models.patch_size import set_patch_size
 
 FORMAT = 2

@@ -18,7 +18,7 @@ from sightline.errors import InputError
 from sightline.models.config import Pool, ViTConfig
 from sightline.models.embedder import embedder_class
 from sightline.models.head import TokenHead, make_head
-from sightline.models.initial import init_weights
+from sightline.models.init import init_weights
 from sightline.models.norm import make_norm
 from sightline.models.pooling import Pooling, make_pooling
 from sightline.models.stage import StageSpec

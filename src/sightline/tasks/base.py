@@ -23,7 +23,7 @@ from sightline.errors import InputError
 from sightline.io.config import Depends, build_config, require_effect
 from sightline.models import Model, ViTConfig
 from sightline.models.head import head_settings
-from sightline.tasks.drawn import ColorKey
+from sightline.tasks.drawing import ColorKey
 from sightline.tokens.layout import TokenLayout
 
 

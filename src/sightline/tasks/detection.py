@@ -23,7 +23,7 @@ from sightline.models.boxes import nms
 from sightline.models.head import head_class, head_classes
 from sightline.tasks.base import Task
 from sightline.tasks.box_losses import DetectionTargets, concat_padded, dense_loss, pad_stack, set_loss
-from sightline.tasks.drawn import ColorKey, class_colours, class_legend
+from sightline.tasks.drawing import ColorKey, class_colours, class_legend
 from sightline.tasks.fit import undo_fit
 from sightline.tokens.layout import TokenLayout
 

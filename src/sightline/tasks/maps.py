@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sightline.attention.wide import at_least_float32
 from sightline.data.targets import IGNORE
-from sightline.models.map_head import patch_mask
+from sightline.models.dense_head import patch_mask
 from sightline.tokens.layout import TokenLayout
 
 

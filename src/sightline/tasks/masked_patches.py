@@ -14,9 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from sightline.attention.wide import at_least_float32
+from sightline.data.crops import apply_crop
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop
-from sightline.data.transforms import apply_crop
 from sightline.errors import InputError
 from sightline.io.config import Depends, build_config
 from sightline.models import ViTConfig

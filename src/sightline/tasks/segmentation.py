@@ -18,10 +18,10 @@ from sightline.errors import InputError
 from sightline.io.config import Depends, config_dataclass
 from sightline.models import Model, ViTConfig
 from sightline.models.box_head import BoxHead
+from sightline.models.dense_head import Bias, BiasOptions
 from sightline.models.head import TokenHead, head_class, head_classes
-from sightline.models.map_head import Bias, BiasOptions
 from sightline.tasks.base import Task
-from sightline.tasks.drawn import ColorKey, class_colours, class_legend, overlay
+from sightline.tasks.drawing import ColorKey, class_colours, class_legend, overlay
 from sightline.tasks.fit import covered_size, undo_fit
 from sightline.tasks.maps import fitted_labels, reader_for
 from sightline.tasks.windows import InferenceMode, check_window, infer_batch

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from sightline.analysis.flops import forward_flops
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.distributed import machine
 from sightline.evaluation.measure import planned_passes
 from sightline.models import make_model

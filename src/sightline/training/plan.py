@@ -15,10 +15,10 @@ from sightline.analysis.flops import training_flops
 from sightline.data.augmenting import make_augmentations
 from sightline.data.batch import Batch, CollatedTokens, collate_packed, collate_uniform
 from sightline.data.config import PackingConfig, PatchSizes
+from sightline.data.crops import SIMPLE, SimpleRandomCrop
 from sightline.data.loader import Collator, SampleSpec, load_batches
 from sightline.data.packs import PackPlan, PlanPosition, epoch_order
 from sightline.data.source import Source
-from sightline.data.transforms import SIMPLE, SimpleRandomCrop
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
 from sightline.models import ViTConfig

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from sightline.data.config import SkipUnreadable
-from sightline.data.discovery import open_source
 from sightline.data.image_file import MAX_PIXELS
+from sightline.data.open import open_source
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.evaluation.measure import RunInfo

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sightline.data.discovery import open_source
 from sightline.data.fingerprint import Fingerprint, counted, describe_differences
+from sightline.data.open import open_source
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
 from sightline.io.run_files import LISTING

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from sightline.data.allowance import Unreadable
 from sightline.data.batch import Batch
+from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Source
 from sightline.distributed.ranks import Ranks
 from sightline.errors import NonFiniteError

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sightline import plugins
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.measure import RunInfo, planned_images

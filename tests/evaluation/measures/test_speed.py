@@ -12,7 +12,7 @@ import torch
 from scipy.stats import binom
 
 from sightline.analysis.flops import forward_flops
-from sightline.data.discovery import open_source
+from sightline.data.open import open_source
 from sightline.data.views import View
 from sightline.distributed import machine
 from sightline.distributed.ranks import Ranks

@@ -48,10 +48,10 @@ def check(
         overwrite: Replace --sheet if it exists.
     """
     from sightline.cli import guard, output, progress
-    from sightline.data.allowance import WAY_ON
-    from sightline.data.discovery import open_source
     from sightline.data.folder_check import check_folder
     from sightline.data.image_file import MAX_PIXELS
+    from sightline.data.open import open_source
+    from sightline.data.skip_policy import WAY_ON
     from sightline.data.stored import FileSource
     from sightline.errors import InputError, UnreadableDataError
 

@@ -36,7 +36,7 @@ def demo(
     from sightline.cli.demo_watch import DemoWatch
     from sightline.cli.run_config import save_config
     from sightline.cli.run_folder import compose_report
-    from sightline.data.discovery import open_source
+    from sightline.data.open import open_source
     from sightline.distributed import machine, signals
     from sightline.io.atomic import write_out
     from sightline.io.run_files import OTHER_PAGES, PAGE, RESULTS

@@ -56,8 +56,8 @@ def stats(
 
     from sightline.cli import next_step, progress
     from sightline.cli.resolutions import parse_range
-    from sightline.data.discovery import open_source
     from sightline.data.image_file import MAX_PIXELS
+    from sightline.data.open import open_source
     from sightline.data.packing import bucket_lengths, padding_share
     from sightline.data.packs import histogram, pack_statistics
     from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler

@@ -15,8 +15,8 @@ from sightline.errors import InputError, NonFiniteError, UnreadableDataError
 
 if TYPE_CHECKING:
     from sightline.cli.answers import Images, PredictRequest
-    from sightline.data.allowance import Unreadable
     from sightline.data.encoded import EncodedImage
+    from sightline.data.skip_policy import Unreadable
     from sightline.distributed.ranks import Ranks
 
 _QUIET_SECONDS = 2.0
@@ -69,9 +69,9 @@ def predict(
     from sightline.cli import next_step, progress
     from sightline.cli.answers import complain, say_answers, write_answers
     from sightline.cli.drawings import Drawings
-    from sightline.data.allowance import Unreadable
     from sightline.data.clip_list import list_clips
     from sightline.data.image_list import list_images
+    from sightline.data.skip_policy import Unreadable
     from sightline.distributed import machine
     from sightline.distributed.ranks import init_ranks
 
@@ -191,7 +191,7 @@ def _takes_clips(model: str) -> bool:
 
 def _told(images: Images, ranks: Ranks) -> Images:
     """What the first rank listed: standard input can be read once, and a folder may change meanwhile."""
-    from sightline.data.allowance import Unreadable
+    from sightline.data.skip_policy import Unreadable
 
     if ranks.size == 1:
         return images

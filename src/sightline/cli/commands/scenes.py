@@ -36,7 +36,7 @@ def scenes(
     from sightline.cli import next_step, output
     from sightline.cli.resolutions import parse_sizes
     from sightline.data.contact_sheet import contact_sheet
-    from sightline.data.discovery import open_source
+    from sightline.data.open import open_source
     from sightline.errors import InputError
     from sightline.io.config import Index, check_value
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sightline.data.randomness import generator
+from sightline.data.rng import generator
 from sightline.data.scenes.description import Background, Colour, Grating, Pair, Scene, SceneObject, Stroke
 from sightline.data.scenes.outlines import SHAPES, glyph_set, object_points
 from sightline.errors import require_known

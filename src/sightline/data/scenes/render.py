@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sightline.data.crops import check_image_size
 from sightline.data.scenes.description import Background, Scene, SceneObject, Stroke
 from sightline.data.scenes.outlines import object_points, outline, placed_points
-from sightline.data.transforms import check_image_size
 
 _STROKE_FOLLOWING = np.array([1, 2, 3, 0])
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from sightline.data.allowance import Unreadable
 from sightline.data.label_map import LabelMapping
 from sightline.data.paired import SegmentationFiles, images_and_maps
+from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
 from sightline.io.read import CONFIGURATION, read_text
 

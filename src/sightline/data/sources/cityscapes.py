@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from sightline.data.allowance import Unreadable
 from sightline.data.label_map import LabelMapping
 from sightline.data.paired import File, SegmentationFiles, files_below
+from sightline.data.skip_policy import Unreadable
 from sightline.data.targets import IGNORE
 from sightline.errors import InputError
 

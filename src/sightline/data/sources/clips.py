@@ -10,10 +10,10 @@ import numpy as np
 
 from sightline.data.clip_file import Clip, ClipHeader, too_long
 from sightline.data.clip_list import ClipContents, clips_below, holds_clips
+from sightline.data.crops import FrameStream, Picture, size_of
 from sightline.data.image_list import scan_class_folders
 from sightline.data.labelled import ClassificationFiles, options_of
 from sightline.data.sources.imagefolder import ImageFolder
-from sightline.data.transforms import FrameStream, Picture, size_of
 from sightline.errors import InputError
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 from PIL import Image
 
-from sightline.data.randomness import generator
+from sightline.data.rng import generator
 from sightline.data.source import Example, Source
 from sightline.data.targets import Label
 from sightline.errors import InputError, require_known

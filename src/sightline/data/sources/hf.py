@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import ImageIndex
+from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import NO_LABEL, natural_key, stamp_of
 from sightline.data.labelled import ClassificationFiles, class_part, options_of, understood
+from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among, synonyms_beside
 from sightline.data.tables import ArrowImages, image_lengths
 from sightline.errors import InputError, unknown_name_error

@@ -24,7 +24,7 @@ class ImageFolder(ClassificationFiles):
     and listed in `skipped`, as is what `train` holds too: it is left out of the splits that measure. `train` shows
     random parts of the images (`train_crop`), the others their centre (`eval_crop`).
 
-    What was found out is remembered (`file_listing`), and asked for again where a file's size or times changed.
+    What was found out is remembered (`image_index`), and asked for again where a file's size or times changed.
     """
 
     name: ClassVar[str] = "imagefolder"

@@ -9,12 +9,12 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import thread_map
 from sightline.data.image_file import read_label_map
+from sightline.data.image_index import thread_map
 from sightline.data.label_map import MOST_CLASSES, LabelMapping
 from sightline.data.labelled import options_of
 from sightline.data.paired import UNREAD, Doubt, SegmentationFiles, images_and_maps, names_in
+from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import folder_like, split_folders
 from sightline.data.stored import split_roles
 from sightline.data.targets import IGNORE

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from sightline.data.frames import FrameSampling
-from sightline.data.randomness import generator
+from sightline.data.rng import generator
 from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render_moving
 from sightline.data.source import Example, Source

@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from sightline.data.crops import CropMode, Parts, RandomResizedCrop
 from sightline.data.scenes.draw import (
     GLYPH_CLASSES,
     GLYPH_GROUPS,
@@ -22,7 +23,6 @@ from sightline.data.scenes.outlines import SHAPES
 from sightline.data.scenes.render import RenderedScene, render
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop, Label, Objects
-from sightline.data.transforms import CropMode, Parts, RandomResizedCrop
 from sightline.errors import InputError, require_known
 
 # Lengths of `search` scale with so many pixels: those of the training that it is meant for.

@@ -13,14 +13,14 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import ImageIndex
 from sightline.data.folders import folders_in
+from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import natural_key
 from sightline.data.labelled import MOST_CLASSES, ClassificationFiles, class_part, options_of, understood
 from sightline.data.paired import names_in
 from sightline.data.shard_images import TarImages
 from sightline.data.shards import SampleFields, TarShard, index_shards
+from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import files_by_split, split_called, split_in
 from sightline.errors import InputError
 

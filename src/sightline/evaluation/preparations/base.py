@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from sightline import registry
+from sightline.data.crops import RandomResizedCrop, whole_crop
 from sightline.data.targets import Crop
-from sightline.data.transforms import RandomResizedCrop, whole_crop
 from sightline.data.views import View
 from sightline.models import ViTConfig
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sightline.data.crops import eval_crop, whole_crop
 from sightline.data.targets import Crop
-from sightline.data.transforms import eval_crop, whole_crop
 from sightline.evaluation.preparations.base import Preparation
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from sightline.data.crops import FrameStream, Picture, size_of, whole_crop
 from sightline.data.targets import Crop
-from sightline.data.transforms import FrameStream, Picture, size_of, whole_crop
 from sightline.errors import InputError
 from sightline.evaluation.preparations.base import Preparation
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from sightline import registry
-from sightline.data.discovery import list_sources, open_source, parse_spec, source_class
 from sightline.data.labelled import ClassificationFiles
+from sightline.data.open import list_sources, open_source, parse_spec, source_class
 from sightline.data.source import Source
 from sightline.errors import InputError, require_known, unknown_name_error
 from sightline.evaluation.preparations.base import Preparation, Whole

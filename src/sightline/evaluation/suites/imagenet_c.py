@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
+from sightline.data.crops import apply_crop, eval_crop, size_of
 from sightline.data.targets import Target
-from sightline.data.transforms import apply_crop, eval_crop, size_of
 from sightline.errors import InputError
 from sightline.evaluation.corruptions import CORRUPTIONS, SEVERITIES, SIDE, corrupted
 from sightline.evaluation.imagenet import synsets

@@ -15,9 +15,9 @@ from sightline.encodings.base import PositionEncoding
 from sightline.encodings.hooks import Hooks
 from sightline.io.config import Count, Positive, check_value, config_dataclass
 from sightline.models.config import ViTConfig
+from sightline.models.dense_head import on_grids, require_complete
 from sightline.models.head import TokenHead, patch_tokens
 from sightline.models.heads.simple_pyramid import ChannelNorm
-from sightline.models.map_head import on_grids, require_complete
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.rng import uniform
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sightline.io.config import config_dataclass
 from sightline.models.batch_norm import PatchBatchNorm
 from sightline.models.config import ViTConfig
-from sightline.models.map_head import BiasOptions, DenseHead, linear, on_grids, scatter_to_grid
+from sightline.models.dense_head import BiasOptions, DenseHead, linear, on_grids, scatter_to_grid
 from sightline.tokens.layout import TokenLayout
 
 

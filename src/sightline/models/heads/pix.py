@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from sightline.models.config import ViTConfig
-from sightline.models.map_head import BiasOptions, DenseHead, linear, scatter_to_grid
+from sightline.models.dense_head import BiasOptions, DenseHead, linear, scatter_to_grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.patchify import unpatchify
 

@@ -12,8 +12,8 @@ from sightline.errors import InputError
 from sightline.io.config import config_dataclass
 from sightline.models.block import Block
 from sightline.models.config import Heads, Hidden, Layers, ViTConfig, Width
-from sightline.models.initial import truncated_normal_
-from sightline.models.map_head import BiasOptions, DenseHead, on_grids, scatter_to_grid
+from sightline.models.dense_head import BiasOptions, DenseHead, on_grids, scatter_to_grid
+from sightline.models.init import truncated_normal_
 from sightline.models.trunk import Trunk
 from sightline.tokens.layout import TokenLayout
 

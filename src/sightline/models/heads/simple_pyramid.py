@@ -14,9 +14,9 @@ from sightline.errors import InputError
 from sightline.io.config import Positive, config_dataclass
 from sightline.models.box_head import BoxHead, BoxOutputs, DensePredictor
 from sightline.models.config import ViTConfig, Width
+from sightline.models.dense_head import on_grids, require_complete
 from sightline.models.head import patch_tokens
 from sightline.models.heads.fcos import HiddenOrNone
-from sightline.models.map_head import on_grids, require_complete
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import grid_coords

@@ -14,8 +14,8 @@ from sightline.errors import InputError
 from sightline.io.config import Index, Positive, Rising, check_value, config_dataclass
 from sightline.models.batch_norm import JointBatchNorm
 from sightline.models.config import Side, ViTConfig, Width
+from sightline.models.dense_head import BiasOptions, on_grids, require_complete
 from sightline.models.head import TokenHead, patch_tokens
-from sightline.models.map_head import BiasOptions, on_grids, require_complete
 from sightline.tokens.layout import TokenLayout
 
 RESCALES = (4.0, 2.0, 1.0, 0.5, 0.25)

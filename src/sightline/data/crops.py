@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 from PIL import Image
 
-from sightline.data.randomness import generator
+from sightline.data.rng import generator
 from sightline.data.targets import Box, Crop
 from sightline.errors import InputError, require_known
 from sightline.io.config import Share, check_value

@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sightline.data.allowance import Progress
 from sightline.data.encoded import EncodedImage, ImageCollection, ImageRef, open_image_bytes
 from sightline.data.image_file import read_image_size
+from sightline.data.skip_policy import Progress
 from sightline.distributed import machine
 from sightline.errors import InaccessibleDataError, StorageError, UnreadableDataError
 from sightline.io.atomic import write_out
