@@ -180,6 +180,8 @@ def validation_error(error: ValidationError, where: str, cls: type | None, name:
         return InputError(f"{start}{path} = {_shortened(value)}: expected more entries", field=path, value=value)
     # Of a union each member has a fault of its own in the same place.
     same = [one for one, (other, _) in zip(faults, places, strict=True) if other == path]
+    # What a user can write goes before objects of ours.
+    same = [one for one in same if one["type"] != "is_instance_of"] or same
     expected = " or ".join(dict.fromkeys(map(_expected, same)))
     said = "is missing" if fault["type"] == "missing" else f"= {_shortened(value)}" if cls else _shortened(value)
     words = [word for one in same for word in _choices(one)]

@@ -92,7 +92,7 @@ def test_refusals(folder, cli, refused, tmp_path):
     before = tree(folder)
     refused("data", "check", "scenes", says=["data check scenes", "expected: imagefolder:DIR"])
     refused("data", "check", f"imagefolder:{folder}", "--sheet", folder / "sheet.png", says=["--sheet"])
-    refused("data", "check", f"imagefolder:{folder}", "--skip-unreadable", "some", says=["--skip-unreadable some"])
+    refused("data", "check", f"imagefolder:{folder}", "--skip-unreadable", "some", says=["--skip-unreadable", "some"])
     refused("data", "check", f"imagefolder:{folder}", "--max-pixels", "0", says=["--max-pixels 0"])
     refused("data", "check", str(folder / "train" / "ant"), says=["did you mean images:"])
     assert tree(folder) == before

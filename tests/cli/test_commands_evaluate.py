@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from sightline.attention import precision
+from sightline.attention import cpu
 from sightline.distributed import machine
 from sightline.evaluation import parts
 from sightline.evaluation.measures import speed
@@ -257,7 +257,7 @@ def test_found_38_predictions_elsewhere(cli, refused, run_copy, tmp_path):
 @pytest.mark.slow
 def test_found_17_what_measures_says_in_which_precision(cli, run_copy, tmp_path, monkeypatch):
     """By one rule: what is faster here, unless it is asked for."""
-    monkeypatch.setattr(precision, "default_precision", lambda device: "bfloat16")
+    monkeypatch.setattr(cpu, "default_precision", lambda device: "bfloat16")
     Image.new("RGB", (16, 16), "white").save(tmp_path / "white.png")
     words = {
         "evaluate": ["evaluate", run_copy, "--resolutions", "8", *FEW],

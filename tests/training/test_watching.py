@@ -62,17 +62,6 @@ def test_the_peak_is_a_number_of_operations(precision, monkeypatch):
     assert 1e6 < measure_peak_flops(torch.device("cpu"), precision) < 1e16
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_the_peak_is_that_of_the_products_that_are_taken(wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where linear layers in bfloat16 multiply in float32, shares of the peak are of that."""
-    real, seen = torch.mm, []
-    monkeypatch.setattr(torch, "mm", lambda a, b, **given: seen.append(a.dtype) or real(a, b, **given))
-    monkeypatch.setattr(speed, "takes_wide", lambda: wide)
-    monkeypatch.setitem(speed._SIDE, "cpu", 64)
-    measure_peak_flops(torch.device("cpu"), "bfloat16")
-    assert set(seen) == {torch.float32 if wide else torch.bfloat16}
-
-
 def test_notes_are_shown_as_far_as_they_fit(monkeypatch):
     with Bars() as bars:
         assert bars._fitting(("loss 1.000", "minival 50.0", "9 img/s"), 30) == "loss 1.000, minival 50.0, 9 img/s"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter, convert
 
 from sightline.errors import known_as, near
-from sightline.io.config import Count, check_value
 
 if TYPE_CHECKING:
     from cyclopts import Token
@@ -34,6 +33,8 @@ def _skip(_: object, tokens: Sequence[Token]) -> int | Literal["all"]:
 
 
 def _pixels(_: object, tokens: Sequence[Token]) -> int:
+    from sightline.io.config import Count, check_value
+
     pixels = convert_strictly(int, tokens)
     check_value("--max-pixels", pixels, Count)
     return pixels

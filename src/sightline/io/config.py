@@ -82,7 +82,7 @@ def config_dataclass(cls: type[T] | None = None, *, kw_only: bool = True) -> Any
         try:
             checked(self, *given, **{name: _tuples(value) for name, value in values.items()})
         except ValidationError as error:
-            raise validation_error(error, made.__name__, made) from None
+            raise validation_error(error, "", made) from None
 
     made.__init__ = init
     return made

@@ -175,7 +175,7 @@ def test_what_maps_and_rollout_refuse() -> None:
     bare, images = tiny("none", pool="mean"), torch.randn(1, 3, 12, 20)
     with pytest.raises(InputError, match="has no prefix token"):
         attention_rollout(bare, images, queries=["prefix"])
-    with pytest.raises(InputError, match="expected a list"):
+    with pytest.raises(InputError, match="queries"):
         attention_rollout(bare, images, queries=[])
     with pytest.raises(InputError, match=r"5 x 3 patches beside one of 3 x 5"):
         attention_maps(bare, [torch.randn(3, 12, 20), torch.randn(3, 20, 12)])

@@ -114,5 +114,5 @@ def test_refusals():
     with pytest.raises(InputError, match="logit_lens: layer 2"):
         logit_lens(tiny(), some_images((8, 8)), layers=[2])
     for layers in (1, [], {0: 1}):
-        with pytest.raises(InputError, match=r"logit_lens: layers .*: expected a list of layers"):
+        with pytest.raises(InputError, match="logit_lens: layers"):
             logit_lens(tiny(), some_images((8, 8)), layers=layers)

@@ -16,6 +16,6 @@ from tests.analysis.measures.explicit import tiny
     ("measure", "option"), [(AttentionRollout, "queries"), (KnockOut, "of"), (LogitLens, "layers")]
 )
 def test_a_list_is_expected(measure, option, given):
-    with pytest.raises(InputError, match=f"^{measure.name}: {option} .*expected a list") as caught:
+    with pytest.raises(InputError, match=f"^{measure.name}: {option}") as caught:
         measure(tiny("none"), **{option: given})
     assert "\n" not in str(caught.value)
