@@ -15,7 +15,7 @@ from sightline.analysis.found import Analysis
 from sightline.cli.guard import Inputs, guard_folder
 from sightline.cli.output import check_writable
 from sightline.errors import InputError
-from sightline.io.atomic import fsync, replace_folder, storage_errors
+from sightline.io.atomic import fsync, remove_temporaries, replace_folder, storage_errors
 from sightline.reports import analysis_page
 from sightline.results.analysis import ANALYSIS, ANALYSIS_PAGE, AnalysisRow, dump_analysis, other_of
 
@@ -82,7 +82,7 @@ def write_analysis(
     temporary = place.with_name(f".{place.name}.writing-{os.getpid()}")
     with storage_errors(f"{out}: cannot be written"):
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove_temporaries(place)
         (temporary / FIGURES).mkdir(parents=True)
         try:
             for name, one in zip(array_names(found), found, strict=True):

@@ -48,12 +48,15 @@ def write_file(path: Path, content: str | bytes | Iterable[bytes]) -> None:
 
 
 def remove_temporaries(path: Path) -> None:
-    """Delete what processes that are gone were writing beside a file."""
+    """Delete what processes that are gone were writing in the place of a file or a folder."""
     start = f".{path.name}.writing-"
     for entry in list(path.parent.iterdir()):
         process = entry.name.removeprefix(start).partition("-")[0]
         if entry.name.startswith(start) and process.isdigit() and not is_alive(int(process)):
-            entry.unlink(missing_ok=True)
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
 
 
 def make_parent(out: Path) -> None:
