@@ -32,6 +32,9 @@ from sightline.io.tensors import save_tensors
 if TYPE_CHECKING:
     from torch import Tensor
 
+# As torch.distributed.checkpoint names the part of a single rank.
+_ONE_PART = "shard-00001-model-00001-of-00001.safetensors"
+
 
 def write_checkpoint(
     path: str | Path,
@@ -84,6 +87,11 @@ def _refuse_foreign(place: Path) -> None:
 
 
 def _save_parts(tensors: Mapping[str, Tensor], folder: Path, ranks: Ranks) -> None:
+    if ranks.size == 1:
+        # The same file without the library, whose import takes a second or two.
+        folder.mkdir()
+        save_tensors(dict(sorted(tensors.items())), folder / _ONE_PART)
+        return
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
     from torch.distributed.checkpoint.state_dict_saver import save
@@ -92,7 +100,7 @@ def _save_parts(tensors: Mapping[str, Tensor], folder: Path, ranks: Ranks) -> No
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     try:
         # In one order, so that a run that goes on writes the same bytes.
-        save(dict(sorted(tensors.items())), storage_writer=writer, process_group=ranks.group, no_dist=ranks.size == 1)
+        save(dict(sorted(tensors.items())), storage_writer=writer, process_group=ranks.group)
     except CheckpointException as error:
         rank, (cause, _) = next(iter(error.failures.items()))
         raise StorageError(f"{folder.parent}: rank {rank} cannot write its part ({_line(cause)})") from error
