@@ -158,7 +158,7 @@ def test_a_pack_of_images_that_are_alike_is_a_batch(grids, dropped, pattern, exp
     calls, real = [], sdpa._sdpa
     monkeypatch.setattr(sdpa, "_sdpa", lambda *given: calls.append(1) or real(*given))
     results = []
-    for runs in (sdpa._runs, lambda _, queries, keys: [sdpa.Run(one, one, 1) for one in keys.segments]):
+    for runs in (sdpa._runs, lambda _, queries, keys: [sdpa.ImageRun(one, one, 1) for one in keys.segments]):
         monkeypatch.setattr(sdpa, "_runs", runs)
         layout = copy.copy(layout)
         out = sdpa.attend_eager(*inputs, pattern, layout, layout, "sdpa")

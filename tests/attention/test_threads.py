@@ -75,21 +75,6 @@ def test_workers_compute_without_gradients_and_on_one_core() -> None:
     assert found[-1][1:] == (1, False, True, False)
 
 
-def test_the_number_of_threads_stays() -> None:
-    """Of the caller, of a thread that is made afterwards, and of a pool that is made anew."""
-    later: list[int] = []
-    cpu._POOLS.clear()
-    for count in (2, 3, 2):
-        torch.set_num_threads(count)
-        run_parallel(lambda _: None, range(4))
-        assert torch.get_num_threads() == count
-        thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
-        thread.start()
-        thread.join()
-        assert len(cpu._POOLS) == 1
-    assert later == [2, 3, 2]
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_error_reaches_the_caller(threads: int) -> None:
     torch.set_num_threads(threads)
@@ -149,29 +134,6 @@ def _from_threads(counts: list[int], repeats: int) -> list[BaseException]:
 @pytest.mark.parametrize("counts", [[2, 2], [2, 3], [1, 2]])
 def test_from_two_threads_at_once(counts: list[int]) -> None:
     assert _from_threads(counts, 3) == []
-
-
-class _Contested(dict):
-    """Another thread, with another number of threads, puts its pool in the place of ours right after we looked."""
-
-    def __contains__(self, key: object) -> bool:
-        found = super().__contains__(key)
-        self.clear()
-        return found
-
-    def __getitem__(self, key: tuple[int, int]):
-        pool = super().__getitem__(key)
-        self.clear()
-        return pool
-
-
-def test_another_thread_may_replace_the_pool_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    run_parallel(lambda _: None, range(2))
-    monkeypatch.setattr(cpu, "_POOLS", _Contested(cpu._POOLS))
-    done: list[int] = []
-    run_parallel(done.append, range(20))
-    run_parallel(done.append, range(20))
-    assert sorted(done) == sorted([*range(20)] * 2)
 
 
 FORK = """

@@ -33,7 +33,7 @@ _CACHED_BYTES = _BIASES.most_bytes // 12
 ChooseForm = Callable[[int], str]
 
 
-class Run(NamedTuple):
+class ImageRun(NamedTuple):
     """Consecutive images of a pack that differ in nothing but their content; `first` numbers the first of them."""
 
     query: Segment
@@ -118,18 +118,18 @@ def supports_form(
     return pattern is None or not pattern.of_images
 
 
-def _runs(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout) -> list[Run]:
+def _runs(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout) -> list[ImageRun]:
     """A layout in runs of images that have as many slots and, where a pattern looks at it, stand alike."""
 
     def kind(pair: tuple[Segment, Segment]) -> object:
         return [one.patches if pattern is None else one.cache_key for one in pair]
 
-    def make() -> list[Run]:
+    def make() -> list[ImageRun]:
         pairs = list(zip(queries.segments, keys.segments, strict=True))
         if torch.compiler.is_compiling() or (pattern is not None and pattern.of_images):
-            return [Run(*pair, 1, number) for number, pair in enumerate(pairs)]
+            return [ImageRun(*pair, 1, number) for number, pair in enumerate(pairs)]
         alike = [list(run) for _, run in itertools.groupby(pairs, kind)]
-        return [Run(*run[0], len(run)) for run in alike]
+        return [ImageRun(*run[0], len(run)) for run in alike]
 
     if queries is not keys:
         return make()
@@ -156,7 +156,7 @@ def _attend_run(
     k: Tensor,
     v: Tensor,
     pattern: Pattern | None,
-    run: Run,
+    run: ImageRun,
     queries: TokenLayout,
     keys: TokenLayout,
     form: str,
@@ -224,7 +224,7 @@ def _check_heads(bias: Tensor, q: Tensor) -> None:
         raise InputError(f"attention: a pattern of {bias.shape[1]} heads for queries of {q.shape[1]}")
 
 
-def _query_blocks(run: Run, prefix: int, keys: int) -> list[tuple[slice, Segment, int]]:
+def _query_blocks(run: ImageRun, prefix: int, keys: int) -> list[tuple[slice, Segment, int]]:
     """Slots, patches and prefix slots of the queries, in blocks where the bias of a single head is beyond the bound;
     the first has the prefix slots."""
     # The displacements of any tokens but whole grids in rows are spread by index, with 20 bytes a pair.
@@ -241,7 +241,7 @@ def _query_blocks(run: Run, prefix: int, keys: int) -> list[tuple[slice, Segment
     return blocks
 
 
-def _is_cached(pattern: Pattern, run: Run, prefix: tuple[int, int], heads: int, dtype: torch.dtype) -> bool:
+def _is_cached(pattern: Pattern, run: ImageRun, prefix: tuple[int, int], heads: int, dtype: torch.dtype) -> bool:
     """Whether the bias is kept for the next call: that of a whole grid in rows, which is small, and of which nothing is
     learned."""
     # Asked first: sizes of a program that is exported are symbols, which a comparison would bound for good.
@@ -253,7 +253,7 @@ def _is_cached(pattern: Pattern, run: Run, prefix: tuple[int, int], heads: int, 
     return heads * slots[0] * slots[1] * dtype.itemsize <= min(_CACHED_BYTES, BIAS_BYTES)
 
 
-def _cached_bias(pattern: Pattern, run: Run, prefix: tuple[int, int], dtype: torch.dtype) -> Tensor:
+def _cached_bias(pattern: Pattern, run: ImageRun, prefix: tuple[int, int], dtype: torch.dtype) -> Tensor:
     device = run.key.coords.device
     name = pattern.terms, run.key.grid, run.key.window_grid, prefix, dtype, device
     return _BIASES.get_tensor(name, device, lambda: pattern.bias(run.query, run.key, *prefix, dtype))
