@@ -11,7 +11,6 @@ from torch import Tensor
 
 from sightline.attention import DirectedBias, FieldOfView, Pattern, attend, sdpa, use_backend
 from sightline.encodings import create_encoding
-from sightline.models import create_model
 from sightline.tokens.layout import TokenLayout
 
 HEADS, HEAD_DIM = 12, 4
@@ -88,36 +87,6 @@ def test_queries_of_their_own() -> None:
     assert out.shape == (1, HEADS, 2, HEAD_DIM)
     expected = torch.nn.functional.scaled_dot_product_attention(probes[:, :, 1:], k[:, :, 15:], v[:, :, 15:])
     assert (out[:, :, 1:] - expected).abs().max() < 1e-6
-
-
-@pytest.mark.parametrize("name", ["lookhere_90", "alibi_2d", "rpe_learned", "rope_axial", "lookhere_90+rpe_learned"])
-@pytest.mark.parametrize("as_list", [False, True])
-def test_no_bias_is_kept_for_the_backward_pass(name: str, as_list: bool) -> None:
-    """SDPA would keep its mask: a bias for every layer. Everything kept is linear in the tokens."""
-    torch.manual_seed(0)
-    model = create_model("vit_micro_patch4", encoding=name, num_classes=5, dim=48, depth=3).train()
-    images = torch.randn(1, 3, 96, 96)
-    tokens = 1 + 24 * 24
-    kept: list[Tensor] = []
-
-    def keep(tensor: Tensor) -> Tensor:
-        kept.append(tensor)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        logits = model(list(images) if as_list else images)
-    assert kept
-    widest = max(tensor.untyped_storage().nbytes() // tensor.element_size() for tensor in kept)
-    # One row of tokens is multiplied with up to a thirtieth more of zeros.
-    assert widest <= tokens * 4 * 48 * 33 // 32, "the hidden layer of an MLP is the largest that has to be kept"
-    logits.sum().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-
-
-def test_the_measure_above_sees_a_kept_bias(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sdpa, "checkpoint", lambda function, *args, **_: function(*args))
-    with pytest.raises(AssertionError, match="hidden layer"):
-        test_no_bias_is_kept_for_the_backward_pass("lookhere_90", False)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

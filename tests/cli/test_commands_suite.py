@@ -162,18 +162,9 @@ def test_the_embedded_scenes(cli, tmp_path):
     ("options", "said"),
     [
         (["--data", "digits"], "--data: goes without --suite alone"),
-        (
-            ["--tune"],
-            "--tune: goes without --suite alone; on one data set: sightline evaluate MODEL --data DATA",
-        ),
-        (
-            ["--measures", "fgsm"],
-            "--measures: goes without --suite alone; on one data set: sightline evaluate",
-        ),
-        (
-            ["--temperature"],
-            "--temperature: goes without --suite alone; on one data set: sightline evaluate",
-        ),
+        (["--tune"], "--tune: goes without --suite alone; on one data set: sightline evaluate MODEL --data DATA"),
+        (["--measures", "fgsm"], "--measures: goes without --suite alone; on one data set: sightline evaluate"),
+        (["--temperature"], "--temperature: goes without --suite alone; on one data set: sightline evaluate"),
         (["--images", "3"], "--images: goes without --suite alone"),
         (["--preparation", "papr"], "preparation 'papr' is not known; did you mean 'paper'?"),
         (["--limit", "0"], "--limit"),

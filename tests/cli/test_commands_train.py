@@ -228,10 +228,7 @@ def test_a_rate_beyond_all_bounds_ends_with_4(cli):
         (["--seed", str(2**64)], ["seed = 18446744073709551616"]),
         (["--resolution", "18"], ["18", "multiple of patch_size 4", "16 or 20"]),
         (["--encoding", "lookher_90"], ["'lookher_90' is not known; did you mean 'lookhere_90'?"]),
-        (
-            ["--model", "vit_micro"],
-            ["'vit_micro' is not known", "'vit_micro_patch4' or 'vit_micro_patch8'?"],
-        ),
+        (["--model", "vit_micro"], ["'vit_micro' is not known", "'vit_micro_patch4' or 'vit_micro_patch8'?"]),
         (["--device", "gpu"], ["device 'gpu'", "cpu"]),
         (["--config", "missing.yaml"], ["missing.yaml: no such file"]),
         (["--leraning-rate", "3"], ["--leraning-rate"]),

@@ -83,10 +83,7 @@ class Where(NamedTuple):
         return layout.keep(kept[0] if len(kept) == 1 else [one[0] for one in kept])
 
 
-PACKS = {
-    "pack": ((3, 5), (1, 7), (17, 9), (14, 14)),
-    "pack of equals": ((5, 3), (5, 3), (1, 1)),
-}
+PACKS = {"pack": ((3, 5), (1, 7), (17, 9), (14, 14)), "pack of equals": ((5, 3), (5, 3), (1, 1))}
 TILE = Grid(8, 16)
 WHERE: dict[str, Where] = {
     **{f"{grid[0]}x{grid[1]}": Where((grid,)) for grid in [(1, 1), (1, 7), (3, 5), (5, 3), (14, 14), (17, 9)]},
@@ -135,13 +132,7 @@ def make_encoding(name: str, heads: int, prefix: int) -> PositionEncoding:
     if "views" in options:
         options = {**options, "views": (options["views"] * 2)[:heads]}
     encoding = create_encoding(
-        name,
-        depth=1,
-        heads=heads,
-        dim=heads * HEAD_DIM,
-        train_grid=(6, 8),
-        num_prefix_tokens=prefix,
-        **options,
+        name, depth=1, heads=heads, dim=heads * HEAD_DIM, train_grid=(6, 8), num_prefix_tokens=prefix, **options
     )
     return randomise_parameters(encoding)
 

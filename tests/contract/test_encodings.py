@@ -12,15 +12,7 @@ from sightline.attention import use_backend
 from sightline.encodings import create_encoding, list_encodings
 from sightline.encodings.create import components
 from sightline.tokens.layout import TokenLayout
-from tests.contract.contract import (
-    FOR_EACH_POOL,
-    ONCE,
-    assert_same_gradients,
-    build,
-    gradients,
-    images,
-    loss_of,
-)
+from tests.contract.contract import FOR_EACH_POOL, ONCE, assert_same_gradients, build, gradients, images, loss_of
 from tests.contract.packed import check_packed_with_drops
 
 JOINED = [

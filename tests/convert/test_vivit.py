@@ -125,10 +125,7 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
         ({"encoding": "factorized"}, "vivit: cannot hold encoding = 'factorized' (expected 'learned_1d')"),
         ({"num_registers": 2}, "vivit: cannot hold num_registers = 2"),
         ({"pool": "mean", "class_token": True}, "vivit: cannot hold pool = 'mean'"),
-        (
-            {"embedder": "patches", "clip_frames": None},
-            "vivit: cannot hold embedder = 'patches' (expected 'tubelets')",
-        ),
+        ({"embedder": "patches", "clip_frames": None}, "vivit: cannot hold embedder = 'patches' (expected 'tubelets')"),
     ],
 )
 def test_what_the_project_cannot_hold(changes: dict[str, Any], said: str) -> None:

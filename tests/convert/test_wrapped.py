@@ -106,8 +106,7 @@ def test_it_is_said_which_of_several_are_taken():
 
 
 @pytest.mark.parametrize(
-    ("left", "named"),
-    [({"neck.weight": torch.ones(2)}, "neck.weight"), ({"backbone.extra": torch.ones(2)}, "extra")],
+    ("left", "named"), [({"neck.weight": torch.ones(2)}, "neck.weight"), ({"backbone.extra": torch.ones(2)}, "extra")]
 )
 def test_what_is_left_over_is_refused_by_name(left, named, state):
     plain, given, _ = state

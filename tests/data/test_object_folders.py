@@ -236,10 +236,7 @@ def test_an_image_of_which_nothing_is_said_is_named(changed):
     root = changed("coco")
     folders.picture(root / "val2017" / "more.jpg", (8, 8), 0)
     [one] = opened("coco", root).skipped
-    assert (one.path, one.reason) == (
-        str(root / "val2017/more.jpg"),
-        f"not among the images of {root / SAID['coco']}",
-    )
+    assert (one.path, one.reason) == (str(root / "val2017/more.jpg"), f"not among the images of {root / SAID['coco']}")
 
 
 @pytest.mark.parametrize("kind", KINDS)

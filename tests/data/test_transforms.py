@@ -13,14 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from sightline.data.crops import (
-    INTERPOLATIONS,
-    RandomResizedCrop,
-    SimpleRandomCrop,
-    apply_crop,
-    eval_crop,
-    whole_crop,
-)
+from sightline.data.crops import INTERPOLATIONS, RandomResizedCrop, SimpleRandomCrop, apply_crop, eval_crop, whole_crop
 from sightline.data.open import open_source
 from sightline.data.rng import generator
 from sightline.data.sampling import native_grid

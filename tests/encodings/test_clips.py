@@ -20,11 +20,7 @@ from sightline.tokens.segment import Segment
 CLIP, OTHER = Grid(3, 4, 5), Grid(5, 2, 3)
 SHAPE = {"depth": 2, "heads": 12, "dim": 144, "train_grid": CLIP}
 # By (dt, dy, dx) = key - query: what a head of the public code's names sees in space.
-SPACE = {
-    "up_left_triangle": lambda dy, dx: -dy - dx >= 0,
-    "right": lambda dy, dx: dx >= 0,
-    "all": lambda dy, dx: True,
-}
+SPACE = {"up_left_triangle": lambda dy, dx: -dy - dx >= 0, "right": lambda dy, dx: dx >= 0, "all": lambda dy, dx: True}
 TIME = {"past": lambda dt: dt <= 0, "future": lambda dt: dt >= 0, "now": lambda dt: dt == 0, "all": lambda dt: True}
 
 

@@ -18,13 +18,7 @@ from sightline.data.views import View
 from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.as_trained import views_as_trained
-from sightline.evaluation.measure import (
-    RunInfo,
-    check_sizes,
-    default_image_count,
-    planned_images,
-    spread_indices,
-)
+from sightline.evaluation.measure import RunInfo, check_sizes, default_image_count, planned_images, spread_indices
 from sightline.evaluation.shrunk import shrunk
 from sightline.models import create_model
 from sightline.results.rows import dump_rows, merge_rows, read_rows

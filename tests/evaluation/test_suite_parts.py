@@ -16,13 +16,7 @@ from sightline.evaluation.suite import SuiteConfig, planned, split_digest
 from sightline.evaluation.suite_images import spread_over_classes
 from sightline.evaluation.suites.base import list_suites, open_suite
 from sightline.hub.load import load_model
-from tests.evaluation.suite_data import (
-    imagenet_s,
-    model_folder,
-    objectnet,
-    picture,
-    validation,
-)
+from tests.evaluation.suite_data import imagenet_s, model_folder, objectnet, picture, validation
 
 # By their ILSVRC numbers; the second has two reassessed labels, the first none.
 VAL = {1: 65, 2: 970, 3: 230, 4: 809}

@@ -13,14 +13,7 @@ from sightline.evaluation.imagenet import described, reassessed, subset, synsets
 from sightline.evaluation.logits import find_logits, read_logits, rescore
 from sightline.evaluation.suites.base import open_suite
 from sightline.results.rows import read_rows
-from tests.evaluation.suite_data import (
-    answering,
-    imagenet_s,
-    model_folder,
-    objectnet,
-    picture,
-    validation,
-)
+from tests.evaluation.suite_data import answering, imagenet_s, model_folder, objectnet, picture, validation
 
 # By their ILSVRC numbers; the second has two reassessed labels, the first none.
 VAL = {1: 65, 2: 970, 3: 230, 4: 809}

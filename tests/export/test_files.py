@@ -20,13 +20,7 @@ from torch import Tensor
 
 from sightline.data.preprocessing import preprocessing
 from sightline.errors import StorageError
-from sightline.export import (
-    LIMIT,
-    METADATA,
-    check_sizes,
-    default_sizes,
-    export_model,
-)
+from sightline.export import LIMIT, METADATA, check_sizes, default_sizes, export_model
 from sightline.export.program import quiet
 from sightline.tokens import segment
 from sightline.tokens.cache import ByteLRUCache

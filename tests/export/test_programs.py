@@ -8,11 +8,7 @@ import pytest
 import torch
 
 from sightline.errors import NonFiniteError
-from sightline.export import (
-    LIMIT,
-    check_export,
-    export_model,
-)
+from sightline.export import LIMIT, check_export, export_model
 from tests.contract.contract import PATCH, SPREAD, build, images
 from tests.export.models import UNSEEN, assert_the_same, session, small
 

@@ -9,12 +9,7 @@ import pytest
 import torch
 
 from sightline.errors import InputError, StorageError
-from sightline.export import (
-    check_export,
-    check_exportable,
-    check_sizes,
-    export_model,
-)
+from sightline.export import check_export, check_exportable, check_sizes, export_model
 from tests.export.models import UNSEEN, small
 
 

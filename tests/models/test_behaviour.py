@@ -16,8 +16,7 @@ SMALL = {"num_classes": 5, "dim": 48, "depth": 2, "image_size": 16}
 
 
 @pytest.mark.parametrize(
-    "layout",
-    [TokenLayout.uniform((3, 5), 400), TokenLayout.packed([(1, 1 + number % 4) for number in range(400)])],
+    "layout", [TokenLayout.uniform((3, 5), 400), TokenLayout.packed([(1, 1 + number % 4) for number in range(400)])]
 )
 def test_drop_path_draws_for_each_image(layout: TokenLayout) -> None:
     """In a pack as in a batch: whole images are dropped, prefix tokens with them, and the rest is scaled up."""

@@ -41,10 +41,7 @@ def test_lookhere(file: str) -> None:
     assert_close(model(theirs["in.big"]), theirs["out.big.logits"])
 
 
-@pytest.mark.parametrize(
-    ("file", "shape"),
-    [(file, key.split(".")[1]) for file in REST for key in keys(file, "in.")],
-)
+@pytest.mark.parametrize(("file", "shape"), [(file, key.split(".")[1]) for file in REST for key in keys(file, "in.")])
 @torch.no_grad()
 def test_logits(file: str, shape: str) -> None:
     model, theirs = toy_model(file), golden(file)

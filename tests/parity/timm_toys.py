@@ -23,9 +23,7 @@ def toy_stems(patch: pytest.MonkeyPatch, args: dict[str, Any]) -> None:
     stem, whole = resnetv2.create_resnetv2_stem, resnetv2.ResNetV2
     patch.setattr(resnetv2, "make_divisible", int)
     patch.setattr(
-        hybrid,
-        "ResNetV2",
-        partial(whole, stem_chs=args["stem_chs"], channels=tuple(args["channels"]), norm_layer=norm),
+        hybrid, "ResNetV2", partial(whole, stem_chs=args["stem_chs"], channels=tuple(args["channels"]), norm_layer=norm)
     )
     patch.setattr(hybrid, "create_resnetv2_stem", partial(stem, out_chs=args["stem_chs"], norm_layer=norm))
     # What was built before of the same arguments is another network.

@@ -32,11 +32,7 @@ IMPORTS = {
         "import sightline.encodings.added.sincos_2d",
         "No encoding knows another",
     ),
-    "back ends": (
-        "attention/varlen.py",
-        "import sightline.attention.tiles",
-        "No attention back end knows another",
-    ),
+    "back ends": ("attention/varlen.py", "import sightline.attention.tiles", "No attention back end knows another"),
     "data": ("encodings/base.py", "import sightline.data", "The model never sees the data pipeline"),
     "reports, torch": ("reports/__init__.py", "import torch", "Reports read rows and arrays, never torch"),
     "reports, torch by another": (

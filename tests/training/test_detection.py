@@ -31,8 +31,7 @@ def run(*words: str | Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "packed"),
-    [("fcos", False), *(pytest.param(head, True, marks=pytest.mark.slow) for head in HEADS)],
+    ("head", "packed"), [("fcos", False), *(pytest.param(head, True, marks=pytest.mark.slow) for head in HEADS)]
 )
 def test_detection_trains_is_measured_and_predicts(
     head: str, packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
