@@ -16,7 +16,7 @@ from sightline.data.open import open_source
 from sightline.data.views import View
 from sightline.distributed import machine
 from sightline.distributed.ranks import Ranks
-from sightline.errors import InputError
+from sightline.errors import InputError, RanksError
 from sightline.evaluation import EvaluateConfig, evaluate, predict
 from sightline.evaluation.measure import RunInfo, planned_images
 from sightline.evaluation.measures import speed
@@ -208,4 +208,6 @@ def test_of_several_ranks_the_first_measures():
     first, second = together(2, of_ranks, False)
     assert json.loads(json.dumps(first)) == [["latency", 3.0, [1.0, 4.0]]]
     assert second == []
-    assert [str(one) for one in together(2, of_ranks, True)] == ["the line", "the line"]
+    own, other = together(2, of_ranks, True)
+    assert (type(own), str(own)) == (InputError, "the line")
+    assert isinstance(other, RanksError)
