@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.attention import cpu, use_backend
+from sightline.attention import AttentionSpec, cpu, use_backend
 from sightline.attention.cpu import chosen_precision, default_precision
-from sightline.attention.dispatch import cpu_form, dispatch, supports
+from sightline.attention.dispatch import choose_backend, cpu_form
+from sightline.attention.sdpa import supports_form
 from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.tokens.layout import TokenLayout
@@ -49,26 +50,26 @@ def test_it_is_that_of_this_processor_unless_told(vendor: str, expected: str, mo
 
 def test_what_each_form_supports() -> None:
     layout, q = TokenLayout.uniform((3, 5), 1), torch.zeros(1, 12, 16, 8)
+    whole = layout.segments[0]
     for name in ("tiles", "products", "sdpa"):
-        assert supports(name, pattern(), layout, layout, q)
-        assert supports(name, None, layout, layout, q) == (name != "tiles")
+        assert supports_form(name, pattern(), whole, whole, True, q)
+        assert supports_form(name, None, whole, whole, True, q) == (name != "tiles")
         # Other queries, some patches, tokens of another kind.
-        assert supports(name, pattern(), layout.query_layout(2), layout, q[:, :, :2]) == (name == "sdpa")
-        assert supports(name, pattern(), layout, layout, q.to("meta")) == (name == "sdpa")
-    some = layout.keep(torch.arange(0, 15, 2).unsqueeze(0))
-    assert supports("products", pattern(), some, some, q[:, :, :9])
-    assert not supports("tiles", pattern(), some, some, q[:, :, :9])
+        assert supports_form(name, pattern(), whole, whole, False, q[:, :, :2]) == (name == "sdpa")
+        assert supports_form(name, pattern(), whole, whole, True, q.to("meta")) == (name == "sdpa")
+    some = layout.keep(torch.arange(0, 15, 2).unsqueeze(0)).segments[0]
+    assert supports_form("products", pattern(), some, some, True, q[:, :, :9])
+    assert not supports_form("tiles", pattern(), some, some, True, q[:, :, :9])
 
 
 def test_a_form_may_be_asked_for() -> None:
-    layout, q = TokenLayout.uniform((3, 5), 1), torch.zeros(1, 12, 16, 8)
-    assert dispatch(pattern(), layout, layout, q) == "auto"
+    layout, spec = TokenLayout.uniform((3, 5), 1), AttentionSpec(torch.device("cpu"), FLOAT, 12, 8)
+    assert choose_backend(pattern(), layout, layout, spec) == "auto"
     with use_backend("tiles"):
-        assert dispatch(pattern(), layout, layout, q) == "tiles"
-        assert dispatch(None, layout, layout, q) == "auto"
+        assert choose_backend(pattern(), layout, layout, spec) == "tiles"
         with use_backend("auto"):
-            assert dispatch(pattern(), layout, layout, q) == "auto"
-        assert dispatch(pattern(), layout, layout, q) == "tiles"
+            assert choose_backend(pattern(), layout, layout, spec) == "auto"
+        assert choose_backend(pattern(), layout, layout, spec) == "tiles"
     with pytest.raises(InputError) as error:
         use_backend("tile")
     assert "'tiles'" in str(error.value)

@@ -12,9 +12,18 @@ import torch
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
-import sightline.attention.dispatch as dispatching
-from sightline.attention import DirectedBias, FieldOfView, Pattern, attend, flex, preferred_tile, use_backend
+from sightline.attention import (
+    AttentionSpec,
+    DirectedBias,
+    FieldOfView,
+    Pattern,
+    attend,
+    flex,
+    preferred_tile,
+    use_backend,
+)
 from sightline.attention.block_mask import BLOCK
+from sightline.attention.dispatch import choose_backend, supports
 from sightline.attention.flex import compiled, flex_forward, plan_flex
 from sightline.attention.pattern import BFLOAT16_MAX
 from sightline.encodings import create_encoding
@@ -81,7 +90,7 @@ def dense_bias(pattern: Pattern, layout: TokenLayout) -> Tensor:
 def kernel_bias(pattern: Pattern, layout: TokenLayout) -> Tensor:
     """What the mask and score functions say of every pair, as `dense_bias`."""
     rows = layout.coords.shape[0]
-    captured, _ = plan_flex(pattern, layout, rows)
+    captured, _ = plan_flex(pattern, layout)
     slots = torch.arange(layout.slots)
     index = (torch.arange(rows).view(-1, 1, 1, 1), torch.arange(HEADS).view(-1, 1, 1), slots.view(-1, 1), slots)
     score = torch.zeros(rows, HEADS, layout.slots, layout.slots)
@@ -114,7 +123,7 @@ def test_mask_and_score_functions_equal_the_dense_bias(name: str) -> None:
 
 def block_pairs(pattern: Pattern, layout: TokenLayout) -> tuple[Tensor, Tensor]:
     """(partly, fully): bool [1 or rows, heads, blocks, blocks], read back from the lists that the kernel walks."""
-    _, blocks = plan_flex(pattern, layout, layout.rows)
+    _, blocks = plan_flex(pattern, layout)
     for four in (blocks[:4], blocks[4:]):
         assert all(one.dtype == torch.int32 and one.is_contiguous() for one in four)
     dense = [
@@ -201,7 +210,7 @@ def test_the_bound_is_for_blocks_alone() -> None:
     with torch.no_grad(), use_backend("flex"):
         whole, pruned = (attend(q, k, v, Pattern(base.terms, bound), layout) for bound in (None, 3.0))
     assert torch.equal(whole, pruned)
-    loose, none = (plan_flex(Pattern(base.terms, bound), layout, 1)[1] for bound in (1e9, None))
+    loose, none = (plan_flex(Pattern(base.terms, bound), layout)[1] for bound in (1e9, None))
     assert all(torch.equal(one, other) for one, other in zip(loose, none, strict=True))
 
 
@@ -214,7 +223,7 @@ def test_forward_equals_dense(name: str) -> None:
         found = []
         for backend in ("sdpa", "flex"):
             with torch.no_grad(), use_backend(backend):
-                assert dispatching.dispatch(PATTERNS[name], layout, layout, q) == backend
+                assert choose_backend(PATTERNS[name], layout, layout, AttentionSpec.of_values(q)) == backend
                 found.append(attend(q, k, v, PATTERNS[name], layout))
         assert (found[0] - found[1]).abs().max() < 1e-5
 
@@ -232,7 +241,7 @@ def test_gradients_equal_dense(name: str, monkeypatch: pytest.MonkeyPatch) -> No
                 with use_backend("sdpa"):
                     out = attend(q, k, v, PATTERNS[name], layout)
             else:
-                out = flex_forward(q, k, v, *plan_flex(PATTERNS[name], layout, layout.rows))
+                out = flex_forward(q, k, v, *plan_flex(PATTERNS[name], layout))
             out.square().sum().backward()
             results.append((out, q.grad, k.grad, v.grad))
         for one, other in zip(*results, strict=True):
@@ -267,22 +276,22 @@ def flat(nested: Any) -> list[Tensor]:
 def test_what_is_supported() -> None:
     layout = TokenLayout.uniform((3, 5), 1)
     other = TokenLayout.uniform((3, 5), 1)
-    q = torch.zeros(1, HEADS, 16, HEAD_DIM)
+    spec = AttentionSpec.of_values(torch.zeros(1, HEADS, 16, HEAD_DIM))
     table = create_encoding("rpe_learned", depth=1, heads=HEADS, dim=HEADS * HEAD_DIM).layer_pattern(0)
     with torch.no_grad():
-        assert flex.supports_flex(lookhere(), layout, layout, q)
-        assert not flex.supports_flex(None, layout, layout, q)
-        assert not flex.supports_flex(table, layout, layout, q)
-        assert not flex.supports_flex(lookhere() + table, layout, layout, q)
-        assert not flex.supports_flex(lookhere(), other, layout, q)
-    assert not flex.supports_flex(lookhere(), layout, layout, q), "no backward pass on a CPU"
+        assert supports("flex", lookhere(), layout, layout, spec)
+        assert not supports("flex", None, layout, layout, spec)
+        assert not supports("flex", table, layout, layout, spec)
+        assert not supports("flex", lookhere() + table, layout, layout, spec)
+        assert not supports("flex", lookhere(), other, layout, spec)
+    assert not supports("flex", lookhere(), layout, layout, spec), "no backward pass on a CPU"
 
 
 def test_never_chosen_on_a_cpu() -> None:
     layout = TokenLayout.uniform((64, 64), 1)
     q = torch.zeros(1, HEADS, layout.slots, HEAD_DIM)
     with torch.no_grad():
-        assert dispatching.dispatch(lookhere(), layout, layout, q) != "flex"
+        assert choose_backend(lookhere(), layout, layout, AttentionSpec.of_values(q)) != "flex"
     assert preferred_tile(lookhere(), layout) is None
     with use_backend("flex"):
         assert preferred_tile(lookhere(), layout) == TILE
@@ -290,19 +299,19 @@ def test_never_chosen_on_a_cpu() -> None:
 
 def test_layers_share_their_blocks_and_slots() -> None:
     for layout in (TokenLayout.uniform((9, 13), 1), dropped()):
-        first, second = (plan_flex(lookhere(depth=3, layer=layer), layout, layout.rows) for layer in (0, 1))
+        first, second = (plan_flex(lookhere(depth=3, layer=layer), layout) for layer in (0, 1))
         assert all(one is other for one, other in zip(first[1], second[1], strict=True))
         assert first[0].to_key is second[0].to_key
         assert not torch.equal(first[0].table, second[0].table)
-        again = plan_flex(lookhere(depth=3, layer=0), layout, layout.rows)
+        again = plan_flex(lookhere(depth=3, layer=0), layout)
         assert again[0].table is first[0].table
-        narrow = plan_flex(lookhere("lookhere_90"), layout, layout.rows)
+        narrow = plan_flex(lookhere("lookhere_90"), layout)
         assert narrow[1][0] is not first[1][0]
 
 
 def test_sizes_share_a_table_unless_it_depends_on_the_grid() -> None:
     def table(name: str, grid: tuple[int, int]) -> Tensor:
-        return plan_flex(PATTERNS[name], TokenLayout.uniform(grid, 1), 1)[0].table
+        return plan_flex(PATTERNS[name], TokenLayout.uniform(grid, 1))[0].table
 
     assert table("lookhere_90", (14, 14)) is table("lookhere_90", (16, 9))
     assert table("sqrt, max", (14, 14)).shape != table("sqrt, max", (16, 9)).shape
@@ -313,8 +322,8 @@ def test_caches_filled_under_inference_mode_can_train() -> None:
     flex._table.cache_clear()
     layout = TokenLayout.uniform((5, 3), 1)
     with torch.inference_mode():
-        plan_flex(PATTERNS["from the centre, any"], layout, 1)
-    captured, blocks = plan_flex(PATTERNS["from the centre, any"], layout, 1)
+        plan_flex(PATTERNS["from the centre, any"], layout)
+    captured, blocks = plan_flex(PATTERNS["from the centre, any"], layout)
     assert not any(one.is_inference() for one in (*captured, *blocks))
 
 
@@ -344,7 +353,7 @@ def test_ten_sizes_and_three_layers_are_one_program(train: bool, monkeypatch: py
             for layer in range(3):
                 pattern = lookhere("lookhere_90", depth=3, layer=layer)
                 q, k, v = map(flex._free_of_others, side_by_side(layout, requires_grad=train))
-                out = function(q, k, v, *plan_flex(pattern, layout, layout.rows))
+                out = function(q, k, v, *plan_flex(pattern, layout))
                 if train:
                     out.sum().backward()
                 if layer == 2:
@@ -364,7 +373,7 @@ def test_ten_sizes_compile_few_kernels(train: bool) -> None:
             for layer in range(3):
                 pattern = lookhere("lookhere_90", depth=3, layer=layer)
                 q, k, v = side_by_side(layout, "cuda", dtype=torch.bfloat16, requires_grad=train)
-                out = flex.attend_flex(q, k, v, pattern, layout)
+                out = plan_flex(pattern, layout)(q, k, v)
                 if train:
                     out.sum().backward()
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= flex.MOST_KERNELS_FOR_SIZES
@@ -387,7 +396,7 @@ def test_the_kernel_equals_dense(name: str, dtype: torch.dtype) -> None:
                 for _ in "qkv"
             )
             with use_backend(backend):
-                assert dispatching.dispatch(PATTERNS[name], layout, layout, q) == backend
+                assert choose_backend(PATTERNS[name], layout, layout, AttentionSpec.of_values(q)) == backend
                 out = attend(q, k, v, PATTERNS[name], layout)
             out.float().square().sum().backward()
             results.append((out, q.grad, k.grad, v.grad))

@@ -9,11 +9,17 @@ import sys
 import pytest
 import torch
 
-import sightline.attention.dispatch as dispatching
-from sightline.attention import attend, use_backend
-from sightline.attention.varlen import cumulative_lengths, supports_varlen
+from sightline.attention import AttentionSpec, attend, use_backend
+from sightline.attention.dispatch import choose_backend, supports
+from sightline.attention.varlen import _cumulative_lengths as cumulative_lengths
+from sightline.attention.varlen import plan_varlen
 from sightline.encodings import create_encoding
 from sightline.tokens.layout import TokenLayout
+
+
+def supports_varlen(pattern, layout: TokenLayout, q: torch.Tensor) -> bool:
+    return supports("varlen", pattern, layout, layout, AttentionSpec.of_values(q))
+
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel runs on a GPU alone")
 
@@ -39,6 +45,14 @@ def test_where_images_of_several_rows_start() -> None:
     assert cumulative_lengths(layout).tolist() == [0, 3, 7, 10, 14]
 
 
+def test_padding_is_one_more_image_and_lengths_are_rounded_up() -> None:
+    layout = TokenLayout.packed([(3, 5), (1, 1), (2, 4)], num_prefix_tokens=2).pad_to(40)
+    call = plan_varlen(layout.query_layout(1), layout)
+    assert call.query_ends.tolist() == [0, 1, 2, 3]
+    assert call.key_ends.tolist() == [0, 17, 20, 30, 40]
+    assert (call.max_queries, call.max_keys) == (1, 32)
+
+
 def test_made_under_inference_mode_it_can_train() -> None:
     layout = TokenLayout.packed([(1, 2), (1, 3)])
     with torch.inference_mode():
@@ -58,7 +72,7 @@ def test_not_on_a_cpu(dtype: torch.dtype) -> None:
     q = torch.zeros(1, 3, layout.slots, 16, dtype=dtype)
     assert not supports_varlen(None, layout, q)
     with use_backend("varlen"):
-        assert dispatching.dispatch(None, layout, layout, q) == "auto"
+        assert choose_backend(None, layout, layout, AttentionSpec.of_values(q)) == "auto"
         assert attend(q, q, q, None, layout).shape == q.shape
 
 
@@ -101,7 +115,7 @@ def test_the_kernel_equals_dense(dtype: torch.dtype) -> None:
                 for layout in (queries, keys, keys)
             )
             with use_backend(backend):
-                assert dispatching.dispatch(None, queries, keys, q) == backend
+                assert choose_backend(None, queries, keys, AttentionSpec.of_values(q)) == backend
                 out = attend(q, k, v, None, keys, queries)
             out.float().square().sum().backward()
             results.append((out, q.grad, k.grad, v.grad))

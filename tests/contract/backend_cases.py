@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-import sightline.attention.dispatch as dispatching
-from sightline.attention import attend, rotate, use_backend
+from sightline.attention import AttentionSpec, Pattern, attend, rotate, use_backend
+from sightline.attention.dispatch import choose_backend
+from sightline.attention.sdpa import supports_form
 from sightline.encodings import PositionEncoding, create_encoding, list_encodings
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -160,6 +161,15 @@ class Computed(NamedTuple):
     values: dict[str, Tensor]
 
 
+def chosen_backend(pattern: Pattern | None, layout: TokenLayout, q: Tensor) -> str:
+    """The back end of a call; `auto` too where a form that was asked for does not support it."""
+    backend = choose_backend(pattern, layout, layout, AttentionSpec.of_values(q))
+    if backend in ("flex", "varlen", "auto"):
+        return backend
+    able = all(supports_form(backend, pattern, one, one, True, q) for one in layout.segments)
+    return backend if able else "auto"
+
+
 def compute(case: Case, name: str) -> Computed:
     """Attention of a case where the back end `name` is asked for."""
     where = WHERE[case.where]
@@ -174,12 +184,12 @@ def compute(case: Case, name: str) -> Computed:
         for one in (q, k, v):
             one.retain_grad()
         pattern = encoding.pattern(0, layout)
-        chosen = dispatching.dispatch(pattern, layout, layout, q)
+        chosen = chosen_backend(pattern, layout, q)
         out = attend(q, k, v, pattern, layout)
         weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
         (out * weights).sum().backward()
         with torch.no_grad():
-            chosen_without = dispatching.dispatch(pattern, layout, layout, q)
+            chosen_without = chosen_backend(pattern, layout, q)
             without = attend(q.detach(), k.detach(), v.detach(), encoding.pattern(0, layout), layout)
     values = {"output": out.detach(), "output without gradients": without}
     values |= {f"gradient of {key}": x.grad for key, x in zip("qkv", (q, k, v), strict=True)}

@@ -15,11 +15,13 @@ from sightline import analysis, load_model, save_model
 from sightline.analysis.flops import forward_flops
 from sightline.analysis.memory import estimate_memory
 from sightline.attention import record_attention
+from sightline.attention.sdpa import SdpaCall
 from sightline.cli import app
 from sightline.errors import InputError
 from sightline.export import export_model
 from sightline.models import Model, create_model
-from sightline.models.architectures.axial import AxialTransformer, lines
+from sightline.models.architectures.axial import AxialTransformer, lines_of
+from sightline.models.block import LayerInputs
 from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import PATCH, TRAIN, assert_same_gradients, assert_spread, build, gradients, loss_of
 from tests.export.models import assert_the_same
@@ -61,30 +63,26 @@ def test_packed_is_single(encoding: str, pool: str) -> None:
 
 @pytest.mark.parametrize("first", ["rows", "columns"])
 @pytest.mark.parametrize("encoding", ["none", "rope_axial", "rope_mixed", *BIASED])
-def test_a_layer_is_a_dense_mask_over_the_image(encoding: str, first: str, monkeypatch) -> None:
+def test_a_layer_is_a_dense_mask_over_the_image(encoding: str, first: str) -> None:
     """Tokens of one row meet, then those of one column, at the angles and the bias that the whole image has there."""
     model = axial(encoding, architecture_options={"first": first})
     x = torch.randn(2, TRAIN.cells, model.config.dim, requires_grad=True)
     layout = TokenLayout.uniform(TRAIN, 2, num_prefix_tokens=0)
     found = model.blocks(x, layout, model.encoding)
     place = layout.coords[0]
-    block = type(model.blocks[0]).__mro__[1]
     expected = x
     for layer in range(len(model.blocks)):
         axis = (layer + (first == "columns")) % 2
-        assert model.blocks[layer].axis == axis
         meets = place[:, None, axis] == place[None, :, axis]
         bias = torch.zeros(1, 1, TRAIN.cells, TRAIN.cells)
         pattern = model.encoding.pattern(layer, layout)
         if pattern is not None:
             bias = pattern.bias(layout.segments[0], layout.segments[0], 0, 0)
         bias = bias.masked_fill(~meets, -torch.inf)
-        with monkeypatch.context() as patched:
-            patched.setattr(
-                "sightline.models.block.attend",
-                lambda q, k, v, *_, bias=bias, **__: F.scaled_dot_product_attention(q, k, v, attn_mask=bias),
-            )
-            expected = block.forward(_Plain(model.blocks[layer]), expected, layer, layout, model.encoding)
+        hooks = model.encoding.hooks
+        added, turned = hooks.added(layer, layout), hooks.rotation(layer, layout)
+        inputs = LayerInputs(SdpaCall(bias), None if turned is None else turned.tensors())
+        expected = model.blocks[layer](expected if added is None else expected + added, inputs)
     assert (found - expected).abs().max() < 1e-5
     assert (found - x).abs().max() > 0.1
     theirs, ours = (
@@ -92,19 +90,6 @@ def test_a_layer_is_a_dense_mask_over_the_image(encoding: str, first: str, monke
     )
     for one, other in zip(ours, theirs, strict=True):
         assert (one - other).abs().max() <= 1e-4 * max(1.0, float(other.abs().max()))
-
-
-class _Plain:
-    """A block whose attention is over the image as it is laid out."""
-
-    def __init__(self, block) -> None:
-        self.block = block
-
-    def __getattr__(self, name: str):
-        return getattr(self.block, name)
-
-    def attended(self, x, layer, layout, encoding):
-        return self.block.attn(x, layer, layout, encoding)
 
 
 def test_rows_and_columns_are_what_attention_is_shown() -> None:
@@ -124,7 +109,7 @@ def test_lookhere_in_a_row() -> None:
     from sightline.encodings import create_encoding
 
     encoding = create_encoding("lookhere", directions="triangles", depth=1, heads=4, dim=32, num_prefix_tokens=0)
-    layout = lines(TokenLayout.uniform((3, 5), 1, num_prefix_tokens=0), 0)
+    layout = lines_of(TokenLayout.uniform((3, 5), 1, num_prefix_tokens=0), 0).layout
     row = layout.segments[0]
     seen = encoding.pattern(0, layout).bias(row, row, 0, 0)[0] > -1e30
     up, down, left, right = seen

@@ -70,7 +70,8 @@ def test_a_block_adds_it_to_what_it_gets(at: str) -> None:
         table = model.encoding if at != "every" or layer == 0 else model.encoding.later[layer - 1]
         if layer == 0 or at != "input":
             x = x + torch.cat((table.prefix, table.table))
-        x = x + block.attn(block.norm1(x), layer, layout, model.encoding)
+        inputs = model.blocks.layer_inputs(layer, x, layout, model.encoding.hooks)
+        x = x + block.attn(block.norm1(x), inputs)
         x = x + block.mlp(block.norm2(x))
     logits = model.head(model.pool(model.norm(x), layout))
     assert (logits - model(images(TRAIN))).abs().max() < 1e-5

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sightline.attention import attend
 from sightline.encodings import create_encoding
+from sightline.models.architectures.axial import lines_of
 from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
@@ -65,7 +66,7 @@ def test_every_option(options: dict, prefix: int, grid: tuple[int, int]) -> None
 def test_a_column_of_an_axial_model_is_read_at_its_own_offsets() -> None:
     """The neighbour below is W places on, in a column too."""
     encoding = made(0)
-    layout = TokenLayout.uniform((3, 5), 1, num_prefix_tokens=0).windows((3, 1))
+    layout = lines_of(TokenLayout.uniform((3, 5), 1, num_prefix_tokens=0), 1).layout
     q, k, v = torch.randn(3, HEADS, 15, WIDTH)
     found = attend(q[None], k[None], v[None], encoding.pattern(0, layout), layout)[0]
     for column in range(5):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from sightline.models import create_model
-from sightline.models.block import DropPath
+from sightline.models.stochastic import DropPath, LayerNoise
 from sightline.tokens.layout import TokenLayout
 from tests.parity.golden_files import golden
 from tests.parity.toy_models import toy_model
@@ -21,7 +21,7 @@ SMALL = {"num_classes": 5, "dim": 48, "depth": 2, "image_size": 16}
 def test_drop_path_draws_for_each_image(layout: TokenLayout) -> None:
     """In a pack as in a batch: whole images are dropped, prefix tokens with them, and the rest is scaled up."""
     drop = DropPath(0.25).train()
-    out = drop(torch.ones(layout.rows, layout.slots, 2), layout, 0)
+    out = drop(torch.ones(layout.rows, layout.slots, 2), LayerNoise(drop.draw(0, layout, torch.float32)), 0)
     kept = []
     for image in layout.split(out):
         assert torch.equal(image, image[:, :1, :1].expand_as(image))
@@ -29,7 +29,7 @@ def test_drop_path_draws_for_each_image(layout: TokenLayout) -> None:
     assert len(kept) == layout.images == 400
     assert sorted(set(kept)) == pytest.approx([0, 1 / 0.75])
     assert 0.68 < sum(value > 0 for value in kept) / 400 < 0.82
-    assert torch.equal(drop.eval()(out, layout, 0), out)
+    assert drop.eval().draw(0, layout, torch.float32) is None
 
 
 def test_drop_path_in_a_model() -> None:

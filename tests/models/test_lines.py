@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sightline.models import create_model
-from sightline.models.architectures.axial import AxialBlock
+from sightline.models.architectures.axial import Lines
 from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
@@ -19,9 +19,10 @@ ENCODINGS = ["rpe_learned", "rope_axial+rpe_learned", "lookhere_90", "irpe_qkv",
 def test_a_compiled_block_is_the_block(encoding: str, grid: tuple[int, int]) -> None:
     model = randomise_parameters(create_model("axial_vit_micro_patch4", encoding=encoding, dim=48, heads=4, depth=2), 0)
     layout = TokenLayout.uniform(grid, 2, num_prefix_tokens=0)
-    x = torch.randn(2, layout.slots, 48)
-    for layer, block in enumerate(model.blocks):
-        assert isinstance(block, AxialBlock)
-        expected = block.attended(x, layer, layout, model.encoding)
+    trunk, x = model.blocks, torch.randn(2, layout.slots, 48)
+    for layer in range(2):
+        expected = trunk.layer(layer, x, layout, model.encoding.hooks)
+        lines = Lines(layout, layer)
+        inputs = trunk.inputs_of(layer, x, layout, lines.layout, model.encoding.hooks, windows=lines)
         assert expected.std() > 0.01
-        torch.testing.assert_close(block._of_one_grid(x, layer, layout, model.encoding), expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(trunk[layer](x, inputs), expected, atol=1e-5, rtol=1e-5)

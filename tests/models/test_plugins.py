@@ -49,17 +49,19 @@ class Mean(nn.Module):
         super().__init__()
         self.fc = nn.Linear(2 * dim, dim)
 
-    def forward(self, tokens, layer, layout, encoding):
-        added = encoding.added(layer, layout)
-        tokens = tokens if added is None else tokens + added
+    def forward(self, tokens, layout):
         means = [one.mean(1, keepdim=True).expand_as(one) for one in layout.split(tokens)]
         return tokens + self.fc(torch.cat((tokens, torch.cat(means, 1)), -1)).tanh()
+
+class MixerTrunk(Trunk):
+    def layer_inputs(self, layer, tokens, layout, encoding):
+        return layout
 
 class Mixer(Model):
     name = "outside_mixer"
 
     def make_trunk(self, config):
-        return Trunk(Mean(config.dim) for _ in range(config.depth))
+        return MixerTrunk(Mean(config.dim) for _ in range(config.depth))
 '''
 
 PER_PATCH = '''

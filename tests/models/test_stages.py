@@ -17,7 +17,7 @@ class Merging(nn.Module):
         super().__init__()
         self.fc = nn.Linear(dim, 2 * dim)
 
-    def forward(self, x, layer, layout, encoding):
+    def forward(self, x, layout):
         pairs = zip(layout.split(x), layout.segments, strict=True)
         parts = [one.unflatten(1, tuple(piece.grid)).mean(2) for one, piece in pairs]
         return self.fc(torch.cat(parts, dim=1))
@@ -31,6 +31,9 @@ class Staged(Trunk):
             return layout
         segments = [Segment.from_grid(Grid(one.grid.rows, 1), layout.device) for one in layout.segments]
         return layout.cached("merged", lambda: TokenLayout(segments, rows=layout.rows, num_prefix_tokens=0))
+
+    def layer_inputs(self, layer, tokens, layout, encoding):
+        return layout if layer else super().layer_inputs(layer, tokens, layout, encoding)
 
 
 def staged():

@@ -13,7 +13,7 @@ from torch import Tensor
 from sightline.attention import attend
 from sightline.convert import export_weights, import_weights
 from sightline.models import Model
-from sightline.models.architectures.axial import lines
+from sightline.models.architectures.axial import lines_of
 from sightline.tokens.layout import TokenLayout
 from tests.parity.family_files import assert_close, files, read, weights
 
@@ -99,8 +99,7 @@ def test_the_name_of_scenics_row_block_is_a_trap(file: str) -> None:
     """Rows first is another model."""
     tensors, given = read(file)
     model = import_weights("scenic", whole(tensors, given), arguments(given))
-    for block in model.blocks:
-        block.axis = 1 - block.axis
+    model.blocks.first = 1 - model.blocks.first
     found = through(model, tensors["in.tokens_bhwc"])
     assert (found["encoder_block_row_0"] - tensors["out.encoder_block_row_0"]).abs().max() > 1e-2
 
@@ -108,13 +107,13 @@ def test_the_name_of_scenics_row_block_is_a_trap(file: str) -> None:
 def attention(x: Tensor, state: dict[str, Tensor], heads: int, layout: TokenLayout, axis: int) -> Tensor:
     """lucidrains' `SelfAttention` along one axis of [batch, tokens, dim], by our layouts: 0 is the height."""
     # Along the height means inside columns.
-    along = lines(layout, 1 - axis)
-    x = along.to_layout_order(x)
+    along = lines_of(layout, 1 - axis)
+    x = along.partition(x)
     q = F.linear(x, state["to_q.weight"])
     k, v = F.linear(x, state["to_kv.weight"]).chunk(2, dim=-1)
     q, k, v = (one.unflatten(-1, (heads, -1)).transpose(1, 2) for one in (q, k, v))
-    out = attend(q, k, v, None, along).transpose(1, 2).flatten(2)
-    return along.to_row_major(F.linear(out, state["to_out.weight"], state["to_out.bias"]))
+    out = attend(q, k, v, None, along.layout).transpose(1, 2).flatten(2)
+    return along.merge(F.linear(out, state["to_out.weight"], state["to_out.bias"]))
 
 
 @pytest.mark.parametrize("file", files("axial_lucidrains"))

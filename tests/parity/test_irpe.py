@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from sightline.attention import AttentionSpec, plan_attention
 from sightline.attention.content_bias import TokenPairs, bucket_of_pairs, content_of_output, content_of_scores
 from sightline.convert.irpe import METHODS
 from sightline.encodings import create_encoding
 from sightline.encodings.pattern.irpe import Irpe, IrpeBuckets, piecewise
-from sightline.models.block import Attention
+from sightline.models.block import Attention, LayerInputs
 from sightline.models.config import ViTConfig
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -54,6 +55,11 @@ def test_buckets(file: str) -> None:
         assert said["num_buckets"] == {name: buckets.count + (name != "skip0") for name in said["num_buckets"]}
 
 
+def attended(attention: Attention, x: Tensor, layout: TokenLayout, encoding: Irpe) -> Tensor:
+    spec = AttentionSpec.of(x, attention.num_heads, attention.head_dim)
+    return attention(x, LayerInputs(plan_attention(encoding.pattern(0, layout), layout, spec=spec)))
+
+
 def attention_of(tensors: dict[str, Tensor], args: dict[str, Any]) -> tuple[Attention, Irpe, TokenLayout]:
     """Our attention and encoding with the file's weights, and where its tokens stand."""
     dim, heads, grid, skip = args["dim"], args["num_heads"], Grid(*args["grid"]), args["skip"]
@@ -91,10 +97,10 @@ def test_outputs(file: str) -> None:
     tensors, args = read(file)
     attention, encoding, layout = attention_of(tensors, args)
     x = tensors["in.x"]
-    assert_close(attention(x, 0, layout, encoding), tensors["out.y"])
+    assert_close(attended(attention, x, layout, encoding), tensors["out.y"])
     for key, value in tensors.items():
         if key.startswith("officialbug.") and value.shape == tensors["out.y"].shape:
-            assert (attention(x, 0, layout, encoding) - value).abs().max() > 5 * TOLERANCE, key
+            assert (attended(attention, x, layout, encoding) - value).abs().max() > 5 * TOLERANCE, key
     # And each term alone.
     q, k, _ = attention.qkv(x).unflatten(-1, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4)
     pattern, prefix = encoding.pattern(0, layout), layout.num_prefix_tokens
@@ -131,7 +137,7 @@ def test_gradients(file: str) -> None:
     x = tensors["in.x"].clone().requires_grad_()
     weight = torch.randn(tensors["out.y"].shape, generator=torch.Generator().manual_seed(0))
     parameters = {**dict(attention.named_parameters()), **dict(encoding.named_parameters())}
-    found = torch.autograd.grad((attention(x, 0, layout, encoding) * weight).sum(), [x, *parameters.values()])
+    found = torch.autograd.grad((attended(attention, x, layout, encoding) * weight).sum(), [x, *parameters.values()])
 
     attention, encoding = attention.double(), encoding.double()
     parameters = {**dict(attention.named_parameters()), **dict(encoding.named_parameters())}

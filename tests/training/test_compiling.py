@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from sightline.errors import InputError
+from sightline.models import compile as compiling
 from sightline.models import create_model
-from sightline.training import compiling, train
+from sightline.training import train
 from sightline.training.config import OptimizerConfig
 from tests.tiny import MODEL, tiny_config
 from tests.training.test_ranks import assert_alike
@@ -41,9 +42,10 @@ def test_blocks_are_traced_and_given_back(monkeypatch, tmp_path):
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         expected = model(images)
-        with compiling.compiled_blocks(model, torch.device("cpu")):
-            assert all("forward" in vars(block) for block in model.blocks)
-            torch.testing.assert_close(model(images), expected)
+        compiling.compile_blocks(model)
+        assert all("forward" in vars(block) for block in model.blocks)
+        torch.testing.assert_close(model(images), expected)
+        compiling.uncompile_blocks(model)
     assert not any("forward" in vars(block) for block in model.blocks)
 
 
@@ -70,4 +72,4 @@ def test_what_the_compiler_cannot_do_is_one_line(monkeypatch):
         raise Broken("first line\nsecond")
 
     with pytest.raises(InputError, match=r"compile true: torch cannot compile a block here \(first line; expected"):
-        compiling._named(fail)(1)
+        compiling._one_line_errors(fail)(1)

@@ -1,28 +1,31 @@
-"""What attention computes (`Pattern`, `Rotation`) and who computes it (`dispatch`, `backends`)."""
+"""What attention computes (`Pattern`, `Rotation`), and who computes it (`dispatch`)."""
 
 from sightline.attention.dispatch import (
+    AttentionCall,
     AttentionRecord,
-    asked_backend,
+    AttentionSpec,
     attend,
-    computed_again,
+    plan_attention,
     preferred_tile,
     record_attention,
     use_backend,
 )
 from sightline.attention.pattern import BiasTerm, DirectedBias, FieldOfView, Pattern, TableBias
-from sightline.attention.rotation import Rotation, rotate
+from sightline.attention.rotation import Rotation, RotationTensors, rotate
 
 __all__ = [
+    "AttentionCall",
     "AttentionRecord",
+    "AttentionSpec",
     "BiasTerm",
     "DirectedBias",
     "FieldOfView",
     "Pattern",
     "Rotation",
+    "RotationTensors",
     "TableBias",
-    "asked_backend",
     "attend",
-    "computed_again",
+    "plan_attention",
     "preferred_tile",
     "record_attention",
     "rotate",

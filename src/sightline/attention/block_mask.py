@@ -51,6 +51,8 @@ def block_pairs(layout: TokenLayout, visible: Tensor, near: Tensor | None = None
         bool [1 or rows, heads, blocks, blocks] each: some pair of slots may meet and some may not; every pair meets.
     """
     coords, image, prefix = layout.coords.int(), layout.image_ids[0].int(), layout.is_prefix
+    # Padding is an image after the others.
+    image = torch.where(image < 0, len(layout.segments), image)
     has_patch = _blocks(~prefix, False).any(-1)
     # How many of the displacements before one are visible: the number in a box is a difference of four.
     before = F.pad(visible.cumsum(1).cumsum(2), (1, 0, 1, 0))

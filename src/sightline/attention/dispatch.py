@@ -1,4 +1,5 @@
-"""Who computes attention: one function for a CPU, one for a GPU."""
+"""Who computes attention: `plan_attention` decides all that depends on Python values, and gives a call that takes
+tensors alone."""
 
 from __future__ import annotations
 
@@ -7,17 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from sightline.attention import varlen
 from sightline.attention.cpu import has_amx
-from sightline.attention.flex import TILE, attend_flex, prefers_flex, supports_flex
-from sightline.attention.pattern import Pattern
-from sightline.attention.sdpa import attend_eager, supports_form
-from sightline.attention.varlen import attend_varlen, supports_varlen
+from sightline.attention.flex import DTYPES, MIN_HEAD_DIM, MIN_SLOTS, TILE, has_triton, plan_flex
+from sightline.attention.pattern import DirectedBias, Pattern
+from sightline.attention.sdpa import ChooseForm, EagerCall, plan_sdpa
 from sightline.distributed import machine
 from sightline.errors import InputError, unknown_name_error
 from sightline.tokens.grid import Grid
@@ -70,11 +70,6 @@ def _forced() -> str:
     return "auto" if torch.compiler.is_compiling() else _FORCED.get()
 
 
-def asked_backend() -> str:
-    """The name that `use_backend` was called with around this call, or `auto`."""
-    return _FORCED.get()
-
-
 @contextmanager
 def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
     token = variable.set(value)
@@ -85,7 +80,7 @@ def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def use_backend(name: str) -> AbstractContextManager[None]:
-    """Inside, the back end `name` computes attention wherever it supports it; `auto` leaves the choice to `dispatch`.
+    """Inside, the back end `name` computes attention wherever it supports it; `auto` leaves the choice to the rules.
 
     Raises:
         InputError: there is no such back end; names the nearest.
@@ -97,7 +92,7 @@ def use_backend(name: str) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True, eq=False)
 class AttentionRecord:
-    """One call of `attend`, before it is computed: its arguments, without padding.
+    """One call of attention, before it is computed: its arguments, without padding.
 
     Attributes:
         layer: of the trunk, from 0; None for attention pooling.
@@ -116,7 +111,7 @@ _RECORDER: ContextVar[Callable[[AttentionRecord], None] | None] = ContextVar("si
 
 
 def record_attention(recorder: Callable[[AttentionRecord], None] | None) -> AbstractContextManager[None]:
-    """Inside, every call of `attend` in this thread is shown to `recorder` first, to nobody where it is None; no
+    """Inside, every call of attention in this thread is shown to `recorder` first, to nobody where it is None; no
     compiled program is looked into.
 
     What heads do is computed from queries, keys and the pattern, by blocks if need be: no back end keeps its scores.
@@ -124,45 +119,117 @@ def record_attention(recorder: Callable[[AttentionRecord], None] | None) -> Abst
     return _set(_RECORDER, recorder)
 
 
-@contextmanager
-def computed_again(backend: str) -> Iterator[None]:
-    """Inside, what was computed once is computed again for the backward pass: by that back end, as `use_backend`, and
-    shown to no recorder a second time."""
-    with _set(_FORCED, backend), _set(_RECORDER, None):
-        yield
+@dataclass(frozen=True, eq=False)
+class RecordedCall:
+    """A call that is shown to the recorder, where there still is one when it is made."""
+
+    call: AttentionCall
+    layer: int | None
+    pattern: Pattern | None
+    keys: TokenLayout
+    queries: TokenLayout
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        recorder = _RECORDER.get()
+        if recorder is not None and q.shape[2]:
+            qs, ks, vs = q[:, :, : self.queries.unpadded.slots], *(x[:, :, : self.keys.unpadded.slots] for x in (k, v))
+            layouts = self.keys.unpadded, self.queries.unpadded
+            recorder(AttentionRecord(self.layer, qs, ks, vs, self.pattern, *layouts))
+        return self.call(q, k, v)
 
 
-def supports(name: str, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
-    """Whether a back end can compute a call, exactly and with gradients.
+@dataclass(frozen=True, eq=False)
+class OpaqueCall:
+    """A call into which torch's compiler does not look: a program before it and one after it."""
 
-    Args:
-        q: the queries, for their device and dtype; its values are not read.
+    call: EagerCall
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return _uncompiled()(self.call, q, k, v)
+
+
+@functools.cache
+def _uncompiled() -> Callable[..., Tensor]:
+    # Made when it is needed: it loads the compiler, which takes seconds.
+    disabled: Any = torch.compiler.disable(lambda call, *tensors: call(*tensors))
+    return disabled
+
+
+AttentionCall = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""What `plan_attention` gives: (q, k, v) -> the output, [rows, heads, slots, head_dim] each."""
+
+
+class AttentionSpec(NamedTuple):
+    """What is known of queries, keys and values before they are computed.
+
+    Attributes:
+        dtype: of the values; plain: they are no tensors of a subclass.
     """
-    if name == "flex":
-        return supports_flex(pattern, queries, keys, q)
+
+    device: torch.device
+    dtype: torch.dtype
+    heads: int
+    head_dim: int
+    plain: bool = True
+
+    @classmethod
+    def of_values(cls, v: Tensor) -> AttentionSpec:
+        """Of values [rows, heads, slots, head_dim], and of queries and keys like them."""
+        return cls(v.device, v.dtype, v.shape[1], v.shape[-1], type(v) in (Tensor, nn.Parameter))
+
+    @classmethod
+    def of(cls, tokens: Tensor, heads: int, head_dim: int) -> AttentionSpec:
+        """Of what linear layers make of these tokens."""
+        kind, dtype = tokens.device.type, tokens.dtype
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind) and dtype != torch.float64:
+            dtype = torch.get_autocast_dtype(kind)
+        return cls(tokens.device, dtype, heads, head_dim, type(tokens) in (Tensor, nn.Parameter))
+
+
+def supports(name: str, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, spec: AttentionSpec) -> bool:
+    """Whether `flex` or `varlen` can compute a call, exactly and with gradients. The forms of a CPU are asked image by
+    image, when they are called (`sdpa.supports_form`)."""
+    if not spec.plain or torch.compiler.is_compiling() or not keys.slots:
+        return False
+    on_gpu = spec.device.type == "cuda"
     if name == "varlen":
-        return supports_varlen(pattern, keys, q)
-    pairs = zip(queries.segments, keys.segments, strict=True)
-    return all(supports_form(name, pattern, *pair, queries is keys, q) for pair in pairs)
+        if pattern is not None or len(keys.segments) < 2 or not on_gpu:
+            return False
+        return spec.dtype in varlen.DTYPES and spec.head_dim <= varlen.MAX_HEAD_DIM and spec.head_dim % 8 == 0
+    if pattern is None or queries is not keys or keys.axes != 2 or not pattern.directed:
+        return False
+    # Tables are by the images' own grids: the greatest distance in a piece of a window is that of the whole.
+    pieces = any(one.window_grid != one.grid for one in keys.segments)
+    if pieces and any(isinstance(one, DirectedBias) and one.outside == "max" for one in pattern.terms):
+        return False
+    if on_gpu:
+        return has_triton() and spec.dtype in DTYPES and spec.head_dim >= MIN_HEAD_DIM
+    # Without gradients, for tests.
+    return spec.device.type == "cpu" and not torch.is_grad_enabled()
 
 
-def dispatch(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> str:
+def choose_backend(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, spec: AttentionSpec) -> str:
     """The back end of a call: the one that `use_backend` asks for where it supports the call, else the one that is
-    faster on this device; `auto` for `cpu_form`, image by image.
-
-    Args:
-        q: the queries, for their device and dtype; its values are not read.
-    """
+    faster on this device; `auto` for `cpu_form`, image by image."""
     forced = _forced()
-    if forced != "auto" and supports(forced, pattern, queries, keys, q):
+    if forced in ("sdpa", "products", "tiles"):
+        return forced
+    if forced != "auto" and supports(forced, pattern, queries, keys, spec):
         return forced
     if torch.compiler.is_compiling():
         return "sdpa"
-    if q.device.type == "cpu":
+    if spec.device.type == "cpu":
         return "auto"
-    if prefers_flex(pattern, keys, q.device) and supports_flex(pattern, queries, keys, q):
+    if _prefers_flex(pattern, keys) and supports("flex", pattern, queries, keys, spec):
         return "flex"
-    return "varlen" if supports_varlen(pattern, keys, q) else "sdpa"
+    return "varlen" if supports("varlen", pattern, queries, keys, spec) else "sdpa"
+
+
+def _prefers_flex(pattern: Pattern | None, layout: TokenLayout) -> bool:
+    """Whether a layout is large enough for FlexAttention to be faster than a dense bias, on a GPU with a compiler."""
+    if layout.device.type != "cuda" or layout.slots < MIN_SLOTS or layout.axes != 2 or pattern is None:
+        return False
+    return pattern.directed and has_triton()
 
 
 def preferred_tile(pattern: Pattern | None, layout: TokenLayout) -> Grid | None:
@@ -171,8 +238,51 @@ def preferred_tile(pattern: Pattern | None, layout: TokenLayout) -> Grid | None:
     if torch.compiler.is_compiling() or not layout.segments or layout.axes != 2:
         return None
     forced = _forced()
-    wanted = forced == "flex" or (forced == "auto" and prefers_flex(pattern, layout, layout.device))
+    wanted = forced == "flex" or (forced == "auto" and _prefers_flex(pattern, layout))
     return TILE if wanted else None
+
+
+def plan_attention(
+    pattern: Pattern | None,
+    keys: TokenLayout,
+    queries: TokenLayout | None = None,
+    *,
+    spec: AttentionSpec,
+    layer: int | None = None,
+    compiled: bool = False,
+) -> AttentionCall:
+    """Decide how attention is computed, once for each layer and batch.
+
+    Args:
+        pattern: the bias, or None for none.
+        keys: the layout of keys and values; queries: of the queries, where it is another one (attention pooling).
+        spec: what is known of the tensors.
+        layer: of the trunk, for `record_attention` alone.
+        compiled: the call will be made inside a compiled program, which may know no images: what has no form for that
+            becomes an `OpaqueCall`.
+    """
+    queries = keys if queries is None else queries
+    backend = choose_backend(pattern, queries, keys, spec)
+    if backend == "flex" and pattern is not None:
+        call: AttentionCall = plan_flex(pattern, keys)
+    elif backend == "varlen":
+        call = varlen.plan_varlen(queries, keys)
+    elif compiled:
+        small = None if backend in ("products", "tiles") else plan_sdpa(pattern, keys, queries, spec.heads, spec.dtype)
+        call = OpaqueCall(EagerCall(pattern, keys, queries, _form(backend, pattern))) if small is None else small
+    else:
+        call = EagerCall(pattern, keys, queries, _form(backend, pattern))
+    if torch.compiler.is_compiling() or _RECORDER.get() is None:
+        return call
+    return RecordedCall(call, layer, pattern, keys, queries)
+
+
+def _form(backend: str, pattern: Pattern | None) -> str | ChooseForm:
+    return functools.partial(_form_of, pattern) if backend == "auto" else backend
+
+
+def _form_of(pattern: Pattern | None, tokens: int, dtype: torch.dtype) -> CpuForm:
+    return cpu_form(pattern, tokens, dtype, training=torch.is_grad_enabled())
 
 
 def attend(
@@ -186,7 +296,7 @@ def attend(
 ) -> Tensor:
     """Attention of each image's queries over its own keys: softmax(q k^T / sqrt(head_dim) + bias) v.
 
-    No images give no outputs; padding slots get zeros, and no back end sees them.
+    No images give no outputs; what padding slots get is finite, and read by nobody.
 
     Args:
         q: [rows, heads, query slots, head_dim], laid out as `queries`.
@@ -207,22 +317,4 @@ def attend(
             f"attention: queries of {q.shape[2]} and keys of {k.shape[2]} slots, expected {queries.slots} and "
             f"{keys.slots} as laid out"
         )
-    if not q.shape[0] or not q.shape[2]:
-        return q
-    if keys.padding or queries.padding:
-        q, k, v = (x[:, :, : where.unpadded.slots] for x, where in ((q, queries), (k, keys), (v, keys)))
-        return F.pad(attend(q, k, v, pattern, keys.unpadded, queries.unpadded, layer), (0, 0, 0, queries.padding))
-    recorder = None if torch.compiler.is_compiling() else _RECORDER.get()
-    if recorder is not None:
-        recorder(AttentionRecord(layer, q, k, v, pattern, keys, queries))
-    backend = dispatch(pattern, queries, keys, q)
-    if backend == "flex" and pattern is not None:
-        return attend_flex(q, k, v, pattern, keys)
-    if backend == "varlen":
-        return attend_varlen(q, k, v, queries, keys)
-    form = functools.partial(_form_of, pattern, q.dtype) if backend == "auto" else backend
-    return attend_eager(q, k, v, pattern, queries, keys, form)
-
-
-def _form_of(pattern: Pattern | None, dtype: torch.dtype, tokens: int) -> CpuForm:
-    return cpu_form(pattern, tokens, dtype, training=torch.is_grad_enabled())
+    return plan_attention(pattern, keys, queries, spec=AttentionSpec.of_values(v), layer=layer)(q, k, v)

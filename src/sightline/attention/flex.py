@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
@@ -29,46 +30,6 @@ _NOWHERE = -(1 << 29)
 
 TILE = Grid(8, 16)
 """The order of tokens that this back end wants, as `Segment.tile`."""
-
-
-def supports_flex(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
-    """Whether FlexAttention can compute a call: compiled on CUDA; eager on a CPU, without gradients, for tests."""
-    if pattern is None or queries is not keys or keys.axes != 2 or torch.compiler.is_compiling():
-        return False
-    if type(q) not in (Tensor, torch.nn.Parameter):
-        return False
-    if q.device.type == "cuda":
-        able = has_triton() and q.dtype in DTYPES and q.shape[-1] >= MIN_HEAD_DIM
-    else:
-        able = q.device.type == "cpu" and not torch.is_grad_enabled()
-    # Tables are by the images' own grids: the greatest distance in a piece of a window is that of the whole.
-    pieces = any(one.window_grid != one.grid for one in keys.segments)
-    return (
-        able
-        and pattern.directed
-        and not (pieces and any(isinstance(one, DirectedBias) and one.outside == "max" for one in pattern.terms))
-    )
-
-
-def prefers_flex(pattern: Pattern | None, layout: TokenLayout, device: torch.device) -> bool:
-    """Whether a layout is large enough for FlexAttention to be faster than a dense bias, on a GPU with a compiler."""
-    if device.type != "cuda" or layout.slots < MIN_SLOTS or layout.axes != 2 or pattern is None:
-        return False
-    return pattern.directed and has_triton()
-
-
-def attend_flex(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, layout: TokenLayout) -> Tensor:
-    """Attention over tokens in tiles of 8 x 16 cells: [rows, heads, slots, head_dim] each and the result.
-
-    Prefix tokens are slots as any other (not measured against keeping them apart). Standing first, they move the end
-    of each tile into the next block: LH-90 at 64 x 64 visits .604 of the pairs of blocks without one, .732 with one.
-    """
-    # Under autocast a norm may have left q and k in float32 beside v.
-    q, k = q.to(v.dtype), k.to(v.dtype)
-    captured, blocks = plan_flex(pattern, layout, q.shape[0])
-    if q.device.type == "cpu":
-        return flex_forward(q.detach(), k.detach(), v.detach(), captured, blocks)
-    return compiled()(*map(_free_of_others, (q, k, v)), captured, blocks)
 
 
 @functools.cache
@@ -160,6 +121,23 @@ class FlexTensors(NamedTuple):
 Blocks = tuple[Tensor, ...]
 
 
+class FlexCall(NamedTuple):
+    """Attention over the blocks that meet; see `plan_flex`."""
+
+    tensors: FlexTensors
+    blocks: Blocks
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """[rows, heads, slots, head_dim] each and the result."""
+        # Under autocast a norm may have left q and k in float32 beside v.
+        q, k = q.to(v.dtype), k.to(v.dtype)
+        if torch.compiler.is_compiling():
+            return flex_forward(q, k, v, *self)
+        if q.device.type == "cpu":
+            return flex_forward(q.detach(), k.detach(), v.detach(), *self)
+        return compiled()(*map(_free_of_others, (q, k, v)), *self)
+
+
 def flex_forward(q: Tensor, k: Tensor, v: Tensor, captured: FlexTensors, blocks: Blocks) -> Tensor:
     """FlexAttention over the blocks that meet: [rows, heads, slots, head_dim] each."""
 
@@ -177,11 +155,15 @@ def flex_forward(q: Tensor, k: Tensor, v: Tensor, captured: FlexTensors, blocks:
     return out
 
 
-def plan_flex(pattern: Pattern, layout: TokenLayout, rows: int) -> tuple[FlexTensors, Blocks]:
+def plan_flex(pattern: Pattern, layout: TokenLayout) -> FlexCall:
     """What the kernel captures and which blocks it visits; made once for all layers of a model on one layout.
 
-    Slopes are part of the tables alone, which are kept apart, unless blocks are pruned by them.
+    Slopes are part of the tables alone, which are kept apart, unless blocks are pruned by them. Padding is an image of
+    its own. Prefix tokens are slots as any other (not measured against keeping them apart): standing first, they move
+    the end of each tile into the next block. LH-90 at 64 x 64 visits .604 of the pairs of blocks without one, .732
+    with one.
     """
+    rows = layout.rows
     terms = tuple(term for term in pattern.terms if isinstance(term, DirectedBias))
     grids, bound = [segment.grid for segment in layout.segments], pattern.prune_below
     cover = covering(grids)
@@ -196,7 +178,7 @@ def plan_flex(pattern: Pattern, layout: TokenLayout, rows: int) -> tuple[FlexTen
         blocks = _remember(layout, key, lambda: _find_blocks(layout, Pattern(sight, bound), cover, by_key))
         flat = None if by_key is None else _fixed(by_key.flatten(1).clone(), 0)
         table = _table(terms, tuple(dict.fromkeys(grids)), layout.device)
-    return captured._replace(table=table, by_key=flat), blocks
+    return FlexCall(captured._replace(table=table, by_key=flat), blocks)
 
 
 # What was made for layouts of whole images, by what they are made of; for others it lives as long as they do.
@@ -207,7 +189,8 @@ _CACHE_LIMIT = 256
 def _remember(layout: TokenLayout, key: Any, make: Any) -> Any:
     if not all(segment.complete for segment in layout.segments):
         return layout.cached(key, make)
-    key = tuple(segment.cache_key for segment in layout.segments), layout.num_prefix_tokens, layout.device, key
+    images = tuple(segment.cache_key for segment in layout.segments)
+    key = images, layout.num_prefix_tokens, layout.padding, layout.device, key
     # Put last again: the one that was not used for longest goes first.
     _BY_VALUE[key] = value = _BY_VALUE.pop(key) if key in _BY_VALUE else make()
     if len(_BY_VALUE) > _CACHE_LIMIT:
@@ -242,7 +225,7 @@ def _capture(layout: TokenLayout, grids: list[Grid], rows: int) -> FlexTensors:
     widths = torch.tensor([2 * grid.cols - 1 for grid in grids])
     centres = torch.tensor([starts[grid] + (grid.rows - 1) * (2 * grid.cols - 1) + grid.cols - 1 for grid in grids])
     per_slot = torch.stack((widths, centres)).int().repeat_interleave(torch.tensor(layout.seqlens), dim=1)
-    width, centre = per_slot.to(layout.device)
+    width, centre = F.pad(per_slot, (0, layout.padding)).to(layout.device)
     y, x = layout.coords.int().unbind(-1)
     cell = y * width + x
     start_of_row = torch.arange(rows, device=layout.device, dtype=torch.int32) * (layout.slots if len(y) > 1 else 0)

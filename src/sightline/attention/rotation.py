@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,19 @@ from sightline.errors import InputError
 from sightline.tokens.cache import is_cacheable, is_plain_cpu_tensor, is_traced, make_detached
 
 Pairing = Literal["adjacent", "halves"]
+
+
+class RotationTensors(NamedTuple):
+    """Cosines and sines of a rotation's angles, of their shape.
+
+    Attributes:
+        turns: the same as complex numbers, where a CPU multiplies pairs of channels by them; else None.
+    """
+
+    cos: Tensor
+    sin: Tensor
+    turns: Tensor | None
+    pairing: Pairing
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,23 +42,21 @@ class Rotation:
     angles: Tensor
     pairing: Pairing = "adjacent"
 
-    def turns(self) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of the angles, for all layers that share them where they have no gradients."""
+    def tensors(self) -> RotationTensors:
+        """What `rotate` multiplies by, for all layers that share the angles where they have no gradients."""
         free = not self.angles.requires_grad and type(self.angles) is Tensor and is_cacheable(self.angles.device)
-        return self._kept_turns if free else (self.angles.cos(), self.angles.sin())
-
-    def as_numbers(self) -> Tensor:
-        """The same as complex numbers of length 1, [1 or rows, 1 or heads, slots, head_dim / 2]."""
-        free = not self.angles.requires_grad and type(self.angles) is Tensor and is_cacheable(self.angles.device)
-        return self._kept_numbers if free else torch.complex(*self.turns())
+        return self._cached_tensors if free else self._tensors()
 
     @cached_property
-    def _kept_numbers(self) -> Tensor:
-        return make_detached(lambda: torch.complex(self.angles.cos(), self.angles.sin()))
+    def _cached_tensors(self) -> RotationTensors:
+        return make_detached(self._tensors)
 
-    @cached_property
-    def _kept_turns(self) -> tuple[Tensor, Tensor]:
-        return make_detached(lambda: (self.angles.cos(), self.angles.sin()))
+    def _tensors(self) -> RotationTensors:
+        cos, sin = self.angles.cos(), self.angles.sin()
+        if self.pairing == "halves" or not is_plain_cpu_tensor(cos) or torch.compiler.is_compiling() or is_traced():
+            return RotationTensors(cos, sin, None, self.pairing)
+        turns = torch.complex(cos, sin)
+        return RotationTensors(turns.real, turns.imag, turns, self.pairing)
 
     def __add__(self, other: Rotation) -> Rotation:
         """Both rotations, one after the other."""
@@ -54,28 +65,23 @@ class Rotation:
         return Rotation(self.angles + other.angles, self.pairing)
 
 
-def rotate(x: Tensor, rotation: Rotation) -> Tensor:
+def rotate(x: Tensor, rotation: Rotation | RotationTensors) -> Tensor:
     """Turn the channel pairs of `x`, in float32 at least (RoPE-ViT equation 5).
 
     Args:
         x: [rows, heads, slots, head_dim].
+        rotation: the angles, or `Rotation.tensors` of them.
 
     Returns:
         The same shape and dtype; norms and q . k of equal positions are unchanged.
     """
-    if (
-        rotation.pairing == "adjacent"
-        and is_plain_cpu_tensor(x)
-        and not torch.compiler.is_compiling()
-        and not is_traced()
-    ):
-        return _multiplied(x, rotation.as_numbers())
-    cos, sin = rotation.turns()
+    cos, sin, turns, pairing = rotation.tensors() if isinstance(rotation, Rotation) else rotation
+    if turns is not None and is_plain_cpu_tensor(x) and not torch.compiler.is_compiling() and not is_traced():
+        return _multiplied(x, turns)
     x, dtype = at_least_float32(x), x.dtype
-    adjacent = rotation.pairing == "adjacent"
-    a, b = x.unflatten(-1, (-1, 2)).unbind(-1) if adjacent else x.chunk(2, dim=-1)
+    a, b = x.unflatten(-1, (-1, 2)).unbind(-1) if pairing == "adjacent" else x.chunk(2, dim=-1)
     both = a * cos - b * sin, a * sin + b * cos
-    return (torch.stack(both, dim=-1).flatten(-2) if adjacent else torch.cat(both, dim=-1)).to(dtype)
+    return (torch.stack(both, dim=-1).flatten(-2) if pairing == "adjacent" else torch.cat(both, dim=-1)).to(dtype)
 
 
 def _multiplied(x: Tensor, numbers: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -30,7 +31,67 @@ CPU_BIAS_BYTES = 32 << 20
 _BIASES = ByteLRUCache("directed biases", 32 << 20)
 _CACHED_BYTES = _BIASES.most_bytes // 12
 
-ChooseForm = Callable[[int], str]
+# Largest bias of a layer that a compiled program is given whole: 12 heads of 577 tokens in bfloat16.
+COMPILED_BIAS_BYTES = 8 << 20
+
+ChooseForm = Callable[[int, torch.dtype], str]
+
+
+class SdpaCall(NamedTuple):
+    """Images that are alike, each a row, with their bias ready: for compiled programs."""
+
+    bias: Tensor | None
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """[rows, heads, slots, head_dim] each and the result."""
+        q, k = q.to(v.dtype), k.to(v.dtype)
+        return _sdpa(q, k, v, None if self.bias is None else self.bias.to(v.dtype))
+
+
+def plan_sdpa(
+    pattern: Pattern | None, keys: TokenLayout, queries: TokenLayout, heads: int, dtype: torch.dtype
+) -> SdpaCall | None:
+    """The call of a batch of images that are alike, without padding; None for others, and where the bias is large or
+    made of what images show."""
+    if len(keys.segments) != 1 or keys.padding or queries.padding:
+        return None
+    if pattern is None:
+        return SdpaCall(None)
+    query, key = queries.segments[0], keys.segments[0]
+    pairs = (queries.num_prefix_tokens + query.patches) * (keys.num_prefix_tokens + key.patches)
+    rows = max(query.coords.shape[0], key.coords.shape[0])
+    if pattern.of_images or pattern.terms_of("queries", "keys", "attention"):
+        return None
+    if rows * heads * pairs * dtype.itemsize > COMPILED_BIAS_BYTES:
+        return None
+    around = queries.num_prefix_tokens, keys.num_prefix_tokens
+    if _is_cached(pattern, ImageRun(query, key, 1), around, heads, dtype):
+        return SdpaCall(_cached_bias(pattern, ImageRun(query, key, 1), around, dtype))
+    return SdpaCall(pattern.bias(query, key, *around, dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class EagerCall:
+    """Each image for itself, by a form or by what a function chooses for it.
+
+    Attributes:
+        form: `sdpa`, `products` or `tiles`, or a function that gives it for an image of so many tokens in a dtype.
+    """
+
+    pattern: Pattern | None
+    keys: TokenLayout
+    queries: TokenLayout
+    form: str | ChooseForm
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """[rows, heads, slots, head_dim] each and the result, with zeros in padding slots."""
+        if not q.shape[0] or not q.shape[2]:
+            return q
+        keys, queries, padding = self.keys.unpadded, self.queries.unpadded, self.queries.padding
+        if padding or self.keys.padding:
+            q, k, v = q[:, :, : queries.slots], k[:, :, : keys.slots], v[:, :, : keys.slots]
+        out = attend_eager(q, k, v, self.pattern, queries, keys, self.form)
+        return F.pad(out, (0, 0, 0, padding)) if padding else out
 
 
 class ImageRun(NamedTuple):
@@ -63,15 +124,14 @@ def attend_eager(
 
     Args:
         q, k, v: [rows, heads, slots, head_dim], laid out as `queries` and `keys`, without padding.
-        form: `sdpa`, `products` or `tiles`, or a function that gives it for an image of so many tokens. Where the form
-            cannot compute an image, `sdpa` does.
+        form: as that of `EagerCall`. Where it cannot compute an image, `sdpa` does.
 
     Returns:
         [rows, heads, query slots, head_dim].
     """
     runs = _runs(pattern, queries, keys)
     slots = [keys.num_prefix_tokens + run.key.patches for run in runs]
-    asked = [form if isinstance(form, str) else form(count) for count in slots]
+    asked = [form if isinstance(form, str) else form(count, q.dtype) for count in slots]
     forms = [
         one if supports_form(one, pattern, run.query, run.key, queries is keys, q) else "sdpa"
         for one, run in zip(asked, runs, strict=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sightline.attention.pattern import Pattern
 from sightline.tokens.layout import TokenLayout
 
 # What the kernel (FlashAttention) takes.
@@ -15,39 +14,44 @@ DTYPES = (torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 256
 
 
-def supports_varlen(pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
-    """Whether torch's variable-length kernel can compute a call: several images a row on CUDA, without a pattern."""
-    return (
-        pattern is None
-        and len(keys.segments) > 1
-        and q.device.type == "cuda"
-        and q.dtype in DTYPES
-        and q.shape[-1] <= MAX_HEAD_DIM
-        and q.shape[-1] % 8 == 0
-        and type(q) in (Tensor, torch.nn.Parameter)
-        and not torch.compiler.is_compiling()
-    )
+class VarlenCall(NamedTuple):
+    """All images of all rows in one kernel, padding as one more; see `plan_varlen`.
 
-
-def attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: TokenLayout, keys: TokenLayout) -> Tensor:
-    """All images of all rows in one kernel: [rows, heads, slots, head_dim] each and the result."""
-    # Under autocast a norm may have left one of them in another precision.
-    flat_q, flat_k, flat_v = (x.to(v.dtype).transpose(1, 2).flatten(0, 1) for x in (q, k, v))
-    ends = cumulative_lengths(queries), cumulative_lengths(keys)
-    # Importing it takes seconds: not before it is needed.
-    from torch.nn.attention.varlen import varlen_attn
-
-    out: Any = varlen_attn(flat_q, flat_k, flat_v, ends[0], ends[1], max(queries.seqlens), max(keys.seqlens))
-    return out.unflatten(0, (q.shape[0], q.shape[2])).transpose(1, 2)
-
-
-def cumulative_lengths(layout: TokenLayout) -> Tensor:
-    """Where each image of all rows starts in [rows * slots] tokens, and where the last one ends.
-
-    Made once for a layout, on its device.
-
-    Returns:
-        int32 [images + 1].
+    Attributes:
+        query_ends, key_ends: int32 [images + 1], where each image starts in [rows * slots] tokens, and where the last
+            one ends.
+        max_queries, max_keys: no image has more; powers of two, so that packs share a compiled program.
     """
-    starts = [0, *layout.seqlens * layout.rows]
+
+    query_ends: Tensor
+    key_ends: Tensor
+    max_queries: int
+    max_keys: int
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """[rows, heads, slots, head_dim] each and the result."""
+        # Under autocast a norm may have left one of them in another precision.
+        flat_q, flat_k, flat_v = (x.to(v.dtype).transpose(1, 2).flatten(0, 1) for x in (q, k, v))
+        # Importing it takes seconds: not before it is needed.
+        from torch.nn.attention.varlen import varlen_attn
+
+        most = self.max_queries, self.max_keys
+        out: Any = varlen_attn(flat_q, flat_k, flat_v, self.query_ends, self.key_ends, *most)
+        return out.unflatten(0, (q.shape[0], q.shape[2])).transpose(1, 2)
+
+
+def plan_varlen(queries: TokenLayout, keys: TokenLayout) -> VarlenCall:
+    """What the kernel is told of two layouts; made once for each, on its device."""
+    ends = _cumulative_lengths(queries), _cumulative_lengths(keys)
+    return VarlenCall(*ends, *(_power_of_two(max(one.seqlens)) for one in (queries, keys)))
+
+
+def _power_of_two(length: int) -> int:
+    return 1 << (length - 1).bit_length()
+
+
+def _cumulative_lengths(layout: TokenLayout) -> Tensor:
+    lengths = [*layout.seqlens, layout.padding] if layout.padding else layout.seqlens
+
+    starts = [0, *lengths * layout.rows]
     return layout.cached("cumulative lengths", lambda: torch.tensor(starts).cumsum(0).int().to(layout.device))

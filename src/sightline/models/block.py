@@ -1,26 +1,41 @@
-"""The pre-norm transformer block and its parts; it calls the three hooks of whatever encoding it is given."""
+"""The pre-norm transformer block and its parts, which know tensors alone: `Trunk.layer_inputs` asks the encoding."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.attention import attend, rotate
+from sightline.attention import AttentionCall, RotationTensors, rotate
+from sightline.attention.dispatch import OpaqueCall
 from sightline.attention.onednn import linear
-from sightline.encodings.hooks import Hooks
 from sightline.models.config import Gelu, ViTConfig
 from sightline.models.norm import make_norm, make_qk_norms
+from sightline.models.stochastic import Dropout, DropPath, LayerNoise
+from sightline.models.windows import WindowedLayout
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.rng import uniform, uniform_per_channel
 
-# Streams of chance, and how many places of a layer there are in each.
-_DROP_PATH, _DROPOUT = 1, 2
-_BRANCHES, _DENSE = 2, 4
+
+class LayerInputs(NamedTuple):
+    """What a block is given beside its tokens: tensors alone, but for blocks that cut images themselves.
+
+    Attributes:
+        attention: how queries, keys and values meet (`plan_attention`).
+        rotation: of queries and keys, or None.
+        noise: what is drawn for the layer in training, or None.
+        windows: of blocks that attend in windows: where tokens go before attention, and come from.
+        layout: of what a block of a trunk that merges patches is given; None where nothing reads it.
+    """
+
+    attention: AttentionCall
+    rotation: RotationTensors | None = None
+    noise: LayerNoise | None = None
+    windows: WindowedLayout | None = None
+    layout: TokenLayout | None = None
 
 
 class Attention(nn.Module):
@@ -44,15 +59,24 @@ class Attention(nn.Module):
         self.norm = make_norm(config, width, there=config.attn_norm)
         self.proj = nn.Linear(width, dim, bias=config.block_bias is True)
 
-    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
+    def forward(self, x: Tensor, inputs: LayerInputs) -> Tensor:
         """[rows, slots, dim] -> the same shape."""
+        if inputs.windows is not None:
+            x = inputs.windows.partition(x)
+        x = self.project(inputs.attention(*self.qkv_of(x, inputs)))
+        return x if inputs.windows is None else inputs.windows.merge(x)
+
+    def qkv_of(self, x: Tensor, inputs: LayerInputs) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys, normed and turned, and values: [rows, heads, slots, head_dim] each."""
         qkv = linear(self.qkv, x, self._bias())
         q, k, v = qkv.unflatten(-1, (3, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
         q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
-        rotation = encoding.rotation(layer, layout)
-        if rotation is not None:
-            q, k = rotate(q, rotation), rotate(k, rotation)
-        out = attend(q, k, v, encoding.pattern(layer, layout), layout, layer=layer)
+        if inputs.rotation is not None:
+            q, k = rotate(q, inputs.rotation), rotate(k, inputs.rotation)
+        return q, k, v
+
+    def project(self, out: Tensor) -> Tensor:
+        """What the heads gave, [rows, heads, slots, head_dim], to [rows, slots, dim]."""
         return linear(self.proj, self.norm(out.transpose(1, 2).flatten(2)))
 
     def _bias(self) -> Tensor | None:
@@ -128,50 +152,6 @@ class LayerScale(nn.Module):
         return x * self.gamma
 
 
-class DropPath(nn.Module):
-    """Skips a residual branch for some images in training; each image is drawn apart, packed or not, by its seed where
-    the layout has them (`TokenLayout.with_seeds`), else by torch's generator."""
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-
-    def forward(self, x: Tensor, layout: TokenLayout, place: int) -> Tensor:
-        """[rows, slots, dim] -> the same shape; `place` numbers the branch among all of a model."""
-        if not self.training or self.rate == 0:
-            return x
-        if layout.seeds is None:
-            draws = torch.rand(layout.images, device=x.device)
-        else:
-            draws = uniform(layout.seeds, _DROP_PATH, place)
-        kept = (draws >= self.rate).to(x.dtype) / (1 - self.rate)
-        return x * kept[layout.image_ids].unsqueeze(-1)
-
-    def extra_repr(self) -> str:
-        return f"rate={self.rate}"
-
-
-class Dropout(nn.Module):
-    """Sets channels of tokens to zero in training (Srivastava et al. 2014), drawn as `DropPath` draws."""
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-
-    def forward(self, x: Tensor, layout: TokenLayout, place: int) -> Tensor:
-        """[rows, slots, channels] -> the same shape; `place` numbers it among all of a model."""
-        if not self.training or self.rate == 0:
-            return x
-        if layout.seeds is None:
-            return F.dropout(x, self.rate)
-        seeds = layout.seeds[layout.image_ids]
-        kept = uniform_per_channel(seeds, x.shape[-1], _DROPOUT, place, layout.slot_positions) >= self.rate
-        return x * kept.to(x.dtype) / (1 - self.rate)
-
-    def extra_repr(self) -> str:
-        return f"rate={self.rate}"
-
-
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)) (ViT equations 2 and 3), with LayerScale and drop path.
 
@@ -192,22 +172,16 @@ class Block(nn.Module):
         self.drop_path = DropPath(config.drop_path_of(layer))
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
+    def forward(self, x: Tensor, inputs: LayerInputs) -> Tensor:
         """[rows, slots, dim] -> the same shape."""
-        added = encoding.added(layer, layout)
-        if added is not None:
-            x = x + added.to(x.dtype)
-        if layer == 0:
-            # After the positions, where a model has them: ViT appendix B.1.
-            x = self.dropout(x, layout, 0)
+        noise = inputs.noise
         x = self.norm_pre(x)
-        attended = self.attended(self.norm1(x), layer, layout, encoding)
-        attended = self.dropout(attended, layout, _DENSE * layer + 1)
-        x = x + self.drop_path(self.ls1(attended), layout, _BRANCHES * layer)
-        widened = self.mlp(self.norm2(x), partial(self.dropout, layout=layout, place=_DENSE * layer + 2))
-        widened = self.dropout(widened, layout, _DENSE * layer + 3)
-        return x + self.drop_path(self.ls2(widened), layout, _BRANCHES * layer + 1)
-
-    def attended(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
-        """What attention gives the normed tokens, of which each image's meet: [rows, slots, dim] -> the same shape."""
-        return self.attn(x, layer, layout, encoding)
+        if isinstance(inputs.attention, OpaqueCall) and inputs.windows is None:
+            # A program breaks in the frame that calls: here, and not in two frames of which each would break.
+            q, k, v = self.attn.qkv_of(self.norm1(x), inputs)
+            attended = self.attn.project(inputs.attention(q, k, v))
+        else:
+            attended = self.attn(self.norm1(x), inputs)
+        x = x + self.drop_path(self.ls1(self.dropout(attended, noise, 1)), noise, 0)
+        widened = self.mlp(self.norm2(x), partial(self.dropout, noise=noise, place=2))
+        return x + self.drop_path(self.ls2(self.dropout(widened, noise, 3)), noise, 1)

@@ -44,11 +44,11 @@ class PatchMerging(nn.Module):
         self.norm = make_norm(config, 4 * config.dim)
         self.reduction = nn.Linear(4 * config.dim, width, bias=False)
 
-    def forward(self, x: Tensor, layout: TokenLayout) -> tuple[Tensor, TokenLayout]:
-        """Tokens [rows, slots, dim] of whole images in row-major order -> merged ones, and where they stand."""
+    def forward(self, x: Tensor, layout: TokenLayout) -> Tensor:
+        """Tokens [rows, slots, dim] of whole images in row-major order -> merged ones, which stand as `merged` says."""
         parts = [_side_by_side(*one) for one in zip(layout.split(x), layout.segments, strict=True)]
         found = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        return self.reduction(self.norm(found)), merged(layout)
+        return self.reduction(self.norm(found))
 
 
 def _side_by_side(tokens: Tensor, segment: Segment) -> Tensor:

@@ -83,7 +83,7 @@ class Model(nn.Module):
 
     @abstractmethod
     def make_trunk(self, config: ViTConfig) -> Trunk:
-        """The blocks, which are called with (tokens, layer, layout, encoding)."""
+        """The blocks, which are called with tokens and what `Trunk.layer_inputs` gives."""
 
     def make_positions(self, config: ViTConfig) -> PositionEncoding:
         """The encoding whose hooks the blocks call."""

@@ -24,11 +24,13 @@ class WindowSpec(NamedTuple):
         shift: where the second window begins.
         padded: zeros are put at the bottom and right until whole windows fill the image, after it was rolled by the
             shift (timm); else what is left over at an edge, or cut off before the first border, is a smaller window.
+        frame: the grid by which displacements are read, where it is not that of a whole window.
     """
 
     size: Grid
     shift: tuple[int, int] = (0, 0)
     padded: bool = False
+    frame: Grid | None = None
 
 
 class _Band(NamedTuple):
@@ -95,7 +97,7 @@ class _Image(NamedTuple):
 
     def windows(self, start: int, device: torch.device) -> list[list[Segment]]:
         """For each pair of bands its windows, row-major; the image's first slot is `start`."""
-        found = []
+        found, frame = [], self.cut.frame or self.cut.size
         for high in self.bands[0]:
             for wide in self.bands[1]:
                 grid = Grid(high.width, wide.width)
@@ -106,7 +108,7 @@ class _Image(NamedTuple):
                 ]
                 found.append(
                     [
-                        Segment.from_grid(grid, device, window=Window(self.filled, first, start, self.cut.size))
+                        Segment.from_grid(grid, device, window=Window(self.filled, first, start, frame))
                         for first in firsts
                     ]
                 )

@@ -13,7 +13,7 @@ from torch import Tensor
 from sightline.errors import InputError
 from sightline.tokens.cache import is_cacheable, make_detached
 from sightline.tokens.grid import Grid
-from sightline.tokens.segment import Segment, grid_coords, row_major_index, windows_of
+from sightline.tokens.segment import Segment, grid_coords
 
 T = TypeVar("T")
 
@@ -183,35 +183,6 @@ class TokenLayout:
         )
         return self._like(list(made))
 
-    def windows(self, size: Sequence[int | None] | int, shift: Sequence[int] | None = None) -> TokenLayout:
-        """A layout whose images are windows of these: tokens of two windows do not meet (Swin section 3.2).
-
-        `lay` puts tokens that are laid out as here into the order of the windows, and `row_major` puts them back.
-        Windows of one size follow each other. Where the sides of an image are no multiples of the window's, those at
-        its edges are smaller; nothing is padded. A shift moves the first borders to it, and what is cut off before
-        them is a window of its own: what Swin's cyclic shift wraps around never meets across the wrap. `grid` and
-        `coords` are the window's own, `window` and `image_coords` of a segment the image's.
-
-        Args:
-            size: of a window in patches, one side an axis, or one for all; None for all of each image's side.
-            shift: where the first window after the border begins, less than `size`; 0 where None.
-
-        Raises:
-            InputError: not so, or this layout has prefix tokens (of no window), dropped patches, tiles or windows.
-        """
-        sides = [size] * self.axes if size is None or isinstance(size, int) else list(size)
-        whole = Grid.checked([1 if side is None else side for side in sides], "windows", axes=self.axes)
-        shift = (0,) * self.axes if shift is None else tuple(shift)
-        if len(shift) != self.axes:
-            raise InputError(f"windows: shift {shift}: expected {self.axes} whole numbers")
-        for first, side in zip(shift, whole, strict=True):
-            if first not in range(side):
-                raise InputError(f"windows of {whole!r}: shift {first!r}: expected at least 0, at most {side - 1}")
-        if self.num_prefix_tokens or any(not one.row_major or one.window is not None for one in self.segments):
-            raise InputError("windows: expected whole images in row-major order, without prefix tokens")
-        # Windows are other images, of which none has a seed.
-        return self._like(windows_of(self.segments, sides, shift), seeds=None)
-
     def with_prefix(self, count: int) -> TokenLayout:
         """The same images, each with `count` prefix tokens more, which stand before those that it has."""
         return self._like(num_prefix_tokens=self.num_prefix_tokens + count)
@@ -332,20 +303,15 @@ class TokenLayout:
 
     def _order(self) -> Tensor | None:
         """Where each slot's token stands while images are row-major: int64 [slots]; None where nothing moves."""
-        if all(one.window is None and (one.row_major or not one.complete) for one in self.segments):
+        if all(one.tile is None for one in self.segments):
             return None
 
         def make() -> Tensor:
             order = torch.arange(self.slots, device=self.device)
             start = self.num_prefix_tokens
             for segment, length in zip(self.segments, self.seqlens, strict=True):
-                # A window's image begins elsewhere; nothing else is in a layout of windows.
-                grid, first = segment.grid, start
-                if segment.window is not None:
-                    grid, first = segment.window.grid, segment.window.start
                 if segment.complete:
-                    index = row_major_index(segment.image_coords[0], grid)
-                    order[start : start + segment.patches] = index + first
+                    order[start : start + segment.patches] = segment.indices[0] + start
                 start += length
             return order
 

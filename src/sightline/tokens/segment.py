@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -131,25 +129,3 @@ class Segment:
     def image_coords(self) -> Tensor:
         """As `coords`, in the image that a window was cut from, whose grid is `window.grid`."""
         return self.coords if self.window is None else self.coords + self.coords.new_tensor(self.window.origin)
-
-
-def windows_of(images: Sequence[Segment], sides: Sequence[int | None], shift: Sequence[int]) -> list[Segment]:
-    """Whole images cut into windows of these sides (None: all of an image's), smaller at the edges, the first borders
-    at `shift`; those of one shape follow each other."""
-    by_grid: dict[Grid, list[Segment]] = {}
-    start = 0
-    for image in images:
-        size = Grid(*(own if side is None else side for own, side in zip(image.grid, sides, strict=True)))
-        # What is displaced in a line of an image is displaced in the image.
-        frame = image.grid if None in sides else size
-        for spans in itertools.product(*map(_spans, image.grid, size, shift)):
-            grid = Grid(*(high - low for low, high in spans))
-            window = Window(image.grid, tuple(low for low, _ in spans), start, frame)
-            by_grid.setdefault(grid, []).append(Segment.from_grid(grid, image.coords.device, window=window))
-        start += image.patches
-    return [one for alike in by_grid.values() for one in alike]
-
-
-def _spans(side: int, width: int, first: int) -> list[tuple[int, int]]:
-    """A side of an image cut into windows: (start, stop) of each."""
-    return list(itertools.pairwise([0, *range(first or width, side, width), side]))

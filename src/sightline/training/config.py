@@ -236,6 +236,11 @@ class TrainConfig:
         """How many a run saves where `checkpoint_every` does not say: it is validated at checkpoints alone."""
         return max(20, 0 if self.validation is None else self.validation.times)
 
+    @property
+    def dynamic_shapes(self) -> bool:
+        """Whether compiled blocks meet so many lengths that these are symbols: packs that are not padded."""
+        return self.packing is not None and self.packing.padded is None
+
     def __post_init__(self) -> None:
         for names in (BUDGETS, ("model", "init_from")):
             given = [name for name in names if getattr(self, name) is not None]

@@ -21,6 +21,7 @@ from sightline.io.run_files import LOG, VALIDATION
 from sightline.io.run_lock import RunLock
 from sightline.io.tensors import local_tensor
 from sightline.models import Model
+from sightline.models.compile import compile_blocks, uncompile_blocks
 from sightline.results.rows import MetricValue
 from sightline.tasks.base import task_class
 from sightline.training.checkpointer import (
@@ -30,7 +31,6 @@ from sightline.training.checkpointer import (
     measured_files,
     restore_state,
 )
-from sightline.training.compiling import compiled_blocks
 from sightline.training.config import TrainConfig
 from sightline.training.log import parse_validation, restore_file, unheard
 from sightline.training.optim import Ema, freeze_trunk, make_optimizer
@@ -133,7 +133,8 @@ def train(
         if config.frozen:
             freeze_trunk(model)
         if config.compile:
-            held.enter_context(compiled_blocks(model, where))
+            compile_blocks(model, dynamic=config.dynamic_shapes)
+            held.callback(uncompile_blocks, model)
         holder = held_by(model, ranks, config.sharing)
         held.callback(holder.close)
         decay, warmup = config.optimizer.ema, config.optimizer.ema_warmup

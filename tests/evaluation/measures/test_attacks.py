@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline.attention import Rotation, use_backend
+from sightline.attention import RotationTensors, use_backend
 from sightline.data.batch import Batch, collate_packed, collate_uniform, normalize
 from sightline.evaluation.attacks import (
     Attack,
@@ -102,9 +102,9 @@ def test_of_a_linear_classifier_the_attack_has_a_closed_form():
         torch.testing.assert_close(other, moved)
 
 
-def turned(x: Tensor, rotation: Rotation) -> Tensor:
+def turned(x: Tensor, rotation: RotationTensors) -> Tensor:
     """`rotate` computes in float32 by rule, of which differences this small cannot be told: the same in float64."""
-    cos, sin = rotation.turns()
+    cos, sin = rotation.cos, rotation.sin
     a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
     return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
 

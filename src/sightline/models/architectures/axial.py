@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 import torch
@@ -11,11 +12,12 @@ from torch import Tensor
 from sightline.encodings.hooks import Hooks
 from sightline.errors import InputError
 from sightline.io.config import build_config, config_dataclass
-from sightline.models.block import Block
+from sightline.models.block import Block, LayerInputs
 from sightline.models.config import ViTConfig
 from sightline.models.stage import AttentionCost, StageSpec
 from sightline.models.timm_surface import TimmSurface
 from sightline.models.trunk import Trunk
+from sightline.models.windows import WindowedLayout, WindowSpec, windows_of
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment, Window
@@ -35,58 +37,66 @@ class AxialConfig:
     first: Literal["rows", "columns"] = "rows"
 
 
-def lines(layout: TokenLayout, axis: int) -> TokenLayout:
-    """The rows (axis 0) or the columns (axis 1) of each image as images of their own.
+class Lines:
+    """The rows or the columns of images of one size, as many rows of tokens as there are lines: sizes may be symbols.
 
-    A row is an image of one row: its grid is (1, cols), its coordinates are (0, x), and what knows displacements alone
-    (rotations, tables, fields of view) is in it what it is between two tokens of one row of the image.
-
-    Raises:
-        InputError: there are prefix tokens, dropped patches, tiles or windows.
+    Attributes:
+        layout: of the lines, each an image of one row; what is displaced in a line is displaced in its image.
     """
 
-    def make() -> TokenLayout:
-        return layout.windows((1, None) if axis == _ROWS else (None, 1))
+    def __init__(self, images: TokenLayout, axis: int) -> None:
+        self._grid, self._rows_first = images.segments[0].grid, axis == _ROWS
+        rows, cols = self._grid
+        count, grid = (rows, Grid(1, cols)) if axis == _ROWS else (cols, Grid(rows, 1))
+        line = Segment.from_grid(grid, images.device, window=Window(grid, (0, 0), 0, self._grid))
+        self.layout = TokenLayout((line,), rows=images.rows * count, num_prefix_tokens=0)
 
-    return layout.cached(("lines", axis), make)
+    def partition(self, tokens: Tensor) -> Tensor:
+        """[rows, cells, dim] -> [rows * lines, length, dim]."""
+        x = tokens.unflatten(1, tuple(self._grid))
+        return (x if self._rows_first else x.transpose(1, 2)).flatten(0, 1)
 
-
-class AxialBlock(Block):
-    """A block whose attention stays in each row (axis 0) or in each column (axis 1); all else is as in any block."""
-
-    def __init__(self, config: ViTConfig, layer: int, axis: int) -> None:
-        super().__init__(config, layer)
-        self.axis = axis
-
-    def attended(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
-        if any(not segment.complete for segment in layout.segments):
-            raise InputError("architecture axial: attends along whole rows and columns (expected no dropped patches)")
-        if torch.compiler.is_compiling() and len(layout.segments) == 1:
-            return self._of_one_grid(x, layer, layout, encoding)
-        along = lines(layout, self.axis)
-        return along.to_row_major(self.attn(along.to_layout_order(x), layer, along, encoding))
-
-    def _of_one_grid(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
-        """The same for one program of all sizes: as many rows of tokens as there are lines, however many they are."""
-        rows, cols = layout.segments[0].grid
-        of_rows = self.axis == _ROWS
-        x = x.unflatten(1, (rows, cols))
-        x = x if of_rows else x.transpose(1, 2)
-        shape, grid = x.shape[:2], Grid(1, cols) if of_rows else Grid(rows, 1)
-        # As in `lines`, what is displaced in a line is displaced in its image.
-        line = Segment.from_grid(grid, layout.device, window=Window(grid, (0, 0), 0, layout.segments[0].grid))
-        along = TokenLayout((line,), rows=shape[0] * shape[1], num_prefix_tokens=0)
-        x = self.attn(x.flatten(0, 1), layer, along, encoding).unflatten(0, shape)
-        return (x if of_rows else x.transpose(1, 2)).flatten(1, 2)
-
-    def extra_repr(self) -> str:
-        return f"along={'columns' if self.axis else 'rows'!r}"
+    def merge(self, tokens: Tensor) -> Tensor:
+        """The inverse."""
+        count = self._grid.rows if self._rows_first else self._grid.cols
+        x = tokens.unflatten(0, (-1, count))
+        return (x if self._rows_first else x.transpose(1, 2)).flatten(1, 2)
 
 
-class Lines(Trunk):
-    """Blocks that cut lines of images that are row-major."""
+def lines_of(layout: TokenLayout, axis: int) -> Lines | WindowedLayout:
+    """The rows (axis 0) or the columns (axis 1) of each image as images of their own, made once for a layout.
+
+    Raises:
+        InputError: patches were dropped.
+    """
+    if any(not segment.complete for segment in layout.segments):
+        raise InputError("architecture axial: attends along whole rows and columns (expected no dropped patches)")
+    if torch.compiler.is_compiling() and len(layout.segments) == 1:
+        return Lines(layout, axis)
+    grids = [one.grid for one in layout.segments]
+    sizes = [Grid(1, grid.cols) if axis == _ROWS else Grid(grid.rows, 1) for grid in grids]
+    return windows_of(layout, [WindowSpec(size, frame=grid) for size, grid in zip(sizes, grids, strict=True)])
+
+
+class AxialTrunk(Trunk):
+    """Blocks of which each attends along rows or along columns of images that are row-major.
+
+    Attributes:
+        first: the axis of the first layer.
+    """
 
     takes_tiles = False
+
+    def __init__(self, blocks: Iterable[Block], first: int) -> None:
+        super().__init__(blocks)
+        self.first = first
+
+    def layer_inputs(self, layer: int, tokens: Tensor, layout: TokenLayout, encoding: Hooks) -> LayerInputs:
+        lines = lines_of(layout, (self.first + layer) % 2)
+        return self.inputs_of(layer, tokens, layout, lines.layout, encoding, windows=lines)
+
+    def extra_repr(self) -> str:
+        return f"first={'columns' if self.first else 'rows'!r}"
 
 
 class AxialTransformer(TimmSurface):
@@ -113,7 +123,7 @@ class AxialTransformer(TimmSurface):
                 "'attention', 'query', or 'first' for token (0, 0))"
             )
         start = _COLUMNS if options.first == "columns" else _ROWS
-        return Lines(AxialBlock(config, layer, (start + layer) % 2) for layer in range(config.depth))
+        return AxialTrunk((Block(config, layer) for layer in range(config.depth)), start)
 
     @classmethod
     def stages(cls, config: ViTConfig) -> tuple[StageSpec, ...]:

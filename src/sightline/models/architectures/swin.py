@@ -17,13 +17,13 @@ from sightline.encodings.hooks import Hooks
 from sightline.encodings.stages import create_staged
 from sightline.errors import InputError
 from sightline.io.config import Count, build_config, check_value, config_dataclass
-from sightline.models.block import Attention, Block
+from sightline.models.block import Attention, Block, LayerInputs
 from sightline.models.config import ViTConfig
 from sightline.models.merging import PatchMerging, merged, merged_grid
 from sightline.models.stage import AttentionCost, StageSpec
 from sightline.models.timm_surface import TimmSurface
 from sightline.models.trunk import Trunk
-from sightline.models.windows import WindowSpec, window_work, windows_of
+from sightline.models.windows import WindowedLayout, WindowSpec, window_work, windows_of
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
@@ -134,11 +134,11 @@ class WindowAttention(Attention):
         super().__init__(config)
         self.options, self.shifted, self.trained = options, shifted, trained
 
-    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
-        """[rows, slots, dim] of whole images in row-major order -> the same shape."""
-        cuts = [self.options.cut(one.grid, self.trained, shifted=self.shifted) for one in layout.segments]
-        windows = windows_of(layout, cuts)
-        return windows.merge(super().forward(windows.partition(x), layer, windows.layout, encoding))
+    def windows(self, layout: TokenLayout) -> WindowedLayout:
+        """The windows of whole images in row-major order."""
+        return windows_of(
+            layout, [self.options.cut(one.grid, self.trained, shifted=self.shifted) for one in layout.segments]
+        )
 
     def extra_repr(self) -> str:
         return f"window={self.options.window}, shifted={self.shifted}, edges={self.options.edges!r}"
@@ -161,11 +161,11 @@ class SwinBlock(Block):
         self.attn = WindowAttention(own, options, shifted=place % 2 == 1, trained=trained)
         self.merge = PatchMerging(stage_config(config, stage - 1), own.dim) if stage and not place else None
 
-    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: Hooks) -> Tensor:
+    def forward(self, x: Tensor, inputs: LayerInputs) -> Tensor:
         """[rows, slots, dim] -> the same shape, or merged patches."""
-        if self.merge is not None:
-            x, layout = self.merge(x, layout)
-        return super().forward(x, layer, layout, encoding)
+        if self.merge is not None and inputs.layout is not None:
+            x = self.merge(x, inputs.layout)
+        return super().forward(x, inputs)
 
 
 class SwinTrunk(Trunk):
@@ -192,6 +192,12 @@ class SwinTrunk(Trunk):
         # No patch is there to be merged; what a norm of this stage is given has its width all the same.
         block: Any = self[layer]
         return tokens.new_zeros(layout.rows, self.layout_after(layer, layout).slots, block.dim)
+
+    def layer_inputs(self, layer: int, tokens: Tensor, layout: TokenLayout, encoding: Hooks) -> LayerInputs:
+        block: Any = self[layer]
+        after = layout if block.merge is None else merged(layout)
+        windows = block.attn.windows(after)
+        return self.inputs_of(layer, tokens, after, windows.layout, encoding, windows=windows, layout=layout)
 
 
 class Swin(TimmSurface):
