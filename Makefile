@@ -33,8 +33,8 @@ lint: setup
 	$(VENV)/bin/lint-imports --no-logo
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
 
-# On a machine with a GPU: all of its tests and rows in minutes (tools/gpu.py). It may have no package registry; the four
-# wheels that it lacks are fetched elsewhere, by `make gpu-wheels`, and carried with the source.
+# On a machine with a GPU: all of its tests and rows in minutes (tools/gpu.py). It may have no package registry; the
+# wheels that it lacks, or has in older versions, are fetched elsewhere by `make gpu-wheels` and carried with the source.
 MINUTES ?= 8
 OUT ?= benchmarks/results
 gpu:
@@ -44,7 +44,7 @@ GPU_PYTHON ?= 3.12
 gpu-wheels: setup
 	mkdir -p .whl
 	$(VENV)/bin/python -m pip download --no-deps --only-binary=:all: --python-version $(GPU_PYTHON) --platform manylinux2014_x86_64 --dest .whl \
-		$$(grep -E '^(pydantic|pydantic-core|annotated-types|typing-inspection)==' constraints.txt)
+		$$(grep -E '^(pydantic|pydantic-core|annotated-types|typing-inspection|typing-extensions|filelock)==' constraints.txt)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -3,9 +3,9 @@
     python3 tools/gpu.py [--minutes 8] [--out FOLDER] [--only tests attention packed models]
                          [--device cuda|cpu] [--dry-run]
 
-Needs a Python with torch, timm, pytest, pytest-xdist, hypothesis, numpy, scipy, pandas, safetensors and filelock, and
-no package registry: pydantic and what it needs are taken from the wheels in `.whl/` (`make gpu-wheels`) where they are
-not installed. Cases run in the order that `--dry-run` prints, by one clock: one whose estimate is more than what is
+Needs a Python with torch, timm, pytest, pytest-xdist, hypothesis, numpy, scipy, pandas and safetensors, and no package
+registry: pydantic, what it needs and filelock are taken from the wheels in `.whl/` (`make gpu-wheels`) where pydantic
+is not installed. Cases run in the order that `--dry-run` prints, by one clock: one whose estimate is more than what is
 left is not started, and named as not measured. Rows are added to gpu_attention.jsonl, gpu_packed.jsonl and
 gpu_models.jsonl after each case; the outcome of the tests is gpu_tests.json. Exit code 1 where a test or a case failed.
 `--device cpu` runs each case at a size that shows no speed, to try the script.
@@ -162,7 +162,7 @@ def main() -> int:
             continue
         print(f"{case.words} ({left:.0f} s left)", flush=True)
         if case.part == "tests":
-            faults += not run_tests(out, left)
+            faults += not run_tests(out, min(left, 2 * case.seconds))
             continue
         try:
             rows += run_case(case, chosen.device, out)
