@@ -4,7 +4,7 @@ VENV := .venv
 STAMP := $(VENV)/.set-up
 PYTHON ?= python3
 
-.PHONY: setup browser demo test test-slow lint clean
+.PHONY: setup browser demo test test-slow lint gpu gpu-wheels clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)
@@ -32,6 +32,19 @@ lint: setup
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports --no-logo
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
+
+# On a machine with a GPU: all of its tests and rows in minutes (tools/gpu.py). It may have no package registry; the
+# wheels that it lacks, or has in older versions, are fetched elsewhere by `make gpu-wheels` and carried with the source.
+MINUTES ?= 8
+OUT ?= benchmarks/results
+gpu:
+	$(PYTHON) tools/gpu.py --minutes $(MINUTES) --out $(OUT)
+
+GPU_PYTHON ?= 3.12
+gpu-wheels: setup
+	mkdir -p .whl
+	$(VENV)/bin/python -m pip download --no-deps --only-binary=:all: --python-version $(GPU_PYTHON) --platform manylinux2014_x86_64 --dest .whl \
+		$$(grep -E '^(pydantic|pydantic-core|annotated-types|typing-inspection|typing-extensions|filelock)==' constraints.txt)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -44,10 +44,17 @@ class Case:
     """
 
     def __init__(
-        self, encoding: str, side: int, head_dim: int, dtype: torch.dtype, backward: bool, device: str
+        self,
+        encoding: str,
+        side: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        backward: bool,
+        device: str,
+        images: int | None = None,
     ) -> None:
         self.encoding, self.side, self.head_dim, self.dtype, self.backward = encoding, side, head_dim, dtype, backward
-        self.device, self.images = device, _BATCHES[side]
+        self.device, self.images = device, images or _BATCHES[side]
         self.layout = TokenLayout.uniform((side, side), self.images, device=device)
         made = create_encoding(encoding, depth=12, heads=_HEADS, dim=_HEADS * head_dim)
         pattern = made.pattern(_LAYER, self.layout)

@@ -37,11 +37,11 @@ _WANTED_LARGE, _MORE_MIB = 1.0, 100
 _COLUMNS = ("model", "encoding", "pass", "dtype", "baseline", "ratio", "interval", "wanted", "met")
 
 
-def pair(name: str) -> dict[str, nn.Module] | None:
+def pair(name: str, side: int = _SIDE) -> dict[str, nn.Module] | None:
     """timm's model with random weights, and ours with each encoding and these weights; None where timm is missing."""
-    arguments = {"model": f"{name}_{_SIDE}"}
+    arguments = {"model": f"{name}_{_SIDE}", "img_size": side}
     torch.manual_seed(0)
-    theirs = timm_vit(arguments["model"], _SIDE)
+    theirs = timm_vit(arguments["model"], side)
     if theirs is None:
         return None
     for parameter in theirs.parameters():

@@ -143,9 +143,17 @@ def block_nested(block: Block, x: Tensor) -> Tensor:
 
 
 def works(
-    copies: int, equal: bool, dtype: torch.dtype, device: str, baselines: Sequence[str], depth: int
+    copies: int,
+    equal: bool,
+    dtype: torch.dtype,
+    device: str,
+    baselines: Sequence[str],
+    depth: int,
+    *,
+    encoding: str = "factorized",
+    prepare: Callable[[nn.Module], object] = lambda _: None,
 ) -> tuple[dict[str, Work], dict[str, Any]]:
-    """A training step of each way by name, and what is said of the batch."""
+    """A training step of each way by name, and what is said of the batch; `prepare` is called with each model."""
     counts = [100] * 16 * copies if equal else [count for count in _COUNTS for _ in range(copies)]
     grids = [grid_of(count) for count in counts]
     images = [torch.randn(count, 3 * _PATCH**2, device=device) for count in counts]
@@ -153,6 +161,7 @@ def works(
     labels = torch.randint(_CLASSES, (len(counts),), device=device)
 
     def step(model: nn.Module, groups: Sequence[tuple[Sequence[int], Callable[[], Tensor]]]) -> Work:
+        prepare(model)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
         autocast = torch.autocast(device, torch.bfloat16) if dtype == torch.bfloat16 else contextlib.nullcontext()
 
@@ -183,8 +192,8 @@ def works(
     ours = create_model(
         "vit_small_patch16",
         depth=depth,
-        encoding="factorized",
-        encoding_options={"max_side": 256},
+        encoding=encoding,
+        encoding_options={"max_side": 256} if encoding == "factorized" else {},
         num_classes=_CLASSES,
         pool="mean",
     ).to(device)

@@ -362,6 +362,7 @@ def test_ten_sizes_and_three_layers_are_one_program(train: bool, monkeypatch: py
     assert counter.frame_count <= 2 <= flex.MOST_KERNELS_FOR_SIZES
 
 
+@pytest.mark.gpu
 @needs_cuda
 @pytest.mark.parametrize("train", [False, True])
 def test_ten_sizes_compile_few_kernels(train: bool) -> None:
@@ -379,6 +380,7 @@ def test_ten_sizes_compile_few_kernels(train: bool) -> None:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= flex.MOST_KERNELS_FOR_SIZES
 
 
+@pytest.mark.gpu
 @needs_cuda
 @pytest.mark.parametrize("name", PATTERNS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

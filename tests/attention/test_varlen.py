@@ -85,6 +85,7 @@ def test_the_kernel_is_not_imported_before_it_is_needed() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.gpu
 @needs_cuda
 def test_what_is_supported() -> None:
     pack, single = TokenLayout.packed([(3, 5), (2, 2)], device="cuda"), TokenLayout.uniform((3, 5), 2, device="cuda")
@@ -101,6 +102,7 @@ def test_what_is_supported() -> None:
     assert not supports_varlen(None, pack, q(pack, head_dim=264))
 
 
+@pytest.mark.gpu
 @needs_cuda
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_kernel_equals_dense(dtype: torch.dtype) -> None:

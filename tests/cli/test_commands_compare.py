@@ -13,7 +13,7 @@ import pytest
 
 from sightline.cli import compare_run, output
 from sightline.recipes.compare import ENCODINGS, RESOLUTIONS, Compare, compare_jobs
-from sightline.results.comparison import differences, means, read_compared
+from sightline.results.comparison import DifferenceRow, MeanRow, of_kind, read_compared
 from sightline.training import jobs
 from tests.tiny import fork_server, tree, weights
 
@@ -107,7 +107,7 @@ def test_a_miniature(cli, tmp_path, quick_start):
         assert f": {out / name}" in said
         assert (out / name).stat().st_size > 500
     rows = read_compared(out / "comparison.jsonl")
-    top1 = [row for row in means(rows) if row.metric == "top1" and not row.slices]
+    top1 = [row for row in of_kind(rows, MeanRow) if row.metric == "top1" and not row.slices]
     assert {(row.encoding, row.split, row.resolution, row.fine_tuned) for row in top1} == {
         (name, *place)
         for name in ("lookhere_90", "learned_1d")
@@ -117,7 +117,7 @@ def test_a_miniature(cli, tmp_path, quick_start):
         )
     }  # fmt: skip
     assert {row.tuned for row in top1 if row.split == "test" and not row.fine_tuned} == {True, False}
-    assert len(differences(rows)) == 4
+    assert len(of_kind(rows, DifferenceRow)) == 4
     assert "A quick run" in (out / "report.html").read_text()
     assert list(output._foreign(out, NAMES)) == []
     before, trained = tree(out), weights(out / "learned_1d_0")

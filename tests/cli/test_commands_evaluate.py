@@ -349,7 +349,7 @@ def test_parts_of_another_processor_are_another_work(cli, run_copy, tmp_path, mo
 
     monkeypatch.setattr(parts, "kept_beside", watched)
     for number, name in enumerate(("one", "one", "another")):
-        monkeypatch.setattr(machine, "processor", lambda name=name: name)
+        monkeypatch.setattr(machine, "processor", lambda name=name: (name, ""))
         assert cli("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path / f"{number}")[0] == 0
     first, again, other = works
     assert first == again

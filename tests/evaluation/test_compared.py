@@ -8,7 +8,7 @@ import pytest
 
 from sightline.errors import InputError
 from sightline.evaluation.compared import compare_runs
-from sightline.results.comparison import differences, dump_compared, means, ranks, read_compared
+from sightline.results.comparison import DifferenceRow, MeanRow, RankRow, dump_compared, of_kind, read_compared
 from tests.compared import COUNTS, made_rows, made_run, made_runs, share
 
 
@@ -20,7 +20,7 @@ def rows(tmp_path_factory):
 def one_mean(rows, encoding, metric="top1", side=148, slices=None, split="test"):
     found = [
         row
-        for row in means(rows)
+        for row in of_kind(rows, MeanRow)
         if (row.encoding, row.metric, row.resolution, row.split) == (encoding, metric, side, split)
         and dict(row.slices) == (slices or {})
         and not row.fine_tuned
@@ -42,12 +42,12 @@ def test_means_over_seeds(rows):
     # The best of an error is the lowest.
     ece = one_mean(rows, "learned_1d", "ece", 32)
     assert ece.best == min(ece.values)
-    assert {row.metric for row in means(rows)} == {"top1", "top5", "ece", "nll", "top1_change"}
+    assert {row.metric for row in of_kind(rows, MeanRow)} == {"top1", "top5", "ece", "nll", "top1_change"}
 
 
 def test_pairs(rows):
     """Of one seed 28 and 12 of the same 30 images are right, the 12 among the 28."""
-    found = {(row.first, row.second): row for row in differences(rows) if row.resolution == 148}
+    found = {(row.first, row.second): row for row in of_kind(rows, DifferenceRow) if row.resolution == 148}
     assert set(found) == {
         ("lookhere_90", "rope_axial"), ("lookhere_90", "learned_1d"), ("rope_axial", "learned_1d"),
     }  # fmt: skip
@@ -66,7 +66,7 @@ def test_pairs(rows):
     assert (other.apart, other.alone) == (False, ((0, 2), (2, 0), (1, 0)))
     assert other.odds_ratio == 3 / 2
     assert other.cohens_h == pytest.approx(2 * math.asin(math.sqrt(13 / 30)) - 2 * math.asin(math.sqrt(38 / 90)))
-    trained = [row for row in differences(rows) if row.resolution == 32 and row.split == "test"]
+    trained = [row for row in of_kind(rows, DifferenceRow) if row.resolution == 32 and row.split == "test"]
     assert [row.apart for row in trained] == [False] * 3
 
 
@@ -78,12 +78,12 @@ def test_changes_are_those_of_the_same_images(rows):
     assert by_part[2].values == pytest.approx((-1, -4 / 6, -5 / 6))
     assert by_part[4].values == pytest.approx((-5 / 6, -1, -1))
     assert all(row.count == 6 for row in by_part)
-    assert not [row for row in means(rows) if row.metric == "top1_change" and row.resolution == 32]
+    assert not [row for row in of_kind(rows, MeanRow) if row.metric == "top1_change" and row.resolution == 32]
 
 
 def test_orders_are_beside_the_papers_sizes(rows):
     """At 148 px of 32 the paper's 1024 of 224: LookHere 71.58, 1D-learn 55.67, 2D-RoPE 51.41."""
-    found = {(row.resolution, row.coefficient): row for row in ranks(rows)}
+    found = {(row.resolution, row.coefficient): row for row in of_kind(rows, RankRow)}
     assert set(found) == {(side, kind) for side in (32, 148) for kind in ("spearman", "kendall")}
     row = found[148, "spearman"]
     assert (row.table, row.shown, row.paper) == ("6", 1024, "lookhere")
@@ -98,17 +98,17 @@ def test_orders_are_beside_the_papers_sizes(rows):
 
 def test_one_seed_has_no_intervals_and_no_verdict(tmp_path):
     one = made_rows(tmp_path, {name: [values[:1] for values in counts] for name, counts in COUNTS.items()})
-    assert all(row.interval is None for row in means(one))
-    assert all(row.apart is None and row.interval is None for row in differences(one))
-    assert all(row.over_seeds is None for row in ranks(one))
+    assert all(row.interval is None for row in of_kind(one, MeanRow))
+    assert all(row.apart is None and row.interval is None for row in of_kind(one, DifferenceRow))
+    assert all(row.over_seeds is None for row in of_kind(one, RankRow))
 
 
 def test_second_trainings_stand_apart(rows):
-    found = [row for row in means(rows) if row.fine_tuned and row.metric == "top1" and not row.slices]
+    found = [row for row in of_kind(rows, MeanRow) if row.fine_tuned and row.metric == "top1" and not row.slices]
     assert {(row.resolution, row.train_resolution, row.split) for row in found} == {
         (56, 56, "test"), (56, 56, "heldout_fonts"),
     }  # fmt: skip
-    assert len(differences(rows)) == 3 * 3
+    assert len(of_kind(rows, DifferenceRow)) == 3 * 3
 
 
 def test_rows_are_read_as_they_were_written(rows, tmp_path):

@@ -14,7 +14,8 @@ from sightline.errors import InputError
 from sightline.reports import analysis_maps, analysis_page, analysis_plots, style, words
 from sightline.reports.analysis_findings import findings
 from sightline.reports.analysis_tables import by_layer_table, print_layers
-from sightline.results.analysis import AnalysisRow, dump_analysis, mean_over_images, read_analysis, rows_of
+from sightline.results.analysis import AnalysisRow, mean_over_images, read_analysis, rows_of
+from sightline.results.rows import dump_rows
 from tests.reports.test_plots import texts
 
 QUANTITIES = {
@@ -114,9 +115,9 @@ def test_a_share_without_an_interval_of_its_own_gets_none_of_a_count():
 def test_rows_come_back_from_their_file(tmp_path):
     made = rows(found())
     file = tmp_path / "analysis.jsonl"
-    file.write_text(dump_analysis(made))
+    file.write_text(dump_rows(made))
     assert read_analysis(file) == made
-    file.write_text(dump_analysis(made)[:-20])
+    file.write_text(dump_rows(made)[:-20])
     with pytest.raises(InputError, match=r"analysis.jsonl"):
         read_analysis(file)
 

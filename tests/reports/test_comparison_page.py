@@ -15,7 +15,7 @@ from sightline.reports.comparison_tables import picked, tables
 from sightline.reports.comparison_words import findings, verdict
 from sightline.reports.latex import csv_of, escaped, latex_of
 from sightline.reports.words import TIMES
-from sightline.results.comparison import differences, means, ranks
+from sightline.results.comparison import DifferenceRow, MeanRow, RankRow, of_kind
 from tests.compared import COUNTS, made_rows
 
 _BLANK, _TIMES = "\u00a0", f"4.62{TIMES}"
@@ -93,12 +93,12 @@ def test_the_verdict_names_whom_the_interval_leaves_out(rows):
 def test_no_verdict_where_intervals_overlap_or_the_images_do_not_tell(rows):
     """The same rows with one field turned: the sentence follows the row of the pair."""
     for changes in ({"apart": False}, {"over_images": (-0.1, 0.2)}):
-        pairs = [row for row in differences(rows) if "rope_axial" in (row.first, row.second)]
+        pairs = [row for row in of_kind(rows, DifferenceRow) if "rope_axial" in (row.first, row.second)]
         turned = [replace(row, **changes) if row in pairs else row for row in rows]
         said = verdict(turned, 148).replace(_BLANK, " ")
         assert "leaves out that of learned_1d" in said
         assert "not so with rope_axial: no verdict between these" in said
-    none = [replace(row, apart=False) if row in differences(rows) else row for row in rows]
+    none = [replace(row, apart=False) if row in of_kind(rows, DifferenceRow) else row for row in rows]
     assert "no verdict: the highest mean cannot be told from any other" in verdict(none, 148)
 
 
@@ -125,14 +125,14 @@ def test_what_learned_nothing_is_left_out_of_the_verdict(tmp_path):
 def test_every_number_of_the_sentences_is_one_of_the_rows(rows, one_seed):
     """What a sentence has beyond sizes, seeds and counts is a value, a limit, or a coefficient of a row."""
     for some in (rows, one_seed):
-        known = {f"{100 * value:.1f}" for row in means(some) for value in (row.value, *(row.interval or ()))}
+        known = {f"{100 * value:.1f}" for row in of_kind(some, MeanRow) for value in (row.value, *(row.interval or ()))}
         known |= {"10.0", "95", "0", "1024", "6", "1"}
-        known |= {str(one) for row in means(some) for one in (row.resolution, len(row.seeds))}
-        for row in ranks(some):
+        known |= {str(one) for row in of_kind(some, MeanRow) for one in (row.resolution, len(row.seeds))}
+        for row in of_kind(some, RankRow):
             values = [row.value, *(row.interval or ()), *(row.over_seeds or ())]
             known |= {f"{value:.2f}".replace("0.", ".", 1).lstrip("-") for value in values if value is not None}
             known.add(str(len(row.encodings)))
-        names = {row.encoding for row in means(some)}
+        names = {row.encoding for row in of_kind(some, MeanRow)}
         said = text(findings(some))
         for name in names:
             said = said.replace(name, "")

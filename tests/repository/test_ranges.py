@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sightline.results.comparison import differences, means
+from sightline.results.comparison import DifferenceRow, MeanRow, of_kind
 from tests.compared import made_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,10 +132,10 @@ def test_the_table_of_the_comparison_is_that_of_its_rows(ranges: ModuleType) -> 
 
 def test_the_rows_of_a_comparison_that_are_kept(tmp_path: Path) -> None:
     rows = made_rows(tmp_path)
-    attacked = [replace(row, metric="fgsm_top5", slices={"epsilon": "1/255"}) for row in means(rows)[:1]]
+    attacked = [replace(row, metric="fgsm_top5", slices={"epsilon": "1/255"}) for row in of_kind(rows, MeanRow)[:1]]
     kept = runpy.run_path(str(ROOT / "benchmarks" / "compare.py"))["kept"]([*rows, *attacked])
     assert {row.metric for row in kept} == {"top1", "top5", "ece", "nll", "fgsm_top5"}
-    assert len(differences(kept)) == 2 * 3
+    assert len(of_kind(kept, DifferenceRow)) == 2 * 3
     assert not [row for row in kept if row.slices and row.metric == "top1"]
     assert kept[-1] == attacked[0]
 

@@ -190,10 +190,10 @@ def test_one_gradient_of_all_ranks(config, sharing, dtype, tolerance):
             assert np.linalg.norm(gradient) > 0, name
 
 
-def stop_after(ranks: Ranks, config, out, steps):
+def stop_after(ranks: Ranks, config, out, steps, options=None):
     """The second rank alone is asked to stop."""
     asked = iter(range(100))
-    return run(ranks, config, out, {"stop": lambda: ranks.rank == 1 and next(asked) >= steps - 1})
+    return run(ranks, config, out, {"stop": lambda: ranks.rank == 1 and next(asked) >= steps - 1, **(options or {})})
 
 
 @pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.slow)])

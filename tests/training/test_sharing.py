@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import stat
+import threading
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from sightline.errors import InputError, StoppedError, StorageError
 from sightline.hub.load import load_model, save_model
 from sightline.io.checkpoint import read_tensors, tensor_shapes, verify_checkpoint, write_checkpoint
 from sightline.models import create_model
-from sightline.training import train
+from sightline.training import checkpointer, loop, train
 from sightline.training.config import OptimizerConfig, ValidationConfig
 from sightline.training.parallel import parallelize
 from tests.ranks import together
@@ -105,6 +106,58 @@ def test_any_number_of_ranks_goes_on(name, size, sharing, tmp_path):
         assert together(size, run, config, tmp_path / "two", {"resume": True}) == list(range(size))
     assert_same(tmp_path / "one", tmp_path / "two")
     assert_in_parts(tmp_path / "two", 1 if sharing == "ddp" else size)
+
+
+@pytest.mark.slow
+def test_one_rank_then_two_then_one_train_as_one_undisturbed(tmp_path):
+    config = in_parts(UNEVEN, images=165, optimizer=OPTIMIZERS["adamw"])
+    alone(config, tmp_path / "one")
+    steps = iter(range(1, 6))
+    with pytest.raises(StoppedError):
+        train(config, tmp_path / "moved", stop=lambda: next(steps) == 1)
+    assert_in_parts(tmp_path / "moved", 1)
+    said = together(2, stop_after, config, tmp_path / "moved", 2, {"resume": True})
+    assert [type(one) for one in said] == [StoppedError, StoppedError]
+    assert_in_parts(tmp_path / "moved", 2)
+    assert len(log_lines(tmp_path / "moved")) == 3
+    train(config, tmp_path / "moved", resume=True)
+    assert_same(tmp_path / "one", tmp_path / "moved")
+
+
+def on_a_slow_disk(ranks: Ranks, config, out):
+    """Train where a checkpoint is written only once the step after it is done; gives (its step, the last step done)."""
+    write, step, seen = checkpointer.write_checkpoint, loop.train_step, []
+    done, changed = [0], threading.Condition()
+
+    def write_late(place, *arguments, **options):
+        number = int(place.name.removeprefix("step-"))
+        with changed:
+            assert changed.wait_for(lambda: done[-1] > number or number == 5, 60)
+            seen.append((number, done[-1]))
+        write(place, *arguments, **options)
+
+    def step_beside(state, *arguments):
+        loss = step(state, *arguments)
+        with changed:
+            done.append(state.step + 1)
+            changed.notify_all()
+        return loss
+
+    checkpointer.write_checkpoint, loop.train_step = write_late, step_beside
+    run(ranks, config, out)
+    return seen
+
+
+@pytest.mark.slow
+def test_parts_are_saved_while_steps_go_on(tmp_path):
+    config = in_parts(UNEVEN, images=165, optimizer=OPTIMIZERS["adamw"], checkpoint_every=66)
+    assert together(2, run, config, tmp_path / "undisturbed") == [0, 1]
+    for seen in together(2, on_a_slow_disk, config, tmp_path / "slow"):
+        (first, then), (second, later), last = seen
+        assert (first, second, last) == (2, 4, (5, 5))
+        assert then >= 3
+        assert later >= 5
+    assert_same(tmp_path / "undisturbed", tmp_path / "slow", tolerance=0.0)
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ from sightline.cli.output import check_writable
 from sightline.errors import InputError
 from sightline.io.atomic import fsync, remove_temporaries, replace_folder, storage_errors
 from sightline.reports import analysis_page
-from sightline.results.analysis import ANALYSIS, ANALYSIS_PAGE, AnalysisRow, dump_analysis, other_of
+from sightline.results.analysis import ANALYSIS, ANALYSIS_PAGE, AnalysisRow, other_of
+from sightline.results.rows import dump_rows
 
 FIGURES = "figures"
 """The folder of its figures, each a file."""
@@ -87,7 +88,7 @@ def write_analysis(
         try:
             for name, one in zip(array_names(found), found, strict=True):
                 _put(temporary / name, _packed(one))
-            for name, content in {**figures, ANALYSIS: dump_analysis(rows).encode(), ANALYSIS_PAGE: page}.items():
+            for name, content in {**figures, ANALYSIS: dump_rows(rows).encode(), ANALYSIS_PAGE: page}.items():
                 _put(temporary / name, content)
             fsync(temporary)
             replace_folder(temporary, place)

@@ -16,6 +16,7 @@ from sightline.cli.guard import Inputs, guard_file, guard_folder, is_rows, is_ru
 from sightline.errors import InputError, StorageError
 from sightline.io.atomic import make_parent, storage_errors, write_file, write_out
 from sightline.io.run_files import (
+    CHECKPOINT_FILES,
     CHECKPOINTS,
     COMPARISON,
     INSIDE,
@@ -31,7 +32,6 @@ from sightline.io.run_files import (
     TENSORBOARD,
     TRAINING,
     WANDB,
-    is_checkpoint_file,
     is_step_folder,
 )
 from sightline.io.run_lock import RunLock, locked, refuse_locked
@@ -162,7 +162,7 @@ def _foreign_in_checkpoints(folder: Path) -> Iterator[Path]:
 
 def _foreign_in_checkpoint(folder: Path) -> Iterator[Path]:
     for file in sorted(folder.iterdir()):
-        if not is_checkpoint_file(file.name) or file.is_dir() != (file.name == TRAINING):
+        if file.name not in CHECKPOINT_FILES or file.is_dir() != (file.name == TRAINING):
             yield file
 
 

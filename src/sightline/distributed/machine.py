@@ -34,33 +34,23 @@ def cpu_count() -> int:
 
 def hardware_name(device: str | torch.device = "cpu") -> str:
     """The machine in words, for a result row: "AMD EPYC, 2 cores, avx512_bf16"; a GPU's name comes first."""
-    name, *feature = _processor()
-    words = [name, f"{cpu_count()} {'core' if cpu_count() == 1 else 'cores'}", *feature]
+    name, feature = processor()
+    words = [name, f"{cpu_count()} {'core' if cpu_count() == 1 else 'cores'}", feature]
     if str(device).startswith("cuda"):
         import torch
 
         words.insert(0, torch.cuda.get_device_name(device))
-    return ", ".join(words)
+    return ", ".join(filter(None, words))
 
 
 @functools.cache
-def _processor() -> list[str]:
-    """Its name, and the best of the features that it has."""
+def processor() -> tuple[str, str]:
+    """Its name, and the best of the features that it has, "" where it has none of them."""
     # Every core says the same.
     fields = _read_fields(Path("/proc/cpuinfo"))
     name = " ".join(fields.get("model name", "").split()) or platform.processor() or platform.machine()
     flags = fields.get("flags", "").split()
-    return [name or "unknown processor", *[feature for feature in _FEATURES if feature in flags][:1]]
-
-
-@functools.cache
-def processor() -> str:
-    """Which processor this is, for what is measured once for all of its kind: maker, family, model and the best feature
-    ("AuthenticAMD 26 2 avx512_bf16"); elsewhere than on Linux what the system calls it."""
-    fields = _read_fields(Path("/proc/cpuinfo"))
-    parts = [fields.get(name, "") for name in ("vendor_id", "cpu family", "model")]
-    name, *feature = _processor()
-    return " ".join([*(parts if all(parts) else [name]), *feature])
+    return name or "unknown processor", next((feature for feature in _FEATURES if feature in flags), "")
 
 
 @functools.cache
@@ -73,13 +63,9 @@ def cpu_vendor() -> Literal["amd", "intel", "other"]:
 def cache_folder() -> Path | None:
     """Where what was learned once is kept: $SIGHTLINE_CACHE (empty: nowhere, None), or sightline in $XDG_CACHE_HOME or
     ~/.cache."""
-    asked, base = os.environ.get("SIGHTLINE_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    if asked == "":
-        return None
-    try:
-        return Path(asked) if asked else (Path(base) if base else Path.home() / ".cache") / "sightline"
-    except RuntimeError:
-        return None
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    asked = os.environ.get("SIGHTLINE_CACHE", f"{base}/sightline")
+    return Path(asked) if asked else None
 
 
 def _read_fields(file: Path) -> dict[str, str]:
@@ -113,16 +99,9 @@ def _git(root: Path, *arguments: str) -> str:
     # A hook's GIT_DIR would point to another repository; without optional locks, asking never writes.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
+    command = ["git", "-C", str(root), *arguments]
     try:
-        answer = subprocess.run(
-            ["git", "-C", str(root), *arguments],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
+        answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
     return answer.stdout.strip()

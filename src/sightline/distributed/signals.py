@@ -153,11 +153,6 @@ def block_interrupts() -> Iterator[None]:
 
 
 def setup_worker_signals() -> None:
-    """Ignore both signals in a process that another one started, and end with that one, however it ends."""
+    """Ignore both signals in a process that another one started, which ends it."""
     for number in _HEEDED:
         signal.signal(number, signal.SIG_IGN)
-    with contextlib.suppress(OSError, AttributeError):
-        import ctypes
-
-        # PR_SET_PDEATHSIG of Linux.
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)

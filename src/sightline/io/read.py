@@ -27,47 +27,44 @@ ROWS = 1 << 29
 _KINDS = {"d": "a folder", "p": "a pipe", "s": "a socket", "c": "a device", "b": "a device"}
 
 
-def check_file(path: str | Path, expected: str = "a file", *, where: object = None) -> int:
+def check_file(path: str | Path, expected: str = "a file") -> int:
     """The size in bytes of a regular file, links followed; nothing is opened.
 
     Args:
         expected: what the file should be, for the message.
-        where: what the message calls the file, if not by its path.
 
     Raises:
         InputError: it is missing (names the nearest one), cannot be reached, or is no regular file.
     """
-    where = path if where is None else where
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{where}: no such file{similar_file_hint(path)}") from None
+        raise InputError(f"{path}: no such file{similar_file_hint(path)}") from None
     except OSError as error:
-        raise InputError(f"{where}: cannot be read ({error.strerror})") from None
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError as error:
-        raise InputError(f"{where}: is no path ({error})") from None
+        raise InputError(f"{path}: is no path ({error})") from None
     if not stat.S_ISREG(status.st_mode):
         kind = _KINDS.get(stat.filemode(status.st_mode)[0], "no regular file")
-        raise InputError(f"{where}: is {kind}, expected {expected}")
+        raise InputError(f"{path}: is {kind}, expected {expected}")
     return status.st_size
 
 
-def read_bytes(path: str | Path, most: int, expected: str, *, where: object = None) -> bytes:
+def read_bytes(path: str | Path, most: int, expected: str) -> bytes:
     """The content of a regular file of at most `most` bytes; see `check_file`.
 
     Raises:
         InputError: as `check_file`; or it is larger, or cannot be read.
     """
-    where = path if where is None else where
-    size = check_file(path, expected, where=where)
+    size = check_file(path, expected)
     try:
         # What was a file a moment ago may be a pipe now: opened so, it does not wait.
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
             content = stream.read(most + 1) if size <= most else b""
     except OSError as error:
-        raise InputError(f"{where}: cannot be read ({error.strerror or error})") from None
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     if max(size, len(content)) > most:
-        raise InputError(f"{where}: is larger than {most} bytes, expected {expected}")
+        raise InputError(f"{path}: is larger than {most} bytes, expected {expected}")
     return content
 
 
@@ -153,11 +150,10 @@ def similar_file_hint(path: str | Path) -> str:
 
 def format_bytes(count: int) -> str:
     """Bytes as people read them: "512 B", "21 GiB", "1.2 TiB"; any size."""
-    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
     # Decimal, because a float ends at 10**308.
-    value = Decimal(count) / (1 << 10 * power)
-    if value >= 1000 and power < len(units) - 1:
-        value, power = value / 1024, power + 1
-    shown = f"{value:.2g}" if value >= 10000 else f"{value:.0f}" if value >= 10 or not power else f"{value:.1f}"
-    return f"{shown} {units[power]}"
+    value, units = Decimal(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
+    while value >= 1000 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    digits = ".2g" if value >= 10000 else ".0f" if value >= 10 or value == count else ".1f"
+    return f"{value:{digits}} {units[0]}"

@@ -59,11 +59,7 @@ LISTING = "data.listing"
 LEFT_OUT = "left_out.jsonl"
 """The images that were left out, a line each: the record of a model is bounded, and these may be many."""
 CHECKPOINT_FILES = (WEIGHTS, MODEL, CHECKSUMS, TRAINING, LISTING, LEFT_OUT, LOG, VALIDATION, RESULTS, PREDICTIONS)
-
-
-def is_checkpoint_file(name: str) -> bool:
-    """Whether a file or a folder of this name may stand in a checkpoint."""
-    return name in CHECKPOINT_FILES
+"""What may stand in a checkpoint."""
 
 
 def step_folder(run: Path, step: int) -> Path:

@@ -80,16 +80,10 @@ def load_tensors(
         tensors = _load_pickle(file, unwrap)
     else:
         raise InputError(f"{file}: is no weights file (known: .safetensors, {', '.join(PICKLES)})")
-    if not allow_nonfinite:
-        check_finite(file, tensors)
-    return tensors
-
-
-def check_finite(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Raise InputError, with the first names, where the tensors of a file hold NaN or infinity."""
-    bad = [name for name, tensor in tensors.items() if not is_finite(tensor)]
+    bad = [] if allow_nonfinite else [name for name, tensor in tensors.items() if not is_finite(tensor)]
     if bad:
         raise InputError(f"{file}: weights are not finite (NaN or infinity) in {_some(bad)}")
+    return tensors
 
 
 def read_declared(file: Path) -> dict[str, Tensor]:

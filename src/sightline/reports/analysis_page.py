@@ -12,7 +12,8 @@ from sightline.reports import analysis_maps, analysis_plots, page, style, words
 from sightline.reports.analysis_findings import findings
 from sightline.reports.analysis_tables import by_layer_table, groups_of, models_of
 from sightline.reports.grids import TextTable
-from sightline.results.analysis import LAYERS, AnalysisLike, AnalysisRow, dump_analysis, other_of, rows_of
+from sightline.results.analysis import LAYERS, AnalysisLike, AnalysisRow, other_of, rows_of
+from sightline.results.rows import dump_rows
 
 # Characters of figures: up to which each is there for a wide and a narrow page, and up to which maps are drawn, so that
 # a page with its tables stays below 10 MB.
@@ -80,7 +81,7 @@ def shown(found: Sequence[AnalysisLike]) -> str:
     """The same as a part of another page, a notebook's: without the page around it."""
     rows = [row for one in found for row in rows_of(one)]
     # A notebook is one page: what two cells show has ids of its own.
-    mark = sha256(dump_analysis(rows).encode()).hexdigest()[:8]
+    mark = sha256(dump_rows(rows).encode()).hexdigest()[:8]
     return page.render("analysis_part.html", **_content(rows, found, f"n{mark}"))
 
 

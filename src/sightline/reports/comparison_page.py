@@ -24,7 +24,7 @@ from sightline.reports.comparison_tables import (
 from sightline.reports.comparison_words import findings
 from sightline.reports.explain import encoding_words
 from sightline.reports.grids import GridLine, Heading, TableCell, TextTable
-from sightline.results.comparison import ComparisonRow, means, ranks
+from sightline.results.comparison import ComparisonRow, MeanRow, RankRow, of_kind
 
 # What of the paper's columns has nothing here that could stand for it.
 _MISSING = {
@@ -68,7 +68,7 @@ def render(rows: Sequence[ComparisonRow], *, command: str, demonstration: int, n
         side=side,
         large=large,
         sizes=words.listed([str(one) for one in sorted({row.resolution for row in picked(rows, TOP1)})]),
-        fine_tuned=[row for row in means(rows) if row.fine_tuned][:1],
+        fine_tuned=[row for row in of_kind(rows, MeanRow) if row.fine_tuned][:1],
         findings=findings(rows),
         tables=made,
         missing=_MISSING,
@@ -85,7 +85,7 @@ def render(rows: Sequence[ComparisonRow], *, command: str, demonstration: int, n
 
 def _beside(rows: Sequence[ComparisonRow], side: int) -> dict[str, Any] | None:
     """The order at a size, and the paper's, as a table; None where the paper printed too few of these encodings."""
-    found = [row for row in ranks(rows) if row.resolution == side]
+    found = [row for row in of_kind(rows, RankRow) if row.resolution == side]
     if not found:
         return None
     row, names = found[0], order(rows)

@@ -9,7 +9,7 @@ from sightline.published import paper
 from sightline.reports import style, words
 from sightline.reports.grids import GridLine, Heading, TableCell, TextTable, titled
 from sightline.reports.words import DASH, TIMES, number
-from sightline.results.comparison import ComparisonRow, DifferenceRow, MeanRow, RankRow, differences, means, ranks
+from sightline.results.comparison import ComparisonRow, DifferenceRow, MeanRow, RankRow, of_kind
 
 TOP1, TOP5, ECE, CHANGE = "top1", "top5", "ece", "top1_change"
 TEST, FONTS = "test", "heldout_fonts"
@@ -25,12 +25,12 @@ _BEST, _MEAN = "best", "mean"
 
 def order(rows: Sequence[ComparisonRow]) -> list[str]:
     """The encodings, in the order of the rows."""
-    return list(dict.fromkeys(row.encoding for row in means(rows)))
+    return list(dict.fromkeys(row.encoding for row in of_kind(rows, MeanRow)))
 
 
 def trained_at(rows: Sequence[ComparisonRow]) -> int:
     """Side of the images of the first training, in pixels."""
-    return next(row.train_resolution for row in means(rows) if not row.fine_tuned)
+    return next(row.train_resolution for row in of_kind(rows, MeanRow) if not row.fine_tuned)
 
 
 def largest(rows: Sequence[ComparisonRow]) -> int:
@@ -51,7 +51,7 @@ def picked(
     wanted = metric, split, slices or {}, fine_tuned
     return [
         row
-        for row in means(rows)
+        for row in of_kind(rows, MeanRow)
         if (row.metric, row.split, dict(row.slices), row.fine_tuned) == wanted and resolution in (None, row.resolution)
     ]
 
@@ -121,7 +121,7 @@ def _both(title: str, below: str, some: Sequence[MeanRow]) -> list[Column]:
 
 
 def _over(rows: Sequence[ComparisonRow]) -> str:
-    seeds = max((len(row.seeds) for row in means(rows)), default=1)
+    seeds = max((len(row.seeds) for row in of_kind(rows, MeanRow)), default=1)
     return f"over {seeds} seed{'' if seeds == 1 else 's'}"
 
 
@@ -134,7 +134,7 @@ def _as_trained(rows: Sequence[ComparisonRow], number: str) -> TextTable | None:
 
 
 def _attacked(rows: Sequence[ComparisonRow]) -> TextTable | None:
-    attacked = [row for row in means(rows) if row.metric == "fgsm_top5" and not row.fine_tuned]
+    attacked = [row for row in of_kind(rows, MeanRow) if row.metric == "fgsm_top5" and not row.fine_tuned]
     columns: list[Column] = []
     for place in dict.fromkeys(row.place for row in attacked):
         some = [row for row in attacked if row.place == place]
@@ -151,7 +151,7 @@ def _calibration(rows: Sequence[ComparisonRow]) -> TextTable | None:
 
 
 def _fine_tuned(rows: Sequence[ComparisonRow]) -> TextTable | None:
-    sides = {row.resolution for row in means(rows) if row.fine_tuned}
+    sides = {row.resolution for row in of_kind(rows, MeanRow) if row.fine_tuned}
     columns: list[Column] = []
     for title, split, slices, below in COLUMNS:
         some = picked(rows, TOP1, split=split, slices=slices, fine_tuned=True)
@@ -227,8 +227,10 @@ def signed(value: float) -> str:
 def pairs(rows: Sequence[ComparisonRow], side: int) -> TextTable | None:
     """The tests of each two encodings at a size, the largest difference first."""
     some = [
-        row for row in differences(rows) if (row.split, row.resolution, row.fine_tuned) == (TEST, side, False)
-    ]  # fmt: skip
+        row
+        for row in of_kind(rows, DifferenceRow)
+        if (row.split, row.resolution, row.fine_tuned) == (TEST, side, False)
+    ]
     if not some:
         return None
     lines = [_pair(row) for row in sorted(some, key=lambda row: -abs(row.value))]
@@ -266,7 +268,7 @@ def _pair(row: DifferenceRow) -> GridLine:
 
 def orders(rows: Sequence[ComparisonRow]) -> TextTable | None:
     """How alike the order at each size is to the paper's."""
-    some = ranks(rows)
+    some = of_kind(rows, RankRow)
     if not some:
         return None
     lines = []

@@ -17,7 +17,7 @@ from sightline.reports.comparison_tables import (
     trained_at,
 )
 from sightline.reports.findings import CLEARLY
-from sightline.results.comparison import ComparisonRow, MeanRow, differences, ranks
+from sightline.results.comparison import ComparisonRow, DifferenceRow, MeanRow, RankRow, of_kind
 from sightline.results.rows import wilson_interval
 
 
@@ -75,14 +75,14 @@ def _of(some: Sequence[MeanRow]) -> str:
 def _apart(rows: Sequence[ComparisonRow], one: MeanRow, other: MeanRow) -> bool:
     """Whether the pair's row has the intervals of the means apart, and no 0 in that over images."""
     both = {one.encoding, other.encoding}
-    found = [row for row in differences(rows) if row.place == one.place and {row.first, row.second} == both]
+    found = [row for row in of_kind(rows, DifferenceRow) if row.place == one.place and {row.first, row.second} == both]
     return any(row.apart is True and not row.over_images[0] <= 0 <= row.over_images[1] for row in found)
 
 
 def order_words(rows: Sequence[ComparisonRow], side: int) -> list[str]:
     """How alike the order at a size is to the paper's, whatever it is."""
     said = []
-    for row in (row for row in ranks(rows) if row.resolution == side and row.coefficient == "spearman"):
+    for row in (row for row in of_kind(rows, RankRow) if row.resolution == side and row.coefficient == "spearman"):
         names = f"the order of {len(row.encodings)} encodings at {side}\u00a0px ({times(row)}) with that of the paper's"
         place = f"table {row.table} at {row.shown}\u00a0px (Val)"
         if row.value is None:

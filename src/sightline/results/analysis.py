@@ -3,18 +3,17 @@ torch here."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from sightline.errors import InputError
-from sightline.io.read import read_jsonl
-from sightline.results.rows import FRACTION, Z95, MetricValue, Origin
+from sightline.io.config import Count
+from sightline.results.rows import FRACTION, Z95, MetricValue, Origin, check_fields, read_records
 
 ANALYSIS, ANALYSIS_PAGE = "analysis.jsonl", "analysis.html"
 LAYERS = "layers"
@@ -28,19 +27,6 @@ _ENDS = ("_low", "_high")
 _UNKNOWN = {"task": "", "data": "", "split": "", "train_resolution": 0, "seed": 0, "commit": "", "hardware": ""}
 _OF_MODEL = ("depth", "heads", "patch_size")
 Size = tuple[int, int]
-
-
-class Quantity(Protocol):
-    """What `analysis.measures.base.Quantity` says of an array."""
-
-    @property
-    def axes(self) -> tuple[str, ...]: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def words(self) -> str: ...
-    @property
-    def figure(self) -> str: ...
 
 
 class AnalysisLike(Protocol):
@@ -78,13 +64,18 @@ class AnalysisRow(Origin, MetricValue):
     """
 
     measure: str
-    size: Size | None
+    size: tuple[Count, Count] | None
     depth: int
     heads: int
     patch_size: int
     of_all_layers: bool = False
     words: str = ""
     figure: str = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not isinstance(self.slices.get("layer", 0), int):
+            raise InputError(f"slices {self.slices!r}: expected a whole number for layer")
 
     @property
     def layer(self) -> int | None:
@@ -127,7 +118,9 @@ def rows_of(found: AnalysisLike, **origin: Any) -> list[AnalysisRow]:
     for size in found.sizes:
         for name, quantity in found.quantities.items():
             array = found.arrays[size].get(name)
-            if array is None or not set(quantity.axes) <= _AVERAGED or _is_end(name, found.quantities):
+            # Where the interval of another quantity ends is none.
+            ends_another = any(name.removesuffix(end) in found.quantities for end in _ENDS if name.endswith(end))
+            if array is None or not set(quantity.axes) <= _AVERAGED or ends_another:
                 continue
             images, ends = len(found.names[size]), _ends(found, name, size)
             layers = list(by_layer(np.asarray(array, dtype=np.float64), quantity.axes, found.about.get("depth")))
@@ -155,11 +148,6 @@ def rows_of(found: AnalysisLike, **origin: Any) -> list[AnalysisRow]:
                     )
                 )
     return rows
-
-
-def _is_end(name: str, quantities: Mapping[str, Any]) -> bool:
-    """Whether a quantity is where the interval of another one ends."""
-    return any(name.endswith(ending) and name.removesuffix(ending) in quantities for ending in _ENDS)
 
 
 def _ends(found: AnalysisLike, name: str, size: Size) -> dict[int | None, tuple[float, float]]:
@@ -223,42 +211,10 @@ def _mean(array: np.ndarray, axis: int) -> np.ndarray:
     return np.divide(np.where(there, array, 0).sum(axis), count, out=np.full(count.shape, np.nan), where=count > 0)
 
 
-def dump_analysis(rows: Iterable[AnalysisRow]) -> str:
-    """The text of a file of rows: one JSON object a line."""
-    return "".join(json.dumps(asdict(row), allow_nan=False) + "\n" for row in rows)
-
-
 def read_analysis(path: str | Path) -> list[AnalysisRow]:
-    """The inverse of `dump_analysis`.
+    """The rows of an `analysis.jsonl`, which `dump_rows` wrote.
 
     Raises:
         InputError: the file is missing, or a line is no such row; names it.
     """
-    rows = []
-    for number, record in read_jsonl(path, "a row of an analysis"):
-        try:
-            if not isinstance(record, dict):
-                raise TypeError("no object")
-            values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in record.items()}
-            row = AnalysisRow(**values)
-            _check(row)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{path}:{number}: not a row of an analysis ({error})") from None
-        rows.append(row)
-    return rows
-
-
-def _check(row: AnalysisRow) -> None:
-    """Refuse what could not be drawn; raises ValueError."""
-    numbers = [row.value, *(row.interval or ()), row.count, row.patch_size, row.depth, row.heads]
-    if any(isinstance(one, bool) or not isinstance(one, int | float) or not math.isfinite(one) for one in numbers):
-        raise ValueError("a value is no finite number")
-    if row.interval is not None and len(row.interval) != 2:
-        raise ValueError("an interval has two ends")
-    if row.size is not None and (len(row.size) != 2 or not all(isinstance(one, int) and one > 0 for one in row.size)):
-        raise ValueError("size is no height and width")
-    texts = (row.run, row.encoding, row.metric, row.measure, row.unit, row.words, row.figure, row.data, row.split)
-    if not all(isinstance(one, str) for one in texts):
-        raise ValueError("a name is no text")
-    if not isinstance(row.slices, Mapping) or not isinstance(row.slices.get("layer", 0), int):
-        raise ValueError("slices.layer is no whole number")
+    return read_records(path, "a row of an analysis", AnalysisRow)

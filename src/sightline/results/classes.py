@@ -99,11 +99,11 @@ class ClassEffect:
 
 def dump_effects(effects: Iterable[ClassEffect]) -> str:
     """The text of a file of effects: one JSON object a line, `name` as `class`."""
-    lines = []
-    for effect in effects:
-        record = {"class" if key == "name" else key: value for key, value in asdict(effect).items()}
-        lines.append(json.dumps({key: value for key, value in record.items() if value != ""}, allow_nan=False) + "\n")
-    return "".join(lines)
+    records = (
+        {"class" if key == "name" else key: value for key, value in asdict(effect).items() if value != ""}
+        for effect in effects
+    )
+    return "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
 
 
 class ClassStudy:

@@ -4,16 +4,16 @@ paper's. No torch here."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from sightline.errors import InputError
-from sightline.io.read import read_jsonl
-from sightline.results.rows import Slices
+from sightline.errors import require_known
+from sightline.results.rows import Slices, read_records
 
 Interval = tuple[float, float]
+R = TypeVar("R", bound="ComparisonRow")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +119,7 @@ class RankRow(ComparisonRow):
     p: float | None
 
 
-KINDS: dict[str, type[MeanRow] | type[DifferenceRow] | type[RankRow]] = {
-    one.kind: one for one in (MeanRow, DifferenceRow, RankRow)
-}
+_KINDS = {"mean": MeanRow, "difference": DifferenceRow, "rank": RankRow}
 
 
 def dump_compared(rows: Iterable[ComparisonRow]) -> str:
@@ -130,39 +128,19 @@ def dump_compared(rows: Iterable[ComparisonRow]) -> str:
 
 
 def read_compared(path: Path) -> list[ComparisonRow]:
-    """The inverse of `dump_compared`.
+    """The rows of a `comparison.jsonl`, which `dump_compared` wrote.
 
     Raises:
         InputError: a line is no such row; names it.
     """
-    rows: list[ComparisonRow] = []
-    for number, record in read_jsonl(path, "a row of a comparison"):
-        kind = KINDS.get(record.pop("kind", None)) if isinstance(record, dict) else None
-        try:
-            if kind is None:
-                raise TypeError("of no known kind")
-            rows.append(kind(**{key: _tupled(value) for key, value in record.items()}))
-        except TypeError as error:
-            raise InputError(f"{path}:{number}: not a row of a comparison ({error})") from None
-    return rows
+    return read_records(path, "a row of a comparison", _row)
 
 
-def _tupled(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    return tuple(_tupled(one) for one in value) if isinstance(value, list) else value
+def _row(*, kind: str = "", **values: Any) -> ComparisonRow:
+    require_known("kind", kind, _KINDS)
+    return _KINDS[kind](**values)
 
 
-def means(rows: Iterable[ComparisonRow]) -> list[MeanRow]:
-    """Those of the kind."""
-    return [row for row in rows if isinstance(row, MeanRow)]
-
-
-def differences(rows: Iterable[ComparisonRow]) -> list[DifferenceRow]:
-    """Those of the kind."""
-    return [row for row in rows if isinstance(row, DifferenceRow)]
-
-
-def ranks(rows: Iterable[ComparisonRow]) -> list[RankRow]:
-    """Those of the kind."""
-    return [row for row in rows if isinstance(row, RankRow)]
+def of_kind(rows: Iterable[ComparisonRow], kind: type[R]) -> list[R]:
+    """Those that are of a kind, as `MeanRow`."""
+    return [row for row in rows if isinstance(row, kind)]

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
@@ -133,15 +133,7 @@ class ResultRow(Origin, MetricValue):
         if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
             object.__setattr__(self, "patches", float(math.prod(self.grid)))
         require_known("better", self.better, ("", "higher", "lower"))
-        for one in fields(self):
-            value = getattr(self, one.name)
-            try:
-                _kinds()[one.name].validate_python(value)
-                # A tensor passes for a number, and cannot be written.
-                json.dumps(value)
-            except (TypeError, ValueError):
-                named = f"count of {self.counted}" if one.name == "count" else one.name
-                raise InputError(f"{named} {value!r}: expected {one.type}") from None
+        check_fields(self)
         if self.grid is not None and len(self.grid) < 2:
             raise InputError(f"grid {self.grid!r}: expected two sides or more")
         for name in ("metric", "counted"):
@@ -190,13 +182,26 @@ class ResultRow(Origin, MetricValue):
         return self.data, self.split, self.view, self.resolution, self.tuned, self.shrunk, self.patch_size, *looked
 
 
+def check_fields(row: Origin) -> None:
+    """Raise InputError where a field holds what its annotation does not allow; a whole number does for a fraction."""
+    for name, (kind, words) in _kinds(type(row)).items():
+        value = getattr(row, name)
+        try:
+            kind.validate_python(value)
+            # A tensor passes for a number, and cannot be written.
+            json.dumps(value)
+        except (TypeError, ValueError):
+            named = f"count of {row.counted}" if name == "count" and isinstance(row, MetricValue) else name
+            raise InputError(f"{named} {value!r}: expected {words}") from None
+
+
 @functools.cache
-def _kinds() -> dict[str, TypeAdapter[Any]]:
-    """What each field of `ResultRow` may hold; a whole number does for a fraction."""
+def _kinds(cls: type[Origin]) -> dict[str, tuple[TypeAdapter[Any], str]]:
     from pydantic import ConfigDict, TypeAdapter
 
     strict = ConfigDict(strict=True, allow_inf_nan=False)
-    return {name: TypeAdapter(kind, config=strict) for name, kind in get_type_hints(ResultRow).items()}
+    kinds = get_type_hints(cls, include_extras=True)
+    return {one.name: (TypeAdapter(kinds[one.name], config=strict), str(one.type)) for one in fields(cls)}
 
 
 def binomial_stderr(fraction: float, count: int) -> float:
@@ -222,20 +227,19 @@ def wilson_interval(fraction: float, count: int, deviations: float = Z95) -> tup
     return max(min(middle - reach, fraction), 0.0), min(max(middle + reach, fraction), 1.0)
 
 
-def dump_rows(rows: Iterable[Origin]) -> str:
-    """The text of a file of rows, `ResultRow` or others: one JSON object a line."""
+def dump_rows(rows: Iterable[Any]) -> str:
+    """The text of a file of rows of any kind: one JSON object a line."""
     return "".join(json.dumps(as_written(row), allow_nan=False) + "\n" for row in rows)
 
 
-def as_written(row: Origin) -> dict[str, Any]:
+def as_written(row: Any) -> dict[str, Any]:
     """A row under the names that it has in a file."""
     record = asdict(row)
-    for name, nothing in _UNSAID.items():
-        if record.get(name, 0) == nothing:
-            del record[name]
-    if record.get("counted") == IMAGES:
-        del record["counted"]
-        record[IMAGES] = record.pop("count")
+    if isinstance(row, ResultRow):
+        record = {name: value for name, value in record.items() if name not in _UNSAID or value != _UNSAID[name]}
+        if row.counted == IMAGES:
+            del record["counted"]
+            record[IMAGES] = record.pop("count")
     return record
 
 
@@ -245,24 +249,34 @@ def read_rows(path: str | Path) -> list[ResultRow]:
     Raises:
         InputError: the file is missing, a line is not JSON, or a row has not the fields of `ResultRow`.
     """
-    names = {one.name for one in fields(ResultRow)}
-    needed = {one.name for one in fields(ResultRow) if one.default is MISSING} - {"slices"}
+    return read_records(path, "a result row", _result_row)
+
+
+def _result_row(**values: Any) -> ResultRow:
+    if IMAGES in values:
+        values |= {"count": values.pop(IMAGES), "counted": IMAGES}
+    return ResultRow(**values)
+
+
+def read_records(path: str | Path, expected: str, make: Callable[..., T]) -> list[T]:
+    """The inverse of `dump_rows`: what `make` gives of the fields of each line, lists as tuples.
+
+    Raises:
+        InputError: the file is missing, a line is not JSON, or `make` does not take its fields; names the line.
+    """
     rows = []
-    for number, record in read_jsonl(path, "a result row"):
-        record = record if isinstance(record, dict) else {}
-        if IMAGES in record:
-            record |= {"count": record.pop(IMAGES), "counted": IMAGES}
-        odd = sorted((record.keys() - names) | (needed - record.keys()))
-        if odd:
-            raise InputError(f"{path}:{number}: not a result row (missing or unknown: {', '.join(odd)})")
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in record.items()
-        }
+    for number, record in read_jsonl(path, expected):
         try:
-            rows.append(ResultRow(**values))
-        except InputError as error:
-            raise InputError(f"{path}:{number}: {error}") from None
+            if not isinstance(record, dict):
+                raise TypeError(f"a {type(record).__name__}")
+            rows.append(make(**{key: _tuples(value) for key, value in record.items()}))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}:{number}: not {expected} ({error})") from None
     return rows
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer: bool = True) -> list[ResultRow]:

@@ -64,7 +64,7 @@ def analyse(
     from sightline.errors import InputError
     from sightline.io.run_files import INSIDE, PAGE, RESULTS
     from sightline.reports.analysis_tables import print_layers
-    from sightline.results.analysis import dump_analysis
+    from sightline.results.rows import dump_rows
 
     machine.set_threads(threads)
     if patch_size is not None and out is None:
@@ -98,7 +98,7 @@ def analyse(
     )
     rows = carry_out(asked, out, overwrite=overwrite, device=device)
     if json:
-        print(dump_analysis(rows), end="")
+        print(dump_rows(rows), end="")
         return
     print_layers(rows)
     print(f"arrays, rows, figures, page: {out}")

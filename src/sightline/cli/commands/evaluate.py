@@ -231,7 +231,7 @@ def evaluate(
                     "identity": vars(run.identity),
                     "device": where.type,
                     # By which its attention is chosen: parts of another one would differ in their last bits.
-                    "processor": machine.processor() if where.type == "cpu" else None,
+                    "processor": list(machine.processor()) if where.type == "cpu" else None,
                     "max_pixels": run.max_pixels,
                     "logits": logits is not None,
                     "files": files,
