@@ -23,8 +23,9 @@ import torch.nn.functional as F
 from measure import Parser, Work, clock, counted, interleave, peak_bytes, print_table, row
 from torch import Tensor
 
-from sightline.attention import Pattern, attend, use_backend
-from sightline.attention.dispatch import BACKENDS, cpu_form, dispatch, preferred_tile, supports
+from sightline.attention import AttentionSpec, Pattern, attend, preferred_tile, use_backend
+from sightline.attention.dispatch import BACKENDS, choose_backend, cpu_form, supports
+from sightline.attention.sdpa import supports_form
 from sightline.encodings import create_encoding
 from sightline.tokens.layout import TokenLayout
 
@@ -93,9 +94,16 @@ class Case:
         """`auto`, and what it is compared with, by name."""
         found: dict[str, Work] = {"auto": lambda: self.by(use_backend("auto"))}
         q = self.inputs.permute(2, 0, 3, 1, 4)[0]
-        names = [name for name in BACKENDS if supports(name, self.pattern, self.layout, self.layout, q)]
+        image = self.layout.segments[0]
+        names = [
+            name for name in ("sdpa", "products", "tiles") if supports_form(name, self.pattern, image, image, True, q)
+        ]
         # FlexAttention is there on a CPU for tests alone.
-        names = [name for name in names if self.device != "cpu" or name != "flex"]
+        if self.device != "cpu":
+            spec = AttentionSpec.of_values(q)
+            names += [
+                name for name in ("flex", "varlen") if supports(name, self.pattern, self.layout, self.layout, spec)
+            ]
         found |= {name: lambda name=name: self.by(use_backend(name)) for name in names}
         return {**found, "ready_bias": lambda: self.sdpa(self.ready), "no_bias": lambda: self.sdpa(None)}
 
@@ -138,7 +146,8 @@ class Case:
 
     def chosen(self) -> str:
         """What `auto` takes."""
-        name = dispatch(self.pattern, self.layout, self.layout, self.inputs.permute(2, 0, 3, 1, 4)[0])
+        spec = AttentionSpec.of_values(self.inputs.permute(2, 0, 3, 1, 4)[0])
+        name = choose_backend(self.pattern, self.layout, self.layout, spec)
         if name != "auto":
             return name
         return cpu_form(self.pattern, self.layout.slots, self.dtype, training=self.backward)
