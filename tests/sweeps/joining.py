@@ -6,12 +6,12 @@ import os
 import signal
 from pathlib import Path
 
+from sightline.sweeps.queue import SweepQueue
 from sightline.sweeps.space import SweepConfig
-from sightline.sweeps.study import SweepQueue
 from sightline.sweeps.worker import CellResult, run_worker
 
 
-def join(config: SweepConfig, folder: Path, dies_at: int | None) -> None:
+def join(config: SweepConfig, folder: Path, dies_at: int | None, url: str | None = None) -> None:
     """Work on the sweep in a folder, and note each cell at its begin and its end.
 
     Args:
@@ -23,7 +23,7 @@ def join(config: SweepConfig, folder: Path, dies_at: int | None) -> None:
         with (folder / where).open("a") as stream:
             stream.write(f"{number}\n")
 
-    def run(claim, _):
+    def run(claim):
         note("begun", claim.cell.number)
         begun.append(claim)
         if len(begun) == dies_at:
@@ -31,6 +31,6 @@ def join(config: SweepConfig, folder: Path, dies_at: int | None) -> None:
         note("finished", claim.cell.number)
         return CellResult({}, 0.0)
 
-    queue = SweepQueue(config, f"sqlite:///{folder / 'sweep.db'}", "s")
-    queue.begin()
-    run_worker(queue, run, observe=lambda *_: None, warn=print, poll=0.05)
+    queue = SweepQueue(config, folder, "s", url=url)
+    with queue.working():
+        run_worker(queue, run, observe=lambda *_: None, warn=print, poll=0.05)

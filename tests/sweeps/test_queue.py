@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 
+import optuna
 import pytest
 import sqlalchemy
 
 from sightline.errors import InputError, NonFiniteError, StoppedError, StorageError
-from sightline.sweeps import study
+from sightline.sweeps import queue as queues
+from sightline.sweeps.queue import SweepQueue
 from sightline.sweeps.space import SweepConfig
-from sightline.sweeps.study import SweepQueue
 from sightline.sweeps.worker import CellResult, run_worker
 from tests.sweeps.joining import join
 
@@ -21,28 +23,26 @@ LR, SIZE = {"low": 1e-4, "high": 1e-2, "log": True}, {"low": 1, "high": 9, "int"
 SEARCH = SweepConfig(search={"lr": LR, "size": SIZE, "of": ["a", [1]]}, trials=6)
 
 
+WORKING = contextlib.ExitStack()
+
+
 @pytest.fixture(autouse=True)
-def _unflushed():
-    """SQLite does not wait for the disk: no test cuts the power."""
-
-    def faster(connection, _):
-        connection.execute("PRAGMA synchronous=OFF")
-
-    sqlalchemy.event.listen(sqlalchemy.engine.Engine, "connect", faster)
-    yield
-    sqlalchemy.event.remove(sqlalchemy.engine.Engine, "connect", faster)
+def _ended():
+    with WORKING:
+        yield
 
 
-def queue(folder, config=GRID, **options):
-    made = SweepQueue(config, f"sqlite:///{folder / 'sweep.db'}", "s", **options)
-    made.begin()
+def queue(folder, config=GRID, url=None):
+    """A worker's, who is at work until the test ends."""
+    made = SweepQueue(config, folder, "s", url=url)
+    WORKING.enter_context(made.working())
     return made
 
 
 def done_by(said, fault=None):
     """A run of a cell that says which it was given, and fails by `fault`."""
 
-    def run(claim, _):
+    def run(claim):
         said.append((claim.cell.number, claim.again))
         if fault is not None and fault(claim):
             raise NonFiniteError("loss nan")
@@ -130,7 +130,7 @@ def test_any_fault_is_a_line_with_its_place(error, tmp_path):
 
 
 def test_a_value_that_is_no_number_is_a_fault(tmp_path):
-    state = worked(queue(tmp_path, PAIR), lambda *_: CellResult({}, float("nan")))
+    state = worked(queue(tmp_path, PAIR), lambda _: CellResult({}, float("nan")))
     assert len(state.failed) == 2
 
 
@@ -143,68 +143,46 @@ def test_a_worker_waits_for_cells_that_others_run(tmp_path):
         if len(seen) == 8:
             other.finish(theirs, {}, 1.0)
 
-    state = run_worker(mine, lambda *_: CellResult({}, 0.0), observe=observe, warn=print, poll=0.0)
+    state = run_worker(mine, lambda _: CellResult({}, 0.0), observe=observe, warn=print, poll=0.0)
     assert [one[0] for one in seen[:5]] == [1, 2, 3, 4, 5]
     assert seen[5:] == [(None, 1, False)] * 3 + [(None, 0, True)]
     assert state.done
 
 
-def of_another_machine(monkeypatch):
-    monkeypatch.setattr(study, "machine", lambda: "another boot of another machine")
-
-
-def grow_old(folder):
-    engine = sqlalchemy.create_engine(f"sqlite:///{folder / 'sweep.db'}")
+def grow_old(url):
+    engine = sqlalchemy.create_engine(url)
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text("UPDATE trial_heartbeats SET heartbeat = '2001-01-01 00:00:00'"))
 
 
-def test_one_of_another_machine_is_taken_over_when_its_heartbeat_stopped(tmp_path, monkeypatch):
-    with monkeypatch.context() as there:
-        of_another_machine(there)
-        other = queue(tmp_path)
-        theirs = other.claim()
-    mine = queue(tmp_path)
+def test_one_of_another_machine_is_taken_over_when_its_heartbeat_stopped(tmp_path):
+    url = f"sqlite:///{tmp_path}/shared.db"
+    # Machines that see the database, and not each other's folders.
+    other = queue(tmp_path / "there", url=url)
+    theirs = other.claim()
+    mine = queue(tmp_path / "here", url=url)
     assert mine.claim().cell.number == 1
     assert theirs.cell.number in mine.state().running
-    grow_old(tmp_path)
-    taken = [mine.claim() for _ in range(5)]
-    # Its own first one too: it does not look after two.
-    assert {claim.cell.number for claim in taken} >= {0, 2, 3, 4, 5}
+    grow_old(url)
+    taken = [mine.claim() for _ in range(6)]
     assert next(claim for claim in taken if claim.cell.number == 0).again
     # What comes of it late counts nowhere.
-    assert not other.owns(theirs)
     assert other.finish(theirs, {}, 1.0) is False
     other.leave(theirs)
     assert 0 not in other.state().scores
 
 
-def test_the_one_that_was_taken_over_is_told_and_goes_on_with_the_next(tmp_path, monkeypatch):
-    mine, other, told, warned = queue(tmp_path), queue(tmp_path), [], []
-    # Heartbeats without a wait between them.
-    monkeypatch.setattr(mine, "_beat", 0)
-
-    def run(claim, lost):
-        if claim.cell.number == 0 and not told:
-            told.append(claim)
-            other._storage.set_trial_state_values(other._trial_id(claim.trial), study_state("FAIL"))
-            while not lost():
-                pass
-            raise StorageError("the folder is another's")
-        return CellResult({}, 0.0)
-
-    state = worked(mine, run, warned)
-    assert "another worker has taken it over" in warned[0]
-    assert (len(state.scores), state.failed) == (6, {})
+def test_workers_of_a_database_that_see_one_folder_need_no_heartbeat(tmp_path):
+    url = f"sqlite:///{tmp_path}/shared.db"
+    worker = PROCESSES.Process(target=join, args=(PAIR, tmp_path, 1, url))
+    worker.start()
+    worker.join(600)
+    assert worker.exitcode == -9
+    said = []
+    assert worked(queue(tmp_path, PAIR, url), done_by(said)).done
+    assert said == [(1, False), (0, True)]
 
 
-def study_state(name):
-    import optuna
-
-    return optuna.trial.TrialState[name]
-
-
-@pytest.mark.slow
 def test_one_that_died_while_it_claimed_holds_nothing_up(tmp_path):
     mine = queue(tmp_path)
     mine._study.ask()
@@ -215,28 +193,35 @@ def test_one_that_died_while_it_claimed_holds_nothing_up(tmp_path):
 
 
 def test_one_that_died_while_it_filled_the_queue_leaves_no_gap(tmp_path, monkeypatch):
-    real, calls = study.SweepQueue._fill, []
+    dying = SweepQueue(GRID, tmp_path, "s")
+    enqueue, calls = dying._study.enqueue_trial, []
 
-    def fill(self, trials):
-        enqueue = self._study.enqueue_trial
+    def some(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        enqueue(*arguments, **options)
 
-        def some(*arguments, **options):
-            calls.append(1)
-            if len(calls) == 3:
-                raise KeyboardInterrupt
-            enqueue(*arguments, **options)
-
-        with monkeypatch.context() as inside:
-            inside.setattr(self._study, "enqueue_trial", some)
-            real(self, trials)
-
-    with monkeypatch.context() as dying:
-        dying.setattr(study.SweepQueue, "_fill", fill)
-        with pytest.raises(KeyboardInterrupt):
-            queue(tmp_path)
+    monkeypatch.setattr(dying._study, "enqueue_trial", some)
+    with pytest.raises(KeyboardInterrupt), dying.working():
+        pass
     mine = queue(tmp_path)
     assert sorted(mine._trials()) == list(range(6))
     assert all(len(trials) == 1 for trials in mine._trials().values())
+
+
+def test_a_line_that_a_full_disk_cut_is_written_again(tmp_path):
+    mine, journal = SweepQueue(GRID, tmp_path, "s"), tmp_path / "sweep.journal"
+    with mine.working():
+        claim, size = mine.claim(), journal.stat().st_size
+        mine.finish(claim, {"number": 0}, 0.0)
+    with journal.open("rb+") as stream:
+        stream.truncate(size + 7)
+    said = []
+    # What the cut line said is lost, and all before it is there.
+    state = worked(queue(tmp_path), done_by(said))
+    assert said == [*((number, False) for number in range(1, 6)), (0, True)]
+    assert len(state.scores) == 6
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, StoppedError])
@@ -245,7 +230,7 @@ def test_a_signal_gives_the_cell_back(stop, tmp_path):
         raise stop
 
     mine = queue(tmp_path, PAIR)
-    for _ in range(study.LOSSES):
+    for _ in range(queues.LOSSES):
         with pytest.raises(stop):
             worked(mine, run)
     # However often: nothing failed, and nothing was lost.
@@ -264,19 +249,18 @@ def test_a_cell_that_kills_its_workers_is_given_up_in_the_end(tmp_path):
             break
         if claim.cell.number == 0:
             losses += 1
-            mine._storage.set_trial_state_values(mine._trial_id(claim.trial), study_state("FAIL"))
+            mine._study.tell(claim.trial, state=optuna.trial.TrialState.FAIL)
         else:
             mine.finish(claim, {}, 0.0)
-    assert losses == study.LOSSES
+    assert losses == queues.LOSSES
     assert "its worker was lost 5 times" in mine.state().failed[0]
 
 
 def test_a_search_draws_so_many_cells_by_what_was_measured_and_no_worker(tmp_path):
     def drawn(name, workers):
-        (tmp_path / name).mkdir()
         found = []
 
-        def run(claim, _):
+        def run(claim):
             found.append(dict(claim.cell.fields))
             return CellResult(dict(claim.cell.fields), -abs(claim.cell.fields["lr"] - 1e-3))
 
@@ -295,7 +279,7 @@ def test_a_search_draws_so_many_cells_by_what_was_measured_and_no_worker(tmp_pat
 def test_a_cell_of_a_search_is_drawn_once(tmp_path):
     found = []
 
-    def run(claim, _):
+    def run(claim):
         found.append((claim.cell.number, dict(claim.cell.fields)))
         if claim.cell.number == 2 and not claim.again:
             raise NonFiniteError("loss nan")
@@ -323,28 +307,29 @@ def test_another_file_for_the_same_study_is_refused(tmp_path):
         ("sqlite:////proc/none/sweep.db", StorageError, "/proc/none"),
     ],
 )
-def test_storages_that_are_refused(url, fault, says):
+def test_storages_that_are_refused(url, fault, says, tmp_path):
     with pytest.raises(fault) as error:
-        SweepQueue(GRID, url, "s")
+        SweepQueue(GRID, tmp_path, "s", url=url)
     assert says in str(error.value)
     assert "secret" not in str(error.value)
 
 
-def test_a_file_that_is_no_database_and_one_without_the_sweep(tmp_path):
-    (tmp_path / "sweep.db").write_text("no database at all, but text of more than a few bytes " * 50)
-    with pytest.raises(StorageError, match="file is not a database"):
+def test_a_file_that_is_no_journal_and_one_without_the_sweep(tmp_path):
+    for config, name in ((GRID, "none"), (GRID, "empty")):
+        (tmp_path / name).mkdir()
+        if name == "empty":
+            (tmp_path / name / "sweep.journal").touch()
+        with pytest.raises(InputError, match="holds no sweep s"):
+            SweepQueue(config, tmp_path / name, "s", make=False)
+    # Asked where a sweep is, nothing is begun.
+    assert not (tmp_path / "none" / "sweep.journal").exists()
+    assert (tmp_path / "empty" / "sweep.journal").read_bytes() == b""
+    (tmp_path / "sweep.journal").write_text("no journal at all,\nbut text\n")
+    with pytest.raises(StorageError, match="storage of the sweep fails"):
         queue(tmp_path)
-    with pytest.raises(InputError, match="holds no sweep s"):
-        SweepQueue(GRID, f"sqlite:///{tmp_path / 'none.db'}", "s", make=False)
-    assert not (tmp_path / "none.db").exists()
-    # Asked where a sweep is, its tables are not made either.
-    (tmp_path / "empty.db").touch()
-    with pytest.raises(InputError, match="holds no sweep s"):
-        SweepQueue(GRID, f"sqlite:///{tmp_path / 'empty.db'}", "s", make=False)
-    assert (tmp_path / "empty.db").read_bytes() == b""
 
 
 def test_without_optuna(tmp_path, monkeypatch):
-    monkeypatch.setattr("sightline.sweeps.storage.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(queues.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r'pip install "\.\[sweep\]"'):
         queue(tmp_path)

@@ -113,7 +113,7 @@ def test_a_field_inside_of_what_is_no_group():
         ({"grid": {**GRID, "seed": [0, 1]}}, "grid.seed is [0, 1], and [0, 1, 2] where the sweep was begun"),
         ({"base": {"data": "scenes"}}, 'base.data is "scenes", and "digits" where'),
         ({"grid": dict(reversed(GRID.items()))}, "grid is"),
-        ({"evaluate": SweepEvaluation((32,))}, 'evaluate is {"resolutions": [32]'),
+        ({"evaluate": SweepEvaluation((32,))}, "evaluate.resolutions is [32], and null where"),
     ],
 )
 def test_another_file_is_refused_by_the_field_that_differs(other, says):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from sightline.errors import InputError, unknown_name_error
 from sightline.evaluation.measure import check_sizes
 from sightline.io.config import dump_config
 from sightline.io.run_files import CONFIG
+from sightline.sweeps.queue import Claim
 from sightline.sweeps.scores import CellScore, score_of
 from sightline.sweeps.space import SweepCell, sample_cells, training_fields
-from sightline.sweeps.study import Claim
 from sightline.sweeps.worker import CellResult
 from sightline.training.config import TrainConfig
 from sightline.training.prepare import resolve_config
@@ -71,7 +70,7 @@ class Cells:
                             check_sizes(model, measured)
                 bars.move("checking cells", number, len(cells))
 
-    def run(self, claim: Claim, lost: Callable[[], bool]) -> CellResult:
+    def run(self, claim: Claim) -> CellResult:
         """Train and measure a cell in its folder, going on from its last checkpoint where it was begun before."""
         cell, file = claim.cell, self._named(claim.cell)
         folder = self.sweep.folder(cell)
@@ -82,7 +81,7 @@ class Cells:
         test = self.sweep.evaluate or False
         with Bars() as bars:
             done = carry_out(
-                TrainRequest(asked, sources, place, self.where, self.device, file, resume=True, test=test, stop=lost),
+                TrainRequest(asked, sources, place, self.where, self.device, file, resume=True, test=test),
                 bars,
             )
         found = score_of(folder, self.sweep.wanted)

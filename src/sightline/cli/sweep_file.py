@@ -10,12 +10,11 @@ from sightline.errors import InputError
 from sightline.evaluation.measure import EvaluateConfig
 from sightline.io.atomic import write_out
 from sightline.io.config import build_config, dump_config
-from sightline.io.run_files import CELLS, QUEUE, SWEEP
+from sightline.io.run_files import CELLS, SWEEP
 from sightline.io.yaml import dump_yaml, read_yaml
+from sightline.sweeps.queue import SweepQueue, without_password
 from sightline.sweeps.scores import Objective
 from sightline.sweeps.space import SweepCell, SweepConfig
-from sightline.sweeps.storage import require_optuna, without_password
-from sightline.sweeps.study import SweepQueue
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,7 @@ class Sweep:
         Args:
             make: begin it where it is not there.
         """
-        require_optuna()
-        url = self.config.storage or f"sqlite:///{self.out.absolute() / QUEUE}"
-        return SweepQueue(self.config, url, self.name, make=make)
+        return SweepQueue(self.config, self.out, self.name, url=self.config.storage, make=make)
 
     def keep(self) -> None:
         """Write the copy of its file that `status` and `table` read, without the password of its storage."""

@@ -47,7 +47,6 @@ class TrainRequest:
         file: the YAML file that it was asked for by, for what is refused.
         resume: go on from its last checkpoint; accept_changed_data: also where the data is not what it was.
         test: what is measured of it; True tests it as it was trained, False leaves that out.
-        stop: asked after each step, beside the signals of the process; where it says so the run is saved and ends.
         trackers: names of programs that draw its curves; profile: as `train`.
         ranks: that train it together, of which this process is one; the first alone writes and tests.
     """
@@ -61,7 +60,6 @@ class TrainRequest:
     resume: bool = False
     accept_changed_data: bool = False
     test: measure.EvaluateConfig | bool = True
-    stop: Callable[[], bool] | None = None
     trackers: tuple[str, ...] = ()
     profile: bool = False
     ranks: Ranks = SINGLE_RANK
@@ -157,7 +155,7 @@ def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | N
                 observe=observe,
                 warn=warn,
                 lock=lock,
-                stop=lambda: told.is_set() or (asked.stop is not None and asked.stop()),
+                stop=told.is_set,
                 ranks=asked.ranks,
                 profile=asked.profile,
             )

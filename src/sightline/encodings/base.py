@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
@@ -45,7 +44,7 @@ class TrunkShape:
 
 
 def _knob_state(self: PositionEncoding) -> Tensor:
-    """float64 []; no buffer, which a model's precision, sharding and averaging would round. NaN without a knob."""
+    # float64 []; no buffer, which a model's precision, sharding and averaging would round. NaN without a knob.
     return torch.tensor(math.nan if self.knob is None else self.knob.value, dtype=torch.float64, device="cpu")
 
 
@@ -99,13 +98,12 @@ class PositionEncoding(nn.Module):
         Raises:
             InputError: it is for so many others.
         """
-        if isinstance(self.axes, tuple) and len(self.shape.train_grid) not in self.axes:
-            expected = " or ".join(map(str, self.axes))
-        elif self.made_for in (None, given):
-            return
-        else:
-            expected = self.made_for
-        raise InputError(f"encoding {self.name}: a grid of {given} axes (expected {expected})")
+        trained = len(self.shape.train_grid)
+        ways = self.axes if isinstance(self.axes, tuple) else (self.axes,)
+        if len(ways) > 1 and trained in ways:
+            ways = (trained,)
+        if None not in ways and given not in ways:
+            raise InputError(f"encoding {self.name}: a grid of {given} axes (expected {' or '.join(map(str, ways))})")
 
     @property
     def made_for(self) -> int | None:
@@ -172,10 +170,10 @@ class PositionEncoding(nn.Module):
         name = self.resized_by
         if name is None:
             return None
-        values = get_args(get_type_hints(type(self.config))[name])
-        allowed = itertools.chain(*((one,) if isinstance(one, str) else get_args(one) for one in values))
+        # Nested literals are flat.
+        allowed = get_args(Literal[get_type_hints(type(self.config))[name]])  # type: ignore[valid-type]
         configured = getattr(self, "_configured", self.config)
-        return ResizeRule(name, getattr(self.config, name), getattr(configured, name), tuple(allowed))
+        return ResizeRule(name, getattr(self.config, name), getattr(configured, name), allowed)
 
     def set_resize_rule(self, value: str) -> None:
         """Set that rule. What was configured stays the default; it is no part of a state dict, but `save_model` writes
@@ -188,8 +186,7 @@ class PositionEncoding(nn.Module):
         if rule is None:
             raise InputError(f"encoding {self.name} has no table that is resized")
         require_known(f"rule {rule.name}", value, rule.candidates)
-        if "_configured" not in vars(self):
-            self._configured = self.config
+        self._configured = getattr(self, "_configured", self.config)
         self.config = replace(self._configured, **{rule.name: value})
 
     def _load_from_state_dict(self, state, prefix, metadata, strict, missing, *rest) -> None:  # type: ignore[override]
@@ -234,6 +231,16 @@ class PositionEncoding(nn.Module):
 
     def extra_repr(self) -> str:
         return f"name={self.name!r}, config={self.config}"
+
+
+def inflate_members(members: Mapping[str, PositionEncoding], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`inflate_from_image` of encodings that are held by another, by the names that they have there."""
+    made = {}
+    for place, one in members.items():
+        start = f"{place}."
+        own = {name.removeprefix(start): tensor for name, tensor in state.items() if name.startswith(start)}
+        made |= {start + name: tensor for name, tensor in one.inflate_from_image(own).items()}
+    return made
 
 
 @config_dataclass
@@ -284,14 +291,9 @@ class AddedEncoding(PositionEncoding):
 
     def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Each layer's, where every layer has weights of its own."""
-        if self.later is None:
-            return self.inflated_table(state)
-        made = self.inflated_table({name: one for name, one in state.items() if not name.startswith("later.")})
-        for index, layer in enumerate(self.later):
-            start = f"later.{index}."
-            own = {name.removeprefix(start): one for name, one in state.items() if name.startswith(start)}
-            made |= {start + name: one for name, one in layer.inflate_from_image(own).items()}
-        return made
+        own = {name: one for name, one in state.items() if not name.startswith("later.")}
+        later = {f"later.{index}": layer for index, layer in enumerate(self.later or ())}
+        return self.inflated_table(own) | inflate_members(later, state)
 
     def inflated_table(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """`inflate_from_image`, of what is added before one layer."""
@@ -311,8 +313,7 @@ class AddedEncoding(PositionEncoding):
             for key, one in zip(keys, layout.segments, strict=True)
         ]
         rows = max(piece.shape[0] for piece in pieces)
-        patches = torch.cat([piece.expand(rows, -1, -1) for piece in pieces], dim=1)
-        return layout.join(patches, self.prefix_embedding())
+        return layout.join(torch.cat([piece.expand(rows, -1, -1) for piece in pieces], dim=1), self.prefix_embedding())
 
     def set_resize_rule(self, value: str) -> None:
         super().set_resize_rule(value)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Rotation
-from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape
+from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape, inflate_members
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import Knob, ResizeRule
 from sightline.errors import InputError, require_known, unknown_name_error
@@ -23,19 +24,63 @@ from sightline.tokens.layout import TokenLayout
 
 
 def _sum(parts: Iterable[Any]) -> Any:
-    """The sum of those that there are, or None."""
     return functools.reduce(operator.add, present) if (present := [one for one in parts if one is not None]) else None
 
 
-class CompositeEncoding(PositionEncoding):
-    """Embeddings are added, rotations follow one another, biases are added; the knob is the first part's that has
-    one, and so is the rule. Part `i` holds its parameters as `parts.i`."""
+class EncodingGroup(PositionEncoding):
+    """An encoding that holds others, which keep their own knobs; its knob and its rule are those of some of them."""
 
-    # Its parts keep their own knobs.
     get_extra_state, set_extra_state = nn.Module.get_extra_state, nn.Module.set_extra_state
     source: ClassVar = "the sources of its parts"
     extrapolation: ClassVar = "the rules of its parts"
     axes: ClassVar = None
+
+    @abstractmethod
+    def members(self) -> dict[str, PositionEncoding]:
+        """Those that it holds, each by the name before its parameters."""
+
+    def holders(self, of: Literal["knob", "resize_rule"]) -> list[PositionEncoding]:
+        """The members whose knob or rule it is: the first that has one."""
+        return [one for one in self.members().values() if getattr(one, of) is not None][:1]
+
+    @property
+    def symmetric(self) -> bool:  # type: ignore[override]
+        """Symmetric only where every part is."""
+        return all(one.symmetric for one in self.members().values())
+
+    @property
+    def knob(self) -> Knob | None:
+        return next((one.knob for one in self.holders("knob")), None)
+
+    def _turn_knob(self, value: float) -> None:
+        for one in self.holders("knob"):
+            one.set_knob(value)
+
+    @property
+    def resize_rule(self) -> ResizeRule | None:
+        return next((one.resize_rule for one in self.holders("resize_rule")), None)
+
+    def set_resize_rule(self, value: str) -> None:
+        holders = self.holders("resize_rule")
+        if not holders:
+            super().set_resize_rule(value)  # raises
+        for one in holders:
+            one.set_resize_rule(value)
+
+    def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return inflate_members(self.members(), state)
+
+    def layer_of(self, name: str) -> int | None:
+        place, one = next(pair for pair in self.members().items() if name.startswith(f"{pair[0]}."))
+        return one.layer_of(name.removeprefix(f"{place}."))
+
+    def no_weight_decay(self) -> set[str]:
+        return {f"{place}.{name}" for place, one in self.members().items() for name in one.no_weight_decay()}
+
+
+class CompositeEncoding(EncodingGroup):
+    """Embeddings are added, rotations follow one another, biases are added; the knob is the first part's that has
+    one, and so is the rule. Part `i` holds its parameters as `parts.i`."""
 
     def __init__(self, parts: Sequence[PositionEncoding], shape: TrunkShape) -> None:
         super().__init__(tuple(part.config for part in parts), shape)
@@ -47,10 +92,8 @@ class CompositeEncoding(PositionEncoding):
             )
         self.parts: Any = nn.ModuleList(parts)
 
-    @property
-    def symmetric(self) -> bool:  # type: ignore[override]
-        """Symmetric only where every part is."""
-        return all(part.symmetric for part in self.parts)
+    def members(self) -> dict[str, PositionEncoding]:
+        return {f"parts.{index}": part for index, part in enumerate(self.parts)}
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
         return _sum(part("added", layer, layout) for part in self.parts)
@@ -61,41 +104,8 @@ class CompositeEncoding(PositionEncoding):
     def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
         return _sum(part("pattern", layer, layout) for part in self.parts)
 
-    @property
-    def knob(self) -> Knob | None:
-        return next((part.knob for part in self.parts if part.knob is not None), None)
-
-    def _turn_knob(self, value: float) -> None:
-        next(part for part in self.parts if part.knob is not None).set_knob(value)
-
-    @property
-    def resize_rule(self) -> ResizeRule | None:
-        return next((part.resize_rule for part in self.parts if part.resize_rule is not None), None)
-
-    def set_resize_rule(self, value: str) -> None:
-        part = next((part for part in self.parts if part.resize_rule is not None), None)
-        if part is None:
-            super().set_resize_rule(value)  # raises
-        else:
-            part.set_resize_rule(value)
-
     def extra_flops_per_token(self) -> int:
         return sum(part.extra_flops_per_token() for part in self.parts)
-
-    def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        made = {}
-        for index, part in enumerate(self.parts):
-            start = f"parts.{index}."
-            own = {name.removeprefix(start): one for name, one in state.items() if name.startswith(start)}
-            made |= {start + name: one for name, one in part.inflate_from_image(own).items()}
-        return made
-
-    def layer_of(self, name: str) -> int | None:
-        _, index, inner = name.split(".", 2)
-        return self.parts[int(index)].layer_of(inner)
-
-    def no_weight_decay(self) -> set[str]:
-        return {f"parts.{index}.{name}" for index, part in enumerate(self.parts) for name in part.no_weight_decay()}
 
 
 def create_encoding(
@@ -127,16 +137,23 @@ def create_encoding(
     fixed = [axes for part, _ in shared if isinstance(axes := known[part].axes, int)]
     axes = fixed[0] if fixed else 2
     grid = Grid.checked(train_grid, "train_grid", axes if isinstance(train_grid, int) else None)
-    shape = TrunkShape(depth, heads, dim, grid, num_prefix_tokens, head_dim)
-    parts = []
-    for part, options in shared:
+    return make_encoding(name, shared, TrunkShape(depth, heads, dim, grid, num_prefix_tokens, head_dim))
+
+
+def make_encoding(name: str, parts: Sequence[tuple[str, Mapping[str, Any]]], shape: TrunkShape) -> PositionEncoding:
+    """The encoding of these parts, (registered name, options) each as `share_options` gives them.
+
+    Raises:
+        InputError: as `create_encoding`.
+    """
+    made, known = [], registry()
+    for part, options in parts:
         cls = known[part]
-        encoding = _made(cls, build_config(cls.Config, {**cls.names[part], **options}, f"encoding {part}"), shape)
-        encoding.name = part
-        parts.append(encoding)
-    if len(parts) == 1:
-        return parts[0]
-    combined = CompositeEncoding(parts, shape)
+        made.append(_made(cls, build_config(cls.Config, {**cls.names[part], **options}, f"encoding {part}"), shape))
+        made[-1].name = part
+    if len(made) == 1:
+        return made[0]
+    combined = CompositeEncoding(made, shape)
     combined.name = name
     return combined
 

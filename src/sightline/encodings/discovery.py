@@ -93,22 +93,21 @@ def add_encodings(path: str | Path) -> list[str]:
 
 
 def _load(file: Path) -> list[str]:
-    unique = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
-    module_name = f"sightline_outside_{file.stem}_{unique}"
-    spec = importlib.util.spec_from_file_location(module_name, file)
+    name = f"sightline_outside_{file.stem}_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise InputError(f"{file}: is not a Python file")
     module = importlib.util.module_from_spec(spec)
     # Registered before it runs, so that its dataclasses and pickles find their module.
-    sys.modules[module_name] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-        names = _register(module, str(file))
-    except (Exception, SystemExit) as error:
-        del sys.modules[module_name]
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{file}: cannot be imported ({type(error).__name__}: {error})") from error
-    if not names:
+        if names := _register(module, str(file)):
+            return names
         raise InputError(f"{file}: defines no PositionEncoding with `names`")
-    return names
+    except InputError:
+        del sys.modules[name]
+        raise
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise InputError(f"{file}: cannot be imported ({type(error).__name__}: {error})") from error

@@ -54,11 +54,9 @@ def supports(name: str, data: str) -> bool:
 
 def sized_by_data(name: str | None, data: str) -> bool:
     """Whether the size of a recipe's images follows from the data, or from a model; None is that of the data set."""
-    return (
-        any(supports(one, data) for one in ("imagefolder", "images", "clips"))
-        if name is None
-        else name in _SIZED_BY_DATA
-    )
+    if name is None:
+        return any(supports(one, data) for one in ("imagefolder", "images", "clips"))
+    return name in _SIZED_BY_DATA
 
 
 def recipe(name: str, data: str | None = None, summarise: Callable[[str], Summary | None] | None = None) -> TrainConfig:

@@ -102,28 +102,20 @@ def compare_jobs(compare: Compare, out: Path, *, threads: int = 1, device: str =
     at its default.
     """
     jobs, later = [], []
+    optimizer = OptimizerConfig(lr=1.5e-4, weight_decay=0.1, schedule="constant", warmup=0.1)
+    changes = {"resolution": compare.fine_tune, "model_options": {}, "images": compare.trained[1]}
     for seed in compare.seeds:
         for encoding in compare.encodings:
             train = dataclasses.replace(compare.train, encoding=encoding, seed=seed)
             name, more = f"{encoding}_{seed}", compare.attack
             one = Job(name, train, compare.evaluate, out / name, threads, device, more=more, logits=True)
             jobs.append(one)
-            if compare.fine_tune is not None:
-                later.append(_further(one, compare, out))
+            if (side := compare.fine_tune) is not None:
+                train = dataclasses.replace(train, init_from=str(one.out), optimizer=optimizer, **changes)
+                evaluate = dataclasses.replace(one.evaluate, resolutions=(side,), knobs="default")
+                name = f"{name}_at_{side}"
+                later.append(Job(name, train, evaluate, out / name, threads, device, logits=True, after=one.name))
     return [*jobs, *later]
-
-
-def _further(job: Job, compare: Compare, out: Path) -> Job:
-    side = compare.fine_tune
-    assert side is not None
-    train = dataclasses.replace(
-        job.train, init_from=str(job.out), resolution=side, model_options={},
-        images=compare.trained[1],
-        optimizer=OptimizerConfig(lr=1.5e-4, weight_decay=0.1, schedule="constant", warmup=0.1),
-    )  # fmt: skip
-    evaluate = dataclasses.replace(job.evaluate, resolutions=(side,), knobs="default")
-    name = f"{job.name}_at_{side}"
-    return Job(name, train, evaluate, out / name, job.threads, job.device, logits=True, after=job.name)
 
 
 def compared_runs(jobs: Sequence[Job]) -> list[TrainedRun]:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sightline.errors import require_known
 from sightline.evaluation import EvaluateConfig
@@ -16,6 +17,7 @@ from sightline.training.jobs import Job
 
 ENCODINGS = ("lookhere_90", "rope_axial", "learned_1d")
 RESOLUTIONS = (20, 24, 32, 44, 56, 64, 108, 148)
+SPLITS = ("test", "heldout_fonts")
 QUICK_IMAGES = 8_960
 
 
@@ -39,15 +41,8 @@ def classification() -> Demo:
 
     `sightline demo`: LookHere-90 reaches a top-1 of .89 to .92 at 32 px and of .89 to .91 at 148 px (four seeds).
     """
-    evaluate = EvaluateConfig(
-        RESOLUTIONS,
-        ("test", "heldout_fonts"),
-        images=1000,
-        images_beyond=(64, 300),
-        knobs="tuned",
-        tune_images=64,
-        tuned=("knob",),
-    )
+    tuned: dict[str, Any] = {"knobs": "tuned", "tune_images": 64, "tuned": ("knob",)}
+    evaluate = EvaluateConfig(RESOLUTIONS, SPLITS, images=1000, images_beyond=(64, 300), **tuned)
     return Demo("Trained at 32 pixels, tested from 20 to 148", scenes(), evaluate)
 
 
@@ -60,7 +55,6 @@ def quick_classification() -> Demo:
     (docs/LOG.md).
     """
     # Whole ones, as they are tested: parts take longer to learn than there is time for, as looking up often does.
-    seldom = {"checkpoint_every": QUICK_IMAGES // 4, "validation": ValidationConfig(times=4, images=128)}
     whole = scenes()
     train = dataclasses.replace(
         whole,
@@ -69,14 +63,17 @@ def quick_classification() -> Demo:
         batch_size=16,
         parts=None,
         optimizer=dataclasses.replace(whole.optimizer, lr=1.5e-3),
-        **seldom,
+        checkpoint_every=QUICK_IMAGES // 4,
+        validation=ValidationConfig(times=4, images=128),
     )
-    evaluate = EvaluateConfig(RESOLUTIONS, ("test", "heldout_fonts"), images=200, images_beyond=(64, 80))
-    said = (
-        "A quick run: less than a fifth of the images, half of the layers, no knob tuned and few test scenes. It shows "
-        "that models learn, and how each holds at other sizes; which is best may change in a whole run."
+    evaluate = EvaluateConfig(RESOLUTIONS, SPLITS, images=200, images_beyond=(64, 80))
+    return Demo(
+        "Trained at 32 pixels on few scenes, tested from 20 to 148",
+        train,
+        evaluate,
+        note="A quick run: less than a fifth of the images, half of the layers, no knob tuned and few test scenes. It "
+        "shows that models learn, and how each holds at other sizes; which is best may change in a whole run.",
     )
-    return Demo("Trained at 32 pixels on few scenes, tested from 20 to 148", train, evaluate, note=said)
 
 
 def segmentation() -> Demo:

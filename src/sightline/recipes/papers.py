@@ -1,4 +1,4 @@
-"""The papers' own runs. They are as their papers say, not as this machine can: `--set accumulate=8`, more processes or
+"""The papers' own runs. They are as their papers say, not as this machine can: `--accumulate 8`, more processes or
 fewer images make them possible elsewhere.
 
 ImageNet-1k has 1,281,167 training images. Where a paper is silent the docstring says what was chosen.
@@ -13,9 +13,13 @@ from sightline.data.config import MixingConfig, PackingConfig
 from sightline.training.config import OptimizerConfig, TrainConfig, ValidationConfig
 
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-_THREE = {"three_augment": {}, "colour_jitter": {}}
 _MIXING = MixingConfig(mixup=0.8, cutmix=1.0)
-_MINIVAL = ValidationConfig(times=150, images=12_812)
+_AUGMENTED: dict[str, Any] = {"parts": 0.08, "augment": {"three_augment": {}, "colour_jitter": {}}, "mixing": _MIXING}
+
+
+def _imagenet(data: str, optimizer: OptimizerConfig, model: str = "vit_base_patch16", **fields: Any) -> TrainConfig:
+    validation = ValidationConfig(times=150, images=12_812)
+    return TrainConfig(data=data, model=model, resolution=224, optimizer=optimizer, validation=validation, **fields)
 
 
 def lookhere_150ep(data: str = "imagefolder:.") -> TrainConfig:
@@ -31,23 +35,16 @@ def lookhere_150ep(data: str = "imagefolder:.") -> TrainConfig:
     clipping (none is named), images mixed each by itself. `minival=0.01` holds out the last of a permutation of train
     (12,811 images), which is not the paper's split: that is not published, and the last of a folder is ten classes.
     """
-    return TrainConfig(
-        data=data,
-        model="vit_base_patch16",
-        model_options={
-            **_IMAGENET, "layer_scale": 1e-4, "norm_eps": 1e-5, "drop_path": 0.1, "head": "mlp", "head_std": 0.0,
-            "head_bias": -6.9,
-        },
-        resolution=224,
+    head = {"head": "mlp", "head_std": 0.0, "head_bias": -6.9}
+    return _imagenet(
+        data,
+        OptimizerConfig(lr=3e-3, betas=(0.9, 0.999), weight_decay=0.05, warmup=0.1, clip=None),
+        model_options={**_IMAGENET, "layer_scale": 1e-4, "norm_eps": 1e-5, "drop_path": 0.1, **head},
         epochs=150.0,
         batch_size=2048,
         loss="bce",
-        parts=0.08,
-        augment=dict(_THREE),
-        mixing=_MIXING,
-        optimizer=OptimizerConfig(lr=3e-3, betas=(0.9, 0.999), weight_decay=0.05, warmup=0.1, clip=None),
-        validation=_MINIVAL,
-    )  # fmt: skip
+        **_AUGMENTED,
+    )
 
 
 def lookhere_highres(data: str = "imagefolder:.") -> TrainConfig:
@@ -67,9 +64,7 @@ def lookhere_highres(data: str = "imagefolder:.") -> TrainConfig:
         resolution=384,
         epochs=5.0,
         batch_size=512,
-        optimizer=OptimizerConfig(
-            lr=1e-5, betas=(0.9, 0.999), weight_decay=0.1, schedule="constant", warmup=0.1, clip=None
-        ),
+        optimizer=dataclasses.replace(before.optimizer, lr=1e-5, weight_decay=0.1, schedule="constant"),
         validation=ValidationConfig(times=5, images=12_812),
     )
 
@@ -88,24 +83,19 @@ def deit3_400ep(data: str = "imagefolder:.") -> TrainConfig:
     here losses are summed and classes have their share. LAMB's steps do not hang on the size of a loss; the norm at
     which theirs clips does, 1 of the mean over 1,000 classes, and so is 1,000 here.
     """
-    warmup = 5 / 400
-    return TrainConfig(
-        data=data,
-        model="vit_small_patch16",
+    return _imagenet(
+        data,
+        OptimizerConfig(
+            name="lamb", lr=4e-3, betas=(0.9, 0.999), weight_decay=0.03, warmup=5 / 400, final_lr=1e-5, clip=1000.0
+        ),
+        "vit_small_patch16",
         model_options={**_IMAGENET, "layer_scale": 1e-4},
         encoding="rope_mixed",
-        resolution=224,
         epochs=400.0,
         batch_size=2048,
         loss="bce",
-        parts=0.08,
-        augment=dict(_THREE),
         repeats=3,
-        mixing=_MIXING,
-        optimizer=OptimizerConfig(
-            name="lamb", lr=4e-3, betas=(0.9, 0.999), weight_decay=0.03, warmup=warmup, final_lr=1e-5, clip=1000.0
-        ),
-        validation=_MINIVAL,
+        **_AUGMENTED,
     )
 
 
@@ -119,18 +109,15 @@ def vit_imagenet(data: str = "imagefolder:.") -> TrainConfig:
     Decay is decoupled, so the optimizer is AdamW: a decay of .3 inside the gradient would outweigh it; the rate
     multiplies it. Chosen: Inception's crop (parts of .05), no smoothing, the softmax cross entropy.
     """
-    return TrainConfig(
-        data=data,
-        model="vit_base_patch16",
+    return _imagenet(
+        data,
+        OptimizerConfig(lr=3e-3, betas=(0.9, 0.999), weight_decay=0.3, warmup=10_000, clip=1.0),
         model_options={"head": "mlp", "head_std": 0.0, "dropout": 0.1},
         encoding="learned_1d",
-        resolution=224,
         epochs=300.0,
         batch_size=4096,
         loss="ce",
         parts=0.05,
-        optimizer=OptimizerConfig(lr=3e-3, betas=(0.9, 0.999), weight_decay=0.3, warmup=10_000, clip=1.0),
-        validation=_MINIVAL,
     )
 
 
@@ -140,7 +127,7 @@ def vit_finetune(data: str = "imagefolder:.") -> TrainConfig:
 
     `sightline train --recipe vit_finetune --init-from RUN --data imagefolder:DIR`: at 384 px ViT-L/16 pre-trained on
     JFT-300M reaches 87.12 on ImageNet, ViT-B/16 pre-trained on ImageNet 77.91 (table 5). The 87.76 of table 2 are of
-    512 px and averaged weights: `--resolution 512 --set optimizer.ema=0.9999`. The paper states no time. Table 4 sweeps
+    512 px and averaged weights: `--resolution 512 --optimizer.ema 0.9999`. The paper states no time. Table 4 sweeps
     `optimizer.lr` over .003, .01, .03 and .06.
 
     Chosen: .03 of these, 500 steps in which the rate rises, Inception's crop. The head is new for other classes, or
@@ -171,20 +158,17 @@ def vit_masked_patches(data: str = "imagefolder:.") -> TrainConfig:
     ImageNet it reaches a top-1 of 79.9, 2 % above training from nothing (section 4.6). The paper states no time for it.
 
     Decay is .1, as for all of its pre-training (section 4.1), and decoupled, so the optimizer is AdamW. Chosen:
-    Inception's crop (parts of .05), no clipping (none is named). `--set task_options.target=cells`, or `pixels`, are
-    the paper's other two targets.
+    Inception's crop (parts of .05), no clipping (none is named). `--task-options.target cells`, or `pixels`, are the
+    paper's other two targets.
     """
-    return TrainConfig(
-        data=data,
-        model="vit_base_patch16",
+    return _imagenet(
+        data,
+        OptimizerConfig(lr=2e-4, betas=(0.9, 0.999), weight_decay=0.1, warmup=10_000, clip=None),
         encoding="learned_1d",
-        resolution=224,
         images=1_000_000 * 4096,
         batch_size=4096,
         task="masked_patches",
         parts=0.05,
-        optimizer=OptimizerConfig(lr=2e-4, betas=(0.9, 0.999), weight_decay=0.1, warmup=10_000, clip=None),
-        validation=_MINIVAL,
     )
 
 
@@ -200,11 +184,10 @@ def navit_pretrain(data: str = "imagefolder:.") -> TrainConfig:
     section 2), half the tokens dropped by Beta draws (appendix B.6; table 2 has 4.9 images a sequence), 10,000 steps in
     which the rate rises and as many in which it falls to 0 (table 2), the binary cross entropy.
     """
-    options: dict[str, Any] = {"pool": "attention", "qk_norm": True, "qkv_bias": False, "block_bias": "mlp"}
     return TrainConfig(
         data=data,
         model="vit_base_patch16",
-        model_options=options,
+        model_options={"pool": "attention", "qk_norm": True, "qkv_bias": False, "block_bias": "mlp"},
         encoding="factorized_fractional",
         resolution=224,
         images=1_800_000_000,

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sightline.errors import InputError, StorageError, require_known, unknown_name_error
-from sightline.io.config import is_finite_number
+from sightline.errors import InputError, require_known, unknown_name_error
 from sightline.io.read import read_json
 from sightline.io.run_files import MODEL, RESULTS, last_checkpoint
 from sightline.results.rows import INFERENCE, MetricValue, ResultRow, read_rows
+from sightline.sweeps.space import flat
 from sightline.training.log import read_curve
 
 
@@ -46,14 +46,9 @@ class CellScore:
 
 
 def scored_from(record: Mapping[str, Any]) -> CellScore:
-    """The inverse of `StageScores.as_record`; raises StorageError for what is no such record."""
-    rest = {name: value for name, value in record.items() if name not in ("run", "settings")}
-    try:
-        if isinstance(record["settings"], Mapping) and is_finite_number(rest["value"]):
-            return CellScore(str(record["run"]), record["settings"], MetricValue(**rest))
-    except (KeyError, TypeError, ValueError):
-        pass
-    raise StorageError(f"the storage of the sweep is damaged, or was changed by hand: {record!r} is no score of a run")
+    """The inverse of `CellScore.as_record`."""
+    measured = {name: value for name, value in record.items() if name not in ("run", "settings")}
+    return CellScore(record["run"], record["settings"], MetricValue(**measured))
 
 
 def score_of(folder: Path, wanted: Objective) -> CellScore:
@@ -68,14 +63,6 @@ def score_of(folder: Path, wanted: Objective) -> CellScore:
         raise InputError(f"{folder}: is no run, or does not say what it was trained by")
     measured = _last_of_curve(folder, wanted) if wanted.split is None else _mean_of_rows(folder, wanted)
     return CellScore(folder.resolve().name, flat(config), measured)
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested configuration by dotted names."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
-    return found
 
 
 def _last_of_curve(folder: Path, wanted: Objective) -> MetricValue:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,11 +14,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from sightline.errors import InputError
-from sightline.io.config import Count, Number, build_config, config_dataclass
+from sightline.io.config import Count, Number, build_config, config_dataclass, dump_config
 
-# More of them are a mistake in the file: nobody waits for so many runs.
+# More cells are a mistake in the file: nobody waits for so many runs.
 _MOST_CELLS = 10_000
-_MOST_TRIALS = 10_000
 _LONGEST_NAME = 60
 # Where a sweep is kept says nothing of what it is.
 _PLACES = ("out", "storage", "name")
@@ -80,7 +80,7 @@ class SweepConfig:
     base: dict[str, Any] = field(default_factory=dict)
     grid: dict[str, Any] | None = None
     search: dict[str, Any] | None = None
-    trials: Annotated[int, Field(ge=1, le=_MOST_TRIALS)] | None = None
+    trials: Annotated[int, Field(ge=1, le=_MOST_CELLS)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     metric: str | None = None
     evaluate: SweepEvaluation | None = None
@@ -118,10 +118,7 @@ class SweepConfig:
         """How many cells there are."""
         if self.grid is None:
             return self.trials or 0
-        count = 1
-        for values in self.grid.values():
-            count *= len(values)
-        return count
+        return math.prod(map(len, self.grid.values()))
 
     @property
     def several(self) -> list[str]:
@@ -154,15 +151,13 @@ class SweepCell:
     @property
     def name(self) -> str:
         """Of its folder: its number, and what it sets as far as there is room."""
-        words = (f"{key.rpartition('.')[2]}{_word(value)}" if _is_plain(value) else _word(value)
-                 for key, value in self.fields.items())  # fmt: skip
+        words = []
+        for key, value in self.fields.items():
+            start = key.rpartition(".")[2] if isinstance(value, int | float) else ""
+            word = value if isinstance(value, str) else _plain(value)
+            words.append(start + re.sub(r"[^A-Za-z0-9_.+-]+", "_", word).strip("_"))
         said = "-".join(word for word in words if word)[:_LONGEST_NAME].rstrip("-.")
         return f"{self.number:03}-{said}" if said else f"{self.number:03}"
-
-    @property
-    def words(self) -> str:
-        """What it sets, for a person."""
-        return format_settings(self.fields)
 
 
 def format_settings(settings: Mapping[str, Any]) -> str:
@@ -173,10 +168,8 @@ def format_settings(settings: Mapping[str, Any]) -> str:
 def grid_cells(config: SweepConfig) -> list[SweepCell]:
     """Every cell of a grid, the last field fastest, as they stand in the file."""
     assert config.grid is not None
-    combinations = itertools.product(*config.grid.values())
-    return [
-        SweepCell(number, dict(zip(config.grid, values, strict=True))) for number, values in enumerate(combinations)
-    ]
+    combinations = enumerate(itertools.product(*config.grid.values()))
+    return [SweepCell(number, dict(zip(config.grid, values, strict=True))) for number, values in combinations]
 
 
 def sample_cells(config: SweepConfig) -> Iterator[SweepCell]:
@@ -213,10 +206,15 @@ def training_fields(config: SweepConfig, cell: SweepCell) -> dict[str, Any]:
 
 def record_of(config: SweepConfig) -> dict[str, Any]:
     """What a sweep is, for its storage: all but where it is kept, as JSON has it."""
-    record = {name: value for name, value in vars(config).items() if name not in _PLACES}
-    if config.evaluate is not None:
-        record["evaluate"] = vars(config.evaluate)
-    return json.loads(json.dumps(record))
+    return {name: value for name, value in dump_config(config).items() if name not in _PLACES}
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested configuration by dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
+    return found
 
 
 def refuse_other(there: Mapping[str, Any], config: SweepConfig, where: str) -> None:
@@ -229,26 +227,15 @@ def refuse_other(there: Mapping[str, Any], config: SweepConfig, where: str) -> N
     Raises:
         InputError: names the first field that differs.
     """
-    differing = _difference(there, record_of(config), "")
-    if differing is not None:
-        name, was, value = differing
-        raise InputError(
-            f"{where}: {name} is {_plain(value)}, and {_plain(was)} where the sweep was begun (expected the same file; "
-            "another out, or name, begins another sweep)"
-        )
-
-
-def _difference(there: Any, here: Any, name: str) -> tuple[str, Any, Any] | None:
-    if isinstance(there, Mapping) and isinstance(here, Mapping):
-        for key in dict.fromkeys((*here, *there)):
-            inside = _difference(there.get(key), here.get(key), f"{name}.{key}".lstrip("."))
-            if inside is not None:
-                return inside
-        # The order of a grid's fields numbers its cells.
-        if name == "grid" and list(there) != list(here):
-            return name, list(there), list(here)
-        return None
-    return None if _plain(there) == _plain(here) else (name, there, here)
+    # The order of a grid's fields numbers its cells.
+    was, now = ({**flat(one), "grid": list(one["grid"] or ())} for one in (there, record_of(config)))
+    for name in dict.fromkeys((*now, *was)):
+        before, here = _plain(was.get(name)), _plain(now.get(name))
+        if before != here:
+            raise InputError(
+                f"{where}: {name} is {here}, and {before} where the sweep was begun (expected the same file; "
+                "another out, or name, begins another sweep)"
+            )
 
 
 def _check_name(where: str, name: object, varied: Mapping[str, Any]) -> None:
@@ -271,12 +258,3 @@ def _check_values(where: str, values: object) -> None:
 
 def _plain(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, int | float)
-
-
-def _word(value: Any) -> str:
-    said = value if isinstance(value, str) else _plain(value)
-    return re.sub(r"[^A-Za-z0-9_.+-]+", "_", said).strip("_")

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline.distributed import signals
 from sightline.errors import SightlineError, StoppedError
-from sightline.sweeps.study import Claim, State, SweepQueue
+from sightline.sweeps.queue import Claim, State, SweepQueue
 
 # Seconds between two looks at the queue, where all that is left is run by others.
 POLL = 2.0
@@ -35,7 +34,7 @@ class CellResult:
 
 def run_worker(
     queue: SweepQueue,
-    run: Callable[[Claim, Callable[[], bool]], CellResult],
+    run: Callable[[Claim], CellResult],
     *,
     observe: Callable[[State, Claim | None], None],
     warn: Callable[[str], None],
@@ -44,7 +43,8 @@ def run_worker(
     """Run cells until none is left; where others run the last ones, wait for them, and take over those of the dead.
 
     Args:
-        run: of a cell, to be ended after its step where the function that it is given says so: the cell was taken over.
+        queue: inside of its `working`.
+        run: of a cell.
         observe: called with the state of the sweep before each cell, and at each look while this one waits.
         warn: called with a line where a cell failed.
 
@@ -56,66 +56,28 @@ def run_worker(
         StorageError: the storage fails.
     """
     while True:
-        claim = _claim(queue)
+        claim, state = queue.claim(), queue.state()
         if claim is None:
-            state = queue.state()
             observe(state, None)
             if state.done:
                 return state
             time.sleep(poll)
             continue
-        _work_on(queue, claim, run, observe, warn)
-
-
-def _claim(queue: SweepQueue) -> Claim | None:
-    claim = None
-    try:
-        with signals.defer_interrupts():
-            claim = queue.claim()
-    except KeyboardInterrupt:
-        if claim is not None:
-            _leave(queue, claim)
-        raise
-    return claim
-
-
-def _work_on(
-    queue: SweepQueue,
-    claim: Claim,
-    run: Callable[[Claim, Callable[[], bool]], CellResult],
-    observe: Callable[[State, Claim | None], None],
-    warn: Callable[[str], None],
-) -> None:
-    """Run a claimed cell and say to the queue what came of it."""
-    name = claim.cell.name
-    try:
-        observe(queue.state(), claim)
-        with queue.beating(claim) as lost:
-            reached = run(claim, lost)
-        if not math.isfinite(reached.value):
-            raise SightlineError(f"its value is {reached.value}, expected a finite number")
-    except KeyboardInterrupt:
-        _leave(queue, claim)
-        raise
-    except Exception as error:
-        with signals.defer_interrupts():
-            if not queue.owns(claim):
-                warn(f"cell {name}: another worker has taken it over; this one goes on with the next")
-                return
-            if isinstance(error, StoppedError):
-                queue.leave(claim)
-                raise
+        name = claim.cell.name
+        try:
+            observe(state, claim)
+            reached = run(claim)
+            if not math.isfinite(reached.value):
+                raise SightlineError(f"its value is {reached.value}, expected a finite number")
+        except (KeyboardInterrupt, StoppedError):
+            queue.leave(claim)
+            raise
+        except Exception as error:
             given_up = queue.fail(claim, said_of(error))
-        warn(f"cell {name} failed{'' if given_up else ', and is tried once more'}: {said_of(error)}")
-        return
-    with signals.defer_interrupts():
+            warn(f"cell {name} failed{'' if given_up else ', and is tried once more'}: {said_of(error)}")
+            continue
         if not queue.finish(claim, reached.score, reached.value if reached.better != "lower" else -reached.value):
             warn(f"cell {name}: was taken over by another worker before it was finished here")
-
-
-def _leave(queue: SweepQueue, claim: Claim) -> None:
-    with signals.defer_interrupts():
-        queue.leave(claim)
 
 
 def said_of(error: Exception) -> str:

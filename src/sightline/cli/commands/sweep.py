@@ -28,9 +28,8 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
     from sightline.distributed import machine, signals
     from sightline.errors import SweepError
     from sightline.io.run_files import CELLS
+    from sightline.sweeps.queue import Claim, State, require_optuna
     from sightline.sweeps.scores import best_and_average, scored_from
-    from sightline.sweeps.storage import require_optuna
-    from sightline.sweeps.study import Claim, State
     from sightline.sweeps.worker import run_worker
 
     require_optuna()
@@ -42,27 +41,27 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
     count = asked.config.count
     with signals.resume_hint(next_step.again("sweep", file, *rest)), contextlib.ExitStack() as waiting:
         queue = asked.queue()
-        queue.begin()
-        asked.keep()
+        with queue.working():
+            asked.keep()
 
-        bars: Bars | None = None
+            bars: Bars | None = None
 
-        def observe(at: State, claim: Claim | None) -> None:
-            nonlocal bars
-            done = len(at.scores) + len(at.failed)
-            if claim is not None:
-                # The cell has bars of its own, and a terminal shows those of one.
-                waiting.close()
-                bars = None
-                again = ", goes on" if claim.again else ""
-                print(f"cell {claim.cell.name} ({done} of {count} done{again})", file=sys.stderr, flush=True)
-            elif not at.done:
-                others = ", ".join(f"{at.cells[number].name if number in at.cells else number} by {who}"
-                                   for number, who in at.running.items())  # fmt: skip
-                bars = bars or waiting.enter_context(Bars())
-                bars.move("waiting for others", done, count, others)
+            def observe(at: State, claim: Claim | None) -> None:
+                nonlocal bars
+                done = len(at.scores) + len(at.failed)
+                if claim is not None:
+                    # The cell has bars of its own, and a terminal shows those of one.
+                    waiting.close()
+                    bars = None
+                    again = ", goes on" if claim.again else ""
+                    print(f"cell {claim.cell.name} ({done} of {count} done{again})", file=sys.stderr, flush=True)
+                elif not at.done:
+                    others = ", ".join(f"{at.cells[number].name if number in at.cells else number} by {who}"
+                                       for number, who in at.running.items())  # fmt: skip
+                    bars = bars or waiting.enter_context(Bars())
+                    bars.move("waiting for others", done, count, others)
 
-        state = run_worker(queue, cells.run, observe=observe, warn=next_step.warn)
+            state = run_worker(queue, cells.run, observe=observe, warn=next_step.warn)
     scored = [scored_from(state.scores[number]) for number in sorted(state.scores)]
     if scored:
         lines = best_and_average(scored)

@@ -131,33 +131,28 @@ class Factorized(AddedEncoding):
 
     def along(self, axis: int, grid: Grid, device: torch.device) -> Tensor:
         """The vectors along one axis of the image: float32 [side, width]."""
-        length, side, longer = self.sides[axis], grid[axis], longer_side(grid.rows, grid.cols)
-        fractional, sinusoidal = self.config.coordinates == "fractional", self.config.table == "sinusoidal"
+        length, side = self.sides[axis], grid[axis]
+        fractional = self.config.coordinates == "fractional"
         place = torch.arange(side, device=device).float()
         if fractional:
             # In cells of the table, so that the training grid reads its own entries.
             place = place / side * length
-        if sinusoidal and not fractional:
-            return self._sinusoids(place)
-        table = (
-            self._sinusoids(torch.arange(length, device=place.device))
-            if sinusoidal
-            else getattr(self, self.tables[axis])
-        )
         if self.config.table == "fourier":
-            return _waves(place / length, at_least_float32(table))
+            return _waves(place / length, at_least_float32(getattr(self, self.tables[axis])))
+        if self.config.table == "sinusoidal":
+            half = self.width // 2
+            omega = self.config.temperature ** -(torch.arange(half, device=device).float() / half)
+            table = _waves(torch.arange(length, device=device) if fractional else place, omega)
+            return _read_linearly(table, place) if fractional else table
+        table = getattr(self, self.tables[axis])
         if fractional:
             return _read_linearly(table, place)
-        rule = {"index": longer_side(length, side), "resize": side, "aspect": longer}
-        target = rule[
-            "resize" if self.config.new_grid == "aspect" and self.tables[axis] == "frames" else self.config.new_grid
-        ]
+        target = side
+        if self.config.new_grid == "index":
+            target = longer_side(length, side)
+        elif self.config.new_grid == "aspect" and self.tables[axis] != "frames":
+            target = longer_side(grid.rows, grid.cols)
         return resize_table(table, Grid(length, 1), Grid(target, 1), self.config.interpolation)[:side]
-
-    def _sinusoids(self, place: Tensor) -> Tensor:
-        half = self.width // 2
-        omega = self.config.temperature ** -(torch.arange(half, device=place.device).float() / half)
-        return _waves(place, omega)
 
 
 def _waves(place: Tensor, frequencies: Tensor) -> Tensor:

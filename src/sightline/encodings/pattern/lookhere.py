@@ -66,15 +66,10 @@ _COUNTS: dict[tuple[int, int], tuple[int, ...]] = {
     (16, 3): (8, 4, 4),
     (16, 4): (4, 4, 4, 4),
 }
-_ACCEPTED = (
-    "one name: any multiple of 4 heads; two: 12, 16, or 6 with none, zero or center second; three: 12 or 16; four: 16"
-)
-
-_UNDIRECTED_SLOPES = (1 / 4, 1 / 16, 1 / 64, 1 / 256)
 
 
 class _Preset(NamedTuple):
-    """In the public code's language, and its eight views, clockwise, the first one so many degrees from up."""
+    """`first`: degrees from up of the first of its eight views, clockwise."""
 
     language: str
     field_of_view: float
@@ -103,8 +98,9 @@ def parse_directions(directions: str, heads: int) -> list[tuple[_Head, float]]:
         counts = ()
     if not counts:
         raise InputError(
-            f"lookhere directions {directions!r} with {heads} heads: expected {_ACCEPTED}; the presets "
-            f"{', '.join(sorted(PRESETS))} take any number of heads"
+            f"lookhere directions {directions!r} with {heads} heads: expected one name with any multiple of 4 heads; "
+            "two with 12, 16, or 6 with none, zero or center second; three with 12 or 16; four with 16; "
+            f"the presets {', '.join(sorted(PRESETS))} take any number of heads"
         )
     places = [(name, index) for name, count in zip(names, counts, strict=True) for index in range(count)]
     slopes: list[float] = []
@@ -120,12 +116,10 @@ def _is_undirected(name: str) -> bool:
 
 
 def _spread(count: int) -> list[float]:
-    """`count` undirected slopes: the first ones of four, or each of the four equally often."""
-    return [_UNDIRECTED_SLOPES[index if count <= 4 else 4 * index // count] for index in range(count)]
+    """The first ones of four, or each of the four equally often."""
+    return [(1 / 4, 1 / 16, 1 / 64, 1 / 256)[index if count <= 4 else 4 * index // count] for index in range(count)]
 
 
-# a * dy + b * dx with |a|, |b| <= 2**18 stays within int32 on grids of up to 4096 cells a side.
-_LARGEST_NORMAL = 2**18
 # Two borders that are closer than this may get the same normal, and then they would bound a line, not a cone.
 _NARROWEST = 0.001
 
@@ -154,7 +148,8 @@ def _normal(degrees: float) -> tuple[int, int]:
     dy, dx = -math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     steep = abs(dy) > abs(dx)
     longer, shorter = (dy, dx) if steep else (dx, dy)
-    ratio = Fraction(shorter / abs(longer)).limit_denominator(_LARGEST_NORMAL)
+    # a * dy + b * dx with |a|, |b| <= 2**18 stays within int32 on grids of up to 4096 cells a side.
+    ratio = Fraction(shorter / abs(longer)).limit_denominator(2**18)
     whole = ratio.denominator if longer > 0 else -ratio.denominator
     return (whole, ratio.numerator) if steep else (ratio.numerator, whole)
 
@@ -196,21 +191,12 @@ def assign_head_times(heads: Sequence[_Head]) -> tuple[Time, ...]:
     """
     free = [index for index, head in enumerate(heads) if not head.view.planes]
     turned = free[: 2 * max(1, len(free) // 4)] if len(free) > 1 else []
-    times: list[Time] = ["all"] * len(heads)
-    for number, index in enumerate(turned):
-        times[index] = "future" if number % 2 else "past"
-    return tuple(times)
-
-
-def _in_time(view: FieldOfView, time: Time) -> FieldOfView:
-    """A field of view in space, at some time of a clip."""
-    return FieldOfView(tuple((0, *normal) for normal in view.planes), view.join, _TIMES[time])
+    times: dict[int, Time] = {index: "future" if number % 2 else "past" for number, index in enumerate(turned)}
+    return tuple(times.get(index, "all") for index in range(len(heads)))
 
 
 Looking = tuple[Number, Annotated[float, Field(ge=_NARROWEST, le=360)], NonNegative]
 """(direction in degrees clockwise from up, whole field of view in degrees, slope) of one head."""
-
-_LOOKING = "(direction in degrees, field of view in degrees, slope)"
 
 
 def _one_a_layer(views: Any) -> bool:
@@ -265,12 +251,9 @@ class LookHereConfig:
         if self.views is None and self.directions is None:
             # Written out, so that a model's folder holds it.
             object.__setattr__(self, "directions", "lookhere_90")
-        for other, hint in (
-            ("directions", "views go with encoding 'lookhere'"),
-            ("head_slopes", "the third number of a view is its slope"),
-        ):
+        for other in ("directions", "head_slopes"):
             if self.views is not None and (value := getattr(self, other)) is not None:
-                said = f"views and {other} {value!r}: expected one of the two, leave one out ({hint})"
+                said = f"views and {other} {value!r}: expected one of the two, leave one out (a view has its slope)"
                 raise InputError(said, field=other, value=value)
 
 
@@ -296,27 +279,27 @@ class LookHere(PatternEncoding):
         if len(layers) != shape.depth:
             raise InputError(f"lookhere {key}: {len(layers)} given for a depth of {shape.depth}, expected one each")
         for name in ("head_slopes", "times"):
-            if getattr(config, name) is not None:
-                self._check_count(name, getattr(config, name), "one each")
+            self._check_count(name, getattr(config, name))
         self.steps, clips = self.axis_steps(config.time_step), len(shape.train_grid) == 3
         if config.times is not None and not clips:
             raise InputError("lookhere times: are of clips (expected none for images)")
         self.heads_of_layer: list[list[tuple[_Head, float]]] = []
         for layer, one in enumerate(layers):
             if key == "views":
-                self._check_count(f"views[{layer}]" if each else "views", one, f"{_LOOKING} for each")
+                self._check_count(f"views[{layer}]" if each else "views", one)
                 heads = [(_Head(field_of_view(direction, angle)), slope) for direction, angle, slope in one]
             else:
                 heads = (assign_preset_heads if one in PRESETS else parse_directions)(one, shape.heads)
             if clips:
                 times = config.times or assign_head_times([head for head, _ in heads])
-                timed = zip(heads, times, strict=True)
-                heads = [(replace(head, view=_in_time(head.view, time)), slope) for (head, slope), time in timed]
+                for number, ((head, slope), time) in enumerate(zip(heads, times, strict=True)):
+                    view = FieldOfView(tuple((0, *plane) for plane in head.view.planes), head.view.join, _TIMES[time])
+                    heads[number] = replace(head, view=view), slope
             self.heads_of_layer.append(heads)
 
-    def _check_count(self, what: str, given: tuple[Any, ...], expected: str) -> None:
-        if len(given) != self.shape.heads:
-            raise InputError(f"lookhere {what}: {len(given)} given for {self.shape.heads} heads, expected {expected}")
+    def _check_count(self, what: str, given: tuple[Any, ...] | None) -> None:
+        if given is not None and len(given) != self.shape.heads:
+            raise InputError(f"lookhere {what}: {len(given)} given for {self.shape.heads} heads, expected one each")
 
     def layer_slope(self, layer: int) -> float:
         """The slope of a layer, evenly spaced from the first to the last."""

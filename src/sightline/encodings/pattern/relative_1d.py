@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from sightline.attention.content_bias import ContentBias, RelativeBuckets, TokenPairs
-from sightline.attention.pattern import Pattern
+from sightline.attention.pattern import BiasSource, Pattern
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.io.config import config_dataclass
 from sightline.tokens.segment import Segment
-
-MadeOf = Literal["queries", "keys", "attention"]
 
 
 @config_dataclass
@@ -63,10 +61,8 @@ class Offsets(RelativeBuckets):
     def of_pairs(self, pairs: TokenPairs) -> Tensor:
         if self.before is None:
             return super().of_pairs(pairs)
-        asks, asked = (
-            self._places(segment, before, pairs)
-            for segment, before in ((pairs.queries, pairs.before_q), (pairs.keys, pairs.before_k))
-        )
+        asks = self._places(pairs.queries, pairs.before_q, pairs)
+        asked = self._places(pairs.keys, pairs.before_k, pairs)
         return self._bucket(asks.unsqueeze(2) - asked.unsqueeze(1))
 
     def _places(self, segment: Segment, before: int, pairs: TokenPairs) -> Tensor:
@@ -115,20 +111,24 @@ class Relative1d(PatternEncoding):
         self.value_tables = table() if config.values else None
 
     def layer_pattern(self, layer: int) -> Pattern:
-        given: list[tuple[MadeOf, nn.Parameter | None]] = [
-            ("queries", self.tables), ("keys", self.key_tables), ("attention", self.value_tables)
-        ]  # fmt: skip
-        terms = [self._term(tables, layer, made_of) for made_of, tables in given if tables is not None]
+        terms = []
+        for made_of, tables in self._tables.items():
+            weights = tables[0 if self.config.shared else layer].transpose(-1, -2)
+            if made_of != "attention" and not self.config.scaled:
+                # Terms of scores are divided by it.
+                weights = weights * self.shape.head_dim**0.5
+            terms.append(ContentBias(weights, self.offsets, False, self.shape.heads, made_of))
         return Pattern(tuple(terms))
+
+    @property
+    def _tables(self) -> dict[BiasSource, nn.Parameter]:
+        given: dict[BiasSource, nn.Parameter | None] = {
+            "queries": self.tables,
+            "keys": self.key_tables,
+            "attention": self.value_tables,
+        }
+        return {made_of: table for made_of, table in given.items() if table is not None}
 
     def extra_flops_per_token(self) -> int:
         """Of each token with the vector of each offset."""
-        tables = sum(1 for one in (self.tables, self.key_tables, self.value_tables) if one is not None)
-        return tables * self.shape.heads * self.offsets.count * self.shape.head_dim
-
-    def _term(self, tables: Tensor, layer: int, made_of: MadeOf) -> ContentBias:
-        weights = tables[0 if self.config.shared else layer].transpose(-1, -2)
-        if made_of != "attention" and not self.config.scaled:
-            # Terms of scores are divided by it.
-            weights = weights * self.shape.head_dim**0.5
-        return ContentBias(weights, self.offsets, False, self.shape.heads, made_of)
+        return len(self._tables) * self.shape.heads * self.offsets.count * self.shape.head_dim

@@ -71,17 +71,20 @@ class RopeAxial(RotaryEncoding):
     def __init__(self, config: RopeAxialConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
         self.axis_steps(config.time_step)
-        self.pairs = self._pairs_of_clips() if len(shape.train_grid) == 3 else None
-        if self.pairs is None and config.pairs is not None:
+        if len(shape.train_grid) == 3:
+            self.pairs = self._pairs_of_clips()
+        elif config.pairs is not None:
             raise InputError(f"rope_axial pairs {config.pairs}: are of clips (expected none for images)")
-        if self.pairs is None and shape.head_dim % 4:
+        elif shape.head_dim % 4:
             raise InputError(f"rope_axial: head_dim {shape.head_dim} (dim / heads) must be a multiple of 4")
+        else:
+            self.pairs = (shape.head_dim // 4,) * 2
         self.pairing = config.pairing
         self.reads_grid = config.coordinates != "extended"
         # Of the model's precision; not saved.
         self.precision = nn.Buffer(torch.zeros(()), persistent=False)
 
-    def _pairs_of_clips(self) -> tuple[int, int, int]:
+    def _pairs_of_clips(self) -> tuple[int, ...]:
         config, head_dim = self.config, self.shape.head_dim
         there, third = head_dim // 2, head_dim // 6
         if head_dim % 2 or not third:
@@ -97,23 +100,13 @@ class RopeAxial(RotaryEncoding):
         return self.config, self.theta, self.shape.head_dim, self.shape.train_grid, wide_dtype(self.precision.dtype)
 
     def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
-        where = self._places(coords, grid)
-        if self.pairs is not None:
-            return self._angles_of_clips(where, self.pairs)
-        y, x = where.unsqueeze(-1).unbind(-2)
-        exponents = torch.arange(0, self.shape.head_dim, 4, device=coords.device).to(where) / self.shape.head_dim
-        frequencies = self._frequencies(exponents)
-        first, second = (x, y) if self.config.axis_order == "xy" else (y, x)
-        return torch.cat((first * frequencies, second * frequencies), dim=-1).unsqueeze(1)
-
-    def _angles_of_clips(self, where: Tensor, pairs: tuple[Index, Index, Index]) -> Tensor:
-        turned = []
-        for place, count in zip(where.unbind(-1), pairs, strict=True):
+        where, turned = self._places(coords, grid), []
+        for place, count in zip(where.unbind(-1), self.pairs, strict=True):
             exponents = torch.arange(count, device=where.device).to(where) / max(count, 1)
             turned.append(place.unsqueeze(-1) * self._frequencies(exponents))
-        t, y, x = turned
-        first, second = (x, y) if self.config.axis_order == "xy" else (y, x)
-        return torch.cat((t * self.config.time_step, first, second), dim=-1).unsqueeze(1)
+        *time, y, x = turned
+        planar = (x, y) if self.config.axis_order == "xy" else (y, x)
+        return torch.cat((*(t * self.config.time_step for t in time), *planar), dim=-1).unsqueeze(1)
 
     def _frequencies(self, exponents: Tensor) -> Tensor:
         periods = self.theta**exponents
