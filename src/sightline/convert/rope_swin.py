@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Project, TensorMap, derived
-from sightline.convert.swin_names import layers_of, swin_entries, swin_fields
+from sightline.convert.base import Project, TensorMap, concat, copy, derived, kernel, unbatched
 from sightline.encodings.create import components
 from sightline.io.config import Positive, check_value
 from sightline.models import Model, ViTConfig
@@ -17,6 +16,7 @@ from sightline.models.architectures.swin import SwinOptions
 from sightline.models.merging import merged_grid
 from sightline.tokens.grid import Grid
 
+_BLOCK = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
 _THETA = {True: 10.0, False: 50.0}
 _ENCODINGS = ("rpe_learned", "rpe_learned+learned_1d", "rope_axial", "rope_mixed",
               "rope_axial+rpe_learned", "rope_mixed+rpe_learned")  # fmt: skip
@@ -135,3 +135,66 @@ def _axial(width: int, heads: int, theta: float) -> Tensor:
     x = torch.cat((magnitude * angle.cos(), magnitude * quarter.cos()))
     y = torch.cat((magnitude * angle.sin(), magnitude * quarter.sin()))
     return torch.stack((x, y)).unsqueeze(1).repeat(1, heads, 1)
+
+
+def stacked(theirs: Sequence[str], ours: str) -> TensorMap:
+    """Frequencies [2, heads, head_dim / 2] of each layer that are one tensor here, [2, layers, heads, head_dim / 2]."""
+    return TensorMap(
+        tuple(theirs),
+        (ours,),
+        lambda all_: [torch.stack(list(all_), dim=1)],
+        lambda one: list(one[0].unbind(1)),
+    )
+
+
+def layers_of(options: SwinOptions) -> list[list[str]]:
+    """The names of the blocks of each stage there."""
+    return [[f"layers.{stage}.blocks.{one}" for one in range(depth)] for stage, depth in enumerate(options.depths)]
+
+
+def swin_entries(config: ViTConfig, *, merging: Callable[[int], str], head: str) -> list[TensorMap]:
+    """Every tensor that is a weight.
+
+    Args:
+        merging: the name of what merges patches before a stage.
+        head: of the classifier.
+    """
+    options = SwinOptions.of(config)
+    entries = [kernel(config), copy("patch_embed.proj.bias", "patch_embed.proj.bias")]
+    pairs = [("patch_embed.norm", "patch_embed.norm"), ("norm", "norm")]
+    if config.num_classes:
+        pairs.append((head, "head"))
+    parts = [one for one in config.encoding.split("+") if one != "learned_1d"]
+    for stage, (first, theirs) in enumerate(zip(options.firsts, layers_of(options), strict=True)):
+        if stage:
+            name = merging(stage)
+            pairs.append((f"{name}.norm", f"blocks.{first}.merge.norm"))
+            entries.append(copy(f"{name}.reduction.weight", f"blocks.{first}.merge.reduction.weight"))
+        for layer, there in enumerate(theirs, first):
+            pairs += [(f"{there}.{part}", f"blocks.{layer}.{part}") for part in _BLOCK]
+        for number, part in enumerate(parts):
+            ours = f"encoding.stages.{stage}" + (f".parts.{number}" if len(parts) > 1 else "")
+            if part == "rpe_learned":
+                names = [f"{one}.attn.relative_position_bias_table" for one in theirs]
+                entries.append(concat(names, f"{ours}.tables", lambda x: x.unsqueeze(0), lambda x: x[0]))
+            elif part == "rope_mixed":
+                entries.append(stacked([f"{one}.attn.rope_freqs" for one in theirs], f"{ours}.freqs"))
+    if "learned_1d" in config.encoding:
+        entries.append(unbatched("absolute_pos_embed", "encoding.embedding.table"))
+    for there, here in pairs:
+        biased = config.qkv_bias is True or not there.endswith("qkv")
+        entries += [copy(f"{there}.{one}", f"{here}.{one}") for one in ("weight", *(["bias"] if biased else []))]
+    return entries
+
+
+def swin_fields(depths: Sequence[int], heads: Sequence[int], dim: int) -> dict[str, object]:
+    """The fields of ours that every Swin has alike, and those of its stages but their windows."""
+    return {
+        "architecture": "swin",
+        "dim": dim,
+        "depth": sum(depths),
+        "heads": heads[0],
+        "pool": "mean",
+        "patch_norm": "after",
+        "norm_eps": 1e-5,
+    }

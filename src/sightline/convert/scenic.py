@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline.convert.base import Project, TensorMap, copy
-from sightline.convert.flax import dense, embedding, norm, one_block
+from sightline.convert.flax import channels_of, embedding, head, kernel_like, norm, one_block
 from sightline.errors import InputError, require_known
 from sightline.io.config import Count, check_value
 from sightline.models import Model, ViTConfig
@@ -63,7 +63,7 @@ class Scenic(Project):
         if len(sides) != 2 or sides[0] != sides[1] or "strides" in given["patches"]:
             raise InputError(f"scenic: patches {given['patches']!r}: expected a square size, without strides")
         require_known("scenic: classifier", given["classifier"], _POOLS)
-        kernel, grid = state.get("embedding/kernel"), (14, 14)
+        grid = 14, 14
         if all(name in state for name in _TABLES.values()):
             grid = len(state[_TABLES["rows"]]), len(state[_TABLES["cols"]])
         hidden = given["representation_size"]
@@ -73,7 +73,7 @@ class Scenic(Project):
             architecture_options={"first": "columns"},
             patch_size=sides[0],
             image_size=(grid[0] * sides[0], grid[1] * sides[0]),
-            channels=3 if kernel is None or kernel.dim() != 4 else kernel.shape[2],
+            channels=channels_of(state),
             depth=2 * given["num_layers"],
             heads=heads,
             mlp_ratio=given["mlp_dim"] / given["hidden_size"],
@@ -100,7 +100,10 @@ class Scenic(Project):
             "classifier": "0" if config.pool == "first" else "gap",
         }
         # What its weights would tell.
-        return self.check_roundtrip(given, model, _tables_like(config))
+        tables = {
+            name: torch.empty(side, 1) for name, side in zip(_TABLES.values(), reversed(config.train_grid), strict=True)
+        }
+        return self.check_roundtrip(given, model, kernel_like(config) | tables)
 
     def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
         entries = [*embedding(config), *norm("Transformer/encoder_norm", "norm")]
@@ -108,13 +111,4 @@ class Scenic(Project):
         for layer in range(config.depth):
             theirs = f"Transformer/encoder_block_{'col' if layer % 2 else 'row'}_{layer // 2}"
             entries += one_block(theirs, f"blocks.{layer}", (0, 1), "MultiHeadAttention_0", "MlpBlock_0", config)
-        if config.head == "mlp":
-            return [*entries, *dense("pre_logits", "head.fc1"), *dense("output_projection", "head.fc2")]
-        return [*entries, *dense("output_projection", "head")]
-
-
-def _tables_like(config: ViTConfig) -> dict[str, Tensor]:
-    """What `model_config_of` reads of the weights of a model."""
-    rows, cols = config.train_grid
-    kernel = torch.empty(config.patch_size, config.patch_size, config.channels, 1)
-    return {"embedding/kernel": kernel, _TABLES["rows"]: torch.empty(rows, 1), _TABLES["cols"]: torch.empty(cols, 1)}
+        return entries + head("output_projection", config)

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from sightline.convert.base import Project, TensorMap, differences
-from sightline.convert.timm_arguments import arguments_for
+from sightline.convert.rope_swin import swin_entries
 from sightline.convert.timm_build import build, built
-from sightline.convert.timm_read import class_name, read_fields
-from sightline.convert.timm_swin import read_swin, swin_arguments, swin_tensors
+from sightline.convert.timm_read import read_fields
 from sightline.convert.timm_tensors import entries_of
-from sightline.convert.vit_names import deit3_link
+from sightline.convert.timm_write import arguments_for, swin_arguments
+from sightline.convert.vit_projects import deit3_link
 from sightline.convert.weights import refuse_transformers
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
@@ -45,8 +45,7 @@ class Timm(Project):
         return {key: value for key, value in given.items() if key not in _HOW_IT_IS_BUILT}
 
     def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
-        module = built(given)
-        return ViTConfig(**(read_swin if class_name(module) == "SwinTransformer" else read_fields)(module))
+        return ViTConfig(**read_fields(built(given)))
 
     def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
         architecture, _, tag = given["model"].partition(".")
@@ -70,7 +69,9 @@ class Timm(Project):
         return given
 
     def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
-        return swin_tensors(config) if config.architecture == "swin" else entries_of(built(given), config)
+        if config.architecture == "swin":
+            return swin_entries(config, merging=lambda stage: f"layers.{stage}.downsample", head="head.fc")
+        return entries_of(built(given), config)
 
 
 def published_link(config: ViTConfig, architecture: str, tag: object) -> ScoreLink:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sightline.convert.timm_hybrid import hybrid_arguments
-from sightline.convert.timm_read import RULES
+from sightline.convert.timm_read import RULES, STEMS
 from sightline.encodings.create import components, encoding_options
 from sightline.models import Model, ViTConfig
+from sightline.models.architectures.swin import SwinOptions
+from sightline.models.embedders.resnet import resnet_options
 from sightline.models.timm_names import TIMM_POOLS, Names, timm_arguments
 
 _GELUS = {"exact": "gelu", "tanh": "gelu_tanh", "quick": "quick_gelu"}
@@ -61,7 +62,11 @@ def arguments_for(model: Model) -> dict[str, Any]:
         kind, own = "VisionTransformer", {"model": _VIT.get(config.norm_eps, _VIT[1e-6])}
         own["pos_embed"] = "none" if table is None else "learn"
         if config.embedder == "resnet":
-            own |= hybrid_arguments(config)
+            options = resnet_options(config)
+            own |= {
+                "model": STEMS.get(options.layers, STEMS[3, 4, 9]),
+                "patch_size": config.patch_size // options.stride,
+            }
     size = config.table_size
     values = {
         **vars(config),
@@ -131,4 +136,25 @@ def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]]) -> dict[str, An
         "pos_embed_interp_mode": mode,
         "pos_embed_antialias": antialias,
         "pos_embed_align_corners": aligned,
+    }
+
+
+def swin_arguments(model: Model) -> dict[str, Any]:
+    """`model` and the arguments of timm's `create_model` that come nearest to a Swin of ours."""
+    config, options = model.config, SwinOptions.of(model.config)
+    size: Any = config.table_size
+    window: Any = options.window if options.table_window is None else options.table_window
+    return {
+        "model": "swin_tiny_patch4_window7_224",
+        "img_size": list(size) if isinstance(size, tuple) else size,
+        "patch_size": config.patch_size,
+        "in_chans": config.channels,
+        "num_classes": config.num_classes,
+        "embed_dim": config.dim,
+        "depths": list(options.depths),
+        "num_heads": list(options.heads),
+        "window_size": list(window) if isinstance(window, tuple | list) else window,
+        # timm cuts the product where we round it.
+        "mlp_ratio": (config.mlp_hidden + 0.5) / config.dim,
+        "qkv_bias": config.qkv_bias is not False,
     }
