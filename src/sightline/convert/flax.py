@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sightline.convert.base import TensorMap, concat, copy, transform
+from sightline.convert.base import Arguments, State
+from sightline.convert.maps import TensorMap, concat, copy, transform
 from sightline.errors import InputError
 from sightline.models import ViTConfig
 from sightline.models.embedder import embedder_class
@@ -24,8 +25,8 @@ _TOGETHER = {
 
 def image_fields(
     project: str,
-    given: Mapping[str, Any],
-    state: Mapping[str, Tensor],
+    given: Arguments,
+    state: State,
     patch: Any,
     table: str,
     prefix: int,
@@ -56,7 +57,7 @@ def image_fields(
     }
 
 
-def channels_of(state: Mapping[str, Tensor]) -> int:
+def channels_of(state: State) -> int:
     """Channels of the images, by the first kernel HWIO; 3 where there is none."""
     kernel = state.get("conv_root/kernel", state.get("embedding/kernel"))
     return 3 if kernel is None or kernel.dim() != 4 else kernel.shape[2]
@@ -91,7 +92,7 @@ def trunk(config: ViTConfig, *, norms: tuple[int, int], attention: int, block: i
     return entries
 
 
-def numbered_together(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def numbered_together(state: State) -> State:
     """Weights whose blocks' modules are numbered among all of a block, as published files have them, where today's
     flax numbers each kind by itself."""
     if not any("/MlpBlock_0/" in name for name in state):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
-from sightline.convert.base import Project, TensorMap, concat, copy, derived, linear, transform
+from sightline.convert.base import Arguments, Project, State
+from sightline.convert.maps import TensorMap, concat, copy, derived, linear, transform
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 
@@ -32,7 +31,7 @@ class NaVit(Project):
     arguments: ClassVar = {**dict.fromkeys(_REQUIRED), "channels": 3, "dim_head": 64, **_TRAINING}
     plain: ClassVar = {key: key for key in (*_REQUIRED, "channels") if key != "mlp_dim"}
 
-    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
         for key in _REQUIRED:
             if given[key] is None:
                 raise InputError(f"navit: the configuration has no {key}")
@@ -57,7 +56,7 @@ class NaVit(Project):
         widths = {"mlp_dim": config.mlp_hidden, "dim_head": config.attention_width // config.heads}
         return self.check_roundtrip({**self.plain_arguments(config), **widths}, model)
 
-    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         patch = config.channels * config.patch_size**2
         entries = [
             *_norm("to_patch_embedding.0", "patch_embed.norm_input", patch),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Project, TensorMap, concat, copy, derived, kernel, unbatched
+from sightline.convert.base import Arguments, Project, State
+from sightline.convert.maps import TensorMap, concat, copy, derived, kernel, unbatched
 from sightline.encodings.create import components
 from sightline.io.config import Positive, check_value
 from sightline.models import Model, ViTConfig
@@ -49,7 +50,7 @@ class RopeSwin(Project):
     }
     only = ("patch_norm",)
 
-    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
         first = "layers.0.blocks.0.attn."
         turned = given["rope_theta"] is not None or f"{first}rope_freqs" in state
         parts, options = [], {}
@@ -75,7 +76,7 @@ class RopeSwin(Project):
         )
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        self.check_encoding(model, *_ENCODINGS)
+        self.require("encoding", model.config.encoding, *_ENCODINGS)
         config, options = model.config, SwinOptions.of(model.config)
         parts: dict[str, Any] = {part.name: part for part in components(model.encoding)}
         turned = next((part for name, part in parts.items() if name.startswith("rope")), None)
@@ -96,7 +97,7 @@ class RopeSwin(Project):
         }
         return self.check_roundtrip(given, model)
 
-    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         options = SwinOptions.of(config)
         entries = swin_entries(config, merging=lambda stage: f"layers.{stage - 1}.downsample", head="head")
         for stage, (layers, heads) in enumerate(zip(layers_of(options), options.heads, strict=True)):

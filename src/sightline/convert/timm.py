@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from torch import Tensor
-
-from sightline.convert.base import Project, TensorMap, differences
+from sightline.convert.base import Arguments, Project, State, differences
+from sightline.convert.maps import TensorMap
 from sightline.convert.rope_swin import swin_entries
 from sightline.convert.timm_build import build, built
 from sightline.convert.timm_read import read_fields
 from sightline.convert.timm_tensors import entries_of
-from sightline.convert.timm_write import arguments_for, swin_arguments
+from sightline.convert.timm_write import arguments_for
 from sightline.convert.vit_projects import deit3_link
 from sightline.convert.weights import refuse_transformers
 from sightline.distributed.machine import import_timm
@@ -36,18 +34,18 @@ class Timm(Project):
     arguments: ClassVar = {"model": None}
     example = "model=vit_base_patch16_224"
 
-    def filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        if not isinstance(given.get("model"), str):
-            raise InputError("timm: the configuration has no model (the name that timm's create_model takes)")
-        return self.stored_arguments(given)
-
-    def stored_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def own_arguments(self, given: Arguments) -> Arguments:
         return {key: value for key, value in given.items() if key not in _HOW_IT_IS_BUILT}
 
-    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def filled(self, given: Arguments) -> dict[str, Any]:
+        if not isinstance(given.get("model"), str):
+            raise InputError("timm: the configuration has no model (the name that timm's create_model takes)")
+        return dict(given)
+
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
         return ViTConfig(**read_fields(built(given)))
 
-    def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
+    def score_link(self, config: ViTConfig, given: Arguments) -> ScoreLink:
         architecture, _, tag = given["model"].partition(".")
         return published_link(config, architecture, tag)
 
@@ -59,16 +57,16 @@ class Timm(Project):
             given = {**origin["config"], "num_classes": config.num_classes}
             if not differences(self.import_config(given, {}), model):
                 return given
-        given = (swin_arguments if config.architecture == "swin" else arguments_for)(model)
-        if given.get("dynamic_img_size", True):
-            return self.check_roundtrip(given, model)
-        # At the one size that it then takes nothing is resized.
+        given = arguments_for(model)
         wrong = differences(self.import_config(given, {}), model)
-        if wrong := [one for one in wrong if not one.startswith("learned_1d interpolation = ")]:
+        if not given.get("dynamic_img_size", True):
+            # At the one size that it then takes nothing is resized.
+            wrong = [one for one in wrong if not one.startswith("learned_1d interpolation = ")]
+        if wrong:
             raise InputError(f"{self.name}: cannot hold {'; '.join(wrong)}")
         return given
 
-    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         if config.architecture == "swin":
             return swin_entries(config, merging=lambda stage: f"layers.{stage}.downsample", head="head.fc")
         return entries_of(built(given), config)
@@ -85,7 +83,7 @@ def published_link(config: ViTConfig, architecture: str, tag: object) -> ScoreLi
 _HOW_IT_IS_BUILT = ("pretrained", "checkpoint_path", "cache_dir", "scriptable", "exportable", "no_jit")
 
 
-def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> Model:
+def import_timm_model(given: Arguments, *, pretrained: bool) -> Model:
     """Ours of what timm builds from `given`, with its published weights or those that it starts from.
 
     Raises:
@@ -94,7 +92,7 @@ def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> Model:
     from sightline.convert import import_weights
 
     # Refused before anything is fetched.
-    config = Timm().import_config(Timm().filled(given), {})
+    config = Timm().import_config(Timm().filled(Timm().own_arguments(given)), {})
     built = build({**given, "pretrained": pretrained})
     model = import_weights(Timm.name, built.state_dict(), given)
     if pretrained and "num_classes" not in given:

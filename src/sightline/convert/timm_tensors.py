@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sightline.convert.base import TensorMap, concat, copy, kernel, map_remaining, prefixed, transform, unbatched
+from sightline.convert.maps import TensorMap, concat, copy, kernel, map_remaining, prefixed, transform, unbatched
 from sightline.convert.vit_projects import SCALES
 from sightline.models import ViTConfig
 

@@ -9,7 +9,7 @@ from sightline.encodings.create import components, encoding_options
 from sightline.models import Model, ViTConfig
 from sightline.models.architectures.swin import SwinOptions
 from sightline.models.embedders.resnet import resnet_options
-from sightline.models.timm_names import TIMM_POOLS, Names, timm_arguments
+from sightline.models.timm_names import CLASSES, TIMM_POOLS, timm_arguments
 
 _GELUS = {"exact": "gelu", "tanh": "gelu_tanh", "quick": "quick_gelu"}
 _ROTATIONS = {"rope_axial": "cat", "rope_dinov3": "dinov3", "rope_mixed": "mixed"}
@@ -23,21 +23,6 @@ _EVA = {
     (1e-5, True): "vit_small_patch16_dinov3",
     (1e-5, False): "vit_pe_core_tiny_patch16_384",
 }
-# What follows from our fields -> its argument in each of timm's classes.
-_DERIVED: Names = {
-    "act_layer": ("act_layer", "", "", "act_layer"),
-    "norm_layer": ("norm_layer", "", "", "norm_layer"),
-    "swiglu": ("", "swiglu_mlp", "swiglu_mlp", ""),
-    "normed": ("final_norm", "", "", "final_norm"),
-    "norm_before": ("", "use_post_transformer_norm", "", ""),
-    "norm_after": ("fc_norm", "use_fc_norm", "use_fc_norm", "fc_norm"),
-    "table": ("", "use_abs_pos_emb", "use_abs_pos_emb", ""),
-    "table_apart": ("no_embed_class", "no_embed_class", "", ""),
-    "any_size": ("dynamic_img_size", "dynamic_img_size", "", ""),
-    # Written out, as a name brings its own.
-    "pool_heads": ("", "attn_pool_num_heads", "", "attn_pool_num_heads"),
-    "pool_mlp_ratio": ("", "attn_pool_mlp_ratio", "", "attn_pool_mlp_ratio"),
-}
 
 
 def arguments_for(model: Model) -> dict[str, Any]:
@@ -45,6 +30,8 @@ def arguments_for(model: Model) -> dict[str, Any]:
 
     What timm cannot hold is left out; reading the built module back shows it.
     """
+    if model.config.architecture == "swin":
+        return _swin(model.config)
     config, parts = model.config, {part.name: encoding_options(part) for part in components(model.encoding)}
     table = parts.get("learned_1d")
     # A table of patches alone may be resized by another rule than that of timm's other classes.
@@ -71,6 +58,8 @@ def arguments_for(model: Model) -> dict[str, Any]:
     values = {
         **vars(config),
         "image_size": list(size) if isinstance(size, tuple) else size,
+        # What a hybrid calls its patch is one of its stem's map.
+        "patch_size": own.get("patch_size", config.patch_size),
         # timm cuts the product where we round it.
         "mlp_ratio": (config.mlp_hidden + 0.5) / config.dim,
         "qkv_bias": config.qkv_bias is not False,
@@ -80,24 +69,29 @@ def arguments_for(model: Model) -> dict[str, Any]:
         "pool": next((theirs for theirs, ours in TIMM_POOLS.items() if ours == config.pool), "map"),
         "class_token": config.has_class_token,
         "fit": config.fit == "pad",
-        "act_layer": _GELUS[config.gelu],
-        # None leaves the norm, and its epsilon, to the model of that name.
-        "norm_layer": "rmsnorm" if config.norm == "rms" else None,
-        "swiglu": config.mlp == "swiglu",
-        "normed": config.final_norm != "none",
-        "norm_before": config.final_norm == "before_pool",
-        "norm_after": config.final_norm == "after_pool",
-        "table": table is not None,
-        "table_apart": table is not None and not table["prefix"],
-        # The module would resize the table by another rule than ours.
-        "any_size": table is None or kind == "NaFlexVit" or table["interpolation"] == _BICUBIC,
-        "pool_heads": config.pool_heads or config.heads,
-        "pool_mlp_ratio": (config.pool_hidden + 0.5) / config.dim,
     }
-    names = timm_arguments(kind) | timm_arguments(kind, _DERIVED)
-    # What a hybrid calls its patch is one of its stem's map.
-    return {**own, **{theirs: values[ours] for theirs, ours in names.items() if theirs != "patch_size"}} | {
-        "patch_size": own.get("patch_size", config.patch_size)
+    # What follows from our fields, with its argument in each of timm's classes, in their order.
+    derived = (
+        (("act_layer", "", "", "act_layer"), _GELUS[config.gelu]),
+        # None leaves the norm, and its epsilon, to the model of that name.
+        (("norm_layer", "", "", "norm_layer"), "rmsnorm" if config.norm == "rms" else None),
+        (("", "swiglu_mlp", "swiglu_mlp", ""), config.mlp == "swiglu"),
+        (("final_norm", "", "", "final_norm"), config.final_norm != "none"),
+        (("", "use_post_transformer_norm", "", ""), config.final_norm == "before_pool"),
+        (("fc_norm", "use_fc_norm", "use_fc_norm", "fc_norm"), config.final_norm == "after_pool"),
+        (("", "use_abs_pos_emb", "use_abs_pos_emb", ""), table is not None),
+        (("no_embed_class", "no_embed_class", "", ""), table is not None and not table["prefix"]),
+        # The module would resize the table by another rule than ours.
+        (("dynamic_img_size", "dynamic_img_size", "", ""), table is None or table["interpolation"] == _BICUBIC),
+        # Written out, as a name brings its own.
+        (("", "attn_pool_num_heads", "", "attn_pool_num_heads"), config.pool_heads or config.heads),
+        (("", "attn_pool_mlp_ratio", "", "attn_pool_mlp_ratio"), (config.pool_hidden + 0.5) / config.dim),
+    )
+    place = CLASSES.index(kind)
+    return {
+        **own,
+        **{theirs: values[ours] for theirs, ours in timm_arguments(kind).items()},
+        **{names[place]: value for names, value in derived if names[place]},
     }
 
 
@@ -139,9 +133,8 @@ def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]]) -> dict[str, An
     }
 
 
-def swin_arguments(model: Model) -> dict[str, Any]:
-    """`model` and the arguments of timm's `create_model` that come nearest to a Swin of ours."""
-    config, options = model.config, SwinOptions.of(model.config)
+def _swin(config: ViTConfig) -> dict[str, Any]:
+    options = SwinOptions.of(config)
     size: Any = config.table_size
     window: Any = options.window if options.table_window is None else options.table_window
     return {

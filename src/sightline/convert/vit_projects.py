@@ -6,19 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
-from sightline.convert.base import (
-    Project,
-    TensorMap,
-    concat,
-    derived,
-    kernel,
-    map_remaining,
-    prefixed,
-    transform,
-    unbatched,
-)
+from sightline.convert.base import Arguments, Project, State
+from sightline.convert.maps import TensorMap, concat, derived, kernel, map_remaining, prefixed, transform, unbatched
 from sightline.encodings.create import components
 from sightline.encodings.pattern.irpe import Irpe
 from sightline.encodings.pattern.lookhere import PRESETS
@@ -69,7 +59,7 @@ class Deit(VitNames):
     source = "https://github.com/facebookresearch/deit"
     arguments: ClassVar = {**_DEFAULTS, "qkv_bias": False, "init_scale": 1e-4, "block_layers": None}
 
-    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
         if "dist_token" in state:
             raise InputError("deit: a distilled model has two heads, which ours have not (dist_token)")
         scale = given["init_scale"] if "blocks.0.gamma_1" in state else None
@@ -78,7 +68,7 @@ class Deit(VitNames):
         whole = table is not None and table.dim() == 3 and table.shape[1] == config.train_grid.cells + 1
         return config.replace(encoding_options={"interpolation": "bicubic", "prefix": whole})
 
-    def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
+    def score_link(self, config: ViTConfig, given: Arguments) -> ScoreLink:
         return deit3_link(config) if config.layer_scale is not None else "softmax"
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
@@ -91,7 +81,7 @@ class Deit(VitNames):
             state["blocks.0.gamma_1"] = torch.empty(1)
         return self.check_roundtrip(given, model, state)
 
-    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         whole = config.encoding_options.get("prefix", True)
         table = prefixed("pos_embed", "encoding") if whole else unbatched("pos_embed", "encoding.table")
         return map_remaining(config, [kernel(config), table], SCALES)
@@ -110,7 +100,7 @@ class RopeVit(VitNames):
         **_DEFAULTS, "qkv_bias": False, "rope_theta": 100.0, "rope_mixed": False, "use_ape": False
     }  # fmt: skip
 
-    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
         rotation = "rope_mixed" if given["rope_mixed"] else "rope_axial"
         options: dict[str, Any] = {f"{rotation}.theta": float(given["rope_theta"])}
         if given["use_ape"]:
@@ -122,11 +112,18 @@ class RopeVit(VitNames):
             encoding_options=options if given["use_ape"] else {"theta": float(given["rope_theta"])},
         )
 
-    def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
+    def score_link(self, config: ViTConfig, given: Arguments) -> ScoreLink:
         return deit3_link(config)
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        self.check_encoding(model, "rope_axial", "rope_axial+learned_1d", "rope_mixed", "rope_mixed+learned_1d")
+        self.require(
+            "encoding",
+            model.config.encoding,
+            "rope_axial",
+            "rope_axial+learned_1d",
+            "rope_mixed",
+            "rope_mixed+learned_1d",
+        )
         rotation: Any = components(model.encoding)[0]
         mixed = rotation.name == "rope_mixed"
         given = {
@@ -138,7 +135,7 @@ class RopeVit(VitNames):
         }
         return self.check_roundtrip(given, model)
 
-    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         joined = "+" in config.encoding
         entries = [kernel(config)]
         if config.encoding.startswith("rope_mixed"):
@@ -168,7 +165,7 @@ class LookHereProject(VitNames):
     source = "https://github.com/GreenCUBIC/lookhere"
     arguments: ClassVar = {**_DEFAULTS, "device": None, "lh_config": None}
 
-    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
         rules = given["lh_config"]
         if not isinstance(rules, Mapping):
             raise InputError(f"lookhere: lh_config {rules!r}: expected global_slope, layer_slopes and head_directions")
@@ -191,11 +188,11 @@ class LookHereProject(VitNames):
             encoding_options={**options, "rounding": "official"},
         )
 
-    def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
+    def score_link(self, config: ViTConfig, given: Arguments) -> ScoreLink:
         return "sigmoid"
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        self.check_encoding(model, "lookhere", *PRESETS)
+        self.require("encoding", model.config.encoding, "lookhere", *PRESETS)
         encoding: Any = model.encoding
         config, rules = model.config, encoding.config
         for key in ("views", "head_slopes"):
@@ -216,7 +213,7 @@ class LookHereProject(VitNames):
         given = self.check_roundtrip({**self.plain_arguments(config), "lh_config": held}, model, hidden)
         return {**given, "lh_config": {**held, "head_directions": _spelt(directions, config.heads)}}
 
-    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         return map_remaining(config, [kernel(config)])
 
 
@@ -259,7 +256,7 @@ class CreamIrpe(VitNames):
     only: ClassVar = ("skip",)
     example: ClassVar = "rpe_on=qkv"
 
-    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
         require_known("irpe: method", given["method"], IRPE_METHODS)
         require_known("irpe: mode", given["mode"], _MODES)
         # Its order of the letters is anybody's.
@@ -278,7 +275,7 @@ class CreamIrpe(VitNames):
         return ViTConfig(**self.plain_fields(given), encoding="learned_1d+irpe", encoding_options=options)
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        self.check_encoding(model, *(f"learned_1d+{name}" for name in Irpe.names))
+        self.require("encoding", model.config.encoding, *(f"learned_1d+{name}" for name in Irpe.names))
         config: Any = components(model.encoding)[1].config
         given = {
             **self.plain_arguments(model.config),
@@ -290,7 +287,7 @@ class CreamIrpe(VitNames):
         }
         return self.check_roundtrip(given, model)
 
-    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         options = self.import_config(given, {}).encoding_options
         kind = "bias" if options["irpe.mode"] == "bias" else "weight"
         parts = {"rows": "rp_rows.", "cols": "rp_cols."} if options["irpe.method"] == "cross" else {"table": ""}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
-from sightline.convert.base import Project, TensorMap, concat, linear, map_remaining, prefixed, transform
+from sightline.convert.base import Arguments, Project, State
+from sightline.convert.maps import TensorMap, concat, linear, map_remaining, prefixed, transform
 from sightline.errors import InputError
 from sightline.io.config import check_value, whole
 from sightline.models import Model, ViTConfig
@@ -62,10 +61,10 @@ class Vivit(Project):
     choices: ClassVar = {"hidden_act": ("gelu", _GELUS)}
     example = "num_frames=32"
 
-    def own_arguments(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def own_arguments(self, given: Arguments) -> Arguments:
         return {key: value for key, value in given.items() if key not in _ASIDE}
 
-    def rename_foreign(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def rename_foreign(self, state: State) -> State:
         start = _INNER if _HEAD in state else ""
         found = {}
         for name, tensor in state.items():
@@ -75,10 +74,10 @@ class Vivit(Project):
             found[new if new.startswith("classifier.") else start + new] = tensor
         return found
 
-    def used_weights(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def used_weights(self, state: State) -> State:
         return {name: tensor for name, tensor in state.items() if not name.startswith("pooler.")}
 
-    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
         sizes = {name: _SIZES[name] if given[name] is None else given[name] for name in _SIZES}
         frames, *patch = Grid.checked(sizes["tubelet_size"], "vivit: tubelet_size", axes=3)
         if len(set(patch)) > 1:
@@ -101,9 +100,8 @@ class Vivit(Project):
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
-        self.check_encoding(model, "learned_1d")
-        if len(config.train_grid) != 3:
-            raise InputError(f"vivit: cannot hold embedder = {config.embedder!r} (expected 'tubelets')")
+        self.require("encoding", model.config.encoding, "learned_1d")
+        self.require("embedder", config.embedder, "tubelets")
         frames = model.patch_embed.patchifier.patch_dim // (config.channels * config.patch_size**2)
         size = [side * config.patch_size for side in config.train_grid[-2:]]
         if config.fit == "crop" and config.grid_of(config.image_size) == config.train_grid:
@@ -119,7 +117,7 @@ class Vivit(Project):
         head = {_HEAD: torch.empty(config.num_classes, config.dim)} if config.num_classes else {}
         return self.check_roundtrip(given, model, head)
 
-    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         start = _INNER if config.num_classes else ""
         frames = config.embedder_options.get("frames", 2)
         shape = (config.dim, config.channels, frames, config.patch_size, config.patch_size)
