@@ -13,7 +13,7 @@ from torch import Tensor
 from sightline import registry
 from sightline.convert.base import Project, differences
 from sightline.convert.maps import convert, convert_back, shapes_of
-from sightline.convert.weights import refuse_transformers, trained_alone, unwrapped
+from sightline.convert.weights import TRAINING, refuse_transformers, unwrapped
 from sightline.errors import InputError, require_known
 from sightline.io.tensors import check_state, is_finite
 from sightline.models import Model, make_model
@@ -144,7 +144,7 @@ def counted_weights(
     training alone, and is not `expected`."""
     foreign = _project(project)
     counted = foreign.used_weights(foreign.rename_foreign(unwrapped(state_dict)))
-    return {name: one for name, one in counted.items() if name in expected or not trained_alone(name)}
+    return {name: one for name, one in counted.items() if name in expected or not TRAINING.match(name)}
 
 
 def argument_example(project: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -69,10 +70,13 @@ class Project(ABC):
         """Every tensor of the state dict of the model that `given` builds, which `config` is ours of."""
 
     def foreign_shapes(self, config: ViTConfig, given: Arguments) -> State:
-        """The weights of `config` there, without memory, as far as they are there."""
-        shapes = shapes_of(config)
-        there = [one for one in self.tensor_maps(config, given) if all(name in shapes for name in one.ours)]
-        return convert_back(there, shapes)
+        """The weights of `config` there, without memory, as far as they can be: what arguments leave to them."""
+        shapes, found = shapes_of(config), {}
+        for entry in self.tensor_maps(config, given):
+            # What ours has not, or has in another shape, shows where the configuration is read back.
+            with contextlib.suppress(KeyError, RuntimeError):
+                found |= convert_back([entry], shapes)
+        return found
 
     def plain_fields(self, given: Arguments) -> dict[str, Any]:
         """The fields of `ViTConfig` that `plain` arguments and `choices` are.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sightline.convert.base import Arguments, Project, State
-from sightline.convert.maps import TensorMap, concat, derived, kernel, map_remaining
+from sightline.convert.maps import TensorMap, derived, fused, kernel, map_remaining
 from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
 
@@ -121,9 +121,7 @@ class DinoV3(Project):
             if config.qkv_bias == "qv":
                 entries += _masked_bias(config, f"{block}.attn")
             if config.mlp == "swiglu":
-                for part in ("weight", "bias"):
-                    gated = [f"{block}.mlp.{one}.{part}" for one in ("w1", "w2")]
-                    entries.append(concat(gated, f"{block}.mlp.fc1.{part}"))
+                entries += fused([f"{block}.mlp.w1", f"{block}.mlp.w2"], f"{block}.mlp.fc1")
         if config.mlp == "swiglu":
             renamed.append((r"mlp\.fc2\.", "mlp.w3."))
         return map_remaining(config, entries, renamed)

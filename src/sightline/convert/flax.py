@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from sightline.convert.base import Arguments, State
 from sightline.convert.maps import TensorMap, concat, copy, transform
 from sightline.errors import InputError
 from sightline.models import ViTConfig
 from sightline.models.embedder import embedder_class
-
-# Modules of a block, numbered each by its kind -> numbered among all of the block.
-_TOGETHER = {
-    "LayerNorm_1": "LayerNorm_2",
-    "MultiHeadDotProductAttention_0": "MultiHeadDotProductAttention_1",
-    "MlpBlock_0": "MlpBlock_3",
-}
 
 
 def image_fields(
@@ -63,11 +52,6 @@ def channels_of(state: State) -> int:
     return 3 if kernel is None or kernel.dim() != 4 else kernel.shape[2]
 
 
-def kernel_like(config: ViTConfig) -> dict[str, Tensor]:
-    """What `channels_of` reads of the weights of a model."""
-    return {"embedding/kernel": torch.empty(1, 1, config.channels, 1)}
-
-
 def embedding(config: ViTConfig) -> list[TensorMap]:
     """The patch embedding, a convolution with kernel HWIO."""
     kernel = embedder_class(config.embedder).kernel_of(config)
@@ -90,15 +74,6 @@ def trunk(config: ViTConfig, *, norms: tuple[int, int], attention: int, block: i
         parts = f"MultiHeadDotProductAttention_{attention}", f"MlpBlock_{block}"
         entries += one_block(f"Transformer/encoderblock_{layer}", f"blocks.{layer}", norms, *parts, config)
     return entries
-
-
-def numbered_together(state: State) -> State:
-    """Weights whose blocks' modules are numbered among all of a block, as published files have them, where today's
-    flax numbers each kind by itself."""
-    if not any("/MlpBlock_0/" in name for name in state):
-        return state
-    apart = re.compile(rf"(?<=^Transformer/encoderblock_)(\d+/)({'|'.join(_TOGETHER)})(?=/)")
-    return {apart.sub(lambda found: found[1] + _TOGETHER[found[2]], name): one for name, one in state.items()}
 
 
 def one_block(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-import torch
-
 from sightline.convert import flax
 from sightline.convert.base import Arguments, Project, State
 from sightline.convert.maps import TensorMap, copy, prefixed, transform, unbatched
@@ -65,8 +63,7 @@ class BigVision(Project):
             "mlp_dim": config.mlp_hidden,
             "image_size": config.table_size,
         }
-        # What its weights would tell.
-        return self.check_roundtrip(given, model, flax.kernel_like(config))
+        return self.check_roundtrip(given, model, self.foreign_shapes(config, given))
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         entries = flax.trunk(config, norms=(0, 1), attention=0, block=0)
@@ -142,7 +139,7 @@ class BigVisionFlexi(BigVision):
             "image_size": config.image_size,
             "seqhw": rows if rows == cols else 0,
         }
-        return self.check_roundtrip(given, model, flax.kernel_like(config))
+        return self.check_roundtrip(given, model, self.foreign_shapes(config, given))
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         base = kernel_side(config)
@@ -152,6 +149,12 @@ class BigVisionFlexi(BigVision):
 
 
 _TABLE = "Transformer/posembed_input/pos_embedding"
+# Modules of a block, numbered each by its kind -> numbered among all of the block.
+_TOGETHER = {
+    "LayerNorm_1": "LayerNorm_2",
+    "MultiHeadDotProductAttention_0": "MultiHeadDotProductAttention_1",
+    "MlpBlock_0": "MlpBlock_3",
+}
 
 
 class GoogleVit(Project):
@@ -214,15 +217,19 @@ class GoogleVit(Project):
         if stem:
             given["resnet"] = {"num_layers": list(stem.layers), "width_factor": stem.width_factor}
             given |= {} if stem.groups == 32 else {"group_norm_groups": stem.groups}
-        # What its weights would tell.
-        return self.check_roundtrip(given, model, flax.kernel_like(config))
+        return self.check_roundtrip(given, model, self.foreign_shapes(config, given))
 
     def rename_foreign(self, state: State) -> State:
-        # The first files published hold the vectors of group norms as [1, 1, 1, channels].
-        return {
-            name: tensor.flatten() if tensor.dim() == 4 and re.search("(^|/)gn", name) else tensor
-            for name, tensor in flax.numbered_together(state).items()
-        }
+        found = {}
+        # Published files number modules among all of a block, today's flax each kind by itself.
+        pattern = rf"(?<=^Transformer/encoderblock_)(\d+/)({'|'.join(_TOGETHER)})(?=/)"
+        apart = any("/MlpBlock_0/" in name for name in state)
+        for name, tensor in state.items():
+            if apart:
+                name = re.sub(pattern, lambda part: part[1] + _TOGETHER[part[2]], name)
+            # The first files published hold the vectors of group norms as [1, 1, 1, channels].
+            found[name] = tensor.flatten() if tensor.dim() == 4 and re.search("(^|/)gn", name) else tensor
+        return found
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         entries = flax.trunk(config, norms=(0, 2), attention=1, block=3)
@@ -351,10 +358,7 @@ class Scenic(Project):
             "transformer_encoder_configs": {"type": "axial"},
             "representation_size": (config.head_hidden or config.dim) if config.head == "mlp" else None,
         }
-        rows, cols = config.train_grid
-        # What its weights would tell.
-        state = {_TABLES["rows"]: torch.empty(rows, 1), _TABLES["cols"]: torch.empty(cols, 1)}
-        return self.check_roundtrip(given, model, flax.kernel_like(config) | state)
+        return self.check_roundtrip(given, model, self.foreign_shapes(config, given))
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         entries = [*flax.embedding(config), *flax.norm("Transformer/encoder_norm", "norm")]

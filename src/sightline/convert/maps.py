@@ -42,13 +42,8 @@ def transform(theirs: str, ours: str, to_ours: Turn, to_theirs: Turn) -> TensorM
     return concat((theirs,), ours, to_ours, to_theirs)
 
 
-def linear(theirs: str, ours: str) -> list[TensorMap]:
-    """The weight and bias of a torch layer."""
-    return [copy(f"{theirs}.{part}", f"{ours}.{part}") for part in ("weight", "bias")]
-
-
 def fused(theirs: Sequence[str], ours: str, parts: Sequence[str] = ("weight", "bias")) -> list[TensorMap]:
-    """Layers that are one here, one below the other."""
+    """Layers that are one here, one below the other; or one layer."""
     return [concat([f"{one}.{part}" for one in theirs], f"{ours}.{part}") for part in parts]
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from sightline.convert.base import Arguments, Project, State
-from sightline.convert.maps import TensorMap, concat, copy, derived, linear, transform
+from sightline.convert.maps import TensorMap, concat, copy, derived, fused, transform
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 
@@ -60,7 +60,7 @@ class NaVit(Project):
         patch = config.channels * config.patch_size**2
         entries = [
             *_norm("to_patch_embedding.0", "patch_embed.norm_input", patch),
-            *linear("to_patch_embedding.1", "patch_embed.proj"),
+            *fused(["to_patch_embedding.1"], "patch_embed.proj"),
             *_norm("to_patch_embedding.2", "patch_embed.norm", config.dim),
             copy("pos_embed_height", "encoding.rows"),
             copy("pos_embed_width", "encoding.cols"),
@@ -74,8 +74,8 @@ class NaVit(Project):
                 ),
                 *_attention(f"{theirs}.0", f"{ours}.attn", config),
                 *_norm(f"{theirs}.1.0", f"{ours}.norm2", config.dim),
-                *linear(f"{theirs}.1.1", f"{ours}.mlp.fc1"),
-                *linear(f"{theirs}.1.4", f"{ours}.mlp.fc2"),
+                *fused([f"{theirs}.1.1"], f"{ours}.mlp.fc1"),
+                *fused([f"{theirs}.1.4"], f"{ours}.mlp.fc2"),
             ]
         probe = (1, 1, config.dim)
         entries += [

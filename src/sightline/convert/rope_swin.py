@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -41,12 +41,8 @@ class RopeSwin(Project):
         "use_rpb": False,
     }  # fmt: skip
     plain: ClassVar = {
-        "img_size": "image_size",
-        "patch_size": "patch_size",
-        "in_chans": "channels",
-        "num_classes": "num_classes",
-        "mlp_ratio": "mlp_ratio",
-        "qkv_bias": "qkv_bias",
+        **{name: name for name in ("patch_size", "num_classes", "mlp_ratio", "qkv_bias")},
+        **{"img_size": "image_size", "in_chans": "channels", "embed_dim": "dim"},
     }
     only = ("patch_norm",)
 
@@ -68,7 +64,8 @@ class RopeSwin(Project):
             options |= {"learned_1d.interpolation": "bicubic", "learned_1d.prefix": False}
         depths, heads = list(given["depths"]), list(given["num_heads"])
         return ViTConfig(
-            **{**self.plain_fields(given), **swin_fields(depths, heads, given["embed_dim"])},  # type: ignore[arg-type]
+            **self.plain_fields(given),
+            **swin_fields(depths, heads),
             architecture_options={"depths": depths, "heads": heads, "window": given["window_size"]},
             drop_path=(0.0, float(given["drop_path_rate"])),
             encoding="+".join(parts),
@@ -81,12 +78,9 @@ class RopeSwin(Project):
         parts: dict[str, Any] = {part.name: part for part in components(model.encoding)}
         turned = next((part for name, part in parts.items() if name.startswith("rope")), None)
         window: Any = options.window if options.table_window is None else options.table_window
-        theta = None
-        if turned is not None:
-            theta = float(turned.config.theta if turned.name == "rope_mixed" else turned.theta)
+        theta = turned and float(turned.config.theta if turned.name == "rope_mixed" else turned.theta)
         given = {
             **self.plain_arguments(config),
-            "embed_dim": config.dim,
             "depths": list(options.depths),
             "num_heads": list(options.heads),
             "window_size": window if isinstance(window, int) or len(set(window)) > 1 else window[0],
@@ -99,7 +93,7 @@ class RopeSwin(Project):
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         options = SwinOptions.of(config)
-        entries = swin_entries(config, merging=lambda stage: f"layers.{stage - 1}.downsample", head="head")
+        entries = swin_entries(config, merging=1, head="head")
         for stage, (layers, heads) in enumerate(zip(layers_of(options), options.heads, strict=True)):
             window = options.fitted(options.window, merged_grid(config.train_grid, stage))[0]
             y, x = torch.meshgrid(*(torch.arange(side) for side in window), indexing="ij")
@@ -110,14 +104,10 @@ class RopeSwin(Project):
                     names = (f"{layer}.attn.rope_t_x", f"{layer}.attn.rope_t_y")
                     entries.append(derived(names, x.flatten().float(), y.flatten().float()))
                 if "rope_axial" in config.encoding:
-                    freqs = _axial(config.dim * 2**stage // heads, heads, _theta(config))
+                    theta = given["rope_theta"]
+                    freqs = _axial(config.dim * 2**stage // heads, heads, _THETA[False] if theta is None else theta)
                     entries.append(derived((f"{layer}.attn.rope_freqs",), freqs))
         return entries
-
-
-def _theta(config: ViTConfig) -> float:
-    options = config.encoding_options
-    return options.get("rope_axial.theta", options.get("theta", 100.0))
 
 
 def _index(window: Grid) -> Tensor:
@@ -138,27 +128,17 @@ def _axial(width: int, heads: int, theta: float) -> Tensor:
     return torch.stack((x, y)).unsqueeze(1).repeat(1, heads, 1)
 
 
-def stacked(theirs: Sequence[str], ours: str) -> TensorMap:
-    """Frequencies [2, heads, head_dim / 2] of each layer that are one tensor here, [2, layers, heads, head_dim / 2]."""
-    return TensorMap(
-        tuple(theirs),
-        (ours,),
-        lambda all_: [torch.stack(list(all_), dim=1)],
-        lambda one: list(one[0].unbind(1)),
-    )
-
-
 def layers_of(options: SwinOptions) -> list[list[str]]:
     """The names of the blocks of each stage there."""
     return [[f"layers.{stage}.blocks.{one}" for one in range(depth)] for stage, depth in enumerate(options.depths)]
 
 
-def swin_entries(config: ViTConfig, *, merging: Callable[[int], str], head: str) -> list[TensorMap]:
+def swin_entries(config: ViTConfig, *, merging: int, head: str) -> list[TensorMap]:
     """Every tensor that is a weight.
 
     Args:
-        merging: the name of what merges patches before a stage.
-        head: of the classifier.
+        merging: of which stage before a stage what merges patches is a part there: the one before (1), or itself (0).
+        head: name of the classifier.
     """
     options = SwinOptions.of(config)
     entries = [kernel(config), copy("patch_embed.proj.bias", "patch_embed.proj.bias")]
@@ -168,7 +148,7 @@ def swin_entries(config: ViTConfig, *, merging: Callable[[int], str], head: str)
     parts = [one for one in config.encoding.split("+") if one != "learned_1d"]
     for stage, (first, theirs) in enumerate(zip(options.firsts, layers_of(options), strict=True)):
         if stage:
-            name = merging(stage)
+            name = f"layers.{stage - merging}.downsample"
             pairs.append((f"{name}.norm", f"blocks.{first}.merge.norm"))
             entries.append(copy(f"{name}.reduction.weight", f"blocks.{first}.merge.reduction.weight"))
         for layer, there in enumerate(theirs, first):
@@ -179,7 +159,15 @@ def swin_entries(config: ViTConfig, *, merging: Callable[[int], str], head: str)
                 names = [f"{one}.attn.relative_position_bias_table" for one in theirs]
                 entries.append(concat(names, f"{ours}.tables", lambda x: x.unsqueeze(0), lambda x: x[0]))
             elif part == "rope_mixed":
-                entries.append(stacked([f"{one}.attn.rope_freqs" for one in theirs], f"{ours}.freqs"))
+                # [2, heads, head_dim / 2] of each layer -> [2, layers, heads, head_dim / 2].
+                entries.append(
+                    TensorMap(
+                        tuple(f"{one}.attn.rope_freqs" for one in theirs),
+                        (f"{ours}.freqs",),
+                        lambda all_: [torch.stack(list(all_), dim=1)],
+                        lambda one: list(one[0].unbind(1)),
+                    )
+                )
     if "learned_1d" in config.encoding:
         entries.append(unbatched("absolute_pos_embed", "encoding.embedding.table"))
     for there, here in pairs:
@@ -188,11 +176,10 @@ def swin_entries(config: ViTConfig, *, merging: Callable[[int], str], head: str)
     return entries
 
 
-def swin_fields(depths: Sequence[int], heads: Sequence[int], dim: int) -> dict[str, object]:
+def swin_fields(depths: Sequence[int], heads: Sequence[int]) -> dict[str, Any]:
     """The fields of ours that every Swin has alike, and those of its stages but their windows."""
     return {
         "architecture": "swin",
-        "dim": dim,
         "depth": sum(depths),
         "heads": heads[0],
         "pool": "mean",

@@ -68,7 +68,7 @@ class Timm(Project):
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         if config.architecture == "swin":
-            return swin_entries(config, merging=lambda stage: f"layers.{stage}.downsample", head="head.fc")
+            return swin_entries(config, merging=0, head="head.fc")
         return entries_of(built(given), config)
 
 
@@ -142,8 +142,8 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
     given = {"model": record["architecture"], **arguments}
     if isinstance(record.get("num_classes"), int):
         given["num_classes"] = record["num_classes"]
-    prepared = record.get("pretrained_cfg")
-    if isinstance(prepared, dict):
+    prepared = record["pretrained_cfg"] if isinstance(record.get("pretrained_cfg"), dict) else {}
+    if prepared:
         # What this model was trained with, which may not be what its name stands for.
         given["pretrained_cfg_overlay"] = {key: prepared[key] for key in _PREPARATION if key in prepared}
     weights = next((folder / name for name in _WEIGHTS if (folder / name).exists()), None)
@@ -152,8 +152,7 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
     names = record.get("label_names")
     if not isinstance(names, list) or len(names) != record.get("num_classes"):
         names = None
-    tag = prepared.get("tag") if isinstance(prepared, dict) else None
-    return TimmFolder(given, weights, None if names is None else tuple(map(str, names)), tag)
+    return TimmFolder(given, weights, None if names is None else tuple(map(str, names)), prepared.get("tag"))
 
 
 _PREPARATION = ("mean", "std", "interpolation", "crop_pct", "crop_mode")

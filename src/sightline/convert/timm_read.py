@@ -352,7 +352,8 @@ def _swin(module: Any) -> dict[str, Any]:
     fc = module.head.fc
     hidden = firsts[0].mlp.fc1.out_features
     return {
-        **swin_fields(depths, heads, widths[0]),
+        **swin_fields(depths, heads),
+        "dim": widths[0],
         "patch_size": sides[0],
         "channels": embed.proj.in_channels,
         "image_size": tuple(embed.img_size),

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sightline.convert.maps import TensorMap, concat, copy, kernel, map_remaining, prefixed, transform, unbatched
+from sightline.convert.maps import TensorMap, concat, copy, fused, kernel, map_remaining, prefixed, transform, unbatched
 from sightline.convert.vit_projects import SCALES
 from sightline.models import ViTConfig
 
@@ -29,13 +29,13 @@ def entries_of(module: Any, config: ViTConfig) -> list[TensorMap]:
         # Where keys have no bias: else all three are one.
         renamed.append((r"\.([qv])_bias$", r".\1_proj.bias"))
         parts = ("weight", "bias") if config.qkv_bias is True else ("weight",)
-        together += [("attn", ("q_proj", "k_proj", "v_proj"), "qkv", part) for part in parts]
+        together.append(("attn", ("q_proj", "k_proj", "v_proj"), "qkv", parts))
     if hasattr(first.mlp, "fc1_g"):
-        together += [("mlp", ("fc1_g", "fc1_x"), "fc1", part) for part in ("weight", "bias")]
+        together.append(("mlp", ("fc1_g", "fc1_x"), "fc1", ("weight", "bias")))
     for layer in range(config.depth):
-        for place, theirs, ours, part in together:
-            names = [f"blocks.{layer}.{place}.{one}.{part}" for one in theirs]
-            entries.append(concat(names, f"blocks.{layer}.{place}.{ours}.{part}"))
+        for place, theirs, ours, parts in together:
+            block = f"blocks.{layer}.{place}"
+            entries += fused([f"{block}.{one}" for one in theirs], f"{block}.{ours}", parts)
     return map_remaining(config, entries, renamed)
 
 

@@ -74,12 +74,9 @@ class Deit(VitNames):
     def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
         given = self.plain_arguments(config)
-        # What its weights would tell.
-        state = {"pos_embed": torch.empty(1, config.train_grid.cells + getattr(model.encoding.config, "prefix", 0), 1)}
         if config.layer_scale is not None:
             given["init_scale"] = config.layer_scale
-            state["blocks.0.gamma_1"] = torch.empty(1)
-        return self.check_roundtrip(given, model, state)
+        return self.check_roundtrip(given, model, self.foreign_shapes(config, given))
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         whole = config.encoding_options.get("prefix", True)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-import torch
-
 from sightline.convert.base import Arguments, Project, State
-from sightline.convert.maps import TensorMap, concat, linear, map_remaining, prefixed, transform
+from sightline.convert.maps import TensorMap, fused, map_remaining, prefixed, transform
 from sightline.errors import InputError
 from sightline.io.config import check_value, whole
 from sightline.models import Model, ViTConfig
@@ -114,8 +112,7 @@ class Vivit(Project):
             "num_frames": config.train_grid[0] * frames,
             "tubelet_size": [frames, config.patch_size, config.patch_size],
         }
-        head = {_HEAD: torch.empty(config.num_classes, config.dim)} if config.num_classes else {}
-        return self.check_roundtrip(given, model, head)
+        return self.check_roundtrip(given, model, self.foreign_shapes(config, given))
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         start = _INNER if config.num_classes else ""
@@ -125,12 +122,11 @@ class Vivit(Project):
         special = [
             transform(embedding, "patch_embed.proj.weight", lambda x: x.flatten(1), lambda x: x.reshape(shape)),
             prefixed(f"{start}embeddings.position_embeddings", "encoding"),
-            *(linear("classifier", "head") if config.num_classes else []),
+            *(fused(["classifier"], "head") if config.num_classes else []),
         ]
         for number in range(config.depth):
-            for part in ("weight", "bias") if config.qkv_bias else ("weight",):
-                names = [f"{start}layers.{number}.attention.{one}_proj.{part}" for one in "qkv"]
-                special.append(concat(names, f"blocks.{number}.attn.qkv.{part}"))
+            names = [f"{start}layers.{number}.attention.{one}_proj" for one in "qkv"]
+            special += fused(names, f"blocks.{number}.attn.qkv", ("weight", "bias") if config.qkv_bias else ("weight",))
         renamed = [
             (r"^blocks\.(\d+)\.norm1", r"blocks.\1.layernorm_before"),
             (r"^blocks\.(\d+)\.norm2", r"blocks.\1.layernorm_after"),
