@@ -35,7 +35,7 @@ class Project(ABC):
         name: as `import_weights` is asked for it.
         source: where its code is.
         arguments: the arguments of its class that are understood, with its own defaults.
-        plain: those of them that are fields of ours, and mean the same.
+        plain: those of them that are fields of ours, and mean the same; or `mlp_hidden`, for which `mlp_ratio` stands.
         choices: those whose values are called otherwise here: our field, and what each value is there.
         only: those of which ours can have the default alone.
         example: an argument as a command takes it, for whoever gave none; "" where the weights tell enough.
@@ -88,6 +88,8 @@ class Project(ABC):
             if given[key] != (expected := self.arguments[key]):
                 raise InputError(f"{self.name}: {key} = {given[key]!r} cannot be ours (expected {expected!r})")
         fields = {ours: given[theirs] for theirs, ours in self.plain.items()}
+        if "mlp_hidden" in fields:
+            fields["mlp_ratio"] = fields.pop("mlp_hidden") / fields["dim"]
         for key, (ours, values) in self.choices.items():
             require_known(f"{self.name}: {key}", given[key], values)
             fields[ours] = values[given[key]]
@@ -95,7 +97,7 @@ class Project(ABC):
 
     def plain_arguments(self, config: ViTConfig) -> dict[str, Any]:
         """The inverse of `plain_fields`; the first choice for what is none."""
-        held = {**vars(config), "image_size": config.table_size}
+        held = {**vars(config), "image_size": config.table_size, "mlp_hidden": config.mlp_hidden}
         given = {theirs: held[ours] for theirs, ours in self.plain.items()}
         for key, (ours, values) in self.choices.items():
             names = {value: name for name, value in values.items()}

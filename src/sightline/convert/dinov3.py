@@ -19,12 +19,9 @@ _AUGMENTATION = ("pos_embed_rope_shift_coords", "pos_embed_rope_jitter_coords", 
 # What ours can be alone.
 _ONLY = {
     "pos_embed_rope_normalize_coords": "separate",
-    "pos_embed_rope_min_period": None,
-    "pos_embed_rope_max_period": None,
-    "ffn_bias": True,
-    "proj_bias": True,
-    "untie_cls_and_patch_norms": False,
-    "untie_global_and_local_cls_norm": False,
+    **dict.fromkeys(("pos_embed_rope_min_period", "pos_embed_rope_max_period")),
+    **dict.fromkeys(("ffn_bias", "proj_bias"), True),
+    **dict.fromkeys(("untie_cls_and_patch_norms", "untie_global_and_local_cls_norm"), False),
 }
 
 

@@ -307,7 +307,7 @@ class Scenic(Project):
         "representation_size": None,
         "classifier": "gap",
     }
-    plain: ClassVar = {"hidden_size": "dim", "num_outputs": "num_classes"}
+    plain: ClassVar = {"hidden_size": "dim", "num_outputs": "num_classes", "mlp_dim": "mlp_hidden"}
     # Of two names of one pooling the last is given back.
     choices: ClassVar = {"classifier": ("pool", {"gap": "mean", "token": "first", "0": "first"})}
     only: ClassVar = ("attention_fn",)
@@ -339,7 +339,6 @@ class Scenic(Project):
             channels=flax.channels_of(state),
             depth=2 * given["num_layers"],
             heads=heads,
-            mlp_ratio=given["mlp_dim"] / given["hidden_size"],
             encoding="learned_xy",
             gelu="tanh",
             head="mlp" if hidden else "linear",
@@ -350,7 +349,6 @@ class Scenic(Project):
         config = model.config
         given: dict[str, Any] = {
             **self.plain_arguments(config),
-            "mlp_dim": config.mlp_hidden,
             "num_layers": max(1, config.depth // 2),
             "attention_configs": {"num_heads": config.heads},
             "attention_fn": "standard",

@@ -29,7 +29,7 @@ class NaVit(Project):
     name = "navit"
     source = "https://github.com/lucidrains/vit-pytorch"
     arguments: ClassVar = {**dict.fromkeys(_REQUIRED), "channels": 3, "dim_head": 64, **_TRAINING}
-    plain: ClassVar = {key: key for key in (*_REQUIRED, "channels") if key != "mlp_dim"}
+    plain: ClassVar = {key: key for key in (*_REQUIRED, "channels")} | {"mlp_dim": "mlp_hidden"}
 
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
         for key in _REQUIRED:
@@ -38,7 +38,6 @@ class NaVit(Project):
         return ViTConfig(
             **self.plain_fields(given),
             head_dim=None if given["heads"] * given["dim_head"] == given["dim"] else given["dim_head"],
-            mlp_ratio=given["mlp_dim"] / given["dim"],
             encoding="factorized",
             pool="query",
             patch_norm=True,
@@ -53,8 +52,8 @@ class NaVit(Project):
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
-        widths = {"mlp_dim": config.mlp_hidden, "dim_head": config.attention_width // config.heads}
-        return self.check_roundtrip({**self.plain_arguments(config), **widths}, model)
+        given = {**self.plain_arguments(config), "dim_head": config.attention_width // config.heads}
+        return self.check_roundtrip(given, model)
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         patch = config.channels * config.patch_size**2

@@ -319,19 +319,15 @@ def preparation(cfg: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         key: tuple(map(float, cfg[key])) for key in ("mean", "std") if len(cfg.get(key) or ()) == 3
     }
-    if cfg.get("interpolation") in ("bicubic", "bilinear", "lanczos"):
-        found["interpolation"] = cfg["interpolation"]
     if 0 < (cfg.get("crop_pct") or 0) <= 1:
         found["crop"] = float(cfg["crop_pct"])
-    if cfg.get("crop_mode") in ("squash", "border"):
-        found["crop_mode"] = cfg["crop_mode"]
-    return found
+    ours = {"interpolation": ("bicubic", "bilinear", "lanczos"), "crop_mode": ("squash", "border")}
+    return found | {key: cfg[key] for key, known in ours.items() if cfg.get(key) in known}
 
 
 def _swin(module: Any) -> dict[str, Any]:
-    embed, layers = module.patch_embed, list(module.layers)
-    depths = [len(layer.blocks) for layer in layers]
-    firsts = [layer.blocks[0] for layer in layers]
+    embed, depths = module.patch_embed, [len(layer.blocks) for layer in module.layers]
+    firsts = [layer.blocks[0] for layer in module.layers]
     heads = [block.attn.num_heads for block in firsts]
     sides = tuple(embed.patch_size)
     reject_if(sides[0] != sides[1], f"patches of {'x'.join(map(str, sides))} pixels are not square")
@@ -350,22 +346,16 @@ def _swin(module: Any) -> dict[str, Any]:
     wide = any(block.attn.proj.in_features != width for block, width in zip(firsts, widths, strict=True))
     reject_if(wide, "its heads are not as wide as dim / heads")
     fc = module.head.fc
-    hidden = firsts[0].mlp.fc1.out_features
     return {
         **swin_fields(depths, heads),
         "dim": widths[0],
         "patch_size": sides[0],
         "channels": embed.proj.in_channels,
         "image_size": tuple(embed.img_size),
-        "mlp_ratio": hidden / widths[0],
+        "mlp_ratio": firsts[0].mlp.fc1.out_features / widths[0],
         "qkv_bias": firsts[0].attn.qkv.bias is not None,
         "encoding": "rpe_learned",
-        "architecture_options": {
-            "depths": depths,
-            "heads": heads,
-            "window": list(windows.pop()),
-            "edges": "padded",
-        },
+        "architecture_options": {"depths": depths, "heads": heads, "window": list(windows.pop()), "edges": "padded"},
         "num_classes": fc.out_features if isinstance(fc, nn.Linear) else 0,
         **preparation(module.pretrained_cfg or {}),
     }

@@ -25,9 +25,7 @@ _ASIDE = (
 # Names of transformers 4, and of 5.
 _OLDER = (
     (r"encoder\.layer\.(\d+)\.", r"layers.\1."),
-    (r"\.attention\.attention\.query\.", ".attention.q_proj."),
-    (r"\.attention\.attention\.key\.", ".attention.k_proj."),
-    (r"\.attention\.attention\.value\.", ".attention.v_proj."),
+    (r"\.attention\.attention\.(q|k|v)(uery|ey|alue)\.", r".attention.\1_proj."),
     (r"\.attention\.output\.dense\.", ".attention.o_proj."),
     (r"\.intermediate\.dense\.", ".mlp.fc1."),
     (r"\.output\.dense\.", ".mlp.fc2."),
@@ -54,7 +52,7 @@ class Vivit(Project):
     }  # fmt: skip
     plain: ClassVar = {
         "num_channels": "channels", "hidden_size": "dim", "num_hidden_layers": "depth", "num_attention_heads": "heads",
-        "layer_norm_eps": "norm_eps", "qkv_bias": "qkv_bias",
+        "layer_norm_eps": "norm_eps", "qkv_bias": "qkv_bias", "intermediate_size": "mlp_hidden",
     }  # fmt: skip
     choices: ClassVar = {"hidden_act": ("gelu", _GELUS)}
     example = "num_frames=32"
@@ -85,7 +83,6 @@ class Vivit(Project):
         size = Grid.checked(sizes["image_size"], "vivit: image_size")
         return ViTConfig(
             **self.plain_fields(given),
-            mlp_ratio=given["intermediate_size"] / given["hidden_size"],
             patch_size=patch[0],
             image_size=(size.rows, size.cols),
             clip_frames=sizes["num_frames"] // frames * frames,
@@ -107,7 +104,6 @@ class Vivit(Project):
             size = list(Grid.checked(config.image_size))
         given = {
             **self.plain_arguments(config),
-            "intermediate_size": config.mlp_hidden,
             "image_size": size,
             "num_frames": config.train_grid[0] * frames,
             "tubelet_size": [frames, config.patch_size, config.patch_size],
