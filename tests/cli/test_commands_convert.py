@@ -195,7 +195,7 @@ def test_what_is_refused_writes_nothing(cli, refused, source, state, tmp_path):
         tmp_path / "short.safetensors",
         dest,
         *TINY,
-        says=["missing norm.weight", "not known norm.wait"],
+        says=["missing: norm.weight", "not expected: norm.wait"],
     )
     assert not dest.exists()
     assert cli("convert", "timm", source, dest, *TINY)[0] == 0

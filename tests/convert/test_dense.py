@@ -123,13 +123,13 @@ def test_what_does_not_belong_is_refused(project: str) -> None:
     # Those that tell what the model is, and some of the others.
     told = [name for name in needed if re.search("pos|patch_embed|pixel|q|dense0|cls|class|fc2", name)]
     for name in [*told[:: max(len(told) // 5, 1)], *needed[::12]]:
-        refused(f"missing {name}", {key: one for key, one in state.items() if key != name})
+        refused(f"missing:? {name}", {key: one for key, one in state.items() if key != name})
         wrong = torch.zeros(2, 3, 5, 7, 11)
         refused(rf"{name} is \[2, 3, 5, 7, 11\], expected", {**state, name: wrong})
         broken = state[name].clone()
         broken.view(-1)[-1] = torch.nan
         refused("(mean|std) .*nan" if "pixel_" in name else f"{name} holds a number", {**state, name: broken})
-    refused("not known head.more", {**state, "head.more": torch.zeros(1)})
+    refused("not expected: head.more", {**state, "head.more": torch.zeros(1)})
     refused("missing ", {})
     refused("argument 'depht' is not known", given={**given, "depht": 2})
 

@@ -92,7 +92,7 @@ def test_there_and_back(options: dict[str, Any], tmp_path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"rpe_on": "qk"}, "missing blocks.0.attn.rpe_q.lookup_table_weight"),
+        ({"rpe_on": "qk"}, "missing: blocks.0.attn.rpe_q.lookup_table_weight"),
         ({"rpe_on": "kx"}, "rpe_on 'kx': expected some of the letters q, k and v"),
         ({"rpe_on": "kk"}, "rpe_on 'kk'"),
         ({"method": "prod"}, "did you mean 'product'"),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.attention import AttentionSpec, plan_attention
 from sightline.attention.content_bias import TokenPairs, bucket_of_pairs, content_of_output, content_of_scores
-from sightline.convert.irpe import METHODS
+from sightline.convert.vit_projects import IRPE_METHODS
 from sightline.encodings import create_encoding
 from sightline.encodings.pattern.irpe import Irpe, IrpeBuckets, piecewise
 from sightline.models.block import Attention, LayerInputs
@@ -30,7 +30,7 @@ CASES, TABLES = files("irpe"), files("irpe_buckets")
 def test_buckets(file: str) -> None:
     tensors, args = read(file)
     kinds = {"cross_rows": ("cross", "rows"), "cross_cols": ("cross", "cols")}
-    kinds |= {theirs: (ours, "table") for theirs, ours in METHODS.items() if ours != "cross"}
+    kinds |= {theirs: (ours, "table") for theirs, ours in IRPE_METHODS.items() if ours != "cross"}
     seen = 0
     for key, expected in tensors.items():
         if (found := re.fullmatch(r"index\.piecewise\.\w+\.r([\d.]+)", key)) is not None:
@@ -70,7 +70,7 @@ def attention_of(tensors: dict[str, Tensor], args: dict[str, Any]) -> tuple[Atte
         dim=dim,
         train_grid=grid,
         num_prefix_tokens=skip,
-        method=METHODS[args["method"]],
+        method=IRPE_METHODS[args["method"]],
         mode={"ctx": "contextual", "bias": "bias"}[args["mode"]],
         on="".join(sorted(args["rpe_on"], key="qkv".index)),
         shared_heads=args["shared_head"],

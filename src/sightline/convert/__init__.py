@@ -11,13 +11,15 @@ import torch
 from torch import Tensor
 
 from sightline import registry
-from sightline.convert.base import Project, check_state, convert, convert_back, differences
-from sightline.convert.weights import refuse_transformers, trained_alone, unwrapped
+from sightline.convert.base import Project, differences
+from sightline.convert.maps import convert, convert_back, shapes_of
+from sightline.convert.weights import TRAINING, refuse_transformers, unwrapped
 from sightline.errors import InputError, require_known
+from sightline.io.tensors import check_state, is_finite
 from sightline.models import Model, make_model
 
 __all__ = [
-    "argument_example", "changed_rules", "counted_weights", "export_weights", "import_weights", "list_projects",
+    "argument_example", "changed_rules", "counted_weights", "export_weights", "import_weights", "list_projects"
 ]  # fmt: skip
 
 
@@ -57,9 +59,7 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
         refuse_transformers(f"{project} weights", state_dict)
     try:
         ours = foreign.import_config(given, state_dict)
-        ours = ours.replace(
-            origin=_origin(project, foreign.stored_arguments(config)), score_link=foreign.score_link(ours, given)
-        )
+        ours = ours.replace(origin=_origin(project, config), score_link=foreign.score_link(ours, given))
     # Arguments of the wrong kind and tensors of no kind at all raise what they raise; it stays the cause, where a
     # fault of our own is seen.
     except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError) as error:
@@ -67,14 +67,14 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
         raise InputError(f"{project}: no model can be made of these arguments and weights ({said})") from error
     # From here on all comes from a configuration that was checked: what else is raised is ours.
     # Without memory, so that weights that do not fit are refused whatever the arguments ask for.
-    with torch.device("meta"):
-        shapes = make_model(ours).state_dict()
     entries = foreign.tensor_maps(ours, given)
-    expected = convert_back(entries, shapes)
-    state_dict = _counted(foreign, state_dict, expected)
-    check_state(project, state_dict, expected)
+    expected = convert_back(entries, shapes_of(ours))
+    counted = counted_weights(project, state_dict, expected)
+    wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in counted.items()}
+    check_state(expected, wide, project)
+    if bad := next((name for name, tensor in wide.items() if not is_finite(tensor)), None):
+        raise InputError(f"{project} weights: {bad} holds a number that is not finite")
     model = make_model(ours)
-    wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state_dict.items()}
     for entry in entries:
         if not entry.ours and not all(torch.equal(wide[name], expected[name]) for name in entry.foreign):
             names = ", ".join(entry.foreign)
@@ -84,7 +84,6 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
 
 
 def _tensors(project: str, state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The state dict with arrays as tensors, which share their memory."""
     if not isinstance(state, Mapping):
         raise InputError(f"{project} weights: expected tensors by name, got a {type(state).__name__}")
     found = {}
@@ -101,7 +100,7 @@ def _tensors(project: str, state: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _origin(project: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Where weights came from, as plain values; None where a value cannot be written down."""
+    # None where a value cannot be written down.
     try:
         return {"project": project, "config": json.loads(json.dumps(config))}
     except (TypeError, ValueError):
@@ -144,12 +143,8 @@ def counted_weights(
     """Those of a project's weights that compute something, under the names that it has for them: all but what serves
     training alone, and is not `expected`."""
     foreign = _project(project)
-    return _counted(foreign, foreign.rename_foreign(unwrapped(state_dict)), expected)
-
-
-def _counted(foreign: Project, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    counted = foreign.used_weights(state)
-    return {name: one for name, one in counted.items() if name in expected or not trained_alone(name)}
+    counted = foreign.used_weights(foreign.rename_foreign(unwrapped(state_dict)))
+    return {name: one for name, one in counted.items() if name in expected or not TRAINING.match(name)}
 
 
 def argument_example(project: str) -> str:

@@ -1,4 +1,4 @@
-"""Foreign models with a head of a dense task on a plain ViT: what their weights tell, so that nobody has to say it."""
+"""Models with a head of a dense task on a plain ViT, told by their weights: Segmenter, EoMT, OWL-ViT."""
 
 from __future__ import annotations
 
@@ -8,76 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import nn
 
-from sightline.convert.base import Project, convert_back
-from sightline.errors import InputError
-from sightline.models import Model, make_model
+from sightline.convert.base import Arguments, Project, State
+from sightline.convert.maps import TensorMap, derived, fused, kernel, map_remaining, prefixed, transform, unbatched
+from sightline.errors import InputError, require_known
+from sightline.models import Model, ViTConfig
+from sightline.models.heads.eomt import EomtHead
+from sightline.models.heads.linear_map import LinearMapHead
+from sightline.models.heads.segmenter import SegmenterHead
 from sightline.tokens.grid import Grid
-
-State = Mapping[str, Tensor]
-
-
-def sides(project: str, state: State, name: str, axes: int) -> list[int]:
-    """The shape of a tensor that must be there.
-
-    Raises:
-        InputError: it is missing, or has other than so many axes.
-    """
-    if name not in state:
-        raise InputError(f"{project} weights: missing {name}")
-    found = list(state[name].shape)
-    if len(found) != axes or not all(found):
-        raise InputError(f"{project} weights: {name} is {found}, expected {axes} axes, none of them 0")
-    return found
-
-
-def trunk_fields(project: str, state: State, kernel: str, block: str, heads: tuple[str, Any]) -> dict[str, Any]:
-    """Width, depth, heads, patches and hidden channels of a trunk.
-
-    Args:
-        kernel: name of the patch embedding's convolution [dim, channels, height, width].
-        block: name of a block without its number, whose MLP is `.mlp.fc1` and `.mlp.fc2`.
-        heads: the argument of the attention heads and its value; None takes heads of 64 channels, as all published
-            models have them.
-    """
-    dim, channels, patch, _ = sides(project, state, kernel, 4)
-    numbers = [re.match(rf"{re.escape(block)}\.(\d{{1,6}})\.", name) for name in state]
-    depth = 1 + max((int(one[1]) for one in numbers if one), default=0)
-    hidden = sides(project, state, f"{block}.0.mlp.fc2.weight", 2)[1]
-    return {
-        "dim": dim, "channels": channels, "patch_size": patch, "depth": depth, "mlp_ratio": hidden / dim,
-        "heads": heads_of(project, dim, *heads),
-    }  # fmt: skip
-
-
-def heads_of(project: str, dim: int, name: str, given: Any) -> Any:
-    """Attention heads: as given, else of 64 channels.
-
-    Raises:
-        InputError: none are given, and 64 does not divide the width.
-    """
-    if given is None and dim % 64:
-        raise InputError(f"{project}: {name} is needed (heads of 64 channels do not divide a width of {dim})")
-    return dim // 64 if given is None else given
-
-
-def image_size(project: str, name: str, given: Any, patch: int, places: int, prefix: int) -> tuple[int, int]:
-    """(height, width) in pixels of the images that a table was made for: as given, else a square.
-
-    Args:
-        name, given: the argument; places: rows of the table; prefix: how many of them may be those of prefix tokens.
-
-    Raises:
-        InputError: none is given, and no square has as many patches.
-    """
-    if given is not None:
-        return tuple(Grid.checked(given, f"{project}: {name}"))  # type: ignore[return-value]
-    for cells in (places, places - prefix):
-        side = math.isqrt(max(cells, 0))
-        if side and side * side == cells:
-            return side * patch, side * patch
-    raise InputError(f"{project}: {name} (height, width) is needed: a table of {places} places is that of no square")
 
 
 class DenseProject(Project):
@@ -86,12 +26,14 @@ class DenseProject(Project):
     Attributes:
         inside: name under which a whole configuration of the project's has the arguments, beside others of no matter.
         aside: patterns of names of tensors that nothing of ours computes with; they do not come back.
+        foreign: how names of weights of another kind begin -> why they are not read, and what can be had.
     """
 
     inside: ClassVar[str] = ""
     aside: ClassVar[Sequence[str]] = ()
+    foreign: ClassVar[Mapping[str, str]] = {}
 
-    def own_arguments(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def own_arguments(self, given: Arguments) -> Arguments:
         whole = given.get(self.inside)
         if not isinstance(whole, Mapping):
             return given
@@ -100,33 +42,355 @@ class DenseProject(Project):
     def used_weights(self, state: State) -> State:
         return {name: one for name, one in state.items() if not any(re.match(each, name) for each in self.aside)}
 
-    def refuse_names(self, state: State, foreign: Mapping[str, str]) -> None:
-        """Refuse weights of another kind by how a name of theirs begins; says why, and what can be had."""
+    def sides(self, state: State, name: str, axes: int) -> list[int]:
+        """The shape of a tensor that must be there.
+
+        Raises:
+            InputError: it is missing, or has other than so many axes.
+        """
+        if name not in state:
+            raise InputError(f"{self.name} weights: missing {name}")
+        found = list(state[name].shape)
+        if len(found) != axes or not all(found):
+            raise InputError(f"{self.name} weights: {name} is {found}, expected {axes} axes, none of them 0")
+        return found
+
+    def trunk_fields(self, state: State, kernel: str, block: str, given: Arguments, heads: str) -> dict[str, Any]:
+        """Width, depth, heads, patches and hidden channels of a trunk.
+
+        Args:
+            kernel: name of the patch embedding's convolution [dim, channels, height, width].
+            block: name of a block without its number, whose MLP is `.mlp.fc1` and `.mlp.fc2`.
+            heads: name of the argument that is the number of heads.
+
+        Raises:
+            InputError: the weights are of another kind, or lack one of these.
+        """
         for name in state:
-            for start, why in foreign.items():
+            for start, why in self.foreign.items():
                 if name.startswith(start):
                     raise InputError(f"{self.name} weights: {name}: {why}")
+        dim, channels, patch, _ = self.sides(state, kernel, 4)
+        numbers = [re.match(rf"{re.escape(block)}\.(\d{{1,6}})\.", name) for name in state]
+        depth = 1 + max((int(one[1]) for one in numbers if one), default=0)
+        hidden = self.sides(state, f"{block}.0.mlp.fc2.weight", 2)[1]
+        return {
+            "dim": dim, "channels": channels, "patch_size": patch, "depth": depth, "mlp_ratio": hidden / dim,
+            "heads": self.heads_of(dim, heads, given[heads]),
+        }  # fmt: skip
 
-    def exported(self, model: Model, heads: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    def heads_of(self, dim: int, name: str, given: Any) -> Any:
+        """Attention heads: as the argument of that name gives them, else of 64 channels, as published models have them.
+
+        Raises:
+            InputError: none are given, and 64 does not divide the width.
+        """
+        if given is None and dim % 64:
+            raise InputError(f"{self.name}: {name} is needed (heads of 64 channels do not divide a width of {dim})")
+        return dim // 64 if given is None else given
+
+    def image_size(self, given: Arguments, name: str, patch: int, places: int, prefix: int = 0) -> tuple[int, int]:
+        """(height, width) in pixels of the images that a table was made for: as given, else a square.
+
+        Args:
+            name: of the argument; places: rows of the table, of which `prefix` may be those of prefix tokens.
+
+        Raises:
+            InputError: none is given, and no square has as many patches.
+        """
+        if given[name] is not None:
+            return tuple(Grid.checked(given[name], f"{self.name}: {name}"))  # type: ignore[return-value]
+        for cells in (places, places - prefix):
+            side = math.isqrt(max(cells, 0))
+            if side and side * side == cells:
+                return side * patch, side * patch
+        said = f"a table of {places} places is that of no square"
+        raise InputError(f"{self.name}: {name} (height, width) is needed: {said}")
+
+    def exported(self, model: Model, heads: Sequence[str], given: Arguments) -> dict[str, Any]:
         """`given`, where it and the shapes of the weights would build `model` there.
 
         Raises:
             InputError: it cannot be held; says which part.
         """
         config = model.config
-        if config.head not in heads:
-            expected = " or ".join(map(repr, heads))
-            raise InputError(f"{self.name}: cannot hold head = {config.head!r} (expected {expected})")
-        self.check_encoding(model, "learned_1d")
-        if not config.has_class_token:
-            raise InputError(f"{self.name}: cannot hold class_token = False (expected True)")
-        with torch.device("meta"):
-            shapes = make_model(config).state_dict()
-        # Without those that `model` has not, which tells what it is.
-        there = [one for one in self.tensor_maps(config, given) if all(name in shapes for name in one.ours)]
-        return self.check_roundtrip(dict(given), model, convert_back(there, shapes))
+        self.require("head", config.head, *heads)
+        self.require("encoding", config.encoding, "learned_1d")
+        self.require("class_token", config.has_class_token, True)
+        return self.check_roundtrip(dict(given), model, self.foreign_shapes(config, given))
 
 
-def pixels(model: Model) -> list[int]:
-    """[height, width] of the images that a model's table was made for."""
+def _pixels(model: Model) -> list[int]:
     return [side * model.config.patch_size for side in model.config.train_grid]
+
+
+# Mean and std by what its data sets call them.
+_NORMALISED = {
+    "vit": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "deit": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
+
+
+class Segmenter(DenseProject):
+    """What `create_segmenter` builds: ViT's trunk, or that of the distilled DeiT (whose second token is a register
+    here), and either decoder. LayerNorm eps 1e-5, exact GELU, a table resized bilinearly, images padded to whole
+    patches. The arguments are those of `net_kwargs` in its `variant.yml`; what weights tell is not among them.
+
+    The table is resized wherever the grid is another; the public code does so only where the number of patches is.
+    """
+
+    name = "segmenter"
+    source = "https://github.com/rstrudel/segmenter"
+    arguments: ClassVar = {"image_size": None, "n_heads": None, "normalization": None, "decoder": {}}
+    example = "normalization=vit"
+    inside = "net_kwargs"
+    # ImageNet's classifier, which the decoder replaces.
+    aside: ClassVar = (r"encoder\.head(_dist)?\.",)
+
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
+        require_known("segmenter: normalization", given["normalization"], _NORMALISED)
+        mean, std = _NORMALISED[given["normalization"]]
+        trunk = self.trunk_fields(state, "encoder.patch_embed.proj.weight", "encoder.blocks", given, "n_heads")
+        prefix = 1 + ("encoder.dist_token" in state)
+        places = self.sides(state, "encoder.pos_embed", 3)[1]
+        size = self.image_size(given, "image_size", trunk["patch_size"], places - prefix)
+        fields = {**trunk, "image_size": size, "num_registers": prefix - 1, "mean": mean, "std": std}
+        if "decoder.cls_emb" in state:
+            _, fields["num_classes"], dim = self.sides(state, "decoder.cls_emb", 3)
+            hidden = self.sides(state, "decoder.blocks.0.mlp.fc1.weight", 2)[0]
+            numbers = {name.split(".")[2] for name in state if name.startswith("decoder.blocks.")}
+            heads = self.heads_of(dim, "decoder n_heads", given["decoder"].get("n_heads"))
+            fields["head_options"] = {"layers": len(numbers), "dim": dim, "heads": heads, "hidden": hidden}
+        else:
+            fields["num_classes"] = self.sides(state, "decoder.head.weight", 2)[0]
+            fields["head_options"] = {"norm": False}
+        return ViTConfig(
+            **fields,
+            head="segmenter" if "decoder.cls_emb" in state else "linear_map",
+            task="segmentation",
+            encoding="learned_1d",
+            encoding_options={"interpolation": "bilinear"},
+            norm_eps=1e-5,
+            fit="pad",
+        )
+
+    def export_arguments(self, model: Model) -> dict[str, Any]:
+        config, head = model.config, model.head
+        self.require(
+            "head_options.norm", isinstance(head, LinearMapHead) and not isinstance(head.norm, nn.Identity), False
+        )
+        names = _NORMALISED.items()
+        given = {
+            "image_size": _pixels(model),
+            "n_heads": config.heads,
+            # How images are prepared is no part of what is computed.
+            "normalization": next((name for name, one in names if one == (config.mean, config.std)), "vit"),
+            "decoder": {"n_heads": head.encoding.shape.heads} if isinstance(head, SegmenterHead) else {},
+        }
+        return self.exported(model, ("segmenter", "linear_map"), given)
+
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
+        special = [
+            kernel(config, "encoder.patch_embed.proj.weight"),
+            prefixed("encoder.pos_embed", "encoding", config.num_prefix_tokens),
+        ]
+        decoder = "decoder."
+        if config.head == "segmenter":
+            special.append(unbatched("decoder.cls_emb", "head.cls_emb"))
+            # Theirs multiply from the right.
+            special += [
+                transform(f"decoder.{name}", f"head.{name}.weight", lambda x: x.T, lambda x: x.T)
+                for name in ("proj_patch", "proj_classes")
+            ]
+        else:
+            decoder = "decoder.head."
+        return map_remaining(
+            config, special, [("^reg_token", "dist_token"), (r"^(?!head\.)", "encoder."), (r"^head\.(fc\.)?", decoder)]
+        )
+
+
+_TRUNK = "encoder.backbone."
+_PROBABILITIES = "attn_mask_probs"
+_HAD = "ours are its trunks of timm: plain ViTs and DINOv2's"
+
+
+class Eomt(DenseProject):
+    """The class `EoMT` on `models.vit.ViT`, with or without the names of its Lightning module (`network.`).
+
+    Masked attention is on in evaluation where `masked_attn_enabled` is and `attn_mask_probs` are 1, as in the public
+    code; the project evaluates with `masked_attn_enabled=False`. All weights tell is not among the arguments. Ours
+    goes on where the public code runs at its training size alone: the table is resized as timm resizes it on loading.
+    """
+
+    name = "eomt"
+    source = "https://github.com/tue-mps/eomt"
+    arguments: ClassVar = {"img_size": None, "num_heads": None, "num_blocks": None, "masked_attn_enabled": True}
+    example = ""
+    aside: ClassVar = (rf"{_PROBABILITIES}$",)
+    foreign: ClassVar = {
+        f"{_TRUNK}embeddings.": f"its trunk is transformers' (DINOv3), stored as what is added to its weights; {_HAD}",
+        f"{_TRUNK}rope": f"its trunk turns by position; {_HAD}",
+        "embeddings.": "transformers' EomtForUniversalSegmentation; expected the project's own pytorch_model.bin",
+    }
+
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
+        trunk = self.trunk_fields(state, f"{_TRUNK}patch_embed.proj.weight", f"{_TRUNK}blocks", given, "num_heads")
+        registers = self.sides(state, f"{_TRUNK}reg_token", 3)[1] if f"{_TRUNK}reg_token" in state else 0
+        places, patch = self.sides(state, f"{_TRUNK}pos_embed", 3)[1], trunk["patch_size"]
+        size = self.image_size(given, "img_size", patch, places, 1 + registers)
+        hidden = self.sides(state, f"{_TRUNK}blocks.0.mlp.fc1.weight", 2)[0]
+        for field in ("mean", "std"):
+            name = f"encoder.pixel_{field}"
+            if (found := self.sides(state, name, 4)) != [1, 3, 1, 1]:
+                raise InputError(f"eomt weights: {name} is {found}, expected [1, 3, 1, 1]")
+            trunk[field] = tuple(state[name].flatten().tolist())
+        blocks, probabilities = given["num_blocks"], state.get(_PROBABILITIES)
+        if blocks is None:
+            blocks = 4 if probabilities is None else len(probabilities)
+        masked = bool(given["masked_attn_enabled"])
+        shares = set() if probabilities is None or not masked else set(probabilities.tolist())
+        if not (shares <= {1.0} or shares == {0.0}):
+            found = ", ".join(f"{share:g}" for share in sorted(shares))
+            raise InputError(
+                f"eomt: {_PROBABILITIES} of {found} mask queries by chance; set masked_attn_enabled=false, as the "
+                "project evaluates"
+            )
+        return ViTConfig(
+            **trunk,
+            # DINOv2's giant: the gate and what it gates lie one below the other.
+            mlp="swiglu" if hidden == 2 * round(trunk["dim"] * trunk["mlp_ratio"]) else "gelu",
+            num_registers=registers,
+            num_classes=self.sides(state, "class_head.weight", 2)[0] - 1,
+            image_size=size,
+            encoding="learned_1d",
+            # DINOv2's table with registers is one of patches alone.
+            encoding_options={
+                "interpolation": "bicubic_antialias", "prefix": places > (size[0] // patch) * (size[1] // patch)
+            },
+            layer_scale=1.0 if f"{_TRUNK}blocks.0.ls1.gamma" in state else None,
+            task="segmentation",
+            head="eomt",
+            head_options={
+                "queries": self.sides(state, "q.weight", 2)[0], "blocks": blocks, "masked": masked,
+                "masked_in_evaluation": masked and shares != {0.0},
+            },
+        )  # fmt: skip
+
+    def export_arguments(self, model: Model) -> dict[str, Any]:
+        head = model.head
+        given = {
+            "img_size": _pixels(model),
+            "num_heads": model.config.heads,
+            "num_blocks": head.blocks if isinstance(head, EomtHead) else None,
+            "masked_attn_enabled": isinstance(head, EomtHead) and head.options.masked_in_evaluation,
+        }
+        return self.exported(model, ("eomt",), given)
+
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
+        whole = config.encoding_options.get("prefix", True)
+        table = f"{_TRUNK}pos_embed"
+        special = [
+            kernel(config, f"{_TRUNK}patch_embed.proj.weight"),
+            prefixed(table, "encoding", config.num_prefix_tokens) if whole else unbatched(table, "encoding.table"),
+        ]
+        for name, values in (("mean", config.mean), ("std", config.std)):
+            special.append(derived([f"encoder.pixel_{name}"], torch.tensor(values, device="cpu").reshape(1, 3, 1, 1)))
+        return map_remaining(config, special, [(r"^(?!head\.)", _TRUNK), (r"^head\.", "")])
+
+
+_VISION = "owlvit.vision_model."
+_EMBEDDINGS = f"{_VISION}embeddings."
+_QUERIES = "query_embeds"
+
+
+class OwlVit(DenseProject):
+    """The class `OwlViTForObjectDetection` without its text tower: CLIP's ViT with a norm before the blocks, quick GELU
+    (the heads' is exact), LayerNorm eps 1e-5, and both heads.
+
+    What classes are asked for is a tensor beside the weights: `query_embeds` [classes, width], what the text tower
+    makes of their names (`get_text_features`). The arguments are those of `vision_config`; what weights tell is not
+    among them.
+    """
+
+    name = "owlvit"
+    source = "https://github.com/huggingface/transformers"
+    arguments: ClassVar = {
+        "image_size": None, "num_attention_heads": None, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5,
+    }  # fmt: skip
+    choices: ClassVar = {"hidden_act": ("gelu", {"quick_gelu": "quick", "gelu": "exact", "gelu_new": "tanh"})}
+    only: ClassVar = ("layer_norm_eps",)
+    example = ""
+    inside = "vision_config"
+    foreign: ClassVar = {
+        "owlv2.": "OWLv2 says of each patch whether it is an object, which ours does not; ours is OWL-ViT",
+        **dict.fromkeys(
+            ("backbone/", "backbone."), "scenic's flax weights; transformers' names for them are read here"
+        ),
+    }
+    # The text tower, and what CLIP compares whole images with texts by.
+    aside: ClassVar = (
+        r"owlvit\.text_model\.", r"owlvit\.(text|visual)_projection\.", r"owlvit\.logit_scale$", r".*\.position_ids$",
+    )  # fmt: skip
+
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
+        trunk = self.trunk_fields(
+            state, f"{_EMBEDDINGS}patch_embedding.weight", f"{_VISION}encoder.layers", given, "num_attention_heads"
+        )
+        places = self.sides(state, f"{_EMBEDDINGS}position_embedding.weight", 2)[0] - 1
+        width = self.sides(state, "class_head.dense0.weight", 2)[0]
+        if _QUERIES not in state:
+            raise InputError(
+                f"owlvit weights: missing {_QUERIES} [classes, {width}]: texts are not read here; put what the "
+                "text tower makes of the classes' names (get_text_features) beside the weights"
+            )
+        return ViTConfig(
+            **trunk,
+            **self.plain_fields(given),
+            image_size=self.image_size(given, "image_size", trunk["patch_size"], places),
+            num_classes=self.sides(state, _QUERIES, 2)[0],
+            encoding="learned_1d",
+            encoding_options={"interpolation": "bicubic"},
+            patch_bias=False,
+            norm_pre=True,
+            norm_eps=1e-5,
+            mean=(0.48145466, 0.4578275, 0.40821073),
+            std=(0.26862954, 0.26130258, 0.27577711),
+            task="detection",
+            head="owlvit",
+            head_options={"query_dim": width},
+        )
+
+    def export_arguments(self, model: Model) -> dict[str, Any]:
+        given = {
+            **self.plain_arguments(model.config),
+            "image_size": _pixels(model),
+            "num_attention_heads": model.config.heads,
+        }
+        return self.exported(model, ("owlvit",), given)
+
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
+        table = TensorMap(
+            (f"{_EMBEDDINGS}position_embedding.weight",),
+            ("encoding.prefix", "encoding.table"),
+            lambda one: [one[0][:1], one[0][1:]],
+            lambda parts: [torch.cat(list(parts))],
+        )
+        special = [
+            kernel(config, f"{_EMBEDDINGS}patch_embedding.weight"),
+            transform(f"{_EMBEDDINGS}class_embedding", "cls_token", lambda x: x[None, None], lambda x: x[0, 0]),
+            table,
+            *fused([f"{_VISION}pre_layernorm"], "blocks.0.norm_pre"),
+            *fused([f"{_VISION}post_layernorm"], "norm"),
+        ]
+        layer = rf"{_VISION}encoder.layers.\1"
+        for number in range(config.depth):
+            heads = f"{_VISION}encoder.layers.{number}.self_attn"
+            special += fused([f"{heads}.{one}_proj" for one in "qkv"], f"blocks.{number}.attn.qkv")
+        renamed = [
+            (r"^blocks\.(\d+)\.norm(\d)", rf"{layer}.layer_norm\2"),
+            (r"^blocks\.(\d+)\.attn\.proj", f"{layer}.self_attn.out_proj"),
+            (r"^blocks\.(\d+)", layer),
+            (r"^head\.queries", _QUERIES),
+            (r"^head\.", ""),
+        ]
+        return map_remaining(config, special, renamed)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Project, TensorMap, concat, derived, kernel, map_remaining
+from sightline.convert.base import Arguments, Project, State
+from sightline.convert.maps import TensorMap, derived, fused, kernel, map_remaining
 from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
 
@@ -19,12 +19,9 @@ _AUGMENTATION = ("pos_embed_rope_shift_coords", "pos_embed_rope_jitter_coords", 
 # What ours can be alone.
 _ONLY = {
     "pos_embed_rope_normalize_coords": "separate",
-    "pos_embed_rope_min_period": None,
-    "pos_embed_rope_max_period": None,
-    "ffn_bias": True,
-    "proj_bias": True,
-    "untie_cls_and_patch_norms": False,
-    "untie_global_and_local_cls_norm": False,
+    **dict.fromkeys(("pos_embed_rope_min_period", "pos_embed_rope_max_period")),
+    **dict.fromkeys(("ffn_bias", "proj_bias"), True),
+    **dict.fromkeys(("untie_cls_and_patch_norms", "untie_global_and_local_cls_norm"), False),
 }
 
 
@@ -66,7 +63,7 @@ class DinoV3(Project):
     choices: ClassVar = {"norm_layer": ("norm_eps", {"layernorm": 1e-6, "layernormbf16": 1e-5})}
     only: ClassVar = tuple(_ONLY)
 
-    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
         require_known("dinov3: ffn_layer", given["ffn_layer"], ("mlp", *_ALIGNED))
         scale = given["layerscale_init"]
         hidden, aligned = int(given["embed_dim"] * given["ffn_ratio"]), _ALIGNED.get(given["ffn_layer"])
@@ -94,7 +91,7 @@ class DinoV3(Project):
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
         config, encoding = model.config, model.encoding
-        self.check_encoding(model, "rope_dinov3")
+        self.require("encoding", model.config.encoding, "rope_dinov3")
         if len(set(config.train_grid)) > 1:
             raise InputError(f"dinov3: cannot hold image_size = {config.image_size} (expected a square)")
         base, rounding = float(encoding.config.theta), encoding.config.rounding
@@ -112,7 +109,7 @@ class DinoV3(Project):
         }
         return self.check_roundtrip(given, model, {_PERIODS: _periods(base, config.dim // config.heads, rounding)})
 
-    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         rounding = config.encoding_options.get("rounding", "none")
         periods = _periods(float(given["pos_embed_rope_base"]), config.dim // config.heads, rounding)
         entries = [kernel(config), derived((_PERIODS,), periods)]
@@ -121,9 +118,7 @@ class DinoV3(Project):
             if config.qkv_bias == "qv":
                 entries += _masked_bias(config, f"{block}.attn")
             if config.mlp == "swiglu":
-                for part in ("weight", "bias"):
-                    gated = [f"{block}.mlp.{one}.{part}" for one in ("w1", "w2")]
-                    entries.append(concat(gated, f"{block}.mlp.fc1.{part}"))
+                entries += fused([f"{block}.mlp.w1", f"{block}.mlp.w2"], f"{block}.mlp.fc1")
         if config.mlp == "swiglu":
             renamed.append((r"mlp\.fc2\.", "mlp.w3."))
         return map_remaining(config, entries, renamed)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from sightline.convert.base import TensorMap, concat, copy, transform
+from sightline.convert.base import Arguments, State
+from sightline.convert.maps import TensorMap, concat, copy, transform
 from sightline.errors import InputError
 from sightline.models import ViTConfig
 from sightline.models.embedder import embedder_class
@@ -16,18 +14,18 @@ from sightline.models.embedder import embedder_class
 
 def image_fields(
     project: str,
-    given: Mapping[str, Any],
-    state: Mapping[str, Tensor],
+    given: Arguments,
+    state: State,
     patch: Any,
     table: str,
     prefix: int,
-    stride: int = 1,
+    stride: int,
 ) -> dict[str, Any]:
     """The fields of the images, of patches (a side, or both) and of classes, partly by what the weights tell.
 
     The training size in pixels is the one that is given (no argument there), else a square of as many patches as the
-    table has, which alone knows their number, beside rows of `prefix` tokens. The channels are those of the kernel
-    HWIO of the patch embedding; 3 where there is none. Patches are of cells of `stride` pixels a side.
+    table has, which alone knows their number, beside rows of `prefix` tokens. Patches are of cells of `stride` pixels a
+    side.
 
     Raises:
         InputError: a patch, or the table, is no square.
@@ -35,8 +33,7 @@ def image_fields(
     sides = tuple(patch) if isinstance(patch, Sequence) else (patch, patch)
     if len(sides) != 2 or not isinstance(sides[0], int) or sides[0] != sides[1]:
         raise InputError(f"{project}: patches of {patch!r}: expected a square")
-    pixels = sides[0] * stride
-    found, kernel = state.get(table), state.get("embedding/kernel")
+    pixels, found = sides[0] * stride, state.get(table)
     count = 0 if found is None or found.dim() != 3 else found.shape[1] - prefix
     side = round(count**0.5) or 224 // pixels
     if given["image_size"] is None and count and side * side != count:
@@ -44,14 +41,15 @@ def image_fields(
     return {
         "patch_size": pixels,
         "image_size": given["image_size"] or side * pixels,
-        "channels": 3 if kernel is None or kernel.dim() != 4 else kernel.shape[2],
+        "channels": channels_of(state),
         "num_classes": given["num_classes"] or 0,
     }
 
 
-def kernel_like(config: ViTConfig) -> dict[str, Tensor]:
-    """What `image_fields` reads of the weights of a model whose size is given."""
-    return {name: torch.empty(1, 1, config.channels, 1) for name in ("embedding/kernel", "conv_root/kernel")}
+def channels_of(state: State) -> int:
+    """Channels of the images, by the first kernel HWIO; 3 where there is none."""
+    kernel = state.get("conv_root/kernel", state.get("embedding/kernel"))
+    return 3 if kernel is None or kernel.dim() != 4 else kernel.shape[2]
 
 
 def embedding(config: ViTConfig) -> list[TensorMap]:
@@ -78,38 +76,16 @@ def trunk(config: ViTConfig, *, norms: tuple[int, int], attention: int, block: i
     return entries
 
 
-def numbered_together(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Weights whose blocks' modules are numbered among all of a block, as published files have them, where today's
-    flax numbers each kind by itself."""
-    if not any("/MlpBlock_0/" in name for name in state):
-        return state
-    found = {}
-    for name, tensor in state.items():
-        block = name.startswith("Transformer/encoderblock_")
-        for theirs, here in _TOGETHER.items() if block else ():
-            name = name.replace(f"/{theirs}/", f"/{here}/")
-        found[name] = tensor
-    return found
-
-
-_TOGETHER = {
-    "LayerNorm_1": "LayerNorm_2",
-    "MultiHeadDotProductAttention_0": "MultiHeadDotProductAttention_1",
-    "MlpBlock_0": "MlpBlock_3",
-}
-
-
 def one_block(
     theirs: str, ours: str, norms: tuple[int, int], attention: str, block: str, config: ViTConfig
 ) -> list[TensorMap]:
     """A pre-norm block: two norms, by the number in their names, attention and an MLP, by their names."""
-    entries = []
-    for number, place in enumerate(norms, 1):
-        entries += norm(f"{theirs}/LayerNorm_{place}", f"{ours}.norm{number}")
-    entries += projections(f"{theirs}/{attention}", ("query", "key", "value"), f"{ours}.attn.qkv", config)
     return [
-        *entries, *out(f"{theirs}/{attention}", f"{ours}.attn.proj", config), *mlp(f"{theirs}/{block}", f"{ours}.mlp")
-    ]  # fmt: skip
+        *(one for number in (0, 1) for one in norm(f"{theirs}/LayerNorm_{norms[number]}", f"{ours}.norm{number + 1}")),
+        *projections(f"{theirs}/{attention}", ("query", "key", "value"), f"{ours}.attn.qkv", config),
+        *out(f"{theirs}/{attention}", f"{ours}.attn.proj", config),
+        *mlp(f"{theirs}/{block}", f"{ours}.mlp"),
+    ]
 
 
 def norm(theirs: str, ours: str) -> list[TensorMap]:
@@ -121,6 +97,13 @@ def dense(theirs: str, ours: str) -> list[TensorMap]:
     """A layer whose kernel is (in, out)."""
     weight = transform(f"{theirs}/kernel", f"{ours}.weight", lambda x: x.T, lambda x: x.T)
     return [weight, copy(f"{theirs}/bias", f"{ours}.bias")]
+
+
+def head(theirs: str, config: ViTConfig) -> list[TensorMap]:
+    """The classifier, with the tanh layer before it where there is one; nothing without classes."""
+    if config.head == "mlp":
+        return [*dense("pre_logits", "head.fc1"), *dense(theirs, "head.fc2")]
+    return dense(theirs, "head") if config.num_classes else []
 
 
 def mlp(theirs: str, ours: str) -> list[TensorMap]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
-from sightline.convert.base import Project, TensorMap, concat, copy, derived, linear, transform
+from sightline.convert.base import Arguments, Project, State
+from sightline.convert.maps import TensorMap, concat, copy, derived, fused, transform
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 
@@ -30,16 +29,15 @@ class NaVit(Project):
     name = "navit"
     source = "https://github.com/lucidrains/vit-pytorch"
     arguments: ClassVar = {**dict.fromkeys(_REQUIRED), "channels": 3, "dim_head": 64, **_TRAINING}
-    plain: ClassVar = {key: key for key in (*_REQUIRED, "channels") if key != "mlp_dim"}
+    plain: ClassVar = {key: key for key in (*_REQUIRED, "channels")} | {"mlp_dim": "mlp_hidden"}
 
-    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
         for key in _REQUIRED:
             if given[key] is None:
                 raise InputError(f"navit: the configuration has no {key}")
         return ViTConfig(
             **self.plain_fields(given),
             head_dim=None if given["heads"] * given["dim_head"] == given["dim"] else given["dim_head"],
-            mlp_ratio=given["mlp_dim"] / given["dim"],
             encoding="factorized",
             pool="query",
             patch_norm=True,
@@ -54,14 +52,14 @@ class NaVit(Project):
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
-        widths = {"mlp_dim": config.mlp_hidden, "dim_head": config.attention_width // config.heads}
-        return self.check_roundtrip({**self.plain_arguments(config), **widths}, model)
+        given = {**self.plain_arguments(config), "dim_head": config.attention_width // config.heads}
+        return self.check_roundtrip(given, model)
 
-    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         patch = config.channels * config.patch_size**2
         entries = [
             *_norm("to_patch_embedding.0", "patch_embed.norm_input", patch),
-            *linear("to_patch_embedding.1", "patch_embed.proj"),
+            *fused(["to_patch_embedding.1"], "patch_embed.proj"),
             *_norm("to_patch_embedding.2", "patch_embed.norm", config.dim),
             copy("pos_embed_height", "encoding.rows"),
             copy("pos_embed_width", "encoding.cols"),
@@ -75,8 +73,8 @@ class NaVit(Project):
                 ),
                 *_attention(f"{theirs}.0", f"{ours}.attn", config),
                 *_norm(f"{theirs}.1.0", f"{ours}.norm2", config.dim),
-                *linear(f"{theirs}.1.1", f"{ours}.mlp.fc1"),
-                *linear(f"{theirs}.1.4", f"{ours}.mlp.fc2"),
+                *fused([f"{theirs}.1.1"], f"{ours}.mlp.fc1"),
+                *fused([f"{theirs}.1.4"], f"{ours}.mlp.fc2"),
             ]
         probe = (1, 1, config.dim)
         entries += [

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Project, TensorMap, derived
-from sightline.convert.swin_names import layers_of, swin_entries, swin_fields
+from sightline.convert.base import Arguments, Project, State
+from sightline.convert.maps import TensorMap, concat, copy, derived, kernel, unbatched
 from sightline.encodings.create import components
 from sightline.io.config import Positive, check_value
 from sightline.models import Model, ViTConfig
@@ -17,6 +17,7 @@ from sightline.models.architectures.swin import SwinOptions
 from sightline.models.merging import merged_grid
 from sightline.tokens.grid import Grid
 
+_BLOCK = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
 _THETA = {True: 10.0, False: 50.0}
 _ENCODINGS = ("rpe_learned", "rpe_learned+learned_1d", "rope_axial", "rope_mixed",
               "rope_axial+rpe_learned", "rope_mixed+rpe_learned")  # fmt: skip
@@ -40,16 +41,12 @@ class RopeSwin(Project):
         "use_rpb": False,
     }  # fmt: skip
     plain: ClassVar = {
-        "img_size": "image_size",
-        "patch_size": "patch_size",
-        "in_chans": "channels",
-        "num_classes": "num_classes",
-        "mlp_ratio": "mlp_ratio",
-        "qkv_bias": "qkv_bias",
+        **{name: name for name in ("patch_size", "num_classes", "mlp_ratio", "qkv_bias")},
+        **{"img_size": "image_size", "in_chans": "channels", "embed_dim": "dim"},
     }
     only = ("patch_norm",)
 
-    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
         first = "layers.0.blocks.0.attn."
         turned = given["rope_theta"] is not None or f"{first}rope_freqs" in state
         parts, options = [], {}
@@ -67,7 +64,8 @@ class RopeSwin(Project):
             options |= {"learned_1d.interpolation": "bicubic", "learned_1d.prefix": False}
         depths, heads = list(given["depths"]), list(given["num_heads"])
         return ViTConfig(
-            **{**self.plain_fields(given), **swin_fields(depths, heads, given["embed_dim"])},  # type: ignore[arg-type]
+            **self.plain_fields(given),
+            **swin_fields(depths, heads),
             architecture_options={"depths": depths, "heads": heads, "window": given["window_size"]},
             drop_path=(0.0, float(given["drop_path_rate"])),
             encoding="+".join(parts),
@@ -75,17 +73,14 @@ class RopeSwin(Project):
         )
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        self.check_encoding(model, *_ENCODINGS)
+        self.require("encoding", model.config.encoding, *_ENCODINGS)
         config, options = model.config, SwinOptions.of(model.config)
         parts: dict[str, Any] = {part.name: part for part in components(model.encoding)}
         turned = next((part for name, part in parts.items() if name.startswith("rope")), None)
         window: Any = options.window if options.table_window is None else options.table_window
-        theta = None
-        if turned is not None:
-            theta = float(turned.config.theta if turned.name == "rope_mixed" else turned.theta)
+        theta = turned and float(turned.config.theta if turned.name == "rope_mixed" else turned.theta)
         given = {
             **self.plain_arguments(config),
-            "embed_dim": config.dim,
             "depths": list(options.depths),
             "num_heads": list(options.heads),
             "window_size": window if isinstance(window, int) or len(set(window)) > 1 else window[0],
@@ -96,9 +91,9 @@ class RopeSwin(Project):
         }
         return self.check_roundtrip(given, model)
 
-    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         options = SwinOptions.of(config)
-        entries = swin_entries(config, merging=lambda stage: f"layers.{stage - 1}.downsample", head="head")
+        entries = swin_entries(config, merging=1, head="head")
         for stage, (layers, heads) in enumerate(zip(layers_of(options), options.heads, strict=True)):
             window = options.fitted(options.window, merged_grid(config.train_grid, stage))[0]
             y, x = torch.meshgrid(*(torch.arange(side) for side in window), indexing="ij")
@@ -109,14 +104,10 @@ class RopeSwin(Project):
                     names = (f"{layer}.attn.rope_t_x", f"{layer}.attn.rope_t_y")
                     entries.append(derived(names, x.flatten().float(), y.flatten().float()))
                 if "rope_axial" in config.encoding:
-                    freqs = _axial(config.dim * 2**stage // heads, heads, _theta(config))
+                    theta = given["rope_theta"]
+                    freqs = _axial(config.dim * 2**stage // heads, heads, _THETA[False] if theta is None else theta)
                     entries.append(derived((f"{layer}.attn.rope_freqs",), freqs))
         return entries
-
-
-def _theta(config: ViTConfig) -> float:
-    options = config.encoding_options
-    return options.get("rope_axial.theta", options.get("theta", 100.0))
 
 
 def _index(window: Grid) -> Tensor:
@@ -135,3 +126,63 @@ def _axial(width: int, heads: int, theta: float) -> Tensor:
     x = torch.cat((magnitude * angle.cos(), magnitude * quarter.cos()))
     y = torch.cat((magnitude * angle.sin(), magnitude * quarter.sin()))
     return torch.stack((x, y)).unsqueeze(1).repeat(1, heads, 1)
+
+
+def layers_of(options: SwinOptions) -> list[list[str]]:
+    """The names of the blocks of each stage there."""
+    return [[f"layers.{stage}.blocks.{one}" for one in range(depth)] for stage, depth in enumerate(options.depths)]
+
+
+def swin_entries(config: ViTConfig, *, merging: int, head: str) -> list[TensorMap]:
+    """Every tensor that is a weight.
+
+    Args:
+        merging: of which stage before a stage what merges patches is a part there: the one before (1), or itself (0).
+        head: name of the classifier.
+    """
+    options = SwinOptions.of(config)
+    entries = [kernel(config), copy("patch_embed.proj.bias", "patch_embed.proj.bias")]
+    pairs = [("patch_embed.norm", "patch_embed.norm"), ("norm", "norm")]
+    if config.num_classes:
+        pairs.append((head, "head"))
+    parts = [one for one in config.encoding.split("+") if one != "learned_1d"]
+    for stage, (first, theirs) in enumerate(zip(options.firsts, layers_of(options), strict=True)):
+        if stage:
+            name = f"layers.{stage - merging}.downsample"
+            pairs.append((f"{name}.norm", f"blocks.{first}.merge.norm"))
+            entries.append(copy(f"{name}.reduction.weight", f"blocks.{first}.merge.reduction.weight"))
+        for layer, there in enumerate(theirs, first):
+            pairs += [(f"{there}.{part}", f"blocks.{layer}.{part}") for part in _BLOCK]
+        for number, part in enumerate(parts):
+            ours = f"encoding.stages.{stage}" + (f".parts.{number}" if len(parts) > 1 else "")
+            if part == "rpe_learned":
+                names = [f"{one}.attn.relative_position_bias_table" for one in theirs]
+                entries.append(concat(names, f"{ours}.tables", lambda x: x.unsqueeze(0), lambda x: x[0]))
+            elif part == "rope_mixed":
+                # [2, heads, head_dim / 2] of each layer -> [2, layers, heads, head_dim / 2].
+                entries.append(
+                    TensorMap(
+                        tuple(f"{one}.attn.rope_freqs" for one in theirs),
+                        (f"{ours}.freqs",),
+                        lambda all_: [torch.stack(list(all_), dim=1)],
+                        lambda one: list(one[0].unbind(1)),
+                    )
+                )
+    if "learned_1d" in config.encoding:
+        entries.append(unbatched("absolute_pos_embed", "encoding.embedding.table"))
+    for there, here in pairs:
+        biased = config.qkv_bias is True or not there.endswith("qkv")
+        entries += [copy(f"{there}.{one}", f"{here}.{one}") for one in ("weight", *(["bias"] if biased else []))]
+    return entries
+
+
+def swin_fields(depths: Sequence[int], heads: Sequence[int]) -> dict[str, Any]:
+    """The fields of ours that every Swin has alike, and those of its stages but their windows."""
+    return {
+        "architecture": "swin",
+        "depth": sum(depths),
+        "heads": heads[0],
+        "pool": "mean",
+        "patch_norm": "after",
+        "norm_eps": 1e-5,
+    }

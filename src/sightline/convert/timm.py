@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from torch import Tensor
+import torch
 
-from sightline.convert.base import Project, TensorMap, differences
-from sightline.convert.timm_arguments import arguments_for
+from sightline.convert.base import Arguments, Project, State, differences
+from sightline.convert.maps import TensorMap, concat, copy, fused, kernel, map_remaining, prefixed, transform, unbatched
+from sightline.convert.rope_swin import swin_entries
 from sightline.convert.timm_build import build, built
-from sightline.convert.timm_read import class_name, read_fields
-from sightline.convert.timm_swin import read_swin, swin_arguments, swin_tensors
-from sightline.convert.timm_tensors import entries_of
-from sightline.convert.vit_names import deit3_link
+from sightline.convert.timm_read import read_fields
+from sightline.convert.timm_write import arguments_for
+from sightline.convert.vit_projects import SCALES, deit3_link
 from sightline.convert.weights import refuse_transformers
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
@@ -36,19 +36,18 @@ class Timm(Project):
     arguments: ClassVar = {"model": None}
     example = "model=vit_base_patch16_224"
 
-    def filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        if not isinstance(given.get("model"), str):
-            raise InputError("timm: the configuration has no model (the name that timm's create_model takes)")
-        return self.stored_arguments(given)
-
-    def stored_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def own_arguments(self, given: Arguments) -> Arguments:
         return {key: value for key, value in given.items() if key not in _HOW_IT_IS_BUILT}
 
-    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
-        module = built(given)
-        return ViTConfig(**(read_swin if class_name(module) == "SwinTransformer" else read_fields)(module))
+    def filled(self, given: Arguments) -> dict[str, Any]:
+        if not isinstance(given.get("model"), str):
+            raise InputError("timm: the configuration has no model (the name that timm's create_model takes)")
+        return dict(given)
 
-    def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
+        return ViTConfig(**read_fields(built(given)))
+
+    def score_link(self, config: ViTConfig, given: Arguments) -> ScoreLink:
         architecture, _, tag = given["model"].partition(".")
         return published_link(config, architecture, tag)
 
@@ -60,17 +59,19 @@ class Timm(Project):
             given = {**origin["config"], "num_classes": config.num_classes}
             if not differences(self.import_config(given, {}), model):
                 return given
-        given = (swin_arguments if config.architecture == "swin" else arguments_for)(model)
-        if given.get("dynamic_img_size", True):
-            return self.check_roundtrip(given, model)
-        # At the one size that it then takes nothing is resized.
+        given = arguments_for(model)
         wrong = differences(self.import_config(given, {}), model)
-        if wrong := [one for one in wrong if not one.startswith("learned_1d interpolation = ")]:
+        if not given.get("dynamic_img_size", True):
+            # At the one size that it then takes nothing is resized.
+            wrong = [one for one in wrong if not one.startswith("learned_1d interpolation = ")]
+        if wrong:
             raise InputError(f"{self.name}: cannot hold {'; '.join(wrong)}")
         return given
 
-    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
-        return swin_tensors(config) if config.architecture == "swin" else entries_of(built(given), config)
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
+        if config.architecture == "swin":
+            return swin_entries(config, merging=0, head="head.fc")
+        return entries_of(built(given), config)
 
 
 def published_link(config: ViTConfig, architecture: str, tag: object) -> ScoreLink:
@@ -80,11 +81,87 @@ def published_link(config: ViTConfig, architecture: str, tag: object) -> ScoreLi
     return deit3_link(config) if known and config.num_classes == 1000 else "softmax"
 
 
+def entries_of(module: Any, config: ViTConfig) -> list[TensorMap]:
+    """Every tensor of the state dict of `module`, which `config` was read from."""
+    entries = _special(module, config)
+    first = module.blocks[0]
+    renamed = [(r"^blocks\.0\.norm_pre", "norm_pre")]
+    if config.embedder == "resnet" and not hasattr(module.patch_embed.backbone, "stages"):
+        # The root alone stands for the whole stem there.
+        renamed.append((r"^patch_embed\.backbone\.stem\.", "patch_embed.backbone."))
+    if hasattr(module, "embeds"):
+        renamed += [(r"^(cls_token|reg_token)", r"embeds.\1"), (r"^patch_embed", "embeds")]
+    if not hasattr(first, "ls1"):
+        renamed += SCALES
+    together = []
+    if getattr(first.attn, "qkv", None) is None:
+        # Where keys have no bias: else all three are one.
+        renamed.append((r"\.([qv])_bias$", r".\1_proj.bias"))
+        parts = ("weight", "bias") if config.qkv_bias is True else ("weight",)
+        together.append(("attn", ("q_proj", "k_proj", "v_proj"), "qkv", parts))
+    if hasattr(first.mlp, "fc1_g"):
+        together.append(("mlp", ("fc1_g", "fc1_x"), "fc1", ("weight", "bias")))
+    for layer in range(config.depth):
+        for place, theirs, ours, parts in together:
+            block = f"blocks.{layer}.{place}"
+            entries += fused([f"{block}.{one}" for one in theirs], f"{block}.{ours}", parts)
+    return map_remaining(config, entries, renamed)
+
+
+def _special(module: Any, config: ViTConfig) -> list[TensorMap]:
+    """The tensors that are laid out in another way."""
+    embed = getattr(module, "embeds", None)
+    proj = "patch_embed.proj.weight" if embed is None else "embeds.proj.weight"
+    if embed is None or not embed.is_linear:
+        entries = [kernel(config, proj)]
+    elif embed.channels_last:
+        # NaFlexViT flattens a patch as (y, x, channel) where it does not say otherwise.
+        side, channels = config.patch_size, config.channels
+        entries = [
+            transform(
+                proj,
+                "patch_embed.proj.weight",
+                lambda x: x.reshape(-1, side, side, channels).permute(0, 3, 1, 2).flatten(1),
+                lambda x: x.reshape(-1, channels, side, side).permute(0, 2, 3, 1).flatten(1),
+            )
+        ]
+    else:
+        entries = [copy(proj, "patch_embed.proj.weight")]
+    parts = config.encoding.split("+")
+    for number, part in enumerate(parts):
+        ours = f"encoding.parts.{number}" if len(parts) > 1 else "encoding"
+        if part == "rope_mixed":
+            # Its first frequencies are of the first axis of its grid.
+            turn = partial(torch.flip, dims=(0,)) if module.rope.grid_indexing == "ij" else torch.clone
+            entries.append(transform("rope.freqs", f"{ours}.freqs", turn, turn))
+        elif part in ("learned_1d", "learned_2d"):
+            entries.append(_table(module, config, ours))
+        elif part == "factorized":
+            entries += [
+                unbatched(f"embeds.pos_embed_{one}", f"{ours}.{to}") for one, to in (("y", "rows"), ("x", "cols"))
+            ]
+        elif part in ("rpe_learned", "rpe_learned_shared"):
+            # One of all layers, or one in each.
+            tables = [name for name in module.state_dict() if name.endswith(".relative_position_bias_table")]
+            entries.append(concat(tables, f"{ours}.tables", lambda x: x.unsqueeze(0), lambda x: x[0]))
+    return entries
+
+
+def _table(module: Any, config: ViTConfig, ours: str) -> TensorMap:
+    """A table of patches, with rows of prefix tokens before them or not."""
+    if hasattr(module, "embeds"):
+        shape = (1, *module.embeds.pos_embed_grid_size, config.dim)
+        return transform("embeds.pos_embed", f"{ours}.table", lambda x: x.flatten(0, 2), lambda x: x.reshape(shape))
+    if getattr(module, "no_embed_class", False) or not config.num_prefix_tokens:
+        return unbatched("pos_embed", f"{ours}.table")
+    return prefixed("pos_embed", ours, config.num_prefix_tokens)
+
+
 # Where weights come from and in what form, and not what the model is.
 _HOW_IT_IS_BUILT = ("pretrained", "checkpoint_path", "cache_dir", "scriptable", "exportable", "no_jit")
 
 
-def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> Model:
+def import_timm_model(given: Arguments, *, pretrained: bool) -> Model:
     """Ours of what timm builds from `given`, with its published weights or those that it starts from.
 
     Raises:
@@ -93,7 +170,7 @@ def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> Model:
     from sightline.convert import import_weights
 
     # Refused before anything is fetched.
-    config = Timm().import_config(Timm().filled(given), {})
+    config = Timm().import_config(Timm().filled(Timm().own_arguments(given)), {})
     built = build({**given, "pretrained": pretrained})
     model = import_weights(Timm.name, built.state_dict(), given)
     if pretrained and "num_classes" not in given:
@@ -143,8 +220,8 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
     given = {"model": record["architecture"], **arguments}
     if isinstance(record.get("num_classes"), int):
         given["num_classes"] = record["num_classes"]
-    prepared = record.get("pretrained_cfg")
-    if isinstance(prepared, dict):
+    prepared = record["pretrained_cfg"] if isinstance(record.get("pretrained_cfg"), dict) else {}
+    if prepared:
         # What this model was trained with, which may not be what its name stands for.
         given["pretrained_cfg_overlay"] = {key: prepared[key] for key in _PREPARATION if key in prepared}
     weights = next((folder / name for name in _WEIGHTS if (folder / name).exists()), None)
@@ -153,8 +230,7 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
     names = record.get("label_names")
     if not isinstance(names, list) or len(names) != record.get("num_classes"):
         names = None
-    tag = prepared.get("tag") if isinstance(prepared, dict) else None
-    return TimmFolder(given, weights, None if names is None else tuple(map(str, names)), tag)
+    return TimmFolder(given, weights, None if names is None else tuple(map(str, names)), prepared.get("tag"))
 
 
 _PREPARATION = ("mean", "std", "interpolation", "crop_pct", "crop_mode")

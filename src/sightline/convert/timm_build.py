@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from sightline.convert.base import Arguments, State
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError, unknown_name_error
 from sightline.models.config import LIMITS
@@ -23,7 +23,7 @@ _BOUNDED = {
 }  # fmt: skip
 
 
-def build(given: Mapping[str, Any], **more: Any) -> nn.Module:
+def build(given: Arguments, **more: Any) -> nn.Module:
     """The model that timm builds from `model`, a name, and the arguments of its `create_model`.
 
     Raises:
@@ -49,7 +49,7 @@ def build(given: Mapping[str, Any], **more: Any) -> nn.Module:
         raise InputError(f"timm: {name} cannot be built: {said[:300]}") from None
 
 
-def build_loaded(given: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Module:
+def build_loaded(given: Arguments, state: State) -> nn.Module:
     """timm's own model with these weights, in evaluation mode; at any size where timm can.
 
     Raises:
@@ -66,7 +66,7 @@ def build_loaded(given: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Mo
     return original.eval()
 
 
-def built(given: Mapping[str, Any]) -> Any:
+def built(given: Arguments) -> Any:
     """The module on the meta device, where it has no memory; the last few of plain values are kept."""
     try:
         return _built(json.dumps(given, sort_keys=True))
@@ -79,6 +79,6 @@ def _built(text: str) -> nn.Module:
     return _on_meta(json.loads(text))
 
 
-def _on_meta(given: Mapping[str, Any]) -> nn.Module:
+def _on_meta(given: Arguments) -> nn.Module:
     with torch.device("meta"):
         return build({**given, "pretrained": False})

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
-from sightline.convert.timm_hybrid import hybrid_fields
+from sightline.convert.rope_swin import swin_fields
+from sightline.convert.timm_build import build
 from sightline.errors import InputError
+from sightline.models.embedders.resnet import stem_fit
 from sightline.models.timm_names import CLASSES, TIMM_POOLS
 
 _BLOCKS = {
@@ -20,6 +23,13 @@ RULES = {
     ("bilinear", True, False): "bilinear_antialias",
     ("bilinear", False, False): "bilinear",
     ("bilinear", False, True): "corner_aligned",
+}
+# Layers of a hybrid's stem -> a name of timm's whose stem has them.
+STEMS = {
+    (3, 4, 9): "vit_base_r50_s16_224",
+    (3, 4, 6, 3): "vit_large_r50_s32_224",
+    (2, 2, 2, 2): "vit_small_r26_s32_224",
+    (): "vit_tiny_r_s16_p8_224",
 }
 
 
@@ -47,8 +57,10 @@ def read_fields(module: Any) -> dict[str, Any]:
     """
     place = type(module).__module__
     reject_if(not place.startswith("timm."), f"{place}.{class_name(module)} is none of timm's own")
+    if class_name(module) == "SwinTransformer":
+        return _swin(module)
     known = (*CLASSES, "SwinTransformer")
-    reject_if(class_name(module) not in CLASSES, f"it is a {class_name(module)} (expected {', '.join(known)})")
+    reject_if(class_name(module) not in known, f"it is a {class_name(module)} (expected {', '.join(known)})")
     reject_if(not len(module.blocks), "it has no blocks")
     blocks = [_block(module, block) for block in module.blocks]
     reject_if(any(block != blocks[0] for block in blocks), "its blocks differ from one another")
@@ -70,7 +82,7 @@ def _patches(module: Any) -> dict[str, Any]:
     naflex = class_name(module) == "NaFlexVit"
     embed = module.embeds if naflex else module.patch_embed
     if class_name(embed) == "HybridEmbed":
-        return hybrid_fields(embed)
+        return _hybrid(embed)
     reject_if(class_name(embed) not in ("PatchEmbed", "NaFlexEmbeds"), f"its patches come from a {class_name(embed)}")
     sides = tuple(embed.patch_size)
     reject_if(len(sides) != 2 or sides[0] != sides[1], f"patches of {'x'.join(map(str, sides))} pixels are not square")
@@ -86,6 +98,41 @@ def _patches(module: Any) -> dict[str, Any]:
         "patch_bias": embed.proj.bias is not None,
         # Where the patch does not divide the training size, timm's convolution passes over the last pixels.
         "fit": "pad" if embed.dynamic_img_pad else "exact" if whole else "crop",
+    }
+
+
+def _hybrid(embed: Any) -> dict[str, Any]:
+    kind, stages = class_name(embed.backbone), getattr(embed.backbone, "stages", ())
+    reject_if(
+        kind not in ("ResNetV2", "Sequential"), f"its stem is a {kind} (expected a ResNetV2, as in {STEMS[3, 4, 9]})"
+    )
+    root = getattr(embed.backbone, "stem", embed.backbone)
+    layers, channels = tuple(len(stage.blocks) for stage in stages), root.conv.in_channels
+    reject_if(layers not in STEMS, f"its stem has {layers} units (expected one of {', '.join(map(str, STEMS))})")
+    with torch.device("meta"):
+        there: Any = build({"model": STEMS[layers], "in_chans": channels, "depth": 1}).patch_embed
+    pairs = zip(repr(embed.backbone).split("\n"), repr(there.backbone).split("\n"), strict=False)
+    wrong = next((f"{one.strip()} (expected {other.strip()})" for one, other in pairs if one != other), "")
+    reject_if(bool(wrong), f"its stem is not that of {STEMS[layers]}: {wrong}")
+    side, stride = embed.patch_size[0], 4 * 2 ** max(len(stages) - 1, 0)
+    reject_if(
+        embed.patch_size[1] != side or class_name(embed.proj) != "Conv2d",
+        "its stem's map has no projection of square patches",
+    )
+    return {
+        "patch_size": side * stride,
+        "channels": channels,
+        "image_size": tuple(embed.img_size),
+        "patch_bias": embed.proj.bias is not None,
+        "fit": "pad" if embed.dynamic_img_pad else stem_fit(embed.img_size, side * stride, stride),
+        "embedder": "resnet",
+        "embedder_options": {
+            "layers": list(layers),
+            "width_factor": root.conv.out_channels / 64,
+            "groups": root.norm.num_groups,
+            "norm_eps": root.norm.eps,
+            "standardisation": "timm",
+        },
     }
 
 
@@ -272,10 +319,43 @@ def preparation(cfg: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         key: tuple(map(float, cfg[key])) for key in ("mean", "std") if len(cfg.get(key) or ()) == 3
     }
-    if cfg.get("interpolation") in ("bicubic", "bilinear", "lanczos"):
-        found["interpolation"] = cfg["interpolation"]
     if 0 < (cfg.get("crop_pct") or 0) <= 1:
         found["crop"] = float(cfg["crop_pct"])
-    if cfg.get("crop_mode") in ("squash", "border"):
-        found["crop_mode"] = cfg["crop_mode"]
-    return found
+    ours = {"interpolation": ("bicubic", "bilinear", "lanczos"), "crop_mode": ("squash", "border")}
+    return found | {key: cfg[key] for key, known in ours.items() if cfg.get(key) in known}
+
+
+def _swin(module: Any) -> dict[str, Any]:
+    embed, depths = module.patch_embed, [len(layer.blocks) for layer in module.layers]
+    firsts = [layer.blocks[0] for layer in module.layers]
+    heads = [block.attn.num_heads for block in firsts]
+    sides = tuple(embed.patch_size)
+    reject_if(sides[0] != sides[1], f"patches of {'x'.join(map(str, sides))} pixels are not square")
+    reject_if(not present(embed.norm), "its patch embedding has no norm")
+    reject_if(
+        class_name(firsts[0].mlp) != "Mlp" or class_name(firsts[0].mlp.act) != "GELU", "its MLPs are of another kind"
+    )
+    windows = {tuple(one) for one in module._ref_window_sizes}
+    reject_if(len(windows) != 1, "its stages have windows of different sizes")
+    reject_if(any(block.always_partition for block in firsts), "its windows are not fitted to a smaller image")
+    norms = [one for one in module.modules() if isinstance(one, nn.LayerNorm)]
+    reject_if({one.eps for one in norms} != {1e-5}, "its norms have another epsilon than 1e-5, or are of another kind")
+    reject_if(module.global_pool != "avg", f"its pooling is {module.global_pool!r} (expected avg)")
+    widths = [block.attn.qkv.in_features for block in firsts]
+    reject_if(widths != [widths[0] * 2**stage for stage in range(len(widths))], "its stages do not double in width")
+    wide = any(block.attn.proj.in_features != width for block, width in zip(firsts, widths, strict=True))
+    reject_if(wide, "its heads are not as wide as dim / heads")
+    fc = module.head.fc
+    return {
+        **swin_fields(depths, heads),
+        "dim": widths[0],
+        "patch_size": sides[0],
+        "channels": embed.proj.in_channels,
+        "image_size": tuple(embed.img_size),
+        "mlp_ratio": firsts[0].mlp.fc1.out_features / widths[0],
+        "qkv_bias": firsts[0].attn.qkv.bias is not None,
+        "encoding": "rpe_learned",
+        "architecture_options": {"depths": depths, "heads": heads, "window": list(windows.pop()), "edges": "padded"},
+        "num_classes": fc.out_features if isinstance(fc, nn.Linear) else 0,
+        **preparation(module.pretrained_cfg or {}),
+    }

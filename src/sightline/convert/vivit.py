@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
-from sightline.convert.base import Project, TensorMap, concat, linear, map_remaining, prefixed, transform
+from sightline.convert.base import Arguments, Project, State
+from sightline.convert.maps import TensorMap, fused, map_remaining, prefixed, transform
 from sightline.errors import InputError
 from sightline.io.config import check_value, whole
 from sightline.models import Model, ViTConfig
@@ -28,9 +25,7 @@ _ASIDE = (
 # Names of transformers 4, and of 5.
 _OLDER = (
     (r"encoder\.layer\.(\d+)\.", r"layers.\1."),
-    (r"\.attention\.attention\.query\.", ".attention.q_proj."),
-    (r"\.attention\.attention\.key\.", ".attention.k_proj."),
-    (r"\.attention\.attention\.value\.", ".attention.v_proj."),
+    (r"\.attention\.attention\.(q|k|v)(uery|ey|alue)\.", r".attention.\1_proj."),
     (r"\.attention\.output\.dense\.", ".attention.o_proj."),
     (r"\.intermediate\.dense\.", ".mlp.fc1."),
     (r"\.output\.dense\.", ".mlp.fc2."),
@@ -57,15 +52,15 @@ class Vivit(Project):
     }  # fmt: skip
     plain: ClassVar = {
         "num_channels": "channels", "hidden_size": "dim", "num_hidden_layers": "depth", "num_attention_heads": "heads",
-        "layer_norm_eps": "norm_eps", "qkv_bias": "qkv_bias",
+        "layer_norm_eps": "norm_eps", "qkv_bias": "qkv_bias", "intermediate_size": "mlp_hidden",
     }  # fmt: skip
     choices: ClassVar = {"hidden_act": ("gelu", _GELUS)}
     example = "num_frames=32"
 
-    def own_arguments(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def own_arguments(self, given: Arguments) -> Arguments:
         return {key: value for key, value in given.items() if key not in _ASIDE}
 
-    def rename_foreign(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def rename_foreign(self, state: State) -> State:
         start = _INNER if _HEAD in state else ""
         found = {}
         for name, tensor in state.items():
@@ -75,10 +70,10 @@ class Vivit(Project):
             found[new if new.startswith("classifier.") else start + new] = tensor
         return found
 
-    def used_weights(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def used_weights(self, state: State) -> State:
         return {name: tensor for name, tensor in state.items() if not name.startswith("pooler.")}
 
-    def import_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+    def import_config(self, given: Arguments, state: State) -> ViTConfig:
         sizes = {name: _SIZES[name] if given[name] is None else given[name] for name in _SIZES}
         frames, *patch = Grid.checked(sizes["tubelet_size"], "vivit: tubelet_size", axes=3)
         if len(set(patch)) > 1:
@@ -88,7 +83,6 @@ class Vivit(Project):
         size = Grid.checked(sizes["image_size"], "vivit: image_size")
         return ViTConfig(
             **self.plain_fields(given),
-            mlp_ratio=given["intermediate_size"] / given["hidden_size"],
             patch_size=patch[0],
             image_size=(size.rows, size.cols),
             clip_frames=sizes["num_frames"] // frames * frames,
@@ -101,9 +95,8 @@ class Vivit(Project):
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
-        self.check_encoding(model, "learned_1d")
-        if len(config.train_grid) != 3:
-            raise InputError(f"vivit: cannot hold embedder = {config.embedder!r} (expected 'tubelets')")
+        self.require("encoding", model.config.encoding, "learned_1d")
+        self.require("embedder", config.embedder, "tubelets")
         frames = model.patch_embed.patchifier.patch_dim // (config.channels * config.patch_size**2)
         size = [side * config.patch_size for side in config.train_grid[-2:]]
         if config.fit == "crop" and config.grid_of(config.image_size) == config.train_grid:
@@ -111,15 +104,13 @@ class Vivit(Project):
             size = list(Grid.checked(config.image_size))
         given = {
             **self.plain_arguments(config),
-            "intermediate_size": config.mlp_hidden,
             "image_size": size,
             "num_frames": config.train_grid[0] * frames,
             "tubelet_size": [frames, config.patch_size, config.patch_size],
         }
-        head = {_HEAD: torch.empty(config.num_classes, config.dim)} if config.num_classes else {}
-        return self.check_roundtrip(given, model, head)
+        return self.check_roundtrip(given, model, self.foreign_shapes(config, given))
 
-    def tensor_maps(self, config: ViTConfig, given: Mapping[str, Any]) -> list[TensorMap]:
+    def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         start = _INNER if config.num_classes else ""
         frames = config.embedder_options.get("frames", 2)
         shape = (config.dim, config.channels, frames, config.patch_size, config.patch_size)
@@ -127,12 +118,11 @@ class Vivit(Project):
         special = [
             transform(embedding, "patch_embed.proj.weight", lambda x: x.flatten(1), lambda x: x.reshape(shape)),
             prefixed(f"{start}embeddings.position_embeddings", "encoding"),
-            *(linear("classifier", "head") if config.num_classes else []),
+            *(fused(["classifier"], "head") if config.num_classes else []),
         ]
         for number in range(config.depth):
-            for part in ("weight", "bias") if config.qkv_bias else ("weight",):
-                names = [f"{start}layers.{number}.attention.{one}_proj.{part}" for one in "qkv"]
-                special.append(concat(names, f"blocks.{number}.attn.qkv.{part}"))
+            names = [f"{start}layers.{number}.attention.{one}_proj" for one in "qkv"]
+            special += fused(names, f"blocks.{number}.attn.qkv", ("weight", "bias") if config.qkv_bias else ("weight",))
         renamed = [
             (r"^blocks\.(\d+)\.norm1", r"blocks.\1.layernorm_before"),
             (r"^blocks\.(\d+)\.norm2", r"blocks.\1.layernorm_after"),

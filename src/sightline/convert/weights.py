@@ -25,13 +25,13 @@ _MEANS = ["model_ema", "state_dict_ema", "model_ema_state_dict", "ema_state_dict
 _HOLDERS = ["module", "model", "net", "network", "student", "online_model", "backbone", "shadow"]
 _INSIDE = [*_MEANS, "target_encoder", "state_dict", "model_state_dict", "model_state", *_HOLDERS, "encoder", "weights"]
 _AROUND = [*_MEANS, *_HOLDERS, "base_encoder", "momentum_encoder", "timm_model"]
-# Of training alone: counters, heads of self-supervision, what hides patches and guesses them, losses and measures.
-_TRAINING = re.compile(
+TRAINING = re.compile(
     r"(.*\.)?(num_batches_tracked|relative_position_index|attn_mask|n_averaged)$"
     r"|(initted|step|mask_token|masked_embed)$"
     r"|((dino_|ibot_)?head\.(mlp|last_layer)|dino_head|ibot_head|lm_head|projector|projection_head|predictor|prototypes"
     r"|criterion|(\w+_)?loss(_fn)?|(train|val|valid|test)_\w+|metrics?)\.|decoder_(embed|pos_embed|blocks|norm|pred)\b"
 )
+"""Names of training alone: counters, heads of self-supervision, what hides patches, losses, measures."""
 _FLAX = ("params/", "opt/target/")
 
 
@@ -84,11 +84,6 @@ def _holds_weights(value: object) -> bool:
     return isinstance(value, Mapping) and any(hasattr(one, "shape") or _holds_weights(one) for one in value.values())
 
 
-def trained_alone(name: str) -> bool:
-    """Whether a tensor of that name serves training alone."""
-    return _TRAINING.match(name) is not None
-
-
 def _recorded(file: Path) -> dict[str, Any]:
     from safetensors import safe_open
 
@@ -118,14 +113,10 @@ def _read_arrays(file: Path) -> dict[str, Tensor]:
         if name.startswith(prefix) and value.dtype.kind == "f"
     }
     # Blocks that flax's scan holds in one array, one after the other, get their numbers.
-    apart = {}
-    for name, tensor in tensors.items():
-        if name.startswith("Transformer/encoderblock/"):
-            for layer, one in enumerate(tensor):
-                apart[name.replace("encoderblock/", f"encoderblock_{layer}/", 1)] = one
-        else:
-            apart[name] = tensor
-    return apart
+    for name in [name for name in tensors if name.startswith("Transformer/encoderblock/")]:
+        for layer, one in enumerate(tensors.pop(name)):
+            tensors[name.replace("encoderblock/", f"encoderblock_{layer}/", 1)] = one
+    return tensors
 
 
 _INSTEAD = (

@@ -31,13 +31,12 @@ def check_target(to: str, *, opset: int = OPSET, int8: bool = False) -> None:
             (says what to install).
     """
     require_known("export --to", to, SUFFIXES)
-    if to == "torch":
-        if int8:
-            raise InputError("export --int8: is made by ONNX Runtime, expected --to onnx")
-        return
-    if opset not in OPSETS:
-        raise InputError(f"export: opset {opset}: expected {OPSETS[0]} to {OPSETS[-1]}")
-    require_packages()
+    if to == "torch" and int8:
+        raise InputError("export --int8: is made by ONNX Runtime, expected --to onnx")
+    if to == "onnx":
+        if opset not in OPSETS:
+            raise InputError(f"export: opset {opset}: expected {OPSETS[0]} to {OPSETS[-1]}")
+        require_packages()
 
 
 def require_packages() -> None:
@@ -69,10 +68,8 @@ def check_exportable(model: Model, to: str, *, opset: int = OPSET, int8: bool = 
         raise InputError(f"export: head {model.head.name}: {model.head.export_refusal}")
     if refused := never_exported(model.config):
         raise InputError(f"export: {refused}")
-    if to == "torch":
-        return
     held = sum(parameter.numel() for parameter in model.parameters()) * 4
-    if held >= _ONNX_BYTES:
+    if to == "onnx" and held >= _ONNX_BYTES:
         raise InputError(f"export --to onnx: {held / 2**30:.1f} GiB of weights, one ONNX file holds 2; use --to torch")
 
 
@@ -101,15 +98,12 @@ def check_sizes(model: Model, sizes: Sequence[tuple[int, int]], to: str = "torch
                 f"export --to onnx: encoding {model.config.encoding}: size {height}x{width}: torch writes no ONNX for "
                 f"BEiT's geometric progression (expected {only[0]}x{only[1]}, where none is needed; --to torch has all)"
             )
-        wrong = None
+        wrong = ""
         if height % patch or width % patch:
             wrong = f"sides must be multiples of the patch size {patch}"
         elif min(height, width) < 2 * patch:
-            wrong = (
-                f"a grid of {height // patch}x{width // patch} patches; torch traces a side of 1 as a case of its own, "
-                "expected two rows and columns or more"
-            )
-        if wrong is not None:
+            wrong = f"{height // patch}x{width // patch} patches, expected 2x2 or more: torch traces a side of 1 apart"
+        if wrong:
             near = "x".join(str(max(2, round(side / patch)) * patch) for side in (height, width))
             raise InputError(f"export: size {height}x{width}: {wrong} (nearest: {near})")
 

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from sightline.errors import InputError, NonFiniteError, SightlineError
 from sightline.export.checks import check_sizes, default_sizes, require_packages
-from sightline.export.program import frozen_copy, quiet
+from sightline.export.program import cause, frozen_copy, quiet
 from sightline.io.read import check_file
 from sightline.models import Model
 from sightline.models.box_head import BoxHead
@@ -87,23 +87,13 @@ def check_export(
                 theirs, answered = _together([run(batch) for batch in images])
             except Exception as error:
                 # Both runtimes raise whatever they stumble over.
-                said = next(iter(str(error).strip().splitlines()), type(error).__name__)
-                raise SightlineError(f"{path}: does not run at {size[0]}x{size[1]} pixels ({said})") from error
+                raise SightlineError(f"{path}: does not run at {size[0]}x{size[1]} pixels ({cause(error)})") from error
         if not ours.isfinite().all():
             raise NonFiniteError(f"export: the model's own outputs are not finite at {size[0]}x{size[1]} pixels")
-        grid = model.config.grid_of(size)
-        difference = (ours - theirs).abs()
-        rows.append(
-            CheckRow(
-                size=size,
-                grid=(grid.rows, grid.cols),
-                images=len(ours),
-                difference=difference.max().item(),
-                mean_difference=difference.mean().item(),
-                spread=ours.std().item(),
-                same_top1=(said.argmax(axis) == answered.argmax(axis)).float().mean().item(),
-            )
-        )
+        grid, difference = model.config.grid_of(size), (ours - theirs).abs()
+        same = (said.argmax(axis) == answered.argmax(axis)).float()
+        numbers = [one.item() for one in (difference.max(), difference.mean(), ours.std(), same.mean())]
+        rows.append(CheckRow(size, (grid.rows, grid.cols), len(ours), *numbers))
     report(len(sizes), len(sizes))
     return rows
 
@@ -115,15 +105,13 @@ def _together(passes: Sequence[Any]) -> tuple[Tensor, Tensor]:
 
 
 def _runner(path: Path, to: str) -> Callable[[Tensor], Any]:
-    """The program in a file as a function of images."""
     if to == "onnx":
         require_packages()
     try:
         return torch.export.load(path).module() if to == "torch" else _onnx_runner(path)
     except Exception as error:
         # Readers of both formats raise whatever they stumble over.
-        said = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise InputError(f"{path}: cannot be read as an exported program ({said})") from error
+        raise InputError(f"{path}: cannot be read as an exported program ({cause(error)})") from error
 
 
 def _onnx_runner(path: Path) -> Callable[[Tensor], list[Tensor]]:

@@ -157,6 +157,11 @@ def frozen_copy(model: Model) -> Model:
     return copy.deepcopy(model).to("cpu", torch.float32).eval().requires_grad_(False)
 
 
+def cause(error: BaseException) -> str:
+    """The first line of an error of torch's or ONNX Runtime's; the name of its class where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without what the exporters say to their own developers: the terminal stays the user's."""
@@ -164,8 +169,7 @@ def quiet() -> Iterator[None]:
     handlers = list(root.handlers)
     logging.disable(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.disable(disabled)
@@ -203,7 +207,7 @@ def _onnx_bytes(
         )
     except torch.onnx.errors.OnnxExporterError as error:
         # The conversion's own text is a page; its cause names the operator.
-        said = next(iter(str(error.__cause__ or error).strip().splitlines()), type(error).__name__)
+        said = cause(error.__cause__ or error)
         raise InputError(f"export --to onnx: encoding {encoding}: torch cannot write its program ({said})") from error
     assert converted is not None
     for key, value in metadata.items():
@@ -228,7 +232,6 @@ def _quantised(content: bytes) -> bytes:
 
 
 def _check_writable(path: Path) -> None:
-    """Before the work what can be known: nothing is made yet."""
     if path.exists():
         check_file(path)
     above = next(folder for folder in path.absolute().parents if folder.exists())

@@ -25,10 +25,8 @@ def add(folder: str | Path) -> None:
         InputError: there is no such folder, or it holds no Python file.
     """
     named, folder = str(folder), Path(folder).resolve()
-    if not folder.is_dir():
-        raise InputError(f"--plugins {folder}: no such folder")
     if not any(folder.glob("[!_]*.py")):
-        raise InputError(f"--plugins {folder}: holds no Python file")
+        raise InputError(f"--plugins {folder}: {'holds no Python file' if folder.is_dir() else 'no such folder'}")
     given.append(named)
     if str(folder) not in __path__:
         __path__.append(str(folder))

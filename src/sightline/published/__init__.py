@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from io import StringIO
 from typing import Any
 
 from sightline.errors import require_known
@@ -100,12 +99,8 @@ def paper(name: str) -> Paper:
         InputError: there is none of that name; says the nearest.
     """
     require_known("paper", name, papers())
-    said: dict[str, Any] = tomllib.loads(files(__name__).joinpath(f"{name}.toml").read_text("utf-8"))
-    lines = csv.DictReader(StringIO(files(__name__).joinpath(f"{name}.csv").read_text("utf-8")))
+    table, words = (files(__name__).joinpath(f"{name}.{kind}").read_text("utf-8") for kind in ("csv", "toml"))
+    said: dict[str, Any] = tomllib.loads(words)
     curve = said.pop("curve", None)
-    return Paper(
-        name,
-        **said,
-        numbers=tuple(Printed(**line) for line in lines),
-        curve=None if curve is None else Curve(**{**curve, "runs": tuple(curve["runs"])}),
-    )
+    numbers = tuple(Printed(**line) for line in csv.DictReader(table.splitlines()))
+    return Paper(name, **said, numbers=numbers, curve=curve and Curve(**{**curve, "runs": tuple(curve["runs"])}))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sightline.convert.timm_hybrid import hybrid_arguments
-from sightline.convert.timm_read import RULES
+from sightline.convert.timm_read import RULES, STEMS
 from sightline.encodings.create import components, encoding_options
 from sightline.models import Model, ViTConfig
-from sightline.models.timm_names import TIMM_POOLS, Names, timm_arguments
+from sightline.models.architectures.swin import SwinOptions
+from sightline.models.embedders.resnet import resnet_options
+from sightline.models.timm_names import CLASSES, TIMM_POOLS, timm_arguments
 
 _GELUS = {"exact": "gelu", "tanh": "gelu_tanh", "quick": "quick_gelu"}
 _ROTATIONS = {"rope_axial": "cat", "rope_dinov3": "dinov3", "rope_mixed": "mixed"}
@@ -22,21 +23,6 @@ _EVA = {
     (1e-5, True): "vit_small_patch16_dinov3",
     (1e-5, False): "vit_pe_core_tiny_patch16_384",
 }
-# What follows from our fields -> its argument in each of timm's classes.
-_DERIVED: Names = {
-    "act_layer": ("act_layer", "", "", "act_layer"),
-    "norm_layer": ("norm_layer", "", "", "norm_layer"),
-    "swiglu": ("", "swiglu_mlp", "swiglu_mlp", ""),
-    "normed": ("final_norm", "", "", "final_norm"),
-    "norm_before": ("", "use_post_transformer_norm", "", ""),
-    "norm_after": ("fc_norm", "use_fc_norm", "use_fc_norm", "fc_norm"),
-    "table": ("", "use_abs_pos_emb", "use_abs_pos_emb", ""),
-    "table_apart": ("no_embed_class", "no_embed_class", "", ""),
-    "any_size": ("dynamic_img_size", "dynamic_img_size", "", ""),
-    # Written out, as a name brings its own.
-    "pool_heads": ("", "attn_pool_num_heads", "", "attn_pool_num_heads"),
-    "pool_mlp_ratio": ("", "attn_pool_mlp_ratio", "", "attn_pool_mlp_ratio"),
-}
 
 
 def arguments_for(model: Model) -> dict[str, Any]:
@@ -44,6 +30,8 @@ def arguments_for(model: Model) -> dict[str, Any]:
 
     What timm cannot hold is left out; reading the built module back shows it.
     """
+    if model.config.architecture == "swin":
+        return _swin(model.config)
     config, parts = model.config, {part.name: encoding_options(part) for part in components(model.encoding)}
     table = parts.get("learned_1d")
     # A table of patches alone may be resized by another rule than that of timm's other classes.
@@ -61,11 +49,17 @@ def arguments_for(model: Model) -> dict[str, Any]:
         kind, own = "VisionTransformer", {"model": _VIT.get(config.norm_eps, _VIT[1e-6])}
         own["pos_embed"] = "none" if table is None else "learn"
         if config.embedder == "resnet":
-            own |= hybrid_arguments(config)
+            options = resnet_options(config)
+            own |= {
+                "model": STEMS.get(options.layers, STEMS[3, 4, 9]),
+                "patch_size": config.patch_size // options.stride,
+            }
     size = config.table_size
     values = {
         **vars(config),
         "image_size": list(size) if isinstance(size, tuple) else size,
+        # What a hybrid calls its patch is one of its stem's map.
+        "patch_size": own.get("patch_size", config.patch_size),
         # timm cuts the product where we round it.
         "mlp_ratio": (config.mlp_hidden + 0.5) / config.dim,
         "qkv_bias": config.qkv_bias is not False,
@@ -75,24 +69,29 @@ def arguments_for(model: Model) -> dict[str, Any]:
         "pool": next((theirs for theirs, ours in TIMM_POOLS.items() if ours == config.pool), "map"),
         "class_token": config.has_class_token,
         "fit": config.fit == "pad",
-        "act_layer": _GELUS[config.gelu],
-        # None leaves the norm, and its epsilon, to the model of that name.
-        "norm_layer": "rmsnorm" if config.norm == "rms" else None,
-        "swiglu": config.mlp == "swiglu",
-        "normed": config.final_norm != "none",
-        "norm_before": config.final_norm == "before_pool",
-        "norm_after": config.final_norm == "after_pool",
-        "table": table is not None,
-        "table_apart": table is not None and not table["prefix"],
-        # The module would resize the table by another rule than ours.
-        "any_size": table is None or kind == "NaFlexVit" or table["interpolation"] == _BICUBIC,
-        "pool_heads": config.pool_heads or config.heads,
-        "pool_mlp_ratio": (config.pool_hidden + 0.5) / config.dim,
     }
-    names = timm_arguments(kind) | timm_arguments(kind, _DERIVED)
-    # What a hybrid calls its patch is one of its stem's map.
-    return {**own, **{theirs: values[ours] for theirs, ours in names.items() if theirs != "patch_size"}} | {
-        "patch_size": own.get("patch_size", config.patch_size)
+    # What follows from our fields, with its argument in each of timm's classes, in their order.
+    derived = (
+        (("act_layer", "", "", "act_layer"), _GELUS[config.gelu]),
+        # None leaves the norm, and its epsilon, to the model of that name.
+        (("norm_layer", "", "", "norm_layer"), "rmsnorm" if config.norm == "rms" else None),
+        (("", "swiglu_mlp", "swiglu_mlp", ""), config.mlp == "swiglu"),
+        (("final_norm", "", "", "final_norm"), config.final_norm != "none"),
+        (("", "use_post_transformer_norm", "", ""), config.final_norm == "before_pool"),
+        (("fc_norm", "use_fc_norm", "use_fc_norm", "fc_norm"), config.final_norm == "after_pool"),
+        (("", "use_abs_pos_emb", "use_abs_pos_emb", ""), table is not None),
+        (("no_embed_class", "no_embed_class", "", ""), table is not None and not table["prefix"]),
+        # The module would resize the table by another rule than ours.
+        (("dynamic_img_size", "dynamic_img_size", "", ""), table is None or table["interpolation"] == _BICUBIC),
+        # Written out, as a name brings its own.
+        (("", "attn_pool_num_heads", "", "attn_pool_num_heads"), config.pool_heads or config.heads),
+        (("", "attn_pool_mlp_ratio", "", "attn_pool_mlp_ratio"), (config.pool_hidden + 0.5) / config.dim),
+    )
+    place = CLASSES.index(kind)
+    return {
+        **own,
+        **{theirs: values[ours] for theirs, ours in timm_arguments(kind).items()},
+        **{names[place]: value for names, value in derived if names[place]},
     }
 
 
@@ -131,4 +130,24 @@ def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]]) -> dict[str, An
         "pos_embed_interp_mode": mode,
         "pos_embed_antialias": antialias,
         "pos_embed_align_corners": aligned,
+    }
+
+
+def _swin(config: ViTConfig) -> dict[str, Any]:
+    options = SwinOptions.of(config)
+    size: Any = config.table_size
+    window: Any = options.window if options.table_window is None else options.table_window
+    return {
+        "model": "swin_tiny_patch4_window7_224",
+        "img_size": list(size) if isinstance(size, tuple) else size,
+        "patch_size": config.patch_size,
+        "in_chans": config.channels,
+        "num_classes": config.num_classes,
+        "embed_dim": config.dim,
+        "depths": list(options.depths),
+        "num_heads": list(options.heads),
+        "window_size": list(window) if isinstance(window, tuple | list) else window,
+        # timm cuts the product where we round it.
+        "mlp_ratio": (config.mlp_hidden + 0.5) / config.dim,
+        "qkv_bias": config.qkv_bias is not False,
     }
