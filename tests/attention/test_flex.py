@@ -1,7 +1,4 @@
-"""FlexAttention: what its kernel is told, held against the dense bias, and eager attention on a CPU.
-
-The kernel itself runs only on a GPU; those tests are skipped elsewhere.
-"""
+"""FlexAttention: what its kernel is told, held against the dense bias; the kernel itself runs only on a GPU."""
 
 from __future__ import annotations
 
@@ -274,8 +271,7 @@ def flat(nested: Any) -> list[Tensor]:
 
 
 def test_what_is_supported() -> None:
-    layout = TokenLayout.uniform((3, 5), 1)
-    other = TokenLayout.uniform((3, 5), 1)
+    layout, other = TokenLayout.uniform((3, 5), 1), TokenLayout.uniform((3, 5), 1)
     spec = AttentionSpec.of_values(torch.zeros(1, HEADS, 16, HEAD_DIM))
     table = create_encoding("rpe_learned", depth=1, heads=HEADS, dim=HEADS * HEAD_DIM).layer_pattern(0)
     with torch.no_grad():
@@ -288,10 +284,9 @@ def test_what_is_supported() -> None:
 
 
 def test_never_chosen_on_a_cpu() -> None:
-    layout = TokenLayout.uniform((64, 64), 1)
-    q = torch.zeros(1, HEADS, layout.slots, HEAD_DIM)
+    layout, spec = TokenLayout.uniform((64, 64), 1), AttentionSpec(torch.device("cpu"), torch.float32, HEADS, HEAD_DIM)
     with torch.no_grad():
-        assert choose_backend(lookhere(), layout, layout, AttentionSpec.of_values(q)) != "flex"
+        assert choose_backend(lookhere(), layout, layout, spec) != "flex"
     assert preferred_tile(lookhere(), layout) is None
     with use_backend("flex"):
         assert preferred_tile(lookhere(), layout) == TILE

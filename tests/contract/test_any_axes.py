@@ -20,6 +20,7 @@ from sightline.encodings import create_encoding, discovery, list_encodings
 from sightline.errors import InputError
 from sightline.models.block import Block
 from sightline.models.config import ViTConfig
+from sightline.models.trunk import Trunk
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
@@ -128,12 +129,10 @@ def test_packed_with_another_is_each_alone_through_blocks(tubes: str) -> None:
     """Whole clips, and with tokens dropped; gradients too."""
     encoding = create_encoding(tubes, **SHAPE)
     torch.manual_seed(0)
-    blocks = [Block(ViTConfig(dim=48, depth=2, heads=4), layer) for layer in range(2)]
+    blocks = Trunk(Block(ViTConfig(dim=48, depth=2, heads=4), layer) for layer in range(2))
 
     def run(x: Tensor, layout: TokenLayout) -> Tensor:
-        for layer, block in enumerate(blocks):
-            x = block(x, layer, layout, encoding)
-        return x
+        return blocks(x, layout, encoding.hooks)
 
     weights = [encoding.slopes, encoding.frames, *blocks[0].parameters()]
     pack = TokenLayout.packed([CLIP, OTHER], num_prefix_tokens=1)
