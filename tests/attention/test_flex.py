@@ -32,8 +32,7 @@ from tests.contract.randomise import randomise_parameters
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel runs on a GPU alone")
 
-HEADS, HEAD_DIM = 12, 4
-TILE = Grid(8, 16)
+HEADS, HEAD_DIM, TILE = 12, 4, Grid(8, 16)
 GRIDS = [(1, 1), (1, 7), (3, 5), (5, 3), (14, 14), (17, 9)]
 
 
@@ -284,7 +283,7 @@ def test_what_is_supported() -> None:
 
 
 def test_never_chosen_on_a_cpu() -> None:
-    layout, spec = TokenLayout.uniform((64, 64), 1), AttentionSpec(torch.device("cpu"), torch.float32, HEADS, HEAD_DIM)
+    layout, spec = TokenLayout.uniform((64, 64), 1), AttentionSpec(torch.device("cpu"), torch.float32, HEADS, 4)
     with torch.no_grad():
         assert choose_backend(lookhere(), layout, layout, spec) != "flex"
     assert preferred_tile(lookhere(), layout) is None

@@ -109,7 +109,7 @@ def layers_of(model: Any, shown: Any) -> list[tuple[list[Tensor], Tensor, Grid, 
     for rows, layout in alone(model, shown):
         tokens = [model.embed(rows, layout)]
         for layer in range(len(model.blocks)):
-            tokens.append(model.blocks[layer](tokens[-1], layer, layout, model.encoding))
+            tokens.append(model.blocks.layer(layer, tokens[-1], layout, model.encoding.hooks))
         segment = layout.segments[0]
         found.append(([one[0] for one in tokens], model.norm(tokens[-1])[0], segment.grid, segment.indices[0]))
     return found
