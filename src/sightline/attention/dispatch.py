@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.attention import varlen
@@ -132,17 +133,28 @@ class RecordedCall:
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         recorder = _RECORDER.get()
         if recorder is not None and q.shape[2]:
-            qs, ks, vs = q[:, :, : self.queries.unpadded.slots], *(x[:, :, : self.keys.unpadded.slots] for x in (k, v))
-            layouts = self.keys.unpadded, self.queries.unpadded
-            recorder(AttentionRecord(self.layer, qs, ks, vs, self.pattern, *layouts))
+            recorder(AttentionRecord(self.layer, q, k, v, self.pattern, self.keys, self.queries))
         return self.call(q, k, v)
+
+
+@dataclass(frozen=True, eq=False)
+class UnpaddedCall:
+    """A call that sees no padding slots, which get zeros."""
+
+    call: AttentionCall
+    keys: TokenLayout
+    queries: TokenLayout
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, (k, v) = q[:, :, : self.queries.unpadded.slots], (x[:, :, : self.keys.unpadded.slots] for x in (k, v))
+        return F.pad(self.call(q, k, v), (0, 0, 0, self.queries.padding))
 
 
 @dataclass(frozen=True, eq=False)
 class OpaqueCall:
     """A call into which torch's compiler does not look: a program before it and one after it."""
 
-    call: EagerCall
+    call: EagerCall | UnpaddedCall
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return _uncompiled()(self.call, q, k, v)
@@ -263,6 +275,10 @@ def plan_attention(
     """
     queries = keys if queries is None else queries
     backend = choose_backend(pattern, queries, keys, spec)
+    if (keys.padding or queries.padding) and not (compiled and backend in ("flex", "varlen")):
+        inner = plan_attention(pattern, keys.unpadded, queries.unpadded, spec=spec, layer=layer)
+        unpadded = UnpaddedCall(inner, keys, queries)
+        return OpaqueCall(unpadded) if compiled else unpadded
     if backend == "flex" and pattern is not None:
         call: AttentionCall = plan_flex(pattern, keys)
     elif backend == "varlen":
@@ -272,7 +288,7 @@ def plan_attention(
         call = OpaqueCall(EagerCall(pattern, keys, queries, _form(backend, pattern))) if small is None else small
     else:
         call = EagerCall(pattern, keys, queries, _form(backend, pattern))
-    if torch.compiler.is_compiling() or _RECORDER.get() is None:
+    if compiled or torch.compiler.is_compiling() or _RECORDER.get() is None:
         return call
     return RecordedCall(call, layer, pattern, keys, queries)
 
@@ -296,7 +312,7 @@ def attend(
 ) -> Tensor:
     """Attention of each image's queries over its own keys: softmax(q k^T / sqrt(head_dim) + bias) v.
 
-    No images give no outputs; what padding slots get is finite, and read by nobody.
+    No images give no outputs; padding slots get zeros, and no back end sees them.
 
     Args:
         q: [rows, heads, query slots, head_dim], laid out as `queries`.

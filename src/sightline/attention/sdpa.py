@@ -84,14 +84,10 @@ class EagerCall:
     form: str | ChooseForm
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """[rows, heads, slots, head_dim] each and the result, with zeros in padding slots."""
+        """[rows, heads, slots, head_dim] each and the result, without padding slots."""
         if not q.shape[0] or not q.shape[2]:
             return q
-        keys, queries, padding = self.keys.unpadded, self.queries.unpadded, self.queries.padding
-        if padding or self.keys.padding:
-            q, k, v = q[:, :, : queries.slots], k[:, :, : keys.slots], v[:, :, : keys.slots]
-        out = attend_eager(q, k, v, self.pattern, queries, keys, self.form)
-        return F.pad(out, (0, 0, 0, padding)) if padding else out
+        return attend_eager(q, k, v, self.pattern, self.queries, self.keys, self.form)
 
 
 class ImageRun(NamedTuple):
