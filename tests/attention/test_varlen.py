@@ -9,10 +9,10 @@ import sys
 import pytest
 import torch
 
-from sightline.attention import AttentionSpec, attend, use_backend
+from sightline.attention import AttentionSpec, attend, plan_attention, use_backend
 from sightline.attention.dispatch import choose_backend, supports
+from sightline.attention.varlen import VarlenCall, plan_varlen
 from sightline.attention.varlen import _cumulative_lengths as cumulative_lengths
-from sightline.attention.varlen import plan_varlen
 from sightline.encodings import create_encoding
 from sightline.tokens.layout import TokenLayout
 
@@ -51,6 +51,10 @@ def test_padding_is_one_more_image_and_lengths_are_rounded_up() -> None:
     assert call.query_ends.tolist() == [0, 1, 2, 3]
     assert call.key_ends.tolist() == [0, 17, 20, 30, 40]
     assert (call.max_queries, call.max_keys) == (1, 32)
+    spec = AttentionSpec(torch.device("cuda"), torch.bfloat16, 3, 16)
+    call = plan_attention(None, layout, spec=spec, compiled=True)
+    assert isinstance(call, VarlenCall)
+    assert call.key_ends._dynamo_weak_dynamic_indices == {0}
 
 
 def test_made_under_inference_mode_it_can_train() -> None:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import runpy
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-
-from sightline.results.comparison import DifferenceRow, MeanRow, of_kind
-from tests.compared import made_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -128,41 +123,3 @@ def test_the_table_of_the_comparison_is_that_of_its_rows(ranges: ModuleType) -> 
     }  # fmt: skip
     assert {row["resolution"] for row in found if row["kind"] == "difference"} >= {32, 148}
     assert not any("dirty" in row["commit"] for row in found)
-
-
-def test_the_rows_of_a_comparison_that_are_kept(tmp_path: Path) -> None:
-    rows = made_rows(tmp_path)
-    attacked = [replace(row, metric="fgsm_top5", slices={"epsilon": "1/255"}) for row in of_kind(rows, MeanRow)[:1]]
-    kept = runpy.run_path(str(ROOT / "benchmarks" / "compare.py"))["kept"]([*rows, *attacked])
-    assert {row.metric for row in kept} == {"top1", "top5", "ece", "nll", "fgsm_top5"}
-    assert len(of_kind(kept, DifferenceRow)) == 2 * 3
-    assert not [row for row in kept if row.slices and row.metric == "top1"]
-    assert kept[-1] == attacked[0]
-
-
-def test_a_table_of_a_comparison_from_made_rows(ranges: ModuleType) -> None:
-    shared = {"metric": "top1", "slices": {}, "split": "test", "fine_tuned": False}
-    found = [
-        {**shared, "kind": "mean", "encoding": "a", "resolution": 32, "value": 0.5, "interval": [0.4, 0.6]},
-        {**shared, "kind": "mean", "encoding": "a", "resolution": 148, "value": 0.25, "interval": None},
-        {**shared, "kind": "mean", "encoding": "b", "resolution": 32, "value": 0.125, "interval": [0.1, 0.15]},
-        {**shared, "kind": "mean", "encoding": "b", "resolution": 32, "value": 1.0, "metric": "top5", "interval": None},
-        {**shared, "kind": "mean", "encoding": "b", "resolution": 56, "value": 0.75, "interval": None,
-         "fine_tuned": True},
-        {**shared, "kind": "mean", "encoding": "b", "resolution": 32, "value": 0.5, "interval": None,
-         "split": "heldout_fonts"},
-        {**shared, "kind": "rank", "coefficient": "kendall", "encodings": ["a", "b", "c"], "resolution": 148,
-         "table": "6", "shown": 1024, "value": 0.333, "interval": [-0.5, 1.0], "over_seeds": None},
-        {**shared, "kind": "rank", "coefficient": "kendall", "encodings": ["a", "b", "c"], "resolution": 32,
-         "table": "1", "shown": 224, "value": 1.0, "interval": None, "over_seeds": None},
-    ]  # fmt: skip
-    assert ranges.comparison(found).splitlines() == [
-        "| encoding | 32 px | 148 px | 32 px, unseen fonts | 56 px, trained on there |",
-        "|---|---|---|---|---|",
-        "| a | 50.0 ± 10.0 | 25.0 |  |  |",
-        "| b | 12.5 ± 2.5 |  | 50.0 | 75.0 |",
-        "",
-        "Kendall, 3 encodings at 148 px beside table 6 at 1024 px: +0.33 (-0.50 to +1.00 with encodings drawn again, - "
-        "with seeds).",
-    ]
-    assert ranges.comparison([]) == "Not measured yet."

@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-import torch
 
 from sightline.errors import InputError
 from sightline.models import compile as compiling
-from sightline.models import create_model
 from sightline.training import train
 from sightline.training.config import OptimizerConfig
 from tests.tiny import MODEL, tiny_config
@@ -29,24 +27,6 @@ def test_a_run_with_compiled_blocks(recompute, tmp_path):
     assert_alike(tmp_path / "one", tmp_path / "compiled")
     assert not any("forward" in vars(block) for block in found.blocks)
     assert not any("_orig_mod" in name for name in found.state_dict())
-
-
-def eager(monkeypatch):
-    real = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda function, **given: real(function, backend="eager", **given))
-
-
-def test_blocks_are_traced_and_given_back(monkeypatch, tmp_path):
-    eager(monkeypatch)
-    model = create_model("vit_micro_patch4", depth=2, num_classes=10)
-    images = torch.randn(2, 3, 32, 32)
-    with torch.no_grad():
-        expected = model(images)
-        compiling.compile_blocks(model)
-        assert all("forward" in vars(block) for block in model.blocks)
-        torch.testing.assert_close(model(images), expected)
-        compiling.uncompile_blocks(model)
-    assert not any("forward" in vars(block) for block in model.blocks)
 
 
 def test_without_a_compiler_it_is_refused_before_the_run(monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sightline.attention import varlen
 from sightline.attention.cpu import has_amx
-from sightline.attention.flex import DTYPES, MIN_HEAD_DIM, MIN_SLOTS, TILE, has_triton, plan_flex
+from sightline.attention.flex import DTYPES, MIN_HEAD_DIM, MIN_SLOTS, TILE, FlexCall, has_triton, plan_flex
 from sightline.attention.pattern import DirectedBias, Pattern
 from sightline.attention.sdpa import ChooseForm, EagerCall, plan_sdpa
 from sightline.distributed import machine
@@ -288,9 +288,20 @@ def plan_attention(
         call = OpaqueCall(EagerCall(pattern, keys, queries, _form(backend, pattern))) if small is None else small
     else:
         call = EagerCall(pattern, keys, queries, _form(backend, pattern))
+    if compiled:
+        _mark_dynamic(call)
     if compiled or torch.compiler.is_compiling() or _RECORDER.get() is None:
         return call
     return RecordedCall(call, layer, pattern, keys, queries)
+
+
+def _mark_dynamic(call: AttentionCall) -> None:
+    """Sizes that differ from pack to pack are symbols, also in a program of numbers."""
+    if isinstance(call, varlen.VarlenCall):
+        for ends in (call.query_ends, call.key_ends):
+            torch._dynamo.maybe_mark_dynamic(ends, 0)
+    elif isinstance(call, FlexCall):
+        torch._dynamo.maybe_mark_dynamic(call.tensors.table, 1)
 
 
 def _form(backend: str, pattern: Pattern | None) -> str | ChooseForm:
