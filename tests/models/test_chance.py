@@ -96,6 +96,10 @@ def test_dropout_keeps_the_mean_and_evaluates_nothing():
     out = dropped(drop, ones, layout)
     assert sorted(out.unique().tolist()) == pytest.approx([0, 1 / 0.75])
     assert float(out.mean()) == pytest.approx(1, abs=0.02)
+    noise = [draw_noise(DropPath(0.5).train(), drop, layer, layout, ones.dtype) for layer in (0, 1)]
+    places = [drop(ones, noise[layer], place) for layer in (0, 1) for place in range(4)]
+    assert not any(torch.equal(one, other) for one, other in itertools.combinations(places, 2))
+    assert len(torch.stack([one.drop_path for one in noise]).flatten(0, 1).unique(dim=0)) == 4
     assert dropped(drop.eval(), ones, layout) is ones
     with pytest.raises(InputError, match="seeds: 3 for 16 images"):
         layout.with_seeds([1, 2, 3])
