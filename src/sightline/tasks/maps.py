@@ -23,7 +23,7 @@ class MapReader:
     bilinearly (`align_corners` False) to the labels.
     """
 
-    def loss(self, outputs: list[Any], labels: Sequence[Tensor], layout: TokenLayout) -> tuple[Tensor, Tensor]:
+    def loss(self, outputs: list[Any], labels: Sequence[Tensor], layout: TokenLayout) -> tuple[Tensor, int | Tensor]:
         """The sum over pixels; units are those that have a class, in patches that are there.
 
         Args:

@@ -88,7 +88,9 @@ def clip_gradients(parameters: Iterable[Tensor], limit: float | None, scale: Ten
     """
     found = [one for one in parameters if one.grad is not None]
     if scale is not None:
-        torch._foreach_mul_([local_tensor(one.grad) for one in found], scale.float())
+        for one in found:
+            assert one.grad is not None
+            local_tensor(one.grad).mul_(scale)
     return full_tensor(torch.nn.utils.clip_grad_norm_(found, math.inf if limit is None else limit))
 
 
