@@ -40,7 +40,7 @@ def _steps(recipe: str, folder: Path) -> Callable[[], float]:
     import dataclasses
 
     from sightline.recipes import recipe as named
-    from sightline.training.loop import train
+    from sightline.training import train
 
     config = dataclasses.replace(named(recipe), images=640, flops=None, validation=None, checkpoint_every=10**6)
     number = iter(range(10**6))

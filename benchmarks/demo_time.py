@@ -47,7 +47,7 @@ def serve() -> None:
     from sightline.evaluation import evaluate
     from sightline.evaluation.measure import RunInfo
     from sightline.recipes.demo import demo_jobs
-    from sightline.training.loop import train
+    from sightline.training import train
 
     jobs = {job.name: job for job in demo_jobs(Path(), seed=0, quick=False, cores=2)}
     models: dict[str, Any] = {}

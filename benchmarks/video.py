@@ -30,7 +30,7 @@ from sightline.io.atomic import write_out
 from sightline.recipes import recipe
 from sightline.reports.frames_plot import by_frames
 from sightline.results.rows import ResultRow, as_written, dump_rows, read_rows
-from sightline.training.loop import train
+from sightline.training import train
 from sightline.training.run import open_run
 
 # The new encoding beside factorised positions (ViT's tables, one an axis, summed) and rotary ones.

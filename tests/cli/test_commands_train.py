@@ -173,12 +173,12 @@ def test_resume_of_an_unfinished_run_drops_what_was_measured(cli, monkeypatch):
     def run(*arguments, **options):
         return loop_train(*arguments, **{**options, "observe": stop})
 
-    loop_train = loop.train
-    monkeypatch.setattr(loop, "train", run)
+    loop_train = loop.train_loop
+    monkeypatch.setattr(loop, "train_loop", run)
     command = [*TINY, "--set", "checkpoint_every=16", "--set", "batch_size=16", "--out", "a"]
     with pytest.raises(Stopped):
         cli("train", *command)
-    monkeypatch.setattr(loop, "train", loop_train)
+    monkeypatch.setattr(loop, "train_loop", loop_train)
     assert cli("evaluate", "a", "--resolutions", "24", "--images", 5, "--threads", 1)[0] == 0
     assert cli("train", *command, "--resume")[0] == 0
     assert {row.resolution for row in read_rows("a/results.jsonl")} == {16}

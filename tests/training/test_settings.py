@@ -29,8 +29,8 @@ from sightline.recipes import list_recipes, recipe
 from sightline.tasks.base import Task, make_task, task_class
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.tasks.windows import InferenceMode
+from sightline.training import train
 from sightline.training.config import OptimizerConfig, TrainConfig, ValidationConfig
-from sightline.training.loop import train
 from sightline.training.prepare import build_model, resolve, resolve_config
 from tests.tiny import MODEL, pictures, weights
 
@@ -54,6 +54,7 @@ ELSEWHERE = {
     "data": "what all else is of", "task": "the other cases of this file", "task_options": "below",
     "optimizer": "below", "init_from": "test_fine_tune", "frozen": "test_frozen", "frames": "test_clips",
     "frame_stride": "test_clips", "compile": "test_compiling", "sharing": "test_sharing",
+    "deterministic": "test_loop",
 }  # fmt: skip
 OPTIMIZERS = {
     "lr": 0.02, "name": "lamb", "betas": (0.5, 0.5), "eps": 1e-2, "momentum": 0.3, "weight_decay": 0.9,

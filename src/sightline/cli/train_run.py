@@ -146,11 +146,10 @@ def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | N
         track = held.enter_context(tracking(names, folder, dump_config(resolved), saved, warn))
         # Told in the last step, it is not tested: what was trained is whole.
         with signals.defer_interrupts() as told:
-            loop.train(
-                resolved,
+            loop.train_loop(
+                prepared,
                 folder,
-                prepared=prepared,
-                device=asked.device,
+                device=asked.where,
                 observe=observe,
                 warn=warn,
                 lock=lock,

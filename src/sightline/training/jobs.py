@@ -28,8 +28,7 @@ from sightline.results.predictions import Prediction, dump_predictions
 from sightline.results.rows import MetricValue, ResultRow, dump_rows, merge_rows, read_rows
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
-from sightline.training.loop import train
-from sightline.training.run import open_run
+from sightline.training.run import open_run, train
 
 # Seconds in which a job that is to end may finish its step.
 _PATIENCE = 120.0
@@ -193,12 +192,12 @@ def _work(job: Job, messages: Any) -> None:
 def run_job(
     job: Job,
     observe: Callable[[JobProgress], None],
-    warn: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] = unheard,
 ) -> None:
     """Train and measure one run in this process, which holds its folder."""
     rows = job.out / RESULTS
     machine.set_threads(job.threads)
-    with RunLock(job.out, warn or unheard) as lock:
+    with RunLock(job.out, warn) as lock:
         with signals.defer_interrupts() as told:
             train(
                 job.train,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,24 @@ from sightline.data.config import SkipUnreadable
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.open import open_source
 from sightline.data.source import Source
+from sightline.distributed import machine
+from sightline.distributed.machine import preserve_rng_state
+from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
 from sightline.evaluation.measure import RunInfo
 from sightline.hub.load import checksum, load_model, read_config_record
 from sightline.io.config import Count, check_value
 from sightline.io.run_files import BEST, last_checkpoint, run_of_checkpoint
+from sightline.io.run_lock import RunLock
 from sightline.models import Model
 from sightline.tasks.base import check_provided, task_class
+from sightline.training.checkpointer import has_checkpoint, last_whole
 from sightline.training.clips import check_clips, clip_frames, showing_frames
 from sightline.training.config import TrainConfig
+from sightline.training.log import unheard
+from sightline.training.loop import train_loop
 from sightline.training.plan import as_trained_on
+from sightline.training.prepare import build_model, resolve_config, set_up
 
 
 @dataclass
@@ -136,3 +146,49 @@ def check_training_data(config: TrainConfig, source: Source) -> None:
     check_provided(task, source)
     if "label" in task.needs and len(source.classes) < 2:
         raise InputError(f"data {config.data!r}: has {len(source.classes)} class, expected at least 2 to train on")
+
+
+def train(
+    config: TrainConfig,
+    out: str | Path,
+    *,
+    source: Source | None = None,
+    device: str = "auto",
+    resume: bool = False,
+    accept_changed_data: bool = False,
+    lock: RunLock | None = None,
+    ranks: Ranks = SINGLE_RANK,
+    warn: Callable[[str], None] = unheard,
+    **watching: Any,
+) -> Model:
+    """Train a model, and leave its checkpoints and its log in a folder; nothing is tested.
+
+    Args:
+        config: of the run; what it leaves open is decided by `resolve`.
+        out: the folder of the run; `resume` continues from its last checkpoint, if it has one.
+        source: the data set, where the caller has opened and checked it already.
+        accept_changed_data: resume also where the data is not what it was.
+        lock: of the folder, where the caller holds it already.
+        ranks, warn, **watching: as `train_loop`.
+
+    Returns:
+        The trained model, in evaluation mode.
+
+    Raises:
+        InputError: the configuration, or what is in `out`, is wrong, or another run is at work there.
+        SightlineError: as `train_loop`.
+    """
+    where, out = machine.resolve_device(device if ranks.size == 1 else str(ranks.device)), Path(out)
+    warn = warn if ranks.is_main else unheard
+    with preserve_rng_state(), contextlib.ExitStack() as stack:
+        if lock is None and ranks.is_main:
+            lock = stack.enter_context(RunLock(out, warn))
+        if has_checkpoint(out) and not resume:
+            raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
+        if source is None:
+            source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
+        source, last = as_trained_on(source, config), last_whole(out, warn) if resume else None
+        own = resolve_config(config, source, where, last)
+        model, begins = build_model(own, source), config.init_from
+        setup = set_up(own, source, model, last, init_from=begins, accept_changed_data=accept_changed_data, warn=warn)
+        return train_loop(setup, out, device=where, lock=lock, ranks=ranks, warn=warn, **watching)
