@@ -25,30 +25,24 @@ from sightline.errors import NonFiniteError, StoppedError
 from sightline.hub.load import load_model
 from sightline.io.run_files import LOG, VALIDATION
 from sightline.io.run_lock import RunLock
-from sightline.io.tensors import local_tensor
 from sightline.models import Model
 from sightline.models.compile import compile_blocks, uncompile_blocks
 from sightline.models.head import TokenHead
 from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task, task_class
-from sightline.training.checkpointer import (
-    Checkpointer,
-    measured_files,
-    restore_state,
-)
-from sightline.training.config import TrainConfig
+from sightline.training.checkpointer import Checkpointer, checkpoint_due, measured_files, restore_state
 from sightline.training.determinism import reproducible, seed_generators
 from sightline.training.log import parse_validation, restore_file, unheard
 from sightline.training.optim import Ema, clip_gradients, freeze_trunk, make_optimizer
 from sightline.training.parallel import ParallelModel, parallelize
-from sightline.training.plan import StepSpec, completed_parts, training_plan
+from sightline.training.plan import StepSpec, training_plan
 from sightline.training.prepare import TrainSetup, task_options, warn_of_mirrors
 from sightline.training.profiling import Profile, phase, waited_for
 from sightline.training.progress_file import ProgressFile
 from sightline.training.same_data import minival_digest
 from sightline.training.schedule import learning_rate
 from sightline.training.speed import Pace, Throughput, read_later
-from sightline.training.state import TrainState, averaged
+from sightline.training.state import TrainState, averaged, check_finite
 from sightline.training.validation import Validation
 
 # Apple's GPUs have no float64.
@@ -272,11 +266,11 @@ def train_loop(
 
             # A process that is alone need not wait for the next step to hear of a signal.
             stopped = not step.last and (stopping if ranks.size > 1 else stop())
-            due = step.last or _is_due(step, config)
+            due = step.last or checkpoint_due(step, config)
             if due or stopped or not _reads_late(device):
                 log.read()
             if due or stopped:
-                _check_weights(state, step)
+                check_finite(state.model, step)
                 if lock is not None:
                     lock.check()
                 if saver is not None:
@@ -333,20 +327,3 @@ def _agree(batches: Sequence[Batch], source: Source, ranks: Ranks, stop: Callabl
 def _reads_late(device: torch.device) -> bool:
     """Whether a device computes while this process goes on."""
     return device.type == "cuda"
-
-
-def _is_due(step: StepSpec, config: TrainConfig) -> bool:
-    """Whether a checkpoint is written after a step: each `checkpoint_every` images, or so many times in a run."""
-    every = config.checkpoint_every
-    if every is None:
-        return completed_parts(config.checkpoints, step.ends) != completed_parts(config.checkpoints, step.begins)
-    return step.after.images // every != step.before.images // every
-
-
-def _check_weights(state: TrainState, step: StepSpec) -> None:
-    """Refuse weights that an update with a finite gradient made infinite: a rate beyond float32 does that."""
-    if not all(bool(local_tensor(parameter).isfinite().all()) for parameter in state.model.parameters()):
-        raise NonFiniteError(
-            f"step {step.number + 1} of epoch {step.epoch}: the update left weights that are not finite; they are not "
-            "saved (try a lower optimizer.lr)"
-        )
