@@ -142,7 +142,8 @@ def compare(
         optimizer=OptimizerConfig(lr=_RATE, weight_decay=_DECAY, clip=_CLIP),
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as place:
-        model = train(config, Path(place) / "run", source=source, device=device, observe=observe)
+        run = train(config, Path(place) / "run", source=source, test=False, device=device, observe=observe)
+        model = run.model
     mine, usual = (sum(one.numel() for one in some.parameters()) for some in (model, theirs))
     # The same model, where it has the same encoding.
     assert mine == usual or encoding != "learned_1d", (mine, usual)

@@ -47,7 +47,7 @@ def measure(encoding: str, seed: int, chosen: argparse.Namespace) -> dict[str, A
     rows: list[ResultRow] = []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / encoding
-        train(config, out, device="cpu")
+        train(config, out, test=False, device="cpu")
         run = open_run(out)
         tested = EvaluateConfig((run.side,), images=chosen.tested)
         for count in FRAMES:

@@ -16,11 +16,11 @@ from sightline.evaluation import EvaluateConfig
 from sightline.evaluation.logits import read_logits, rescore
 from sightline.evaluation.measure import logits_name_of
 from sightline.results.rows import read_rows
-from sightline.training import jobs, train
+from sightline.training import jobs
 from sightline.training.config import OptimizerConfig
 from sightline.training.estimate import Expectation
 from sightline.training.jobs import Job, JobProgress, run_job, run_jobs
-from tests.tiny import MEASURES, Stopped, fork_server, kill_me, killed, stop_at, tiny_config, tree, weights
+from tests.tiny import MEASURES, Stopped, fork_server, kill_me, killed, stop_at, tiny_config, train, tree, weights
 
 
 def job(out, name="a", *, resolutions=(16, 24), images=8, **changes):

@@ -16,11 +16,11 @@ from sightline.hub.load import load_model
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.tensors import load_tensors
 from sightline.tasks.classification import Classification
-from sightline.training import TrainConfig, loop, train
+from sightline.training import TrainConfig, loop
 from sightline.training.config import OptimizerConfig
 from sightline.training.prepare import resolve
 from sightline.training.run import open_training_data
-from tests.tiny import EVENTFUL, MODEL, TRAINING, log_lines, tiny_config, tree, wait_for_saves, weights
+from tests.tiny import EVENTFUL, MODEL, TRAINING, log_lines, tiny_config, train, tree, wait_for_saves, weights
 
 SCENES = tiny_config(data="scenes", images=96, batch_size=16)
 

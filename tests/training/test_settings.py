@@ -29,10 +29,9 @@ from sightline.recipes import list_recipes, recipe
 from sightline.tasks.base import Task, make_task, task_class
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.tasks.windows import InferenceMode
-from sightline.training import train
 from sightline.training.config import OptimizerConfig, TrainConfig, ValidationConfig
 from sightline.training.prepare import build_model, resolve, resolve_config
-from tests.tiny import MODEL, pictures, weights
+from tests.tiny import MODEL, pictures, train, weights
 
 TASKS = ("classification", "segmentation", "detection", "masked_patches")
 PACKING = PackingConfig(tokens=64, resolutions=(8, 16), drop="constant", drop_options={"drop": 0.2})

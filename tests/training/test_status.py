@@ -11,11 +11,11 @@ import pytest
 from sightline.cli.sweep_table import status_rows
 from sightline.errors import InputError
 from sightline.io.run_lock import LOCK, RunLock
-from sightline.training import TrainProgress, progress_file, train
+from sightline.training import TrainProgress, progress_file
 from sightline.training.progress_file import ProgressFile
 from sightline.training.speed import Pace, Rates
 from sightline.training.status import run_status
-from tests.tiny import Stopped, stop_at, tiny_config, tree, wait_for_saves
+from tests.tiny import Stopped, stop_at, tiny_config, train, tree, wait_for_saves
 
 CONFIG = tiny_config(images=96, batch_size=16, checkpoint_every=32)
 

@@ -9,7 +9,6 @@ import torch
 
 from sightline.cli import guard, next_step, output, progress
 from sightline.cli.compare_watch import CompareWatch
-from sightline.cli.run_config import save_config
 from sightline.data.open import open_source
 from sightline.distributed import machine, signals
 from sightline.evaluation.compared import compare_runs
@@ -26,6 +25,7 @@ from sightline.tokens.patchify import check_multiples
 from sightline.training.config import TrainConfig
 from sightline.training.jobs import Job, run_jobs
 from sightline.training.prepare import model_config_of, resolve
+from sightline.training.same_run import save_config
 from sightline.training.status import run_status
 
 _DEMONSTRATION = 48_000

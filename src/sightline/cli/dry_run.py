@@ -104,7 +104,7 @@ def dry_run(asked: TrainRequest, bars: Bars) -> DryRun:
     Raises:
         SightlineError: what stands against it.
     """
-    prepared, _ = ready(asked, bars)
+    prepared = ready(asked, bars)
     config, source, model = prepared.config, prepared.source, prepared.model
     steps, spent = _length(prepared)
     image_size, batch = largest_pass(config, model.config, source.length("train"), asked.ranks.size)

@@ -2,6 +2,6 @@
 
 from sightline.training.config import TrainConfig
 from sightline.training.loop import TrainProgress
-from sightline.training.run import train
+from sightline.training.run import TrainResult, train
 
-__all__ = ["TrainConfig", "TrainProgress", "train"]
+__all__ = ["TrainConfig", "TrainProgress", "TrainResult", "train"]

@@ -198,17 +198,16 @@ def run_job(
     rows = job.out / RESULTS
     machine.set_threads(job.threads)
     with RunLock(job.out, warn) as lock:
-        with signals.defer_interrupts() as told:
-            train(
-                job.train,
-                job.out,
-                device=job.device,
-                resume=True,
-                observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss, at.validated)),
-                warn=warn,
-                lock=lock,
-                stop=told.is_set,
-            )
+        train(
+            job.train,
+            job.out,
+            test=False,
+            device=job.device,
+            resume=True,
+            observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss, at.validated)),
+            warn=warn,
+            lock=lambda: contextlib.nullcontext(lock),
+        )
         lock.check()
         # Training drops rows of earlier weights; those of these may be of other sizes, as a user measured them.
         if job.is_measured:
