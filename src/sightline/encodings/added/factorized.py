@@ -101,9 +101,6 @@ class Factorized(AddedEncoding):
         stretched = (self.config.table, self.config.coordinates) == ("learned", "absolute")
         return super().resize_rule if stretched else None
 
-    def embedding(self, grid: Sequence[int]) -> Tensor:
-        return self.embedding_on(grid, self.device)
-
     def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
         grid = Grid(*grid)
         last = len(grid) - 1

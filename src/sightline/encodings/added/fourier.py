@@ -69,9 +69,6 @@ class Fourier(AddedEncoding):
             nn.init.zeros_(last.bias)
             self.mlp = nn.Sequential(nn.Linear(features, shape.dim), nn.GELU(), last)
 
-    def embedding(self, grid: Sequence[int]) -> Tensor:
-        return self.embedding_on(grid, self.device)
-
     def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
         grid = Grid(*grid)
         sides = self.shape.train_grid if self.config.coordinates == "absolute" else grid
