@@ -128,7 +128,7 @@ def preferred_tile(pattern: Pattern | None, layout: TokenLayout) -> Grid | None:
 def supports(name: str, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, spec: AttentionSpec) -> bool:
     """Whether `flex` or `varlen` can compute a call, exactly and with gradients. The forms of a CPU are asked image by
     image, when they are called (`sdpa.supports_form`)."""
-    if not spec.plain or torch.compiler.is_compiling() or not keys.slots:
+    if not spec.plain or torch.compiler.is_compiling() or not (keys.slots and keys.rows):
         return False
     on_gpu = spec.device.type == "cuda"
     if name == "varlen":
