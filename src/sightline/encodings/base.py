@@ -35,8 +35,7 @@ class TrunkShape:
 
     def __post_init__(self) -> None:
         if self.head_width is None and self.dim % self.heads:
-            said = f"dim {self.dim}: must be divisible by heads {self.heads}"
-            raise InputError(said, field="dim", value=self.dim)
+            raise InputError(f"dim {self.dim}: must be divisible by heads {self.heads}", field="dim", value=self.dim)
 
     @property
     def head_dim(self) -> int:
@@ -210,7 +209,17 @@ class PositionEncoding(nn.Module):
     def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The weights of this encoding, made for clips, from those of the same one made for images, by name relative to
         this module: what it has of a still image, for each frame alike; those that hang on no grid stay."""
-        return dict(state)
+        made = dict(state)
+        for place, one in self.named_modules():
+            if isinstance(one, PositionEncoding):
+                start = f"{place}." if place else ""
+                own = {name.removeprefix(start): tensor for name, tensor in state.items() if name.startswith(start)}
+                made |= {start + name: tensor for name, tensor in one.inflated(own).items()}
+        return made
+
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Of its own weights, as `inflate_from_image`, those that are others for clips."""
+        return {}
 
     def _whole(self, grid: Sequence[int], layer: int) -> Segment:
         """All patches of a grid, for a layer that there is."""
@@ -239,16 +248,6 @@ class PositionEncoding(nn.Module):
         return f"name={self.name!r}, config={self.config}"
 
 
-def inflate_members(members: Mapping[str, PositionEncoding], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`inflate_from_image` of encodings that are held by another, by the names that they have there."""
-    made = {}
-    for place, one in members.items():
-        start = f"{place}."
-        own = {name.removeprefix(start): tensor for name, tensor in state.items() if name.startswith(start)}
-        made |= {start + name: tensor for name, tensor in one.inflate_from_image(own).items()}
-    return made
-
-
 @config_dataclass
 class AddedConfig:
     """What the configuration of every `AddedEncoding` has.
@@ -271,12 +270,11 @@ class AddedEncoding(PositionEncoding):
 
     def __init__(self, config: Any, shape: TrunkShape) -> None:
         super().__init__(config, shape)
-        # Somebody else's configuration may know nothing of it.
         self.at: str = getattr(config, "at", "input")
         self.later: Any = None
         if self.at == "every":
-            first = replace(config, at="input")
-            self.later = nn.ModuleList(type(self)(first, shape) for _ in range(shape.depth - 1))
+            later = (type(self)(replace(config, at="input"), shape) for _ in range(shape.depth - 1))
+            self.later = nn.ModuleList(later)
 
     def embedding(self, grid: Sequence[int]) -> Tensor:
         """The embedding of each patch: float32 [cells, dim], row-major."""
@@ -295,16 +293,6 @@ class AddedEncoding(PositionEncoding):
         if kind == "later":
             return int(rest.partition(".")[0]) + 1
         return None if self.at == "shared" else -1
-
-    def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Each layer's, where every layer has weights of its own."""
-        own = {name: one for name, one in state.items() if not name.startswith("later.")}
-        later = {f"later.{index}": layer for index, layer in enumerate(self.later or ())}
-        return self.inflated_table(own) | inflate_members(later, state)
-
-    def inflated_table(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """`inflate_from_image`, of what is added before one layer."""
-        return dict(state)
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
         if layer != 0 and self.later is not None:
@@ -353,6 +341,19 @@ class RotaryEncoding(PositionEncoding):
         """All that the angles of a layer hang on beside the layout, which are then made once for all layers where it
         is equal; None where it is a weight, or not known: they are made in every layer."""
         return None
+
+    def axis_pairs(self) -> tuple[int, ...]:
+        """How many channel pairs of a head turn with each axis where nothing is said: a share alike, and time has what
+        is left over. An InputError where a head has too few channels."""
+        head_dim = self.shape.head_dim
+        if len(self.shape.train_grid) == 2:
+            shares, expected = (head_dim // 4,) * 2, "a multiple of 4"
+        else:
+            third = head_dim // 6
+            shares, expected = (head_dim // 2 - 2 * third, third, third), "even for clips, and 6 or more"
+        if 2 * sum(shares) != head_dim or not all(shares):
+            raise InputError(f"{self.name}: head_dim {head_dim} (dim / heads) must be {expected}")
+        return shares
 
     def rotation(self, layer: int, layout: TokenLayout) -> Rotation:
         self.check_axes(layout.axes)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Rotation
-from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape, inflate_members
+from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import Knob, ResizeRule
 from sightline.errors import InputError, require_known, unknown_name_error
@@ -84,9 +84,6 @@ class EncodingGroup(PositionEncoding):
             super().set_resize_rule(value)  # raises
         for one in holders:
             one.set_resize_rule(value)
-
-    def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return inflate_members(self.members(), state)
 
     def layer_of(self, name: str) -> int | None:
         place, one = next(pair for pair in self.members().items() if name.startswith(f"{pair[0]}."))
