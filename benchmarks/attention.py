@@ -24,7 +24,8 @@ from measure import Parser, Work, clock, counted, interleave, peak_bytes, print_
 from torch import Tensor
 
 from sightline.attention import AttentionSpec, Pattern, attend, preferred_tile, use_backend
-from sightline.attention.dispatch import BACKENDS, choose_backend, cpu_form, supports
+from sightline.attention.cpu import cpu_form
+from sightline.attention.dispatch import BACKENDS, choose_backend, supports
 from sightline.attention.sdpa import supports_form
 from sightline.encodings import create_encoding
 from sightline.tokens.layout import TokenLayout
@@ -95,9 +96,7 @@ class Case:
         found: dict[str, Work] = {"auto": lambda: self.by(use_backend("auto"))}
         q = self.inputs.permute(2, 0, 3, 1, 4)[0]
         image = self.layout.segments[0]
-        names = [
-            name for name in ("sdpa", "products", "tiles") if supports_form(name, self.pattern, image, image, True, q)
-        ]
+        names = [name for name in ("sdpa", "products", "tiles") if supports_form(name, self.pattern, image, True, q)]
         # FlexAttention is there on a CPU for tests alone.
         if self.device != "cpu":
             spec = AttentionSpec.of_values(q)

@@ -2,7 +2,7 @@
 
 Baselines are `rpe_learned`, a bias for each displacement that all images share, and `none`. 224 px (197 tokens), four
 blocks of a ViT-S/16, whose widths are the real ones. `gather_by_bucket` beside `looked_up_by_axis`
-(`attention/contextual.py`) is one layer's look-ups beside the form without them.
+(`attention/content_bias.py`) is one layer's look-ups beside the form without them.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from sightline.attention import AttentionSpec, cpu, use_backend
-from sightline.attention.cpu import chosen_precision, default_precision
-from sightline.attention.dispatch import choose_backend, cpu_form
+from sightline.attention.cpu import chosen_precision, cpu_form, default_precision
+from sightline.attention.dispatch import choose_backend
 from sightline.attention.sdpa import supports_form
 from sightline.distributed import machine
 from sightline.errors import InputError
@@ -52,14 +52,14 @@ def test_what_each_form_supports() -> None:
     layout, q = TokenLayout.uniform((3, 5), 1), torch.zeros(1, 12, 16, 8)
     whole = layout.segments[0]
     for name in ("tiles", "products", "sdpa"):
-        assert supports_form(name, pattern(), whole, whole, True, q)
-        assert supports_form(name, None, whole, whole, True, q) == (name != "tiles")
+        assert supports_form(name, pattern(), whole, True, q)
+        assert supports_form(name, None, whole, True, q) == (name != "tiles")
         # Other queries, some patches, tokens of another kind.
-        assert supports_form(name, pattern(), whole, whole, False, q[:, :, :2]) == (name == "sdpa")
-        assert supports_form(name, pattern(), whole, whole, True, q.to("meta")) == (name == "sdpa")
+        assert supports_form(name, pattern(), whole, False, q[:, :, :2]) == (name == "sdpa")
+        assert supports_form(name, pattern(), whole, True, q.to("meta")) == (name == "sdpa")
     some = layout.keep(torch.arange(0, 15, 2).unsqueeze(0)).segments[0]
-    assert supports_form("products", pattern(), some, some, True, q[:, :, :9])
-    assert not supports_form("tiles", pattern(), some, some, True, q[:, :, :9])
+    assert supports_form("products", pattern(), some, True, q[:, :, :9])
+    assert not supports_form("tiles", pattern(), some, True, q[:, :, :9])
 
 
 def test_a_form_may_be_asked_for() -> None:

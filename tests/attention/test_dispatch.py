@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from sightline.attention import attend, preferred_tile, use_backend
 from sightline.attention.dispatch import BACKENDS
@@ -31,14 +32,24 @@ def test_wrong_slots(backend: str) -> None:
                 attend(queries, keys, v, pattern(), layout)
 
 
-@pytest.mark.parametrize("layout", [TokenLayout.uniform((3, 5), 0), TokenLayout.packed([])], ids=["rows", "images"])
+@pytest.mark.parametrize("learns", [True, False])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        TokenLayout.uniform((3, 5), 0),
+        TokenLayout.packed([]),
+        TokenLayout.uniform((3, 4), 2, num_prefix_tokens=0).keep(torch.zeros(2, 0, dtype=torch.int64)),
+    ],
+    ids=["rows", "images", "tokens"],
+)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_no_images_give_no_outputs(backend: str, layout: TokenLayout) -> None:
+def test_nothing_gives_no_outputs(backend: str, layout: TokenLayout, learns: bool) -> None:
     for what in (None, pattern(), pattern("rpe_learned")):
-        q, k, v = (one.requires_grad_() for one in random_qkv(layout))
-        with use_backend(backend):
+        q, k, v = (one.requires_grad_(learns) for one in random_qkv(layout))
+        with use_backend(backend), torch.set_grad_enabled(learns):
             out = attend(q, k, v, what, layout)
         assert out.shape == (layout.rows, 12, layout.slots, 8)
         assert out.numel() == 0
-        out.sum().backward()
-        assert all(one.grad is None or one.grad.shape == one.shape for one in (q, k, v))
+        if learns:
+            out.sum().backward()
+            assert all(one.grad is None or one.grad.shape == one.shape for one in (q, k, v))

@@ -16,7 +16,6 @@ from sightline.attention import (
     Pattern,
     attend,
     flex,
-    preferred_tile,
     use_backend,
 )
 from sightline.attention.block_mask import BLOCK
@@ -286,9 +285,6 @@ def test_never_chosen_on_a_cpu() -> None:
     layout, spec = TokenLayout.uniform((64, 64), 1), AttentionSpec(torch.device("cpu"), torch.float32, HEADS, 4)
     with torch.no_grad():
         assert choose_backend(lookhere(), layout, layout, spec) != "flex"
-    assert preferred_tile(lookhere(), layout) is None
-    with use_backend("flex"):
-        assert preferred_tile(lookhere(), layout) == TILE
 
 
 def test_layers_share_their_blocks_and_slots() -> None:
@@ -335,7 +331,7 @@ def side_by_side(layout: TokenLayout, device: str = "cpu", **kind: Any) -> list[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("train", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("train", [False, True])
 def test_ten_sizes_and_three_layers_are_one_program(train: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The part of the bound that needs no GPU: what torch traces. One block or several makes two."""
     monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *_: None)
@@ -353,7 +349,7 @@ def test_ten_sizes_and_three_layers_are_one_program(train: bool, monkeypatch: py
                 if layer == 2:
                     with use_backend("sdpa"), torch.no_grad():
                         assert (out - attend(q, k, v, pattern, layout)).abs().max() < 1e-5
-    assert counter.frame_count <= 2 <= flex.MOST_KERNELS_FOR_SIZES
+    assert counter.frame_count <= 2
 
 
 @pytest.mark.gpu
@@ -371,7 +367,8 @@ def test_ten_sizes_compile_few_kernels(train: bool) -> None:
                 out = plan_flex(pattern, layout)(q, k, v)
                 if train:
                     out.sum().backward()
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= flex.MOST_KERNELS_FOR_SIZES
+    # Beyond one block or not, torch may tell 128 slots from more.
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
 
 
 @pytest.mark.gpu

@@ -90,14 +90,6 @@ def test_flex_keeps_models_of_other_heads_apart() -> None:
         assert (found[0] - found[1]).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("name", ["flex", "tiles", "products", "sdpa"])
-def test_no_slots_at_all(name: str) -> None:
-    layout = TokenLayout.uniform((3, 4), 2, num_prefix_tokens=0).keep(torch.zeros(2, 0, dtype=torch.int64))
-    q = torch.zeros(2, 12, 0, 8)
-    with torch.no_grad(), use_backend(name):
-        assert attend(q, q, q, pattern(), layout).shape == q.shape
-
-
 def test_dropped_tokens_keep_the_bound_of_dense(monkeypatch: pytest.MonkeyPatch) -> None:
     """The displacements of any tokens take 20 bytes a pair: so few queries at a time that these fit."""
     layout = TokenLayout.uniform((12, 12), 1).keep(torch.randperm(144)[:100].unsqueeze(0))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sightline.attention import DirectedBias, FieldOfView, Pattern, TableBias, attend, use_backend
-from sightline.attention import pattern as module
+from sightline.attention import spreading as module
 from sightline.attention.dispatch import BACKENDS
 from sightline.attention.pattern import BFLOAT16_MAX
 from sightline.attention.spreading import (

@@ -11,8 +11,6 @@ from sightline.attention import DirectedBias, FieldOfView, Pattern, attend, use_
 from sightline.attention.tiles import _Plan
 from sightline.attention.visible_blocks import _cover_head, fraction, query_order, visible_blocks
 from sightline.distributed import machine
-from sightline.encodings import create_encoding
-from sightline.errors import InputError
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from tests.attention.given import PATTERNS, assert_close, layouts_of, pattern, random_qkv, with_gradients
@@ -95,14 +93,6 @@ def test_a_slope_of_0_keeps_the_mask() -> None:
         assert (before[:, :, below] != after[:, :, below]).all()
         found, expected = (with_gradients(name, (q, k, v), what, layout) for name in ("tiles", "sdpa"))
         assert_close(found, expected, 1e-5, 1e-4)
-
-
-@pytest.mark.parametrize(
-    "options", [{"head_slopes": [-0.5] * 12}, {"layer_slopes": (-1.0, 0.5)}, {"global_slope": -1.0}]
-)
-def test_a_negative_slope_is_refused(options: dict) -> None:
-    with pytest.raises(InputError, match=next(iter(options))):
-        create_encoding("lookhere_90", depth=1, heads=12, dim=48, **options)
 
 
 @pytest.mark.parametrize("scale", [30.0, 1000.0])

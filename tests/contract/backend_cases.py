@@ -166,7 +166,7 @@ def chosen_backend(pattern: Pattern | None, layout: TokenLayout, q: Tensor) -> s
     backend = choose_backend(pattern, layout, layout, AttentionSpec.of_values(q))
     if backend in ("flex", "varlen", "auto"):
         return backend
-    able = all(supports_form(backend, pattern, one, one, True, q) for one in layout.segments)
+    able = all(supports_form(backend, pattern, one, True, q) for one in layout.segments)
     return backend if able else "auto"
 
 

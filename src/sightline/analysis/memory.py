@@ -14,7 +14,7 @@ import torch
 
 from sightline.analysis.memory_estimate import MemoryEstimate
 from sightline.analysis.memory_stages import UncountableError, kept_of_stages, parameters_of, plain_stage
-from sightline.attention.dispatch import cpu_form
+from sightline.attention.cpu import cpu_form
 from sightline.attention.pattern import DirectedBias
 from sightline.attention.sdpa import BIAS_BYTES, CPU_BIAS_BYTES
 from sightline.distributed import machine

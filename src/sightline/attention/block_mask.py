@@ -56,10 +56,15 @@ def block_pairs(layout: TokenLayout, visible: Tensor, near: Tensor | None = None
     has_patch = _blocks(~prefix, False).any(-1)
     # How many of the displacements before one are visible: the number in a box is a difference of four.
     before = F.pad(visible.cumsum(1).cumsum(2), (1, 0, 1, 0))
-    (top, bottom), (left, right) = (
-        _displacements(_Range.of(coords[..., axis], ~prefix), has_patch, visible.shape[axis + 1] // 2)
-        for axis in (0, 1)
-    )
+    bounds = []
+    for axis in (0, 1):
+        # The first displacement key - query of two blocks of patches in the table, and the one after the last: int32
+        # [1 or rows, query blocks, key blocks] each; without a meaning where a block has none.
+        low, high = (end.masked_fill(~has_patch, 0) for end in _Range.of(coords[..., axis], ~prefix))
+        centre = visible.shape[axis + 1] // 2
+        bounds.append(low.unsqueeze(-2) - high.unsqueeze(-1) + centre)
+        bounds.append(high.unsqueeze(-2) - low.unsqueeze(-1) + centre + 1)
+    top, bottom, left, right = bounds
     count = before[:, bottom, right] - before[:, top, right] - before[:, bottom, left] + before[:, top, left]
     count = count.transpose(0, 1)
     seen, seen_whole = count > 0, count == ((bottom - top) * (right - left)).unsqueeze(1)
@@ -73,19 +78,11 @@ def block_pairs(layout: TokenLayout, visible: Tensor, near: Tensor | None = None
     free = of_prefix.overlaps(images) | images.overlaps(of_prefix)
     # A block with padding is never whole: kernels mask the slots past the end.
     single = _blocks(every, False).all(-1) & (images.low == images.high)
-    itself = torch.eye(len(single), dtype=torch.bool, device=single.device)
-    meet = patches | free | itself
+    meet = patches | free | torch.eye(len(single), dtype=torch.bool, device=single.device)
     same = (images.low.unsqueeze(-1) == images.low) & single.unsqueeze(-1) & single
     no_patches = ~(has_patch.unsqueeze(-1) & has_patch)
     fully = meet & same & (seen_whole | no_patches)
     return meet & ~fully, fully
-
-
-def _displacements(places: _Range, has_patch: Tensor, centre: int) -> tuple[Tensor, Tensor]:
-    """The first place in a table, and the one after the last, of key - query over all pairs of two blocks of patches:
-    int32 [1 or rows, query blocks, key blocks] each; places without a meaning where a block has none."""
-    low, high = (end.masked_fill(~has_patch, 0) for end in places)
-    return low.unsqueeze(-2) - high.unsqueeze(-1) + centre, high.unsqueeze(-2) - low.unsqueeze(-1) + centre + 1
 
 
 def _blocks(values: Tensor, fill: float) -> Tensor:

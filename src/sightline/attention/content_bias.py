@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,13 +17,30 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.attention.pattern import BiasSource, BiasTerm, Pattern
+from sightline.attention.spreading import displacement_places
 from sightline.attention.wide import at_least_float32
 from sightline.tokens.cache import ByteLRUCache
 from sightline.tokens.grid import Grid
-from sightline.tokens.segment import Segment, row_major_index
+from sightline.tokens.segment import Segment
 
 _TABLES = ByteLRUCache("buckets of displacements", 1 << 19)
 _PAIRS = ByteLRUCache("buckets of pairs", 3 << 19)
+
+
+class TokenPairs(NamedTuple):
+    """Which tokens ask which, of one image or of images that stand alike.
+
+    Attributes:
+        queries, keys: the patches.
+        before_q, before_k: prefix tokens, which stand first.
+        heads: which of the pattern's heads.
+    """
+
+    queries: Segment
+    keys: Segment
+    before_q: int
+    before_k: int
+    heads: slice = slice(None)
 
 
 class RelativeBuckets(ABC):
@@ -56,15 +72,25 @@ class RelativeBuckets(ABC):
             dy, dx = (torch.arange(1 - side, side, device=device) for side in (rows, cols))
             return self.of(dy.unsqueeze(1), dx.unsqueeze(0)).flatten()
 
-        return _TABLES.get_tensor((self, grid, device), device, make) if type(grid.cells) is int else make()
+        return _TABLES.get_tensor((self, grid, device), device, make)
 
     def of_pairs(self, pairs: TokenPairs) -> Tensor:
         """Of each pair, `count` where one is a prefix token: int64 [1 or rows, queries, keys]."""
         queries, keys, grid = pairs.queries, pairs.keys, pairs.keys.grid
-        shift = queries.coords.unsqueeze(2) - keys.coords.unsqueeze(1) + _furthest(grid, keys.coords)
-        places = row_major_index(shift, Grid(*(2 * side - 1 for side in grid)))
+        # Of the token whose content is used less the other: from the keys to the queries.
+        places = displacement_places(keys.coords, queries.coords, grid).transpose(1, 2)
         index = self.table(grid, keys.coords.device)[places]
         return F.pad(index, (pairs.before_k, 0, pairs.before_q, 0), value=self.count)
+
+
+def bucket_of_pairs(buckets: RelativeBuckets, pairs: TokenPairs) -> Tensor:
+    """`RelativeBuckets.of_pairs`, kept for whole grids."""
+    queries, keys = pairs.queries, pairs.keys
+    if not (queries.complete and keys.complete):
+        return buckets.of_pairs(pairs)
+    device = keys.coords.device
+    key = (buckets, queries.cache_key, keys.cache_key, pairs.before_q, pairs.before_k, device)
+    return _PAIRS.get_tensor(key, device, lambda: buckets.of_pairs(pairs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,21 +119,15 @@ class ContentBias(BiasTerm):
         """Nothing hangs on displacements alone."""
         return torch.zeros(self.heads, *(2 * side - 1 for side in grid), device=device)
 
+    def weights_of(self, heads: slice, like: Tensor) -> Tensor:
+        """Those of some heads, in the precision of a tensor."""
+        return (self.weights if len(self.weights) == 1 else self.weights[heads]).to(like.dtype)
 
-class TokenPairs(NamedTuple):
-    """Which tokens ask which, of one image or of images that stand alike.
-
-    Attributes:
-        queries, keys: the patches.
-        before_q, before_k: prefix tokens, which stand first.
-        heads: which of the pattern's heads.
-    """
-
-    queries: Segment
-    keys: Segment
-    before_q: int
-    before_k: int
-    heads: slice = slice(None)
+    def by_axis(self, pairs: TokenPairs, x: Tensor) -> bool:
+        """Whether the form without look-ups is taken: on a CPU these are the faster ones (docs/LOG.md); elsewhere
+        scattering many pairs into few buckets, their backward pass, is what iRPE's authors wrote a kernel for."""
+        whole = pairs.queries.row_major and pairs.keys.row_major and pairs.queries.grid == pairs.keys.grid
+        return self.buckets.sides is not None and whole and x.device.type != "cpu" and not torch.compiler.is_compiling()
 
 
 def content_of_scores(pattern: Pattern, q: Tensor, k: Tensor, pairs: TokenPairs) -> Tensor | None:
@@ -120,61 +140,31 @@ def content_of_scores(pattern: Pattern, q: Tensor, k: Tensor, pairs: TokenPairs)
     Returns:
         [rows, heads, queries, keys].
     """
-    total = None
-    scale = q.shape[-1] ** -0.5
-    owners: tuple[tuple[BiasSource, Tensor], ...] = ("queries", q), ("keys", k)
-    for made_of, owner in owners:
-        terms = [term for term in pattern.terms_of(made_of) if isinstance(term, ContentBias)]
-        if not terms:
-            continue
-        where = pairs if made_of == "queries" else _turned(pairs)
-        scaled = owner * scale
-        parts = [_spread(scaled @ _of_heads(term, pairs).to(q.dtype), term, where) for term in terms]
-        added = functools.reduce(torch.add, parts)
-        added = added if made_of == "queries" else added.transpose(-1, -2)
-        total = added if total is None else total + added
-    return total
+    of_keys = TokenPairs(pairs.keys, pairs.queries, pairs.before_k, pairs.before_q, pairs.heads)
+
+    def spread(owner: Tensor, term: BiasTerm, where: TokenPairs) -> Tensor:
+        assert isinstance(term, ContentBias)
+        products = (owner * owner.shape[-1] ** -0.5) @ term.weights_of(pairs.heads, q)
+        return (looked_up_by_axis if term.by_axis(where, products) else gather_by_bucket)(products, term, where)
+
+    parts = []
+    if terms := pattern.terms_of("queries"):
+        parts.append(functools.reduce(torch.add, [spread(q, term, pairs) for term in terms]))
+    if terms := pattern.terms_of("keys"):
+        parts.append(functools.reduce(torch.add, [spread(k, term, of_keys) for term in terms]).transpose(-1, -2))
+    return functools.reduce(torch.add, parts) if parts else None
 
 
 def content_of_output(pattern: Pattern, attention: Tensor, pairs: TokenPairs) -> Tensor | None:
     """What terms of the attention weights [rows, heads, queries, keys] add to the output: [rows, heads, queries,
     head_dim], or None where there are none."""
-    total = None
+    parts = []
     for term in pattern.terms_of("attention"):
         assert isinstance(term, ContentBias)
-        weights = _of_heads(term, pairs).to(attention.dtype)
-        added = _gathered(attention, weights.shape[-1], term, pairs) @ weights.transpose(-1, -2)
-        total = added if total is None else total + added
-    return total
-
-
-def _turned(pairs: TokenPairs) -> TokenPairs:
-    return TokenPairs(pairs.keys, pairs.queries, pairs.before_k, pairs.before_q, pairs.heads)
-
-
-def _of_heads(term: ContentBias, pairs: TokenPairs) -> Tensor:
-    return term.weights if len(term.weights) == 1 else term.weights[pairs.heads]
-
-
-def _spread(products: Tensor, term: ContentBias, pairs: TokenPairs) -> Tensor:
-    """Products of each token with each vector [rows, heads, queries, buckets] at its pairs."""
-    if _has_axes(term, pairs, products):
-        return looked_up_by_axis(products, term, pairs)
-    return gather_by_bucket(products, term, pairs)
-
-
-def _gathered(attention: Tensor, buckets: int, term: ContentBias, pairs: TokenPairs) -> Tensor:
-    """Attention of all pairs of a bucket together: [rows, heads, queries, buckets]."""
-    if _has_axes(term, pairs, attention):
-        return summed_by_axis(attention, term, pairs)
-    return scatter_by_bucket(attention, buckets, term, pairs)
-
-
-def _has_axes(term: ContentBias, pairs: TokenPairs, x: Tensor) -> bool:
-    """Whether the form without look-ups is taken: on a CPU these are the faster ones (docs/LOG.md); elsewhere
-    scattering many pairs into few buckets, their backward pass, is what iRPE's authors wrote a kernel for."""
-    whole = pairs.queries.row_major and pairs.keys.row_major and pairs.queries.grid == pairs.keys.grid
-    return term.buckets.sides is not None and whole and x.device.type != "cpu" and not torch.compiler.is_compiling()
+        weights = term.weights_of(pairs.heads, attention)
+        summed = summed_by_axis if term.by_axis(pairs, attention) else scatter_by_bucket
+        parts.append(summed(attention, term, pairs) @ weights.transpose(-1, -2))
+    return functools.reduce(torch.add, parts) if parts else None
 
 
 def gather_by_bucket(products: Tensor, term: ContentBias, pairs: TokenPairs) -> Tensor:
@@ -185,66 +175,41 @@ def gather_by_bucket(products: Tensor, term: ContentBias, pairs: TokenPairs) -> 
     return products.gather(-1, index.unsqueeze(1).expand(*products.shape[:2], -1, -1))
 
 
-def scatter_by_bucket(attention: Tensor, buckets: int, term: ContentBias, pairs: TokenPairs) -> Tensor:
+def scatter_by_bucket(attention: Tensor, term: ContentBias, pairs: TokenPairs) -> Tensor:
     """The transpose of `gather_by_bucket`: [rows, heads, queries, keys] -> [rows, heads, queries, buckets]."""
     index = bucket_of_pairs(term.buckets, pairs)
     # One place more than there may be buckets, for what prefix tokens get where they have none.
     total = attention.new_zeros(*attention.shape[:3], term.buckets.count + 1)
     total = total.scatter_add(-1, index.unsqueeze(1).expand_as(attention), attention)
-    return total[..., :buckets]
-
-
-def bucket_of_pairs(buckets: RelativeBuckets, pairs: TokenPairs) -> Tensor:
-    """The bucket of each pair, `count` where one is a prefix token: int64 [1 or rows, queries, keys]."""
-    queries, keys = pairs.queries, pairs.keys
-
-    if not (queries.complete and keys.complete and type(keys.grid.cells) is int):
-        return buckets.of_pairs(pairs)
-    device = keys.coords.device
-    key = (buckets, queries.cache_key, keys.cache_key, pairs.before_q, pairs.before_k, device)
-    return _PAIRS.get_tensor(key, device, lambda: buckets.of_pairs(pairs))
-
-
-def _furthest(grid: Grid, like: Tensor) -> Tensor:
-    return torch.stack([torch.full((), side - 1, dtype=like.dtype, device=like.device) for side in grid])
+    return total if term.prefix_bucket else total[..., :-1]
 
 
 def looked_up_by_axis(products: Tensor, term: ContentBias, pairs: TokenPairs) -> Tensor:
     """As `gather_by_bucket`, of whole grids, without a look-up: buckets of columns become columns by one product, and
     those of rows become rows by another."""
     before_q, before_k, count = pairs.before_q, pairs.before_k, term.buckets.count
-    grid = pairs.keys.grid
-    to_rows, to_cols = _one_hot(term.buckets, grid, products)
-    rows, cols = grid.planar("buckets")
-    leading = products.shape[:2]
-    x = products[:, :, before_q:, :count].reshape(-1, rows, cols, to_rows.shape[-1], to_cols.shape[-1])
-    # [cols that ask, all else, buckets of columns] x [cols that ask, buckets of columns, cols].
-    x = x.permute(2, 0, 1, 3, 4).flatten(1, 3) @ to_cols.transpose(1, 2)
-    x = x.unflatten(1, (-1, rows, to_rows.shape[-1])).permute(1, 2, 3, 0, 4).flatten(3)
-    # [all, rows that ask, rows, (cols that ask, cols)].
-    x = (to_rows @ x).unflatten(-1, (cols, cols)).transpose(2, 3)
-    x = x.reshape(*leading, rows * cols, rows * cols)
+    to_rows, to_cols = _one_hot(term.buckets, pairs.keys.grid, products)
+    x = products[:, :, before_q:, :count].unflatten(2, pairs.keys.grid)
+    x = x.unflatten(-1, (to_rows.shape[-1], to_cols.shape[-1]))
+    # From rows and columns that ask (y, x) and buckets (r, c) to those that are asked (i, j).
+    x = torch.einsum("bhyxrj,yir->bhyxij", torch.einsum("bhyxrc,xjc->bhyxrj", x, to_cols), to_rows)
+    x = x.flatten(4).flatten(2, 3)
     if not before_q + before_k:
         return x
     if not term.prefix_bucket:
         return F.pad(x, (before_k, 0, before_q, 0))
     left = products[:, :, before_q:, count:].expand(-1, -1, -1, before_k)
-    top = products[:, :, :before_q, count:].expand(-1, -1, -1, before_k + rows * cols)
+    top = products[:, :, :before_q, count:].expand(-1, -1, -1, before_k + x.shape[-1])
     return torch.cat((top, torch.cat((left, x), dim=-1)), dim=-2)
 
 
 def summed_by_axis(attention: Tensor, term: ContentBias, pairs: TokenPairs) -> Tensor:
-    """The transpose of `looked_up_by_axis`: as `summed`, of whole grids, without scattering."""
-    before_q, before_k = pairs.before_q, pairs.before_k
-    grid = pairs.keys.grid
+    """The transpose of `looked_up_by_axis`: as `scatter_by_bucket`, of whole grids, without scattering."""
+    before_q, before_k, grid = pairs.before_q, pairs.before_k, pairs.keys.grid
     to_rows, to_cols = _one_hot(term.buckets, grid, attention)
-    rows, cols = grid.planar("buckets")
-    x = attention[:, :, before_q:, before_k:].reshape(-1, rows, cols, rows, cols)
-    x = to_rows.transpose(1, 2) @ x.transpose(2, 3).flatten(3)
-    # [all, rows that ask, buckets of rows, cols that ask, cols].
-    x = x.unflatten(-1, (cols, cols)).permute(3, 0, 1, 2, 4).flatten(1, 3) @ to_cols
-    x = x.unflatten(1, (-1, rows, to_rows.shape[-1])).permute(1, 2, 0, 3, 4)
-    x = x.reshape(*attention.shape[:2], rows * cols, term.buckets.count)
+    x = attention[:, :, before_q:, before_k:].unflatten(2, grid).unflatten(-1, grid)
+    x = torch.einsum("bhyxrj,xjc->bhyxrc", torch.einsum("bhyxij,yir->bhyxrj", x, to_rows), to_cols)
+    x = x.flatten(4).flatten(2, 3)
     if not term.prefix_bucket:
         return F.pad(x, (0, 0, before_q, 0))
     left = attention[:, :, before_q:, :before_k].sum(-1, keepdim=True)
@@ -252,12 +217,12 @@ def summed_by_axis(attention: Tensor, term: ContentBias, pairs: TokenPairs) -> T
     return torch.cat((top, torch.cat((x, left), dim=-1)), dim=-2)
 
 
-def _one_hot(buckets: RelativeBuckets, grid: Sequence[int], like: Tensor) -> list[Tensor]:
+def _one_hot(buckets: RelativeBuckets, grid: Grid, like: Tensor) -> list[Tensor]:
     """For rows and for columns, 1 where a bucket is that of one that asks and one that is asked: [side, side, buckets
     of the axis]."""
     assert buckets.sides is not None
     made = []
-    for axis, (side, count) in enumerate(zip(grid, buckets.sides, strict=True)):
+    for axis, (side, count) in enumerate(zip(grid.planar("buckets"), buckets.sides, strict=True)):
         place = torch.arange(side, device=like.device)
         index = buckets.along(axis, place.unsqueeze(1) - place.unsqueeze(0))
         made.append((index.unsqueeze(-1) == torch.arange(count, device=like.device)).to(like.dtype))
@@ -265,7 +230,7 @@ def _one_hot(buckets: RelativeBuckets, grid: Sequence[int], like: Tensor) -> lis
 
 
 def with_output(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Pattern, pairs: TokenPairs) -> Tensor:
-    """`explicit_attention`, its softmax in float32 at least, and what terms of the attention weights add to it."""
+    """Attention as products, its softmax in float32 at least, and what terms of the attention weights add to it."""
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if bias is not None:
         scores = scores + bias

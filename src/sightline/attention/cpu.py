@@ -1,4 +1,4 @@
-"""What attention needs to know of a CPU: precision, threads, and the softmax of scores to base 2."""
+"""What attention needs to know of a CPU: which form and precision it takes, threads, and the softmax to base 2."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from sightline.attention.pattern import Pattern
 from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.io.config import Precision, check_value
 from sightline.tokens.cache import is_plain_cpu_tensor, is_traced
 
 T = TypeVar("T")
+
+CpuForm = Literal["sdpa", "products", "tiles"]
+# Fewest tokens of an image at which tiles pay, and at which plain products pay on AMD processors (docs/LOG.md).
+_TILES_FROM = 800
+_PRODUCTS_FROM = 400
 
 LOG2_E = math.log2(math.e)
 """A score in nats times this is one to base 2: queries and biases are multiplied by it before the product."""
@@ -29,6 +35,35 @@ _LEAST, _MOST = 2.0**-70, 2.0**64
 
 # (process, threads) -> its workers: those of the parent of a fork are not alive in the child.
 _POOLS: dict[tuple[int, int], ThreadPoolExecutor] = {}
+
+
+def cpu_form(
+    pattern: Pattern | None,
+    tokens: int,
+    dtype: torch.dtype,
+    *,
+    training: bool,
+    amd: bool | None = None,
+    amx: bool | None = None,
+) -> CpuForm:
+    """The form that computes an image on a CPU.
+
+    Args:
+        tokens: of the image; of a pack each run of alike images is asked for by itself.
+        dtype: of queries, keys and values; training: gradients are wanted.
+        amd, amx: the processor's maker, and whether it has AMX; None for those of this one.
+    """
+    amd = machine.cpu_vendor() == "amd" if amd is None else amd
+    amx = has_amx() if amx is None else amx
+    low = dtype == torch.bfloat16
+    if low and amx:
+        # The fused kernel multiplies by AMX tiles.
+        return "products" if training and tokens < _PRODUCTS_FROM else "sdpa"
+    if pattern is not None and pattern.directed and tokens >= _TILES_FROM:
+        return "tiles"
+    if (low and training) or (amd and tokens >= _PRODUCTS_FROM):
+        return "products"
+    return "sdpa"
 
 
 def has_amx() -> bool:
@@ -56,11 +91,11 @@ def chosen_precision(asked: str, device: str | torch.device) -> Precision:
     return default_precision(device) if asked == "auto" else check_value("precision", asked, Precision)
 
 
-def custom_kernels_allowed(*tensors: Tensor) -> bool:
-    """Whether attention of these may be an autograd function of our own, which is differentiated once: they are plain
-    tensors on a CPU, nothing looks for torch's operators, and its fused attention is not switched off, as it is for
+def custom_kernels_allowed(x: Tensor) -> bool:
+    """Whether attention of this may be an autograd function of our own, which is differentiated once: it is a plain
+    tensor on a CPU, nothing looks for torch's operators, and its fused attention is not switched off, as it is for
     second derivatives (`torch.nn.attention.sdpa_kernel`)."""
-    if torch.compiler.is_compiling() or not all(map(is_plain_cpu_tensor, tensors)) or is_traced():
+    if torch.compiler.is_compiling() or not is_plain_cpu_tensor(x) or is_traced():
         return False
     return torch.backends.cuda.flash_sdp_enabled()
 
@@ -81,6 +116,13 @@ def strictly_once_differentiable(backward: Callable[..., Any]) -> Callable[..., 
         return backward(ctx, *grads)
 
     return once
+
+
+def empty_like_heads(x: Tensor) -> Tensor:
+    """An empty tensor of that shape, [rows, heads, tokens, head_dim], with heads side by side in each token, as
+    projections have and want them."""
+    rows, heads, tokens, head_dim = x.shape
+    return x.new_empty(rows, tokens, heads, head_dim).transpose(1, 2)
 
 
 def softmax_backward(grad: Tensor, weights: Tensor) -> Tensor:

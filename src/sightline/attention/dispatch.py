@@ -8,87 +8,56 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.attention import varlen
-from sightline.attention.cpu import has_amx
 from sightline.attention.flex import DTYPES, MIN_HEAD_DIM, MIN_SLOTS, TILE, FlexCall, has_triton, plan_flex
 from sightline.attention.pattern import DirectedBias, Pattern
-from sightline.attention.sdpa import ChooseForm, EagerCall, plan_sdpa
-from sightline.distributed import machine
+from sightline.attention.sdpa import EagerCall, plan_sdpa
 from sightline.errors import InputError, unknown_name_error
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
 T = TypeVar("T")
 
-CpuForm = Literal["sdpa", "products", "tiles"]
 BACKENDS = ("flex", "varlen", "tiles", "products", "sdpa")
 """By which attention can be computed; the last supports every call."""
 
-# Fewest tokens of an image at which tiles pay, and at which plain products pay on AMD processors (docs/LOG.md).
-_TILES_FROM = 800
-_PRODUCTS_FROM = 400
+AttentionCall = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""What `plan_attention` gives: (q, k, v) -> the output, [rows, heads, slots, head_dim] each."""
 
 _FORCED: ContextVar[str] = ContextVar("sightline_backend", default="auto")
 
 
-def cpu_form(
-    pattern: Pattern | None,
-    tokens: int,
-    dtype: torch.dtype,
-    *,
-    training: bool,
-    amd: bool | None = None,
-    amx: bool | None = None,
-) -> CpuForm:
-    """The form that computes an image on a CPU.
+class AttentionSpec(NamedTuple):
+    """What is known of queries, keys and values before they are computed.
 
-    Args:
-        tokens: of the image; of a pack each run of alike images is asked for by itself.
-        dtype: of queries, keys and values; training: gradients are wanted.
-        amd, amx: the processor's maker, and whether it has AMX; None for those of this one.
+    Attributes:
+        dtype: of the values; plain: they are no tensors of a subclass.
     """
-    amd = machine.cpu_vendor() == "amd" if amd is None else amd
-    amx = has_amx() if amx is None else amx
-    low = dtype == torch.bfloat16
-    if low and amx:
-        # The fused kernel multiplies by AMX tiles.
-        return "products" if training and tokens < _PRODUCTS_FROM else "sdpa"
-    if pattern is not None and pattern.directed and tokens >= _TILES_FROM:
-        return "tiles"
-    if (low and training) or (amd and tokens >= _PRODUCTS_FROM):
-        return "products"
-    return "sdpa"
 
+    device: torch.device
+    dtype: torch.dtype
+    heads: int
+    head_dim: int
+    plain: bool = True
 
-def _forced() -> str:
-    # A compiler cannot look into a context variable, and takes `sdpa` in any case.
-    return "auto" if torch.compiler.is_compiling() else _FORCED.get()
+    @classmethod
+    def of_values(cls, v: Tensor) -> AttentionSpec:
+        """Of values [rows, heads, slots, head_dim], and of queries and keys like them."""
+        return cls(v.device, v.dtype, v.shape[1], v.shape[-1], type(v) in (Tensor, nn.Parameter))
 
-
-@contextmanager
-def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
-
-
-def use_backend(name: str) -> AbstractContextManager[None]:
-    """Inside, the back end `name` computes attention wherever it supports it; `auto` leaves the choice to the rules.
-
-    Raises:
-        InputError: there is no such back end; names the nearest.
-    """
-    if name not in ("auto", *BACKENDS):
-        raise unknown_name_error("back end", name, ["auto", *BACKENDS])
-    return _set(_FORCED, name)
+    @classmethod
+    def of(cls, tokens: Tensor, heads: int, head_dim: int) -> AttentionSpec:
+        """Of what linear layers make of these tokens."""
+        kind, dtype = tokens.device.type, tokens.dtype
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind) and dtype != torch.float64:
+            dtype = torch.get_autocast_dtype(kind)
+        return cls(tokens.device, dtype, heads, head_dim, type(tokens) in (Tensor, nn.Parameter))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +80,15 @@ class AttentionRecord:
 _RECORDER: ContextVar[Callable[[AttentionRecord], None] | None] = ContextVar("sightline_recorder", default=None)
 
 
+@contextmanager
+def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
 def record_attention(recorder: Callable[[AttentionRecord], None] | None) -> AbstractContextManager[None]:
     """Inside, every call of attention in this thread is shown to `recorder` first, to nobody where it is None; no
     compiled program is looked into.
@@ -118,6 +96,72 @@ def record_attention(recorder: Callable[[AttentionRecord], None] | None) -> Abst
     What heads do is computed from queries, keys and the pattern, by blocks if need be: no back end keeps its scores.
     """
     return _set(_RECORDER, recorder)
+
+
+def use_backend(name: str) -> AbstractContextManager[None]:
+    """Inside, the back end `name` computes attention wherever it supports it; `auto` leaves the choice to the rules.
+
+    Raises:
+        InputError: there is no such back end; names the nearest.
+    """
+    if name not in ("auto", *BACKENDS):
+        raise unknown_name_error("back end", name, ["auto", *BACKENDS])
+    return _set(_FORCED, name)
+
+
+def _forced() -> str:
+    # A compiler cannot look into a context variable, and takes `sdpa` in any case.
+    return "auto" if torch.compiler.is_compiling() else _FORCED.get()
+
+
+def preferred_tile(pattern: Pattern | None, layout: TokenLayout) -> Grid | None:
+    """The order, as `Segment.tile`, in which attention with this pattern wants the tokens of a row-major layout."""
+    # A compiled or exported program takes `sdpa`, for which the order is nothing but work.
+    if torch.compiler.is_compiling() or not layout.segments or layout.axes != 2:
+        return None
+    forced = _forced()
+    if forced == "auto" and pattern is not None and layout.device.type == "cuda" and layout.slots >= MIN_SLOTS:
+        return TILE if pattern.directed and has_triton() else None
+    return TILE if forced == "flex" else None
+
+
+def supports(name: str, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, spec: AttentionSpec) -> bool:
+    """Whether `flex` or `varlen` can compute a call, exactly and with gradients. The forms of a CPU are asked image by
+    image, when they are called (`sdpa.supports_form`)."""
+    if not spec.plain or torch.compiler.is_compiling() or not (keys.slots and keys.rows):
+        return False
+    on_gpu = spec.device.type == "cuda"
+    if name == "varlen":
+        if pattern is not None or len(keys.segments) < 2 or not on_gpu:
+            return False
+        return spec.dtype in varlen.DTYPES and spec.head_dim <= varlen.MAX_HEAD_DIM and spec.head_dim % 8 == 0
+    if pattern is None or queries is not keys or keys.axes != 2 or not pattern.directed:
+        return False
+    # Tables are by the images' own grids: the greatest distance in a piece of a window is that of the whole.
+    pieces = any(one.window_grid != one.grid for one in keys.segments)
+    if pieces and any(isinstance(one, DirectedBias) and one.outside == "max" for one in pattern.terms):
+        return False
+    if on_gpu:
+        return has_triton() and spec.dtype in DTYPES and spec.head_dim >= MIN_HEAD_DIM
+    # Without gradients, for tests.
+    return spec.device.type == "cpu" and not torch.is_grad_enabled()
+
+
+def choose_backend(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, spec: AttentionSpec) -> str:
+    """The back end of a call: the one that `use_backend` asks for where it supports the call, else the one that is
+    faster on this device; `auto` for `cpu_form`, image by image."""
+    forced = _forced()
+    if forced in ("sdpa", "products", "tiles"):
+        return forced
+    if forced != "auto" and supports(forced, pattern, queries, keys, spec):
+        return forced
+    if torch.compiler.is_compiling():
+        return "sdpa"
+    if spec.device.type == "cpu":
+        return "auto"
+    if keys.slots >= MIN_SLOTS and supports("flex", pattern, queries, keys, spec):
+        return "flex"
+    return "varlen" if supports("varlen", pattern, queries, keys, spec) else "sdpa"
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,93 +211,6 @@ def _uncompiled() -> Callable[..., Tensor]:
     return disabled
 
 
-AttentionCall = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""What `plan_attention` gives: (q, k, v) -> the output, [rows, heads, slots, head_dim] each."""
-
-
-class AttentionSpec(NamedTuple):
-    """What is known of queries, keys and values before they are computed.
-
-    Attributes:
-        dtype: of the values; plain: they are no tensors of a subclass.
-    """
-
-    device: torch.device
-    dtype: torch.dtype
-    heads: int
-    head_dim: int
-    plain: bool = True
-
-    @classmethod
-    def of_values(cls, v: Tensor) -> AttentionSpec:
-        """Of values [rows, heads, slots, head_dim], and of queries and keys like them."""
-        return cls(v.device, v.dtype, v.shape[1], v.shape[-1], type(v) in (Tensor, nn.Parameter))
-
-    @classmethod
-    def of(cls, tokens: Tensor, heads: int, head_dim: int) -> AttentionSpec:
-        """Of what linear layers make of these tokens."""
-        kind, dtype = tokens.device.type, tokens.dtype
-        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind) and dtype != torch.float64:
-            dtype = torch.get_autocast_dtype(kind)
-        return cls(tokens.device, dtype, heads, head_dim, type(tokens) in (Tensor, nn.Parameter))
-
-
-def supports(name: str, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, spec: AttentionSpec) -> bool:
-    """Whether `flex` or `varlen` can compute a call, exactly and with gradients. The forms of a CPU are asked image by
-    image, when they are called (`sdpa.supports_form`)."""
-    if not spec.plain or torch.compiler.is_compiling() or not keys.slots:
-        return False
-    on_gpu = spec.device.type == "cuda"
-    if name == "varlen":
-        if pattern is not None or len(keys.segments) < 2 or not on_gpu:
-            return False
-        return spec.dtype in varlen.DTYPES and spec.head_dim <= varlen.MAX_HEAD_DIM and spec.head_dim % 8 == 0
-    if pattern is None or queries is not keys or keys.axes != 2 or not pattern.directed:
-        return False
-    # Tables are by the images' own grids: the greatest distance in a piece of a window is that of the whole.
-    pieces = any(one.window_grid != one.grid for one in keys.segments)
-    if pieces and any(isinstance(one, DirectedBias) and one.outside == "max" for one in pattern.terms):
-        return False
-    if on_gpu:
-        return has_triton() and spec.dtype in DTYPES and spec.head_dim >= MIN_HEAD_DIM
-    # Without gradients, for tests.
-    return spec.device.type == "cpu" and not torch.is_grad_enabled()
-
-
-def choose_backend(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, spec: AttentionSpec) -> str:
-    """The back end of a call: the one that `use_backend` asks for where it supports the call, else the one that is
-    faster on this device; `auto` for `cpu_form`, image by image."""
-    forced = _forced()
-    if forced in ("sdpa", "products", "tiles"):
-        return forced
-    if forced != "auto" and supports(forced, pattern, queries, keys, spec):
-        return forced
-    if torch.compiler.is_compiling():
-        return "sdpa"
-    if spec.device.type == "cpu":
-        return "auto"
-    if _prefers_flex(pattern, keys) and supports("flex", pattern, queries, keys, spec):
-        return "flex"
-    return "varlen" if supports("varlen", pattern, queries, keys, spec) else "sdpa"
-
-
-def _prefers_flex(pattern: Pattern | None, layout: TokenLayout) -> bool:
-    """Whether a layout is large enough for FlexAttention to be faster than a dense bias, on a GPU with a compiler."""
-    if layout.device.type != "cuda" or layout.slots < MIN_SLOTS or layout.axes != 2 or pattern is None:
-        return False
-    return pattern.directed and has_triton()
-
-
-def preferred_tile(pattern: Pattern | None, layout: TokenLayout) -> Grid | None:
-    """The order, as `Segment.tile`, in which attention with this pattern wants the tokens of a row-major layout."""
-    # A compiled or exported program takes `sdpa`, for which the order is nothing but work.
-    if torch.compiler.is_compiling() or not layout.segments or layout.axes != 2:
-        return None
-    forced = _forced()
-    wanted = forced == "flex" or (forced == "auto" and _prefers_flex(pattern, layout))
-    return TILE if wanted else None
-
-
 def plan_attention(
     pattern: Pattern | None,
     keys: TokenLayout,
@@ -283,11 +240,11 @@ def plan_attention(
         call: AttentionCall = plan_flex(pattern, keys)
     elif backend == "varlen":
         call = varlen.plan_varlen(queries, keys)
-    elif compiled:
-        small = None if backend in ("products", "tiles") else plan_sdpa(pattern, keys, queries, spec.heads, spec.dtype)
-        call = OpaqueCall(EagerCall(pattern, keys, queries, _form(backend, pattern))) if small is None else small
     else:
-        call = EagerCall(pattern, keys, queries, _form(backend, pattern))
+        call = eager = EagerCall(pattern, keys, queries, backend)
+        if compiled:
+            ready = plan_sdpa(pattern, keys, queries, spec.heads, spec.dtype) if backend in ("auto", "sdpa") else None
+            call = OpaqueCall(eager) if ready is None else ready
     if compiled:
         _mark_dynamic(call)
     if compiled or torch.compiler.is_compiling() or _RECORDER.get() is None:
@@ -302,14 +259,6 @@ def _mark_dynamic(call: AttentionCall) -> None:
             torch._dynamo.maybe_mark_dynamic(ends, 0)
     elif isinstance(call, FlexCall):
         torch._dynamo.maybe_mark_dynamic(call.tensors.table, 1)
-
-
-def _form(backend: str, pattern: Pattern | None) -> str | ChooseForm:
-    return functools.partial(_form_of, pattern) if backend == "auto" else backend
-
-
-def _form_of(pattern: Pattern | None, tokens: int, dtype: torch.dtype) -> CpuForm:
-    return cpu_form(pattern, tokens, dtype, training=torch.is_grad_enabled())
 
 
 def attend(
@@ -328,9 +277,7 @@ def attend(
     Args:
         q: [rows, heads, query slots, head_dim], laid out as `queries`.
         k, v: [rows, heads, key slots, head_dim], laid out as `keys`; the same images as `queries`.
-        pattern: the bias, or None for none.
-        queries: the layout of `q` where it is not that of `k` and `v` (attention pooling).
-        layer: of the trunk, for `record_attention` alone.
+        pattern, keys, queries, layer: as `plan_attention`.
 
     Returns:
         [rows, heads, query slots, head_dim].

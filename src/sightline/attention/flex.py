@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from sightline.attention.block_mask import BLOCK, block_pairs
-from sightline.attention.pattern import BFLOAT16_MAX, DirectedBias, FieldOfView, Pattern, covering
+from sightline.attention.pattern import BFLOAT16_MAX, DirectedBias, FieldOfView, Pattern
+from sightline.attention.spreading import covering
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
@@ -24,12 +25,15 @@ MIN_SLOTS = 1024
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # triton's matrix product takes no fewer.
 MIN_HEAD_DIM = 16
+TILE = Grid(8, 16)
+"""The order of tokens that this back end wants, as `Segment.tile`."""
+# Kernels that one process may compile: head sizes, dtypes, kinds of pattern, with and without gradients.
+RECOMPILE_LIMIT = 64
 # A prefix slot's place in the tables: below all others, so that any sum with it reads entry 0, which is 0.
 _NOWHERE = -(1 << 29)
 
-
-TILE = Grid(8, 16)
-"""The order of tokens that this back end wants, as `Segment.tile`."""
+# (number, indices) of the partial and the full blocks of keys of each block of queries, then of queries of keys.
+Blocks = tuple[Tensor, ...]
 
 
 @functools.cache
@@ -43,45 +47,6 @@ def has_triton() -> bool:
         warnings.warn("attention: no triton here, so FlexAttention is not used and `sdpa` computes", stacklevel=2)
         return False
     return True
-
-
-# Most kernels that ten sizes in a row need: beyond one block or not, torch may tell 128 slots from more.
-MOST_KERNELS_FOR_SIZES = 3
-# Kernels that one process may compile: head sizes, dtypes, kinds of pattern, with and without gradients.
-RECOMPILE_LIMIT = 64
-
-
-@functools.cache
-def compiled(backend: Any = "inductor") -> Any:
-    """`flex_forward`, compiled once for all layers, slopes, layouts and sizes.
-
-    A new number of heads, head_dim, dtype or kind of pattern compiles again, and so does each of: one row or several,
-    one block or several, rows alike or dropped, with or without gradients. A new resolution does not.
-    """
-    # Models and precisions share this one function, so torch's limit of 8 is too small for it.
-    limit: Any = {}
-    if "recompile_limit" in inspect.signature(torch.compile).parameters:
-        limit = {"recompile_limit": RECOMPILE_LIMIT}
-    else:  # torch before 2.13 has one limit for all functions
-        config: Any = torch._dynamo.config
-        config.recompile_limit = max(RECOMPILE_LIMIT, config.recompile_limit)
-    return torch.compile(flex_forward, backend=backend, dynamic=True, fullgraph=True, **limit)
-
-
-def _free_of_others(x: Tensor) -> Tensor:
-    """Mark q, k or v: heads and head_dim compile again; rows are equal to no other size, also where they look so."""
-    torch._dynamo.mark_static(x, [1, 3])
-    torch._dynamo.maybe_mark_dynamic(x, 0)
-    if x._base is not None:
-        # Usually a view of all three side by side, whose sizes torch looks at too.
-        torch._dynamo.maybe_mark_dynamic(x._base, list(range(x._base.dim())))
-    return x
-
-
-def _fixed(x: Tensor, *dims: int) -> Tensor:
-    """Mark sizes that are the model's, as heads."""
-    torch._dynamo.mark_static(x, list(dims))
-    return x
 
 
 class FlexTensors(NamedTuple):
@@ -115,10 +80,6 @@ class FlexTensors(NamedTuple):
         if self.by_key is not None:
             bias = bias + torch.where(place > 0, self.by_key[head, j], 0.0)
         return score + bias
-
-
-# (number, indices) of the partial and the full blocks of keys of each block of queries, then of queries of keys.
-Blocks = tuple[Tensor, ...]
 
 
 class FlexCall(NamedTuple):
@@ -155,6 +116,38 @@ def flex_forward(q: Tensor, k: Tensor, v: Tensor, captured: FlexTensors, blocks:
     return out
 
 
+@functools.cache
+def compiled(backend: Any = "inductor") -> Any:
+    """`flex_forward`, compiled once for all layers, slopes, layouts and sizes.
+
+    A new number of heads, head_dim, dtype or kind of pattern compiles again, and so does each of: one row or several,
+    one block or several, rows alike or dropped, with or without gradients. A new resolution does not.
+    """
+    # Models and precisions share this one function, so torch's limit of 8 is too small for it.
+    limit: Any = {}
+    if "recompile_limit" in inspect.signature(torch.compile).parameters:
+        limit = {"recompile_limit": RECOMPILE_LIMIT}
+    else:  # torch before 2.13 has one limit for all functions
+        config: Any = torch._dynamo.config
+        config.recompile_limit = max(RECOMPILE_LIMIT, config.recompile_limit)
+    return torch.compile(flex_forward, backend=backend, dynamic=True, fullgraph=True, **limit)
+
+
+def _free_of_others(x: Tensor) -> Tensor:
+    """Mark q, k or v: heads and head_dim compile again; rows are equal to no other size, also where they look so."""
+    torch._dynamo.maybe_mark_dynamic(_fixed(x, 1, 3), 0)
+    if x._base is not None:
+        # Usually a view of all three side by side, whose sizes torch looks at too.
+        torch._dynamo.maybe_mark_dynamic(x._base, list(range(x._base.dim())))
+    return x
+
+
+def _fixed(x: Tensor, *dims: int) -> Tensor:
+    """Mark sizes that are the model's, as heads."""
+    torch._dynamo.mark_static(x, list(dims))
+    return x
+
+
 def plan_flex(pattern: Pattern, layout: TokenLayout) -> FlexCall:
     """What the kernel captures and which blocks it visits; made once for all layers of a model on one layout.
 
@@ -163,17 +156,25 @@ def plan_flex(pattern: Pattern, layout: TokenLayout) -> FlexCall:
     the end of each tile into the next block. LH-90 at 64 x 64 visits .604 of the pairs of blocks without one, .732
     with one.
     """
-    rows = layout.rows
     terms = tuple(term for term in pattern.terms if isinstance(term, DirectedBias))
     grids, bound = [segment.grid for segment in layout.segments], pattern.prune_below
     cover = covering(grids)
-    sight = tuple(_sight(term, bound) for term in terms)
+    # What blocks are found by: the views, and the penalties where there is a bound. The greatest penalty of an image's
+    # own grid is no less than that of any distance in it, so all is seen where it stands outside.
+    sight = tuple(
+        replace(
+            term,
+            views=(FieldOfView(),) * len(term.views) if term.outside == "max" else term.views,
+            scale=0.0 if bound is None else term.scale,
+        )
+        for term in terms
+    )
     # One table serves all images, unless what stands outside a view depends on the grid.
     if all(term.outside != "max" for term in terms):
         grids = [cover] * len(grids)
     with torch.inference_mode(False):
         by_key = _remember(layout, ("by key", terms), lambda: _by_key(pattern, layout))
-        captured = _remember(layout, ("slots", tuple(grids), rows), lambda: _capture(layout, grids, rows))
+        captured = _remember(layout, ("slots", tuple(grids), layout.rows), lambda: _capture(layout, grids))
         key = ("blocks", sight, None if bound is None else (bound, terms))
         blocks = _remember(layout, key, lambda: _find_blocks(layout, Pattern(sight, bound), cover, by_key))
         flat = None if by_key is None else _fixed(by_key.flatten(1).clone(), 0)
@@ -198,14 +199,6 @@ def _remember(layout: TokenLayout, key: Any, make: Any) -> Any:
     return value
 
 
-def _sight(term: DirectedBias, bound: float | None) -> DirectedBias:
-    """What blocks are found by, on a grid that covers all: the views, and the penalties where there is a bound."""
-    if term.outside == "max":
-        # The greatest penalty of an image's own grid is no less than that of any distance in it.
-        term = replace(term, views=(FieldOfView(),) * len(term.views))
-    return replace(term, scale=0.0) if bound is None else term
-
-
 @functools.lru_cache(maxsize=64)
 def _table(terms: tuple[DirectedBias, ...], grids: tuple[Grid, ...], device: torch.device) -> Tensor:
     """A 0 and the tables of some grids, one after the other: float32 [heads, entries]."""
@@ -217,7 +210,8 @@ def _table(terms: tuple[DirectedBias, ...], grids: tuple[Grid, ...], device: tor
     return _fixed(torch.cat([nothing, *seen, *spare], dim=1), 0)
 
 
-def _capture(layout: TokenLayout, grids: list[Grid], rows: int) -> FlexTensors:
+def _capture(layout: TokenLayout, grids: list[Grid]) -> FlexTensors:
+    """All but the tables, of which that of each image is by its grid of `grids`."""
     starts, start = {}, 1
     for grid in dict.fromkeys(grids):
         starts[grid] = start
@@ -228,7 +222,8 @@ def _capture(layout: TokenLayout, grids: list[Grid], rows: int) -> FlexTensors:
     width, centre = F.pad(per_slot, (0, layout.padding)).to(layout.device)
     y, x = layout.coords.int().unbind(-1)
     cell = y * width + x
-    start_of_row = torch.arange(rows, device=layout.device, dtype=torch.int32) * (layout.slots if len(y) > 1 else 0)
+    rows = torch.arange(layout.rows, device=layout.device, dtype=torch.int32)
+    start_of_row = rows * (layout.slots if len(y) > 1 else 0)
     torch._dynamo.maybe_mark_dynamic(start_of_row, 0)
     # Flat, and no views of other tensors, whose shapes would be looked at too.
     image, from_query, to_key = (

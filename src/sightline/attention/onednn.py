@@ -26,22 +26,13 @@ _FEW = 64
 
 def matmul_t(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """a @ b^T: [m, k] and [n, k] -> [m, n], plus a bias [n] where there is one; without gradients."""
-    if a.dtype == torch.float32 and is_preferred():
+    if a.dtype == torch.float32 and _is_preferred():
         return torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
     return torch.mm(a, b.t()) if bias is None else torch.addmm(bias, a, b.t())
 
 
-def is_preferred() -> bool:
-    """Whether float32 products on a CPU are oneDNN's here: on an AMD processor."""
+def _is_preferred() -> bool:
     return machine.cpu_vendor() == "amd" and torch.backends.mkldnn.is_available()
-
-
-def applies(x: Tensor, weight: Tensor) -> bool:
-    """Whether a linear layer on x is oneDNN's: plain float32 tensors on an AMD processor, and no trace."""
-    plain = all(is_plain_cpu_tensor(one) and one.dtype == torch.float32 and one.numel() for one in (x, weight))
-    if torch.compiler.is_compiling() or not plain or not weight.is_contiguous() or x.dim() < 2:
-        return False
-    return not is_traced() and not torch.is_autocast_enabled("cpu") and is_preferred()
 
 
 def linear(layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -58,15 +49,6 @@ def linear(layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
     return affine(x, layer.weight, layer.bias if bias is None else bias)
 
 
-def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W^T + b as `F.linear`, by oneDNN where it applies: [..., inputs] -> [..., outputs]."""
-    if not applies(x, weight):
-        return F.linear(x, weight, bias)
-    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, weight, bias)):
-        return _Linear.apply(x, weight, bias)  # pyright: ignore[reportReturnType]
-    return _linear(x, weight, bias)
-
-
 def _has_plain_forward(layer: nn.Module) -> bool:
     """Whether a call is that of the class's `forward`: accelerate's hooks put one of their own into the module."""
     if "forward" in vars(layer) or layer._compiled_call_impl is not None:  # pyright: ignore[reportPrivateUsage]
@@ -75,21 +57,28 @@ def _has_plain_forward(layer: nn.Module) -> bool:
     return not (hooks or nn.modules.module._has_any_global_hook())  # pyright: ignore[reportPrivateUsage]
 
 
-def _slots(x: Tensor) -> int:
-    """How many rows of x [..., channels] are multiplied: in one row of more than 64 tokens up to a thirtieth more than
-    there are, since packs have ever other lengths, for each of which oneDNN would prepare kernels."""
-    count = x.numel() // x.shape[-1]
-    if x.dim() > 2 and x.shape[0] > 1:
-        return count
-    step = 16 if count <= _FEW else 1 << max(0, count.bit_length() - 6)
-    return -(-count // step) * step
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x W^T + b as `F.linear`, by oneDNN where it applies: [..., inputs] -> [..., outputs]."""
+    plain = all(is_plain_cpu_tensor(one) and one.dtype == torch.float32 and one.numel() for one in (x, weight))
+    if torch.compiler.is_compiling() or not plain or not weight.is_contiguous() or x.dim() < 2:
+        return F.linear(x, weight, bias)
+    if is_traced() or torch.is_autocast_enabled("cpu") or not _is_preferred():
+        return F.linear(x, weight, bias)
+    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, weight, bias)):
+        return _Linear.apply(x, weight, bias)  # pyright: ignore[reportReturnType]
+    return _linear(x, weight, bias)
 
 
 def _matrix(x: Tensor) -> Tensor:
-    """[..., channels] -> [slots, channels], dense, with zeros at the end: of rows with gaps oneDNN computes by its
-    reference, a hundred times as slowly."""
+    """[..., channels] -> [slots, channels], dense: of rows with gaps oneDNN computes by its reference, a hundred times
+    as slowly. One row of more than 64 tokens gets up to a thirtieth more slots, of zeros, since packs have ever other
+    lengths, for each of which oneDNN would prepare kernels."""
     rows = x.flatten(0, -2)
-    return F.pad(rows, (0, 0, 0, _slots(x) - len(rows))).contiguous()
+    if x.dim() == 2 or x.shape[0] == 1:
+        step = 16 if len(rows) <= _FEW else 1 << max(0, len(rows).bit_length() - 6)
+        if missing := -len(rows) % step:
+            rows = F.pad(rows, (0, 0, 0, missing))
+    return rows.contiguous()
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -109,15 +98,11 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # type: ignore[override]
         x, weight = ctx.saved_tensors
-        rows, count = _matrix(grad), grad.numel() // grad.shape[-1]
-        of_x = of_weight = None
+        # By torch's own products where their gradients are asked for.
+        times = F.linear if torch.is_grad_enabled() else matmul_t
+        rows, of_x, of_weight = _matrix(grad), None, None
         if weight is not None:
-            of_x = _product(rows, weight.t())[:count].unflatten(0, grad.shape[:-1])
+            of_x = times(rows, weight.t())[: grad.numel() // grad.shape[-1]].unflatten(0, grad.shape[:-1])
         if x is not None:
-            of_weight = _product(rows.t(), _matrix(x).t())
+            of_weight = times(rows.t(), _matrix(x).t())
         return of_x, of_weight, rows.sum(0) if ctx.needs_input_grad[2] else None
-
-
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b^T, by torch's own product where its gradient is asked for."""
-    return a @ b.t() if torch.is_grad_enabled() else matmul_t(a, b)

@@ -5,22 +5,21 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention.spreading import crop_table, in_rows, may_be_traced, spread, spread_beside_prefix, with_prefix
-from sightline.attention.view import FieldOfView as FieldOfView
+from sightline.attention.spreading import DisplacementIndex, covering, crop_table, spread, with_prefix
 from sightline.attention.wide import at_least_float32, wide_dtype
 from sightline.errors import InputError
 from sightline.tokens.cache import ByteLRUCache, is_cacheable
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.segment import Segment, row_major_index
+from sightline.tokens.segment import Segment
 
 Distance = Literal["linear", "sqrt", "square"]
 Outside = Literal["inf", "max", "zero"]
@@ -29,14 +28,44 @@ BiasSource = Literal["places", "queries", "keys", "attention"]
 
 BFLOAT16_MAX = torch.finfo(torch.bfloat16).max
 
+# Tables of displacements by (term, grid, device), of no more than 1 MiB each.
+_TABLES = ByteLRUCache("tables of displacements", 10 << 20)
+_KEPT_ELEMENTS = 2**18
+
+
+@dataclass(frozen=True)
+class FieldOfView:
+    """Which displacements a head sees: up to two closed half-planes a * dy + b * dx >= 0, joined by all or any.
+
+    Attributes:
+        planes: integer normals (a, b), or of as many numbers as there are axes; none means that everything is seen.
+        join: `all` is their intersection, `any` their union.
+        within: normals of half-spaces in which a key must be besides.
+    """
+
+    planes: tuple[tuple[int, ...], ...] = ()
+    join: Literal["all", "any"] = "all"
+    within: tuple[tuple[int, ...], ...] = ()
+
+    def visible(self, *shift: Tensor) -> Tensor:
+        """Whether a key at displacement (dy, dx), or (dt, dy, dx), is seen: bool, the broadcast shape of these."""
+
+        def beyond(normal: tuple[int, ...]) -> Tensor:
+            return functools.reduce(torch.add, [a * d for a, d in zip(normal, shift, strict=True)]) >= 0
+
+        everything = torch.ones_like(functools.reduce(torch.add, shift), dtype=torch.bool)
+        seen = [beyond(normal) for normal in self.planes] or [everything]
+        joined = functools.reduce(torch.logical_and if self.join == "all" else torch.logical_or, seen)
+        return functools.reduce(torch.logical_and, [beyond(normal) for normal in self.within], joined)
+
 
 class BiasTerm(ABC):
     """One summand of the scores' bias, as a function of (query, key, head) on one image's grid. What is below -2e38
     may count as -inf, and a query whose keys are all masked so has no answer.
 
     Attributes:
-        made_of: where it is not `places`, what it adds is made of `queries`, `keys` or `attention` (`contextual`), by a
-            back end that knows it; its own bias is 0.
+        made_of: where it is not `places`, what it adds is made of `queries`, `keys` or `attention` (`content_bias`),
+            by a back end that knows it; its own bias is 0.
     """
 
     made_of: BiasSource = "places"
@@ -55,11 +84,8 @@ class BiasTerm(ABC):
         return None
 
     def prefix(self) -> Tensor | None:
-        """Bias of prefix slots: float32 [3, heads] for patch->prefix, prefix->patch, prefix->prefix keys; None is 0.
-
-        Row 0 is a prefix query on patch keys, row 1 a patch query on prefix keys, row 2 a prefix query on prefix
-        keys (the order of BEiT's three extra table rows).
-        """
+        """Bias of prefix slots, in the order of BEiT's three extra table rows: float32 [3, heads] of a prefix query on
+        patch keys, a patch query on prefix keys, a prefix query on prefix keys; None is 0."""
         return None
 
 
@@ -94,49 +120,40 @@ class DirectedBias(BiasTerm):
 
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
         """As `BiasTerm.relative`, to be read and not written: cut from a table that covers many grids, and is kept."""
-        for view in self.views:
-            for normal in (*view.planes, *view.within):
-                if len(normal) != len(grid):
-                    raise InputError(
-                        f"a directed pattern: views of {len(normal)} axes for a grid of {len(grid)}, {grid!r}"
-                    )
-        keeps = type(grid.cells) is int and is_cacheable(device)
-        cover = covering([grid]) if keeps and self.outside != "max" else grid
-        if not keeps or len(self.views) * math.prod(2 * side - 1 for side in cover) > _KEPT_ELEMENTS:
+        for normal in (normal for view in self.views for normal in (*view.planes, *view.within)):
+            if len(normal) != len(grid):
+                said = f"views of {len(normal)} axes for a grid of {len(grid)}, {grid!r}"
+                raise InputError(f"a directed pattern: {said}")
+        if not is_cacheable(device):
+            return self._relative(grid, device)
+        cover = grid if self.outside == "max" else covering([grid])
+        if len(self.views) * math.prod(2 * side - 1 for side in cover) > _KEPT_ELEMENTS:
             return self._relative(grid, device)
         table = _TABLES.get_tensor((self, cover, device), device, lambda: self._relative(cover, device))
-        inner = (slice(most - side, most + side - 1) for most, side in zip(cover, grid, strict=True))
-        return table[(slice(None), *inner)]
+        return crop_table(table, cover, grid)
 
     def _relative(self, grid: Grid, device: torch.device) -> Tensor:
-        where = _float64_device(device)
-        shift = _along_axes([torch.arange(1 - side, side, device=where) for side in grid])
+        shift = _along_axes([torch.arange(1 - side, side, device=_float64_device(device)) for side in grid])
         distance = self._distance(shift)
         penalty = {"linear": distance, "sqrt": distance**0.5, "square": distance**2}[self.distance]
         # A head that measures from the centre has its penalty by key; here it has only its view.
-        inside = torch.stack([slope * penalty for slope in self._slopes(from_centre=False)])
+        bias = self._rounded(torch.stack([slope * penalty for slope in self._slopes(from_centre=False)]))
         unseen = ~torch.stack([view.visible(*shift) for view in self.views])
-        if self.outside == "inf":
-            bias = self._rounded(inside)
-            bias = bias.masked_fill(unseen, -BFLOAT16_MAX if self.rounding == "official" else -torch.inf)
-        elif self.outside == "max":
-            bias = self._rounded(torch.where(unseen, inside.amax(tuple(range(1, inside.dim())), keepdim=True), inside))
-        else:
-            bias = self._rounded(inside.masked_fill(unseen, 0.0))
-        return bias.to(device)
+        masked = -BFLOAT16_MAX if self.rounding == "official" else -torch.inf
+        beyond = {"inf": masked, "max": bias.amin(tuple(range(1, bias.dim())), keepdim=True), "zero": -0.0}
+        return torch.where(unseen, beyond[self.outside], bias).to(device)
+
+    def by_key(self, grid: Grid, device: torch.device) -> Tensor | None:
+        if not any(self.from_centre):
+            return None
+        places = [torch.arange(side, device=_float64_device(device)).double() for side in grid]
+        distance = self._distance(_along_axes([place - place[-1] / 2 for place in places]))
+        return self._rounded(torch.stack([slope * distance for slope in self._slopes(from_centre=True)])).to(device)
 
     def _slopes(self, *, from_centre: bool) -> list[float]:
         """The slopes of the heads that measure from there, 0 for the others."""
         both = zip(self.slopes, self.from_centre, strict=True)
         return [slope if central == from_centre else 0.0 for slope, central in both]
-
-    def by_key(self, grid: Grid, device: torch.device) -> Tensor | None:
-        if not any(self.from_centre):
-            return None
-        where = _float64_device(device)
-        places = [torch.arange(side, device=where).double() for side in grid]
-        distance = self._distance(_along_axes([place - place[-1] / 2 for place in places]))
-        return self._rounded(torch.stack([slope * distance for slope in self._slopes(from_centre=True)])).to(device)
 
     def _distance(self, shift: Sequence[Tensor]) -> Tensor:
         """The Euclidean length of displacements in cells, float64."""
@@ -156,20 +173,6 @@ def _along_axes(values: Sequence[Tensor]) -> list[Tensor]:
     """Values along each axis of a grid, as tensors that broadcast over all of it."""
     last = len(values) - 1
     return [one.view(*(1,) * axis, -1, *(1,) * (last - axis)) for axis, one in enumerate(values)]
-
-
-# Tables of displacements by (term, grid, device), of no more than 1 MiB each, of grids of a multiple of so many cells,
-# or frames.
-_TABLES = ByteLRUCache("tables of displacements", 10 << 20)
-_KEPT_ELEMENTS, _COVER_STEP, _COVER_FRAMES = 2**18, 16, 4
-_PLACES = ByteLRUCache("places in tables of displacements", 4 << 20)
-
-
-def covering(grids: Iterable[Grid]) -> Grid:
-    """A grid whose table of displacements holds those of all these in its middle, the same one for neighbours."""
-    most = [max(sides) for sides in zip(*grids, strict=True)]
-    steps = [_COVER_FRAMES] * (len(most) - 2) + [_COVER_STEP] * 2
-    return Grid(*(-(-side // step) * step for side, step in zip(most, steps, strict=True)))
 
 
 def _float64_device(device: torch.device) -> torch.device:
@@ -254,6 +257,11 @@ class Pattern:
         """Whether fields of view and distances say all."""
         return all(isinstance(term, DirectedBias) for term in self.terms)
 
+    @property
+    def of_images(self) -> bool:
+        """Whether it hangs on what an image shows: images that stand alike have biases of their own."""
+        return any(isinstance(term, ImageMask) for term in self.terms)
+
     def tables(self, grid: Grid, device: torch.device, frame: Grid | None = None) -> tuple[Tensor, Tensor | None]:
         """The whole bias of patches on a grid, a piece of `frame`: by displacement as `BiasTerm.relative`, and by
         key as `BiasTerm.by_key`."""
@@ -267,22 +275,14 @@ class Pattern:
         visible = relative > -BFLOAT16_MAX
         return visible if self.prune_below is None else visible & (relative >= -self.prune_below)
 
-    @property
-    def of_images(self) -> bool:
-        """Whether it hangs on what an image shows: images that stand alike have biases of their own."""
-        return any(isinstance(term, ImageMask) for term in self.terms)
-
-    @property
-    def has_centre(self) -> bool:
-        """Whether a head measures from the centre of the grid."""
-        return any(isinstance(term, DirectedBias) and any(term.from_centre) for term in self.terms)
-
-    def spread(self, images: Sequence[Segment], layout: TokenLayout) -> DisplacementIndex | None:
-        """How the biases of images of a layout are read from one table; None where each needs its own: the grid's
-        centre or its greatest distance plays a part."""
-        terms = [one for one in self.terms if isinstance(one, DirectedBias) and one.outside != "max"]
-        of_grid = len(terms) < len(self.terms) or self.has_centre
-        if of_grid or any(len(one.coords) > 1 for one in images):
+    def displacement_index(self, images: Sequence[Segment], layout: TokenLayout) -> DisplacementIndex | None:
+        """How the biases of images of a layout are read from one table, which is that of `tables` on `cover`; None
+        where each needs its own: the grid's centre or its greatest distance plays a part, or something is learned."""
+        shared = all(
+            isinstance(term, DirectedBias) and term.outside != "max" and not any(term.from_centre)
+            for term in self.terms
+        )
+        if not shared or any(len(one.coords) > 1 for one in images):
             return None
         return layout.cached(("spread", len(images)), lambda: DisplacementIndex.of(images, layout))
 
@@ -311,66 +311,19 @@ class Pattern:
         # A single term is rounded before it is spread over pairs: the same numbers, less memory.
         early = dtype if len(self.terms) == 1 else wide_dtype(dtype)
         grid, frame, device = keys.grid, keys.window_grid, keys.coords.device
+        before = num_prefix_queries, num_prefix_keys
 
         def rendered(term: BiasTerm) -> Tensor:
             if isinstance(term, ImageMask):
                 return term.of_image(image, heads, num_prefix_queries, queries.patches)
-            table, by_key, extra = term.relative(frame, device)[heads], term.by_key(grid, device), term.prefix()
-            table = crop_table(table, frame, grid)
-            if by_key is None:
-                table = table.to(early)
-                if extra is None and in_rows(queries, keys) and not may_be_traced(table):
-                    return spread_beside_prefix(table, grid, num_prefix_queries, num_prefix_keys)
-            bias = spread(table, queries, keys)
+            table = crop_table(term.relative(frame, device)[heads], frame, grid)
+            by_key, extra = term.by_key(grid, device), term.prefix()
+            if by_key is None and extra is None:
+                return spread(table.to(early), queries, keys, *before)
+            bias = spread(table if by_key is not None else table.to(early), queries, keys)
             if by_key is not None:
                 at_keys = by_key[(heads, *keys.coords.unbind(-1))].transpose(0, 1).unsqueeze(2)
                 bias = (bias + at_keys).to(early)
-            return with_prefix(bias, None if extra is None else extra[:, heads], num_prefix_queries, num_prefix_keys)
+            return with_prefix(bias, None if extra is None else extra[:, heads], *before)
 
         return functools.reduce(torch.add, map(rendered, self.terms)).to(dtype)
-
-
-class DisplacementIndex(NamedTuple):
-    """Which entries of a table of displacements the pairs of several images are.
-
-    Attributes:
-        cover: the grid of the table.
-        places: int32 [pairs of all that stand apart], 0 for a pair with a prefix slot, else 1 + the table's index.
-        images: of each image where its pairs start and how many slots it has.
-    """
-
-    cover: Grid
-    places: Tensor
-    images: list[tuple[int, int]]
-
-    @classmethod
-    def of(cls, images: Sequence[Segment], layout: TokenLayout) -> DisplacementIndex:
-        prefix = layout.num_prefix_tokens
-        cover = covering(one.grid for one in images)
-        by_kind: dict[object, tuple[int, int]] = {}
-        places, start = [], 0
-        for one in images:
-            if one.cache_key not in by_kind:
-                by_kind[one.cache_key] = start, prefix + one.patches
-                key = (one.cache_key, prefix, cover, layout.device)
-                make = functools.partial(_places, one, prefix, cover)
-                places.append(_PLACES.get_tensor(key, layout.device, make) if one.complete else make())
-                # Not in place: a trace has tensors for numbers.
-                start = start + places[-1].shape[0]
-        return cls(cover, torch.cat(places), [by_kind[one.cache_key] for one in images])
-
-    def biases(self, pattern: Pattern) -> list[Tensor]:
-        """As `Pattern.bias` of each image: float32 [1, heads, slots, slots]."""
-        values = self._table(pattern).index_select(1, self.places)
-        return [values[:, start : start + n * n].view(1, len(values), n, n) for start, n in self.images]
-
-    def _table(self, pattern: Pattern) -> Tensor:
-        """[heads, 1 + entries], of which the first is that of prefix slots."""
-        return F.pad(pattern.tables(self.cover, self.places.device)[0].flatten(1), (1, 0))
-
-
-def _places(image: Segment, prefix: int, cover: Grid) -> Tensor:
-    coords = image.coords[0]
-    shift = coords.unsqueeze(0) - coords.unsqueeze(1) + (coords.new_tensor(cover) - 1)
-    index = row_major_index(shift, Grid(*(2 * side - 1 for side in cover))) + 1
-    return F.pad(index, (prefix, 0, prefix, 0)).int().flatten()

@@ -1,5 +1,5 @@
 """Attention on a CPU as matmul, softmax, matmul, by chunks that stay in a core's caches: the form of bfloat16 training
-and of AMD processors (`dispatch.cpu_form`)."""
+and of AMD processors (`cpu.cpu_form`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from torch import Tensor
 
 from sightline.attention.cpu import (
     LOG2_E,
+    empty_like_heads,
     run_parallel,
     softmax_backward,
     stable_exp2,
     strictly_once_differentiable,
 )
 from sightline.attention.onednn import matmul_t
+from sightline.attention.wide import wide_dtype
 
 # Scores of so many matrices at a time, or of so many queries of one head, as fit in a core's caches (docs/LOG.md).
 _CHUNK_BYTES = 1 << 20
@@ -25,7 +27,6 @@ _QUERY_BYTES = 3 << 20
 # Most keys, in widths of a head, whose attention weights are kept for the backward pass: as much memory as the hidden
 # layer of an MLP.
 _KEPT_WIDTHS = 4
-
 
 Bias = Tensor | Callable[[], Tensor] | None
 
@@ -62,10 +63,13 @@ class _Chunk(NamedTuple):
         """The inverse of `of`."""
         into[self.row, self.heads, some] = part
 
-    def bias(self, bias: Tensor, some: slice) -> Tensor:
-        """[some heads or 1, some queries, keys] of the whole bias."""
-        of_image = bias[self.row if len(bias) > 1 else 0]
-        return of_image[self.heads if len(of_image) > 1 else slice(None), some]
+    def scores(self, queries: Tensor, keys: Tensor, bias: Tensor | None, some: slice) -> Tensor:
+        """To base 2, of some queries, that are scaled already: [some heads, queries, keys]."""
+        scores = _times(queries, keys)
+        if bias is not None:
+            of_image = bias[self.row if len(bias) > 1 else 0]
+            scores.add_(of_image[self.heads if len(of_image) > 1 else slice(None), some], alpha=LOG2_E)
+        return scores
 
 
 def _chunks(q: Tensor, k: Tensor) -> list[_Chunk]:
@@ -87,54 +91,45 @@ def _times(a: Tensor, b: Tensor) -> Tensor:
     return matmul_t(a[0], b[0]).unsqueeze(0) if len(a) == 1 else torch.bmm(a, b.transpose(1, 2))
 
 
-def _scores(queries: Tensor, keys: Tensor, chunk: _Chunk, bias: Tensor | None, some: slice) -> Tensor:
-    """To base 2, of queries that are scaled already: [some heads, queries, keys]."""
-    scores = _times(queries, keys)
-    if bias is not None:
-        scores.add_(chunk.bias(bias, some), alpha=LOG2_E)
-    return scores
-
-
-def _forward(q: Tensor, k: Tensor, v: Tensor, bias: Bias, weights: list[Tensor] | None, logs: Tensor | None) -> Tensor:
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, bias: Bias, weights: list[Tensor | None] | None, logs: Tensor | None
+) -> Tensor:
     """The output; the attention weights of each chunk go into `weights`, or the logarithms to base 2 of the sums into
     `logs`, where they are given."""
-    wide, scale = torch.promote_types(q.dtype, torch.float32), LOG2_E * q.shape[-1] ** -0.5
+    wide, scale = wide_dtype(q.dtype), LOG2_E * q.shape[-1] ** -0.5
     made = bias() if callable(bias) else bias
     out, chunks = empty_like_heads(q), _chunks(q, k)
-    found: list[Tensor | None] = [None] * len(chunks)
 
     def attend(number: int) -> None:
         chunk = chunks[number]
         keys, values = chunk.of(k, wide), chunk.of(v, wide).transpose(1, 2)
         for some in chunk.blocks:
             queries = chunk.of(q, wide, some).mul(scale)
-            powers, sums, log = stable_exp2(functools.partial(_scores, queries, keys, chunk, made, some))
+            powers, sums, log = stable_exp2(functools.partial(chunk.scores, queries, keys, made, some))
             if weights is None:
                 # Sums divide the output, which is smaller than the scores.
                 chunk.put(out, some, _times(powers, values).div_(sums))
             else:
-                found[number] = powers.div_(sums)
+                weights[number] = powers.div_(sums)
                 chunk.put(out, some, _times(powers, values))
             if logs is not None:
                 chunk.put(logs, some, log)
 
     run_parallel(attend, range(len(chunks)))
-    if weights is not None:
-        weights += [one for one in found if one is not None]
     return out
 
 
 class _Products(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
-        ctx.keeps = k.shape[2] <= _KEPT_WIDTHS * q.shape[-1] and all(len(one.blocks) == 1 for one in _chunks(q, k))
-        wide = torch.promote_types(q.dtype, torch.float32)
-        weights: list[Tensor] | None = [] if ctx.keeps else None
-        logs = None if ctx.keeps else q.new_empty(*q.shape[:3], 1, dtype=wide)
-        out = _forward(q, k, v, bias, weights, logs)
+        chunks = _chunks(q, k)
+        keeps = k.shape[2] <= _KEPT_WIDTHS * q.shape[-1] and all(len(one.blocks) == 1 for one in chunks)
+        weights: list[Tensor | None] = [None] * len(chunks)
+        logs = None if keeps else q.new_empty(*q.shape[:3], 1, dtype=wide_dtype(q.dtype))
+        out = _forward(q, k, v, bias, weights if keeps else None, logs)
         learned = bias if isinstance(bias, Tensor) else None
         # Where the weights are kept, the bias is in them.
-        ctx.save_for_backward(q, k, v, None if ctx.keeps else learned, logs, *(weights or []))
+        ctx.save_for_backward(q, k, v, None if keeps else learned, logs, *(weights if keeps else ()))
         ctx.make = bias if callable(bias) else None
         ctx.of_bias = None if learned is None else (learned.shape, learned.dtype)
         return out
@@ -144,7 +139,7 @@ class _Products(torch.autograd.Function):
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, bias, logs, *kept = ctx.saved_tensors
         bias = ctx.make() if ctx.make is not None and not kept else bias
-        low, wide, scale = v.dtype, torch.promote_types(q.dtype, torch.float32), q.shape[-1] ** -0.5
+        low, wide, scale = v.dtype, wide_dtype(q.dtype), q.shape[-1] ** -0.5
         grads, chunks = [empty_like_heads(one) for one in (q, k, v)], _chunks(q, k)
         of_scores = q.new_empty(*q.shape[:3], k.shape[2], dtype=wide) if ctx.needs_input_grad[3] else None
 
@@ -158,7 +153,7 @@ class _Products(torch.autograd.Function):
                     weights = kept[number]
                 else:
                     scaled = chunk.of(q, wide, some).mul(LOG2_E * scale)
-                    weights = _scores(scaled, chunk.of(k, wide), chunk, bias, some)
+                    weights = chunk.scores(scaled, chunk.of(k, wide), bias, some)
                     weights.sub_(chunk.of(logs, wide, some)).exp2_()
                 exact = softmax_backward(_times(grad, values).to(wide), weights)
                 scores = exact.to(low)
@@ -176,9 +171,3 @@ class _Products(torch.autograd.Function):
             return *grads, None
         shape, dtype = ctx.of_bias
         return *grads, of_scores.sum_to_size(shape).to(dtype)
-
-
-def empty_like_heads(x: Tensor) -> Tensor:
-    """An empty tensor of that shape with heads side by side in each token, as projections have and want them."""
-    rows, heads, tokens, head_dim = x.shape
-    return x.new_empty(rows, tokens, heads, head_dim).transpose(1, 2)

@@ -53,7 +53,7 @@ class Rotation:
 
     def _tensors(self) -> RotationTensors:
         cos, sin = self.angles.cos(), self.angles.sin()
-        if self.pairing == "halves" or not is_plain_cpu_tensor(cos) or torch.compiler.is_compiling() or is_traced():
+        if self.pairing == "halves" or not _may_be_complex(cos):
             return RotationTensors(cos, sin, None, self.pairing)
         turns = torch.complex(cos, sin)
         return RotationTensors(turns.real, turns.imag, turns, self.pairing)
@@ -63,6 +63,10 @@ class Rotation:
         if self.pairing != other.pairing:
             raise InputError(f"rotations that pair channels as {self.pairing} and {other.pairing} cannot be joined")
         return Rotation(self.angles + other.angles, self.pairing)
+
+
+def _may_be_complex(x: Tensor) -> bool:
+    return is_plain_cpu_tensor(x) and not torch.compiler.is_compiling() and not is_traced()
 
 
 def rotate(x: Tensor, rotation: Rotation | RotationTensors) -> Tensor:
@@ -76,18 +80,14 @@ def rotate(x: Tensor, rotation: Rotation | RotationTensors) -> Tensor:
         The same shape and dtype; norms and q . k of equal positions are unchanged.
     """
     cos, sin, turns, pairing = rotation.tensors() if isinstance(rotation, Rotation) else rotation
-    if turns is not None and is_plain_cpu_tensor(x) and not torch.compiler.is_compiling() and not is_traced():
-        return _multiplied(x, turns)
-    x, dtype = at_least_float32(x), x.dtype
-    a, b = x.unflatten(-1, (-1, 2)).unbind(-1) if pairing == "adjacent" else x.chunk(2, dim=-1)
+    wide = at_least_float32(x)
+    if turns is not None and _may_be_complex(x):
+        # One pass over the channels in place of eight, and one more for the gradient.
+        pairs = wide.unflatten(-1, (-1, 2))
+        # Two channels are one number where they stand so in memory.
+        if pairs.stride(-1) != 1 or any(one % 2 for one in (pairs.storage_offset(), *pairs.stride()[:-1])):
+            pairs = pairs.clone(memory_format=torch.contiguous_format)
+        return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(x.dtype)
+    a, b = wide.unflatten(-1, (-1, 2)).unbind(-1) if pairing == "adjacent" else wide.chunk(2, dim=-1)
     both = a * cos - b * sin, a * sin + b * cos
-    return (torch.stack(both, dim=-1).flatten(-2) if pairing == "adjacent" else torch.cat(both, dim=-1)).to(dtype)
-
-
-def _multiplied(x: Tensor, numbers: Tensor) -> Tensor:
-    """`rotate` on a CPU: one pass over the channels in place of eight, and one more for the gradient."""
-    pairs = at_least_float32(x).unflatten(-1, (-1, 2))
-    # Two channels are one number where they stand so in memory.
-    if pairs.stride(-1) != 1 or any(one % 2 for one in (pairs.storage_offset(), *pairs.stride()[:-1])):
-        pairs = pairs.clone(memory_format=torch.contiguous_format)
-    return torch.view_as_real(torch.view_as_complex(pairs) * numbers).flatten(-2).to(x.dtype)
+    return (torch.stack(both, dim=-1).flatten(-2) if pairing == "adjacent" else torch.cat(both, dim=-1)).to(x.dtype)

@@ -1,33 +1,60 @@
-"""Tables of displacements spread over pairs of tokens."""
+"""Tables of displacements spread over pairs of tokens: of one image, and of many by one look-up."""
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.tokens.cache import is_traced
+from sightline.tokens.cache import ByteLRUCache, is_traced
 from sightline.tokens.grid import Grid
+from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
 
-
-def spread(table: Tensor, queries: Segment, keys: Segment) -> Tensor:
-    """A table of displacements at the pairs of an image's patches: [1 or rows, heads, queries, keys]."""
-    if not in_rows(queries, keys):
-        return spread_over_tokens(table, queries.coords, keys.coords, keys.grid)
-    return (spread_by_index if torch.compiler.is_compiling() else spread_by_rows)(table, keys.grid)
+_PLACES = ByteLRUCache("places in tables of displacements", 4 << 20)
+# Sides, and frames, of grids whose tables are one: multiples of so many cells.
+_COVER_STEP, _COVER_FRAMES = 16, 4
 
 
-def in_rows(queries: Segment, keys: Segment) -> bool:
-    """Whether both are whole grids of an image, row by row."""
-    return len(keys.grid) == 2 and queries.row_major and keys.row_major
+def spread(table: Tensor, queries: Segment, keys: Segment, num_queries: int = 0, num_keys: int = 0) -> Tensor:
+    """A table of displacements at the pairs of an image's tokens, 0 at those of prefix slots, which stand first.
+
+    Args:
+        table: [heads, 2 rows - 1, 2 cols - 1], or one axis for each of the grid's.
+        num_queries, num_keys: prefix slots.
+
+    Returns:
+        [1 or rows, heads, num_queries + queries, num_keys + keys].
+    """
+    if not (len(keys.grid) == 2 and queries.row_major and keys.row_major):
+        bias = spread_over_tokens(table, queries.coords, keys.coords, keys.grid)
+    elif torch.compiler.is_compiling():
+        bias = spread_by_index(table, keys.grid)
+    elif may_be_traced(table):
+        bias = spread_by_rows(table, keys.grid)
+    else:
+        return spread_beside_prefix(table, keys.grid, num_queries, num_keys)
+    return with_prefix(bias, None, num_queries, num_keys)
+
+
+def displacement_places(queries: Tensor, keys: Tensor, grid: Grid) -> Tensor:
+    """Where the displacement key - query of each pair stands in a flat table of a grid: coords [1 or rows, n, axes] and
+    [1 or rows, m, axes] -> int64 [1 or rows, n, m]."""
+    places = torch.zeros((), dtype=torch.int64, device=keys.device)
+    for axis, side in enumerate(grid):
+        shift = keys[..., axis].unsqueeze(1) - queries[..., axis].unsqueeze(2)
+        places = places * (2 * side - 1) + shift + (side - 1)
+    return places
 
 
 def spread_over_tokens(table: Tensor, queries: Tensor, keys: Tensor, grid: Grid) -> Tensor:
     """A table of displacements at pairs of any tokens: coords [1 or rows, n, axes] -> [1 or rows, heads, n, m]."""
-    shift = keys.unsqueeze(1) - queries.unsqueeze(2)
-    return table[(slice(None), *(shift[..., axis] + (side - 1) for axis, side in enumerate(grid)))].transpose(0, 1)
+    return table.flatten(1)[:, displacement_places(queries, keys, grid)].transpose(0, 1)
 
 
 def spread_by_index(table: Tensor, grid: Grid) -> Tensor:
@@ -70,8 +97,8 @@ def _array(x: Tensor) -> np.ndarray:
 
 
 def may_be_traced(table: Tensor) -> bool:
-    """Whether anything follows what is done with a table: its gradient, a compiler, a tracer, a mode."""
-    return torch.compiler.is_compiling() or is_traced() or (table.requires_grad and torch.is_grad_enabled())
+    """Whether anything follows what is done with a table: its gradient, a tracer, a mode."""
+    return is_traced() or (table.requires_grad and torch.is_grad_enabled())
 
 
 def _by_column(table: Tensor, grid: Grid) -> Tensor:
@@ -88,8 +115,15 @@ def crop_table(table: Tensor, frame: Grid, grid: Grid) -> Tensor:
     return table
 
 
+def covering(grids: Iterable[Grid]) -> Grid:
+    """A grid whose table of displacements holds those of all these in its middle, the same one for neighbours."""
+    most = [max(sides) for sides in zip(*grids, strict=True)]
+    steps = [_COVER_FRAMES] * (len(most) - 2) + [_COVER_STEP] * 2
+    return Grid(*(-(-side // step) * step for side, step in zip(most, steps, strict=True)))
+
+
 def with_prefix(bias: Tensor, extra: Tensor | None, num_queries: int, num_keys: int) -> Tensor:
-    """Put the prefix slots' rows and columns before those of the patches."""
+    """Put the prefix slots' rows and columns before those of the patches; `extra` as `BiasTerm.prefix`."""
     if num_queries == 0 and num_keys == 0:
         return bias
     if extra is None:
@@ -99,3 +133,42 @@ def with_prefix(bias: Tensor, extra: Tensor | None, num_queries: int, num_keys: 
     left, right = among.expand(rows, -1, num_queries, num_keys), on_patches.expand(rows, -1, num_queries, keys)
     below = torch.cat((on_prefix.expand(rows, -1, queries, num_keys), bias), dim=-1)
     return torch.cat((torch.cat((left, right), dim=-1), below), dim=-2)
+
+
+class DisplacementIndex(NamedTuple):
+    """Which entries of one table of displacements the pairs of several images are.
+
+    Attributes:
+        cover: the grid of the table.
+        places: int32 [pairs of all that stand apart], 0 for a pair with a prefix slot, else 1 + the table's index.
+        images: of each image where its pairs start and how many slots it has.
+    """
+
+    cover: Grid
+    places: Tensor
+    images: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, images: Sequence[Segment], layout: TokenLayout) -> DisplacementIndex:
+        prefix, cover = layout.num_prefix_tokens, covering(one.grid for one in images)
+        by_kind: dict[object, tuple[int, int]] = {}
+        places, start = [], 0
+        for one in images:
+            if one.cache_key not in by_kind:
+                by_kind[one.cache_key] = start, prefix + one.patches
+                key = (one.cache_key, prefix, cover, layout.device)
+                make = functools.partial(_places, one, prefix, cover)
+                places.append(_PLACES.get_tensor(key, layout.device, make) if one.complete else make())
+                # Not in place: a trace has tensors for numbers.
+                start = start + places[-1].shape[0]
+        return cls(cover, torch.cat(places), [by_kind[one.cache_key] for one in images])
+
+    def biases(self, table: Tensor) -> list[Tensor]:
+        """The bias of each image, as `Pattern.bias`, from the table of `cover`: [1, heads, slots, slots]."""
+        values = F.pad(table.flatten(1), (1, 0)).index_select(1, self.places)
+        return [values[:, start : start + n * n].view(1, len(values), n, n) for start, n in self.images]
+
+
+def _places(image: Segment, prefix: int, cover: Grid) -> Tensor:
+    index = displacement_places(image.coords, image.coords, cover)[0] + 1
+    return F.pad(index, (prefix, 0, prefix, 0)).int().flatten()

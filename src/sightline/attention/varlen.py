@@ -35,23 +35,17 @@ class VarlenCall(NamedTuple):
         # Importing it takes seconds: not before it is needed.
         from torch.nn.attention.varlen import varlen_attn
 
-        most = self.max_queries, self.max_keys
-        out: Any = varlen_attn(flat_q, flat_k, flat_v, self.query_ends, self.key_ends, *most)
+        out: Any = varlen_attn(flat_q, flat_k, flat_v, *self)
         return out.unflatten(0, (q.shape[0], q.shape[2])).transpose(1, 2)
 
 
 def plan_varlen(queries: TokenLayout, keys: TokenLayout) -> VarlenCall:
     """What the kernel is told of two layouts; made once for each, on its device."""
-    ends = _cumulative_lengths(queries), _cumulative_lengths(keys)
-    return VarlenCall(*ends, *(_power_of_two(max(one.seqlens)) for one in (queries, keys)))
-
-
-def _power_of_two(length: int) -> int:
-    return 1 << (length - 1).bit_length()
+    most = (1 << (max(one.seqlens) - 1).bit_length() for one in (queries, keys))
+    return VarlenCall(_cumulative_lengths(queries), _cumulative_lengths(keys), *most)
 
 
 def _cumulative_lengths(layout: TokenLayout) -> Tensor:
     lengths = [*layout.seqlens, layout.padding] if layout.padding else layout.seqlens
-
     starts = [0, *lengths * layout.rows]
     return layout.cached("cumulative lengths", lambda: torch.tensor(starts).cumsum(0).int().to(layout.device))

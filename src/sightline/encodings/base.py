@@ -12,9 +12,9 @@ import torch
 from pydantic import Field, InstanceOf
 from torch import Tensor, nn
 
+from sightline.attention.content_bias import ContentBias
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Pairing, Rotation
-from sightline.encodings.hooks import Hooks
 from sightline.encodings.knob import KNOB_STATE, Knob, KnobSpec, ResizeRule
 from sightline.errors import InputError, require_known
 from sightline.io.config import Count, Index, check_value, config_dataclass
@@ -35,12 +35,31 @@ class TrunkShape:
 
     def __post_init__(self) -> None:
         if self.head_width is None and self.dim % self.heads:
-            said = f"dim {self.dim}: must be divisible by heads {self.heads}"
-            raise InputError(said, field="dim", value=self.dim)
+            raise InputError(f"dim {self.dim}: must be divisible by heads {self.heads}", field="dim", value=self.dim)
 
     @property
     def head_dim(self) -> int:
         return self.head_width or self.dim // self.heads
+
+
+class Hooks:
+    """The three hooks of an encoding as blocks are given them.
+
+    Each is a call of the module, within which weights that others keep elsewhere are there (accelerate's offloading).
+    It is no module itself, which they would move to where a block computes.
+    """
+
+    def __init__(self, encoding: PositionEncoding) -> None:
+        self._encoding = encoding
+
+    def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
+        return self._encoding("added", layer, layout)
+
+    def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
+        return self._encoding("rotation", layer, layout)
+
+    def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
+        return self._encoding("pattern", layer, layout)
 
 
 def _knob_state(self: PositionEncoding) -> Tensor:
@@ -85,39 +104,12 @@ class PositionEncoding(nn.Module):
 
     def __init__(self, config: Any, shape: TrunkShape) -> None:
         super().__init__()
-        self.config = config
+        self.config = self._configured = config
         self.shape = shape
         self.name = next(iter(self.names), type(self).__name__)
         self.check_axes(len(shape.train_grid))
         if self.tunable is not None:
             setattr(self, self.tunable.name, float(getattr(config, self.tunable.name)))
-
-    def check_axes(self, given: int) -> None:
-        """Refuse grids of another number of axes.
-
-        Raises:
-            InputError: it is for so many others.
-        """
-        trained = len(self.shape.train_grid)
-        ways = self.axes if isinstance(self.axes, tuple) else (self.axes,)
-        if len(ways) > 1 and trained in ways:
-            ways = (trained,)
-        if None not in ways and given not in ways:
-            raise InputError(f"encoding {self.name}: a grid of {given} axes (expected {' or '.join(map(str, ways))})")
-
-    @property
-    def made_for(self) -> int | None:
-        """How many axes the grids have that this one is for; None for any number."""
-        return len(self.shape.train_grid) if isinstance(self.axes, tuple) else self.axes
-
-    def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The weights of this encoding, made for clips, from those of the same one made for images: what it has of a
-        still image, for each frame alike. Those that hang on no grid are what they were.
-
-        Args:
-            state: by name, relative to this module.
-        """
-        return dict(state)
 
     def forward(self, hook: str, layer: int, layout: TokenLayout) -> Any:
         """What a hook of that name gives."""
@@ -139,6 +131,27 @@ class PositionEncoding(nn.Module):
     def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
         """What the heads of `layer` may attend to and at what penalty, or None."""
         return None
+
+    @property
+    def made_for(self) -> int | None:
+        """How many axes the grids have that this one is for; None for any number."""
+        return len(self.shape.train_grid) if isinstance(self.axes, tuple) else self.axes
+
+    def check_axes(self, given: int) -> None:
+        """Refuse grids of another number of axes by an InputError, which says how many it is for."""
+        ways = self.axes if isinstance(self.axes, tuple) else (self.axes,)
+        # Of several ways it is made for that of its training grid.
+        ways = (self.made_for,) if self.made_for in ways else ways
+        if None not in ways and given not in ways:
+            raise InputError(f"encoding {self.name}: a grid of {given} axes (expected {' or '.join(map(str, ways))})")
+
+    def axis_steps(self, time_step: float) -> tuple[float, ...] | None:
+        """How far a cell is along each axis (`DirectedBias.steps`), where a step in time is as far as so many
+        patches; an InputError for images, where it is not 1."""
+        axes = len(self.shape.train_grid)
+        if time_step != 1 and axes == 2:
+            raise InputError(f"encoding {self.name}: time_step {time_step}: is of clips (expected 1 for images)")
+        return None if time_step == 1 else (time_step, *(1.0,) * (axes - 1))
 
     @property
     def knob(self) -> Knob | None:
@@ -172,8 +185,7 @@ class PositionEncoding(nn.Module):
             return None
         # Nested literals are flat.
         allowed = get_args(Literal[get_type_hints(type(self.config))[name]])  # type: ignore[valid-type]
-        configured = getattr(self, "_configured", self.config)
-        return ResizeRule(name, getattr(self.config, name), getattr(configured, name), allowed)
+        return ResizeRule(name, getattr(self.config, name), getattr(self._configured, name), allowed)
 
     def set_resize_rule(self, value: str) -> None:
         """Set that rule. What was configured stays the default; it is no part of a state dict, but `save_model` writes
@@ -186,7 +198,6 @@ class PositionEncoding(nn.Module):
         if rule is None:
             raise InputError(f"encoding {self.name} has no table that is resized")
         require_known(f"rule {rule.name}", value, rule.candidates)
-        self._configured = getattr(self, "_configured", self.config)
         self.config = replace(self._configured, **{rule.name: value})
 
     def _load_from_state_dict(self, state, prefix, metadata, strict, missing, *rest) -> None:  # type: ignore[override]
@@ -195,16 +206,20 @@ class PositionEncoding(nn.Module):
         if prefix + KNOB_STATE in missing:
             missing.remove(prefix + KNOB_STATE)
 
-    def axis_steps(self, time_step: float) -> tuple[float, ...] | None:
-        """How far a cell is along each axis (`DirectedBias.steps`), where a step in time is as far as so many patches.
+    def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of this encoding, made for clips, from those of the same one made for images, by name relative to
+        this module: what it has of a still image, for each frame alike; those that hang on no grid stay."""
+        made = dict(state)
+        for place, one in self.named_modules():
+            if isinstance(one, PositionEncoding):
+                start = f"{place}." if place else ""
+                own = {name.removeprefix(start): tensor for name, tensor in state.items() if name.startswith(start)}
+                made |= {start + name: tensor for name, tensor in one.inflated(own).items()}
+        return made
 
-        Raises:
-            InputError: it is not 1, for images.
-        """
-        axes = len(self.shape.train_grid)
-        if time_step != 1 and axes == 2:
-            raise InputError(f"encoding {self.name}: time_step {time_step}: is of clips (expected 1 for images)")
-        return None if time_step == 1 else (time_step, *(1.0,) * (axes - 1))
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Of its own weights, as `inflate_from_image`, those that are others for clips."""
+        return {}
 
     def _whole(self, grid: Sequence[int], layer: int) -> Segment:
         """All patches of a grid, for a layer that there is."""
@@ -233,16 +248,6 @@ class PositionEncoding(nn.Module):
         return f"name={self.name!r}, config={self.config}"
 
 
-def inflate_members(members: Mapping[str, PositionEncoding], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`inflate_from_image` of encodings that are held by another, by the names that they have there."""
-    made = {}
-    for place, one in members.items():
-        start = f"{place}."
-        own = {name.removeprefix(start): tensor for name, tensor in state.items() if name.startswith(start)}
-        made |= {start + name: tensor for name, tensor in one.inflate_from_image(own).items()}
-    return made
-
-
 @config_dataclass
 class AddedConfig:
     """What the configuration of every `AddedEncoding` has.
@@ -256,7 +261,8 @@ class AddedConfig:
 
 
 class AddedEncoding(PositionEncoding):
-    """An embedding for each patch, added to the tokens before the first layer, or before every one.
+    """An embedding for each patch, added to the tokens before the first layer, or before every one. A subclass has
+    `embedding`, or `embedding_on` where its weights do not say where tokens are.
 
     Attributes:
         later: the same encoding for each layer after the first, where every layer has weights of its own; else None.
@@ -264,19 +270,18 @@ class AddedEncoding(PositionEncoding):
 
     def __init__(self, config: Any, shape: TrunkShape) -> None:
         super().__init__(config, shape)
-        # Somebody else's configuration may know nothing of it.
         self.at: str = getattr(config, "at", "input")
         self.later: Any = None
         if self.at == "every":
-            first = replace(config, at="input")
-            self.later = nn.ModuleList(type(self)(first, shape) for _ in range(shape.depth - 1))
+            later = (type(self)(replace(config, at="input"), shape) for _ in range(shape.depth - 1))
+            self.later = nn.ModuleList(later)
 
-    @abstractmethod
     def embedding(self, grid: Sequence[int]) -> Tensor:
         """The embedding of each patch: float32 [cells, dim], row-major."""
+        return self.embedding_on(grid, self.device)
 
     def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
-        """The same where tokens are, whether weights say it or not."""
+        """The same on a device."""
         return self.embedding(grid)
 
     def prefix_embedding(self) -> Tensor | None:
@@ -288,16 +293,6 @@ class AddedEncoding(PositionEncoding):
         if kind == "later":
             return int(rest.partition(".")[0]) + 1
         return None if self.at == "shared" else -1
-
-    def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Each layer's, where every layer has weights of its own."""
-        own = {name: one for name, one in state.items() if not name.startswith("later.")}
-        later = {f"later.{index}": layer for index, layer in enumerate(self.later or ())}
-        return self.inflated_table(own) | inflate_members(later, state)
-
-    def inflated_table(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """`inflate_from_image`, of what is added before one layer."""
-        return dict(state)
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
         if layer != 0 and self.later is not None:
@@ -316,14 +311,14 @@ class AddedEncoding(PositionEncoding):
         return layout.join(torch.cat([piece.expand(rows, -1, -1) for piece in pieces], dim=1), self.prefix_embedding())
 
     def set_resize_rule(self, value: str) -> None:
-        super().set_resize_rule(value)
         for one in self.later or ():
             one.set_resize_rule(value)
+        super().set_resize_rule(value)
 
     def set_knob(self, value: float) -> None:
-        super().set_knob(value)
         for one in self.later or ():
             one.set_knob(value)
+        super().set_knob(value)
 
 
 class RotaryEncoding(PositionEncoding):
@@ -339,20 +334,26 @@ class RotaryEncoding(PositionEncoding):
 
     @abstractmethod
     def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
-        """Angles at coordinates.
-
-        Args:
-            coords: int64 [1 or rows, patches, axes] in cells, (y, x) where there are two.
-            grid: the grid of the image that the patches are of.
-
-        Returns:
-            float32 [1 or rows, 1 or heads, patches, head_dim / 2].
-        """
+        """Angles at coordinates int64 [1 or rows, patches, axes] in cells, (y, x) where there are two, of images of one
+        grid: float32 [1 or rows, 1 or heads, patches, head_dim / 2]."""
 
     def angle_cache_key(self, layer: int) -> Hashable:
         """All that the angles of a layer hang on beside the layout, which are then made once for all layers where it
         is equal; None where it is a weight, or not known: they are made in every layer."""
         return None
+
+    def axis_pairs(self) -> tuple[int, ...]:
+        """How many channel pairs of a head turn with each axis where nothing is said: a share alike, and time has what
+        is left over. An InputError where a head has too few channels."""
+        head_dim = self.shape.head_dim
+        if len(self.shape.train_grid) == 2:
+            shares, expected = (head_dim // 4,) * 2, "a multiple of 4"
+        else:
+            third = head_dim // 6
+            shares, expected = (head_dim // 2 - 2 * third, third, third), "even for clips, and 6 or more"
+        if 2 * sum(shares) != head_dim or not all(shares):
+            raise InputError(f"{self.name}: head_dim {head_dim} (dim / heads) must be {expected}")
+        return shares
 
     def rotation(self, layer: int, layout: TokenLayout) -> Rotation:
         self.check_axes(layout.axes)
@@ -387,14 +388,13 @@ class PatternEncoding(PositionEncoding):
         self.check_axes(layout.axes)
         return self.layer_pattern(layer)
 
+    def extra_flops_per_token(self) -> int:
+        """Of each token with each vector of the terms that are made of content."""
+        terms = [term for term in self.layer_pattern(0).terms if isinstance(term, ContentBias)]
+        return self.shape.heads * sum(term.weights[0].numel() for term in terms)
+
     def bias_matrix(self, grid: Sequence[int], layer: int = 0, num_prefix_tokens: int = 1) -> Tensor:
-        """The bias of a layer on a whole grid.
-
-        Args:
-            num_prefix_tokens: prefix slots, first in rows and columns.
-
-        Returns:
-            float32 [heads, N, N], N prefix tokens and patches; rows are queries, columns keys.
-        """
+        """The bias of a layer on a whole grid: float32 [heads, N, N] of N tokens, prefix tokens first; rows are
+        queries, columns keys."""
         segment = self._whole(grid, layer)
         return self.layer_pattern(layer).bias(segment, segment, num_prefix_tokens, num_prefix_tokens)[0]

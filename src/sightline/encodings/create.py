@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import operator
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Rotation
-from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape, inflate_members
+from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import Knob, ResizeRule
 from sightline.errors import InputError, require_known, unknown_name_error
@@ -23,12 +23,11 @@ from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
 
-def _sum(parts: Iterable[Any]) -> Any:
-    return functools.reduce(operator.add, present) if (present := [one for one in parts if one is not None]) else None
-
-
 class EncodingGroup(PositionEncoding):
-    """An encoding that holds others, which keep their own knobs; its knob and its rule are those of some of them."""
+    """An encoding that holds others, which keep their own knobs; its knob and its rule are those of some of them.
+
+    Embeddings are added, rotations follow one another, biases are added.
+    """
 
     get_extra_state, set_extra_state = nn.Module.get_extra_state, nn.Module.set_extra_state
     source: ClassVar = "the sources of its parts"
@@ -38,6 +37,25 @@ class EncodingGroup(PositionEncoding):
     @abstractmethod
     def members(self) -> dict[str, PositionEncoding]:
         """Those that it holds, each by the name before its parameters."""
+
+    def first_layer(self, place: str) -> int:
+        """The layer from which a member is asked, as its own layer 0, for as many layers as it was made for."""
+        return 0
+
+    def _joined(self, hook: str, layer: int, layout: TokenLayout) -> Any:
+        own = [(one, layer - self.first_layer(place)) for place, one in self.members().items()]
+        given = [one(hook, number, layout) for one, number in own if 0 <= number < one.shape.depth]
+        present = [one for one in given if one is not None]
+        return functools.reduce(operator.add, present) if present else None
+
+    def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
+        return self._joined("added", layer, layout)
+
+    def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
+        return self._joined("rotation", layer, layout)
+
+    def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
+        return self._joined("pattern", layer, layout)
 
     def holders(self, of: Literal["knob", "resize_rule"]) -> list[PositionEncoding]:
         """The members whose knob or rule it is: the first that has one."""
@@ -67,9 +85,6 @@ class EncodingGroup(PositionEncoding):
         for one in holders:
             one.set_resize_rule(value)
 
-    def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return inflate_members(self.members(), state)
-
     def layer_of(self, name: str) -> int | None:
         place, one = next(pair for pair in self.members().items() if name.startswith(f"{pair[0]}."))
         return one.layer_of(name.removeprefix(f"{place}."))
@@ -79,30 +94,20 @@ class EncodingGroup(PositionEncoding):
 
 
 class CompositeEncoding(EncodingGroup):
-    """Embeddings are added, rotations follow one another, biases are added; the knob is the first part's that has
-    one, and so is the rule. Part `i` holds its parameters as `parts.i`."""
+    """Parts that are asked in every layer; the knob is the first part's that has one, and so is the rule. Part `i`
+    holds its parameters as `parts.i`."""
 
     def __init__(self, parts: Sequence[PositionEncoding], shape: TrunkShape) -> None:
         super().__init__(tuple(part.config for part in parts), shape)
+        self.name = "+".join(part.name for part in parts)
         turning = {part.pairing for part in parts if isinstance(part, RotaryEncoding)}
         if len(turning) > 1:
-            names = "+".join(part.name for part in parts)
-            raise InputError(
-                f"encoding {names!r}: its rotations pair channels differently ({', '.join(sorted(turning))})"
-            )
+            pairings = ", ".join(sorted(turning))
+            raise InputError(f"encoding {self.name!r}: its rotations pair channels differently ({pairings})")
         self.parts: Any = nn.ModuleList(parts)
 
     def members(self) -> dict[str, PositionEncoding]:
         return {f"parts.{index}": part for index, part in enumerate(self.parts)}
-
-    def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
-        return _sum(part("added", layer, layout) for part in self.parts)
-
-    def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
-        return _sum(part("rotation", layer, layout) for part in self.parts)
-
-    def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
-        return _sum(part("pattern", layer, layout) for part in self.parts)
 
     def extra_flops_per_token(self) -> int:
         return sum(part.extra_flops_per_token() for part in self.parts)
@@ -133,14 +138,13 @@ def create_encoding(
     Raises:
         InputError: an unknown name or option (names the nearest), or a value out of range.
     """
-    shared, known = share_options(name, config), registry()
-    fixed = [axes for part, _ in shared if isinstance(axes := known[part].axes, int)]
-    axes = fixed[0] if fixed else 2
-    grid = Grid.checked(train_grid, "train_grid", axes if isinstance(train_grid, int) else None)
-    return make_encoding(name, shared, TrunkShape(depth, heads, dim, grid, num_prefix_tokens, head_dim))
+    parts, known = share_options(name, config), registry()
+    fixed = [axes for part, _ in parts if isinstance(axes := known[part].axes, int)]
+    grid = Grid.checked(train_grid, "train_grid", next(iter(fixed), 2) if isinstance(train_grid, int) else None)
+    return make_encoding(parts, TrunkShape(depth, heads, dim, grid, num_prefix_tokens, head_dim))
 
 
-def make_encoding(name: str, parts: Sequence[tuple[str, Mapping[str, Any]]], shape: TrunkShape) -> PositionEncoding:
+def make_encoding(parts: Sequence[tuple[str, Mapping[str, Any]]], shape: TrunkShape) -> PositionEncoding:
     """The encoding of these parts, (registered name, options) each as `share_options` gives them.
 
     Raises:
@@ -151,11 +155,7 @@ def make_encoding(name: str, parts: Sequence[tuple[str, Mapping[str, Any]]], sha
         cls = known[part]
         made.append(_made(cls, build_config(cls.Config, {**cls.names[part], **options}, f"encoding {part}"), shape))
         made[-1].name = part
-    if len(made) == 1:
-        return made[0]
-    combined = CompositeEncoding(made, shape)
-    combined.name = name
-    return combined
+    return made[0] if len(made) == 1 else CompositeEncoding(made, shape)
 
 
 def _made(cls: type[PositionEncoding], config: Any, shape: TrunkShape) -> PositionEncoding:
@@ -189,28 +189,25 @@ def encoding_options(encoding: PositionEncoding) -> dict[str, Any]:
 def share_options(name: str, config: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Each part of a joined name, and its own options; refuses as `create_encoding`."""
     names, known = str(name).split("+"), registry()
-    # Every option as it may be written -> which parts have it.
-    owners: dict[str, list[int]] = {}
-    for number, part in enumerate(names):
-        require_known("encoding", part, known)
-        for field in known[part].Config.__dataclass_fields__:
-            owners.setdefault(field, []).append(number)
-            owners.setdefault(f"{part}.{field}", []).append(number)
-    shared: list[dict[str, Any]] = [{} for _ in names]
+    parts: list[tuple[str, dict[str, Any]]] = [(part, {}) for part in names]
+    # Every option as it may be written -> the parts that have it.
+    owners: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for one in parts:
+        require_known("encoding", one[0], known)
+        for field in known[one[0]].Config.__dataclass_fields__:
+            owners.setdefault(field, []).append(one)
+            owners.setdefault(f"{one[0]}.{field}", []).append(one)
     flat: dict[str, Any] = {}
     for key, value in config.items():
         # A group of keys named as a part is that part's options, as a configuration file writes them.
-        if len(names) > 1 and key in names and isinstance(value, dict):
-            flat |= {f"{key}.{inner}": one for inner, one in value.items()}
-        else:
-            flat[key] = value
+        grouped = len(names) > 1 and key in names and isinstance(value, dict)
+        flat |= {f"{key}.{inner}": one for inner, one in value.items()} if grouped else {key: value}
     for key, value in flat.items():
         if key not in owners:
-            raise unknown_name_error(
-                f"encoding {name}: option", key, [one for one in owners if ("." in one) == (len(names) > 1)]
-            )
+            spelled = [one for one in owners if ("." in one) == (len(names) > 1)]
+            raise unknown_name_error(f"encoding {name}: option", key, spelled)
         if "." not in key and len(owners[key]) > 1:
-            options = ", ".join(f"{names[number]}.{key}" for number in owners[key])
+            options = ", ".join(f"{part}.{key}" for part, _ in owners[key])
             raise InputError(f"encoding {name}: option {key!r} is ambiguous (expected one of {options})")
-        shared[owners[key][0]][key.rpartition(".")[2]] = value
-    return list(zip(names, shared, strict=True))
+        owners[key][0][1][key.rpartition(".")[2]] = value
+    return parts

@@ -78,21 +78,16 @@ def add_encodings(path: str | Path) -> list[str]:
         InputError: nothing is there, a file cannot be imported, has no encoding, or takes a name that is taken.
     """
     path = Path(path)
-    if not path.exists():
-        raise InputError(f"{path}: no such file or folder")
     files = sorted(path.glob("*.py")) if path.is_dir() else [path]
     files = [file for file in files if not file.name.startswith("_")]
     if not files:
         raise InputError(f"{path}: holds no Python file")
     registry()
-    names = []
-    for file in files:
-        check_file(file, "a Python file")
-        names += _load(file)
-    return names
+    return [name for file in files for name in _load(file)]
 
 
 def _load(file: Path) -> list[str]:
+    check_file(file, "a Python file")
     name = f"sightline_outside_{file.stem}_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
@@ -105,9 +100,8 @@ def _load(file: Path) -> list[str]:
         if names := _register(module, str(file)):
             return names
         raise InputError(f"{file}: defines no PositionEncoding with `names`")
-    except InputError:
-        del sys.modules[name]
-        raise
     except (Exception, SystemExit) as error:
         del sys.modules[name]
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{file}: cannot be imported ({type(error).__name__}: {error})") from error

@@ -45,9 +45,8 @@ def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolati
 
 
 def _resize_plane(table: Tensor, old: Sequence[int], new: Sequence[int], interpolation: Interpolation) -> Tensor:
-    image = table.reshape(1, *old, -1).permute(0, 3, 1, 2)
     resized = F.interpolate(
-        image,
+        table.reshape(1, *old, -1).permute(0, 3, 1, 2),
         size=tuple(new),
         mode="bicubic" if interpolation.startswith("bicubic") else "bilinear",
         align_corners=interpolation == "corner_aligned",
@@ -74,11 +73,13 @@ def beit_resize_matrix(old: int, new: int, device: torch.device) -> Tensor:
         float32 [new, old]; each row sums to 1.
     """
     key = (old, new, device)
-    return _AXES.get_tensor(key, device, lambda: _beit_axis(*key)) if type(new) is int else _beit_axis(*key)
+    return _AXES.get_tensor(key, device, lambda: _beit_axis(*key))
 
 
 def _beit_axis(old: int, new: int, device: torch.device) -> Tensor:
     half = old // 2
+    if half == 0:
+        return torch.ones(1, 1, dtype=torch.float32, device=device).expand(new, 1)
     offsets = torch.arange(new, device=device, dtype=torch.float64)
     offsets = offsets - offsets[-1] / 2
     reach = offsets[-1]
@@ -91,11 +92,8 @@ def _beit_axis(old: int, new: int, device: torch.device) -> Tensor:
     fine = 1.01 + step * (first + torch.arange(1, 512, device=device, dtype=torch.float64))
     last = first + _within_reach(fine, half, reach)
     ratio = 1.01 + step * (last - last % 2 + 1)
-    steps = ratio ** torch.arange(half, device=device, dtype=torch.float64)
-    positive = steps.cumsum(0)
+    positive = (ratio ** torch.arange(half, device=device, dtype=torch.float64)).cumsum(0)
     positions = torch.cat((-positive.flip(0), positive.new_zeros(1), positive))
-    if half == 0:
-        return positions.new_ones(1, 1, dtype=torch.float32).expand(new, 1)
     # Clamped: beyond the last known displacement its value holds.
     inside = torch.minimum(torch.maximum(offsets, positions[0]), positions[-1])
     right = torch.searchsorted(positions, inside).clamp(1, old - 1)

@@ -8,6 +8,18 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+KNOB_STATE = "_extra_state"
+"""How the name of a knob's value ends in a state dict."""
+
+
+class KnobSpec(NamedTuple):
+    """What `Knob` says of every encoding of a kind."""
+
+    name: str
+    low: float
+    high: float
+    candidates: tuple[float, ...]
+
 
 @dataclass(frozen=True)
 class Knob:
@@ -15,8 +27,7 @@ class Knob:
 
     Attributes:
         name: the configuration key.
-        value: as it is now.
-        default: as it was configured, and trained with.
+        value: as it is now; default: as it was configured, and trained with.
         low, high: the values that are accepted, both included.
         candidates: the values that a search tries.
     """
@@ -35,8 +46,7 @@ class ResizeRule:
 
     Attributes:
         name: the configuration key.
-        value: as it is now.
-        default: as it was configured.
+        value: as it is now; default: as it was configured.
         candidates: all that there are.
     """
 
@@ -44,19 +54,6 @@ class ResizeRule:
     value: str
     default: str
     candidates: tuple[str, ...]
-
-
-class KnobSpec(NamedTuple):
-    """What `Knob` says of every encoding of a kind."""
-
-    name: str
-    low: float
-    high: float
-    candidates: tuple[float, ...]
-
-
-KNOB_STATE = "_extra_state"
-"""How the name of a knob's value ends in a state dict."""
 
 
 def without_knobs(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from sightline.attention import AttentionSpec, plan_attention, record_attention
-from sightline.encodings.hooks import Hooks
+from sightline.encodings.base import Hooks
 from sightline.models.block import Block, LayerInputs
 from sightline.models.stochastic import draw_noise
 from sightline.tokens.layout import TokenLayout

@@ -101,9 +101,6 @@ class Factorized(AddedEncoding):
         stretched = (self.config.table, self.config.coordinates) == ("learned", "absolute")
         return super().resize_rule if stretched else None
 
-    def embedding(self, grid: Sequence[int]) -> Tensor:
-        return self.embedding_on(grid, self.device)
-
     def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
         grid = Grid(*grid)
         last = len(grid) - 1
@@ -120,14 +117,14 @@ class Factorized(AddedEncoding):
             joined = functools.reduce(torch.add if self.config.combine == "sum" else torch.mul, spread)
         return joined.reshape(grid.cells, self.shape.dim)
 
-    def inflated_table(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tables of an image, and frames that change nothing yet where the three are summed or multiplied."""
         if self.config.table == "sinusoidal" or self.config.combine == "stack":
-            return dict(state)
+            return {}
         if self.config.table == "fourier":
             raise InputError("factorized: Fourier features of images have none of frames (expected another table)")
         neutral = 0.0 if self.config.combine == "sum" else 1.0
-        return {**state, "frames": torch.full((self.sides[0], self.width), neutral)}
+        return {"frames": torch.full((self.sides[0], self.width), neutral)}
 
     def along(self, axis: int, grid: Grid, device: torch.device) -> Tensor:
         """The vectors along one axis of the image: float32 [side, width]."""

@@ -69,9 +69,6 @@ class Fourier(AddedEncoding):
             nn.init.zeros_(last.bias)
             self.mlp = nn.Sequential(nn.Linear(features, shape.dim), nn.GELU(), last)
 
-    def embedding(self, grid: Sequence[int]) -> Tensor:
-        return self.embedding_on(grid, self.device)
-
     def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
         grid = Grid(*grid)
         sides = self.shape.train_grid if self.config.coordinates == "absolute" else grid
@@ -81,6 +78,6 @@ class Fourier(AddedEncoding):
             phase = self.frequencies(grid_coords(grid, device) / sides)
             return at_least_float32(self.mlp(torch.cat((phase.sin(), phase.cos()), dim=-1).to(dtype)))
 
-    def inflated_table(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Features that do not change with time yet."""
-        return {**state, "frequencies.weight": F.pad(state["frequencies.weight"], (1, 0))}
+        return {"frequencies.weight": F.pad(state["frequencies.weight"], (1, 0))}

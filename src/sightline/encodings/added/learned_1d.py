@@ -51,9 +51,9 @@ class Learned1d(AddedEncoding):
     def embedding(self, grid: Sequence[int]) -> Tensor:
         return resize_table(self.table, self.shape.train_grid, Grid(*grid), self.config.interpolation)
 
-    def inflated_table(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The table of an image for each frame (ViViT section 3.4)."""
-        return {**state, "table": state["table"].repeat(self.shape.train_grid[0], 1)}
+        return {"table": state["table"].repeat(self.shape.train_grid[0], 1)}
 
     def prefix_embedding(self) -> Tensor | None:
         return self.prefix

@@ -18,6 +18,12 @@ from sightline.tokens.grid import Grid
 from sightline.tokens.segment import grid_coords
 
 _TABLES = ByteLRUCache("sines and cosines", 4 << 20)
+_ORDERS = {
+    "big_vision": ("sin x", "cos x", "sin y", "cos y"),
+    "mae": ("sin x", "cos x", "sin y", "cos y"),
+    "timm": ("sin y", "sin x", "cos y", "cos x"),
+    "timm_interleaved": ("sin y", "cos y", "sin x", "cos x"),
+}
 
 
 @config_dataclass
@@ -60,34 +66,21 @@ class Sincos2d(AddedEncoding):
         if not clips and (shape.dim % 4 or (config.order == "big_vision" and shape.dim < 8)):
             raise InputError(f"sincos_2d: dim {shape.dim} must be a multiple of 4 (and 8 or more for big_vision)")
 
-    def _table(self, grid: Grid, device: torch.device) -> Tensor:
-        if any(type(side) is not int for side in grid):
-            return self._made(grid, device)
-        key = self.config, self.shape.dim, grid, device
-        return _TABLES.get_tensor(key, device, lambda: self._made(grid, device))
+    def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
+        rule, grid = self.config.new_grid, Grid(*grid)
+        known = grid if rule == "extend" else self.shape.train_grid
+        key = self.config, self.shape.dim, known, device
+        table = _TABLES.get_tensor(key, device, lambda: self._table(known, device))
+        return table if rule == "extend" else resize_table(table, known, grid, rule)
 
-    def _made(self, grid: Grid, device: torch.device) -> Tensor:
+    def _table(self, grid: Grid, device: torch.device) -> Tensor:
         where = torch.device("cpu") if device.type == "mps" else device
         share = self.shape.dim // (2 * len(grid))
         steps = share - 1 if self.config.order == "big_vision" else share
         exponents = torch.arange(share, device=where, dtype=torch.float64) / steps
         omega = self.config.temperature**-exponents
         *time, y, x = (grid_coords(grid, where).double().unsqueeze(-1) * omega).unbind(-2)
-        ordered = {
-            "big_vision": (x.sin(), x.cos(), y.sin(), y.cos()),
-            "mae": (x.sin(), x.cos(), y.sin(), y.cos()),
-            "timm": (y.sin(), x.sin(), y.cos(), x.cos()),
-            "timm_interleaved": (y.sin(), y.cos(), x.sin(), x.cos()),
-        }[self.config.order]
-        waves = torch.cat((*(wave for t in time for wave in (t.sin(), t.cos())), *ordered), dim=-1)
-        return F.pad(waves, (0, self.shape.dim - waves.shape[-1])).float().to(device)
-
-    def embedding(self, grid: Sequence[int]) -> Tensor:
-        return self.embedding_on(grid, self.device)
-
-    def embedding_on(self, grid: Sequence[int], device: torch.device) -> Tensor:
-        grid = Grid(*grid)
-        if self.config.new_grid == "extend":
-            return self._table(grid, device)
-        trained = self.shape.train_grid
-        return resize_table(self._table(trained, device), trained, grid, self.config.new_grid)
+        waves = {"sin x": x.sin(), "cos x": x.cos(), "sin y": y.sin(), "cos y": y.cos()}
+        ordered = [waves[name] for name in _ORDERS[self.config.order]]
+        joined = torch.cat((*(wave for t in time for wave in (t.sin(), t.cos())), *ordered), dim=-1)
+        return F.pad(joined, (0, self.shape.dim - joined.shape[-1])).float().to(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -88,22 +89,16 @@ class IrpeBuckets(RelativeBuckets):
     @property
     def sides(self) -> tuple[int, int] | None:  # type: ignore[override]
         one = 2 * self.reach + 1
-        if self.method == "product":
-            return one, one
-        if self.method == "cross":
-            return (one, 1) if self.part == "rows" else (1, one)
-        return None
+        by_axis = {"product": (one, one), "rows": (one, 1), "cols": (1, one)}
+        return by_axis.get(self.part if self.method == "cross" else self.method)
 
     @property
     def count(self) -> int:  # type: ignore[override]
-        one = 2 * self.reach + 1
-        return one * one if self.method == "product" else one
+        return math.prod(self.sides or (2 * self.reach + 1,))
 
     def along(self, axis: int, offset: Tensor) -> Tensor:
         assert self.sides is not None
-        if self.sides[axis] == 1 and self.method == "cross":
-            return torch.zeros_like(offset)
-        return piecewise(offset, self.ratio) + self.reach
+        return torch.zeros_like(offset) if self.sides[axis] == 1 else piecewise(offset, self.ratio) + self.reach
 
     def of(self, dy: Tensor, dx: Tensor) -> Tensor:
         if self.sides is not None:
@@ -156,28 +151,18 @@ class Irpe(PatternEncoding):
         return {part: IrpeBuckets(self.config.method, self.config.ratio, part) for part in parts}
 
     def layer_pattern(self, layer: int) -> Pattern:
-        make = self._bias if self.config.mode == "bias" else self._contextual
-        parts = ((where, part, one) for where in self.config.on for part, one in self.buckets.items())
-        return Pattern(tuple(make(where, buckets, self._table(where, part)[layer]) for where, part, buckets in parts))
-
-    def extra_flops_per_token(self) -> int:
-        """Of each token with the vector of each bucket."""
-        if self.config.mode == "bias":
-            return 0
-        a_head = sum(self._table(where, part)[0, 0].numel() for where in self.config.on for part in self.buckets)
-        return self.shape.heads * a_head
-
-    def _table(self, where: str, part: str) -> Tensor:
-        return getattr(self, f"{where}_{part}")
-
-    def _contextual(self, where: str, buckets: IrpeBuckets, table: Tensor) -> BiasTerm:
-        weights = table.transpose(1, 2) if where == "v" else table
-        return ContentBias(weights, buckets, self.shape.num_prefix_tokens > 0, self.shape.heads, _MADE_OF[where])
-
-    def _bias(self, where: str, buckets: IrpeBuckets, table: Tensor) -> BiasTerm:
-        table = table.expand(self.shape.heads, -1)
-        extra = table[:, -1].expand(3, -1) if self.shape.num_prefix_tokens else None
-        return TableBias(partial(_by_displacement, table, buckets, turned=where == "k"), extra)
+        prefix, heads = self.shape.num_prefix_tokens > 0, self.shape.heads
+        terms: list[BiasTerm] = []
+        for where, (part, buckets) in itertools.product(self.config.on, self.buckets.items()):
+            table = getattr(self, f"{where}_{part}")[layer]
+            if self.config.mode == "contextual":
+                weights = table.transpose(1, 2) if where == "v" else table
+                terms.append(ContentBias(weights, buckets, prefix, heads, _MADE_OF[where]))
+            else:
+                table = table.expand(heads, -1)
+                values = partial(_by_displacement, table, buckets, turned=where == "k")
+                terms.append(TableBias(values, table[:, -1].expand(3, -1) if prefix else None))
+        return Pattern(tuple(terms))
 
 
 def _by_displacement(table: Tensor, buckets: RelativeBuckets, grid: Grid, *, turned: bool) -> Tensor:

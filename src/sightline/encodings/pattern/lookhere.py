@@ -29,33 +29,30 @@ class _Head:
     from_centre: bool = False
 
 
-def _looking(*planes: tuple[tuple[int, int], ...]) -> tuple[_Head, ...]:
-    return tuple(_Head(FieldOfView(pair)) for pair in planes)
+_NONE, _ZERO = _Head(), _Head(penalised=False)
 
-
-_NONE, _ZERO, _CENTER = _Head(), _Head(penalised=False), _Head(from_centre=True)
-
+_PLANES = {
+    "halves": ((_UP,), (_DOWN,), (_LEFT,), (_RIGHT,)),
+    "corners": ((_UP, _LEFT), (_UP, _RIGHT), (_DOWN, _LEFT), (_DOWN, _RIGHT)),
+    "triangles": ((_UP_LEFT, _UP_RIGHT), (_DOWN_LEFT, _DOWN_RIGHT), (_UP_LEFT, _DOWN_LEFT), (_UP_RIGHT, _DOWN_RIGHT)),
+    "diagonals": ((_UP_RIGHT,), (_UP_LEFT,), (_DOWN_RIGHT,), (_DOWN_LEFT,)),
+    "eighths1": ((_UP_RIGHT, _LEFT), (_DOWN_RIGHT, _LEFT), (_DOWN_LEFT, _UP), (_DOWN_RIGHT, _UP)),
+    "eighths2": ((_UP_LEFT, _RIGHT), (_DOWN_LEFT, _RIGHT), (_UP_LEFT, _DOWN), (_UP_RIGHT, _DOWN)),
+}
 GROUPS: dict[str, tuple[_Head, ...]] = {
+    **{name: tuple(_Head(FieldOfView(pair)) for pair in planes) for name, planes in _PLANES.items()},
+    **{
+        f"zero{name}": tuple(_Head(FieldOfView(pair), penalised=False) for pair in _PLANES[name])
+        for name in ("halves", "corners", "triangles")
+    },
     "none": (_NONE,) * 4,
     "zero": (_ZERO,) * 4,
     "none1zero3": (_NONE,) + (_ZERO,) * 3,
     "none2zero2": (_NONE,) * 2 + (_ZERO,) * 2,
     "none3zero1": (_NONE,) * 3 + (_ZERO,),
-    "center": (_CENTER,) * 4,
-    "halves": _looking((_UP,), (_DOWN,), (_LEFT,), (_RIGHT,)),
-    "corners": _looking((_UP, _LEFT), (_UP, _RIGHT), (_DOWN, _LEFT), (_DOWN, _RIGHT)),
-    "triangles": _looking(
-        (_UP_LEFT, _UP_RIGHT), (_DOWN_LEFT, _DOWN_RIGHT), (_UP_LEFT, _DOWN_LEFT), (_UP_RIGHT, _DOWN_RIGHT)
-    ),
-    "diagonals": _looking((_UP_RIGHT,), (_UP_LEFT,), (_DOWN_RIGHT,), (_DOWN_LEFT,)),
-    "eighths1": _looking((_UP_RIGHT, _LEFT), (_DOWN_RIGHT, _LEFT), (_DOWN_LEFT, _UP), (_DOWN_RIGHT, _UP)),
-    "eighths2": _looking((_UP_LEFT, _RIGHT), (_DOWN_LEFT, _RIGHT), (_UP_LEFT, _DOWN), (_UP_RIGHT, _DOWN)),
+    "center": (_Head(from_centre=True),) * 4,
 }
 """The names of the public code's language, four heads each."""
-GROUPS |= {
-    f"zero{name}": tuple(replace(head, penalised=False) for head in GROUPS[name])
-    for name in ("halves", "corners", "triangles")
-}
 
 # (heads, names joined) -> how many heads each name gets: all that the public code accepts beside one name.
 _COUNTS: dict[tuple[int, int], tuple[int, ...]] = {
@@ -102,12 +99,13 @@ def parse_directions(directions: str, heads: int) -> list[tuple[_Head, float]]:
             "two with 12, 16, or 6 with none, zero or center second; three with 12 or 16; four with 16; "
             f"the presets {', '.join(sorted(PRESETS))} take any number of heads"
         )
-    places = [(name, index) for name, count in zip(names, counts, strict=True) for index in range(count)]
+    named = [name for name, count in zip(names, counts, strict=True) for _ in range(count)]
     slopes: list[float] = []
-    for name, run in groupby(name for name, _ in places):
+    for name, run in groupby(named):
         length = len(list(run))
         slopes += _spread(length) if _is_undirected(name) else [2.0 ** -(1 + index // 4) for index in range(length)]
-    return [(GROUPS[name][index % 4], slope) for (name, index), slope in zip(places, slopes, strict=True)]
+    # Each name gets a multiple of four heads, or the last one two.
+    return [(GROUPS[name][index % 4], slope) for index, (name, slope) in enumerate(zip(named, slopes, strict=True))]
 
 
 def _is_undirected(name: str) -> bool:
@@ -214,7 +212,7 @@ Views = Annotated[
 
 @config_dataclass
 class LookHereConfig:
-    """Configuration of `LookHereProject`.
+    """Configuration of `LookHere`.
 
     Attributes:
         directions: the public code's language ("eighths1-eighths2-none"), a preset's name, or one of them a layer;
@@ -272,17 +270,17 @@ class LookHere(PatternEncoding):
 
     def __init__(self, config: LookHereConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
+        self.steps, clips = self.axis_steps(config.time_step), len(shape.train_grid) == 3
+        if config.times is not None and not clips:
+            raise InputError("lookhere times: are of clips (expected none for images)")
+        for name in ("head_slopes", "times"):
+            self._check_count(name, getattr(config, name))
         key = "directions" if config.views is None else "views"
         given: Any = getattr(config, key)
         each = isinstance(given, tuple) and (key == "directions" or _one_a_layer(given))
         layers: tuple[Any, ...] = given if each else (given,) * shape.depth
         if len(layers) != shape.depth:
             raise InputError(f"lookhere {key}: {len(layers)} given for a depth of {shape.depth}, expected one each")
-        for name in ("head_slopes", "times"):
-            self._check_count(name, getattr(config, name))
-        self.steps, clips = self.axis_steps(config.time_step), len(shape.train_grid) == 3
-        if config.times is not None and not clips:
-            raise InputError("lookhere times: are of clips (expected none for images)")
         self.heads_of_layer: list[list[tuple[_Head, float]]] = []
         for layer, one in enumerate(layers):
             if key == "views":
@@ -292,9 +290,7 @@ class LookHere(PatternEncoding):
                 heads = (assign_preset_heads if one in PRESETS else parse_directions)(one, shape.heads)
             if clips:
                 times = config.times or assign_head_times([head for head, _ in heads])
-                for number, ((head, slope), time) in enumerate(zip(heads, times, strict=True)):
-                    view = FieldOfView(tuple((0, *plane) for plane in head.view.planes), head.view.join, _TIMES[time])
-                    heads[number] = replace(head, view=view), slope
+                heads = [(_in_time(head, time), slope) for (head, slope), time in zip(heads, times, strict=True)]
             self.heads_of_layer.append(heads)
 
     def _check_count(self, what: str, given: tuple[Any, ...] | None) -> None:
@@ -321,3 +317,9 @@ class LookHere(PatternEncoding):
             steps=self.steps,
         )
         return Pattern((term,), config.prune_below)
+
+
+def _in_time(head: _Head, time: Time) -> _Head:
+    """A head of a plane, as one of clips that looks so in each frame of a time."""
+    planes = tuple((0, *plane) for plane in head.view.planes)
+    return replace(head, view=FieldOfView(planes, head.view.join, _TIMES[time]))

@@ -111,24 +111,17 @@ class Relative1d(PatternEncoding):
         self.value_tables = table() if config.values else None
 
     def layer_pattern(self, layer: int) -> Pattern:
-        terms = []
-        for made_of, tables in self._tables.items():
-            weights = tables[0 if self.config.shared else layer].transpose(-1, -2)
-            if made_of != "attention" and not self.config.scaled:
-                # Terms of scores are divided by it.
-                weights = weights * self.shape.head_dim**0.5
-            terms.append(ContentBias(weights, self.offsets, False, self.shape.heads, made_of))
-        return Pattern(tuple(terms))
-
-    @property
-    def _tables(self) -> dict[BiasSource, nn.Parameter]:
         given: dict[BiasSource, nn.Parameter | None] = {
             "queries": self.tables,
             "keys": self.key_tables,
             "attention": self.value_tables,
         }
-        return {made_of: table for made_of, table in given.items() if table is not None}
-
-    def extra_flops_per_token(self) -> int:
-        """Of each token with the vector of each offset."""
-        return len(self._tables) * self.shape.heads * self.offsets.count * self.shape.head_dim
+        terms = []
+        for made_of, tables in given.items():
+            if tables is not None:
+                weights = tables[0 if self.config.shared else layer].transpose(-1, -2)
+                if made_of != "attention" and not self.config.scaled:
+                    # Terms of scores are divided by it.
+                    weights = weights * self.shape.head_dim**0.5
+                terms.append(ContentBias(weights, self.offsets, False, self.shape.heads, made_of))
+        return Pattern(tuple(terms))

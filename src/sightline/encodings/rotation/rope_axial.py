@@ -71,30 +71,18 @@ class RopeAxial(RotaryEncoding):
     def __init__(self, config: RopeAxialConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
         self.axis_steps(config.time_step)
-        if len(shape.train_grid) == 3:
-            self.pairs = self._pairs_of_clips()
-        elif config.pairs is not None:
+        clips, shares = len(shape.train_grid) == 3, self.axis_pairs()
+        if config.pairs is not None and not clips:
             raise InputError(f"rope_axial pairs {config.pairs}: are of clips (expected none for images)")
-        elif shape.head_dim % 4:
-            raise InputError(f"rope_axial: head_dim {shape.head_dim} (dim / heads) must be a multiple of 4")
-        else:
-            self.pairs = (shape.head_dim // 4,) * 2
+        if config.reference is not None and clips:
+            raise InputError(f"rope_axial reference {tuple(config.reference)}: is of images (expected none for clips)")
+        self.pairs = config.pairs or shares
+        if sum(self.pairs) != sum(shares):
+            raise InputError(f"rope_axial pairs {self.pairs}: expected {sum(shares)} together, half of head_dim")
         self.pairing = config.pairing
         self.reads_grid = config.coordinates != "extended"
         # Of the model's precision; not saved.
         self.precision = nn.Buffer(torch.zeros(()), persistent=False)
-
-    def _pairs_of_clips(self) -> tuple[int, ...]:
-        config, head_dim = self.config, self.shape.head_dim
-        there, third = head_dim // 2, head_dim // 6
-        if head_dim % 2 or not third:
-            raise InputError(f"rope_axial: head_dim {head_dim} (dim / heads) must be even for clips, and 6 or more")
-        pairs = config.pairs or (there - 2 * third, third, third)
-        if sum(pairs) != there:
-            raise InputError(f"rope_axial pairs {pairs}: expected {there} together, half of head_dim")
-        if config.reference is not None:
-            raise InputError(f"rope_axial reference {tuple(config.reference)}: is of images (expected none for clips)")
-        return pairs
 
     def angle_cache_key(self, layer: int) -> Hashable:
         return self.config, self.theta, self.shape.head_dim, self.shape.train_grid, wide_dtype(self.precision.dtype)

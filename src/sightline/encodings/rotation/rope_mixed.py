@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from sightline.attention.wide import at_least_float32
 from sightline.encodings.base import RotaryEncoding, TrunkShape
 from sightline.encodings.knob import KnobSpec
-from sightline.errors import InputError
 from sightline.io.config import AboveOne, config_dataclass
 from sightline.tokens.grid import Grid
 
@@ -51,38 +50,27 @@ class RopeMixed(RotaryEncoding):
 
     def __init__(self, config: RopeMixedConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
-        if len(shape.train_grid) == 3:
-            self.freqs = nn.Parameter(self._start_of_clips(config.theta))
-            return
-        if shape.head_dim % 4:
-            raise InputError(f"rope_mixed: head_dim {shape.head_dim} (dim / heads) must be a multiple of 4")
-        direction = torch.rand(shape.depth, shape.heads, 1) * 2 * math.pi
-        magnitude = 1.0 / (config.theta ** self._exponents(direction.device))
+        self.pairs = self.axis_pairs()
+        self.freqs = nn.Parameter((self._start_of_clips if len(self.pairs) == 3 else self._start)(config.theta))
+
+    def _start(self, theta: float) -> Tensor:
+        direction = torch.rand(self.shape.depth, self.shape.heads, 1) * 2 * math.pi
+        magnitude = 1.0 / (theta ** self._exponents(direction.device))
         turned = torch.cat((direction.expand(-1, -1, magnitude.shape[0]), direction + math.pi / 2 + 0 * magnitude), -1)
-        self.freqs = nn.Parameter(torch.stack((turned.cos(), turned.sin())) * magnitude.repeat(2))
+        return torch.stack((turned.cos(), turned.sin())) * magnitude.repeat(2)
 
     def _start_of_clips(self, theta: float) -> Tensor:
-        shape, cpu = self.shape, torch.device("cpu")
-        if shape.head_dim % 2 or shape.head_dim < 6:
-            raise InputError(
-                f"rope_mixed: head_dim {shape.head_dim} (dim / heads) must be even for clips, and 6 or more"
-            )
+        cpu = torch.device("cpu")
         # The columns of an orthogonal matrix that is made of random ones are directions of equal chance.
-        directions, _ = torch.linalg.qr(torch.randn(shape.depth, shape.heads, 3, 3, device=cpu))
-        along = directions.repeat_interleave(torch.tensor(self._pairs, device=cpu), dim=-1)
+        directions, _ = torch.linalg.qr(torch.randn(self.shape.depth, self.shape.heads, 3, 3, device=cpu))
+        along = directions.repeat_interleave(torch.tensor(self.pairs, device=cpu), dim=-1)
         turned = (along * theta ** -self._exponents(cpu)).permute(2, 0, 1, 3).contiguous()
         return turned.to(torch.get_default_device())
 
-    @property
-    def _pairs(self) -> tuple[int, ...]:
-        """How many channel pairs share a direction at the start."""
-        there = self.shape.head_dim // 2
-        return (there - 2 * (there // 3), there // 3, there // 3)
-
     def _exponents(self, device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
-        if len(self.shape.train_grid) == 3:
-            return torch.cat([torch.arange(count, device=device).to(dtype) / count for count in self._pairs])
-        return torch.arange(0, self.shape.head_dim, 4, device=device).to(dtype) / self.shape.head_dim
+        """Of the magnitudes: of images those of one half of the channel pairs, of clips of all."""
+        counts = self.pairs if len(self.pairs) == 3 else self.pairs[:1]
+        return torch.cat([torch.arange(count, device=device).to(dtype) / count for count in counts])
 
     def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
         # Parameters may be held in bfloat16 by a sharded trainer; angles are float32 at least.
@@ -94,6 +82,6 @@ class RopeMixed(RotaryEncoding):
         turned = x * along[-2] + y * along[-1]
         return turned if len(along) == 2 else place[..., 0, :] * along[0] + turned
 
-    def inflate_from_image(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What was learned of space; time turns nothing yet."""
-        return {**state, "freqs": torch.cat((torch.zeros_like(state["freqs"][:1]), state["freqs"]))}
+        return {"freqs": torch.cat((torch.zeros_like(state["freqs"][:1]), state["freqs"]))}

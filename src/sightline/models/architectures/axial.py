@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.encodings.hooks import Hooks
+from sightline.encodings.base import Hooks
 from sightline.errors import InputError
 from sightline.io.config import build_config, config_dataclass
 from sightline.models.block import Block, LayerInputs

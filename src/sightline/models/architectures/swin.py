@@ -12,8 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from sightline.encodings.base import PositionEncoding, TrunkShape
-from sightline.encodings.hooks import Hooks
+from sightline.encodings.base import Hooks, PositionEncoding, TrunkShape
 from sightline.encodings.stages import create_staged
 from sightline.errors import InputError
 from sightline.io.config import Count, build_config, check_value, config_dataclass

@@ -11,8 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sightline.attention.pattern import ImageMask, Pattern
-from sightline.encodings.base import PositionEncoding
-from sightline.encodings.hooks import Hooks
+from sightline.encodings.base import Hooks, PositionEncoding
 from sightline.io.config import Count, Positive, check_value, config_dataclass
 from sightline.models.config import ViTConfig
 from sightline.models.dense_head import on_grids, require_complete
