@@ -19,8 +19,6 @@ from sightline.tokens.grid import Grid
 
 _BLOCK = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
 _THETA = {True: 10.0, False: 50.0}
-_ENCODINGS = ("rpe_learned", "rpe_learned+learned_1d", "rope_axial", "rope_mixed",
-              "rope_axial+rpe_learned", "rope_mixed+rpe_learned")  # fmt: skip
 
 
 class RopeSwin(Project):
@@ -40,11 +38,15 @@ class RopeSwin(Project):
         "drop_path_rate": 0.1, "ape": False, "patch_norm": True, "rope_theta": None, "rope_mixed": False,
         "use_rpb": False,
     }  # fmt: skip
-    plain: ClassVar = {
+    fields: ClassVar = {
         **{name: name for name in ("patch_size", "num_classes", "mlp_ratio", "qkv_bias")},
         **{"img_size": "image_size", "in_chans": "channels", "embed_dim": "dim"},
     }
     only = ("patch_norm",)
+    encodings = (
+        "rpe_learned", "rpe_learned+learned_1d", "rope_axial", "rope_mixed", "rope_axial+rpe_learned",
+        "rope_mixed+rpe_learned",
+    )  # fmt: skip
 
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
         first = "layers.0.blocks.0.attn."
@@ -73,13 +75,12 @@ class RopeSwin(Project):
         )
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        self.require("encoding", model.config.encoding, *_ENCODINGS)
         config, options = model.config, SwinOptions.of(model.config)
         parts: dict[str, Any] = {part.name: part for part in components(model.encoding)}
         turned = next((part for name, part in parts.items() if name.startswith("rope")), None)
-        window: Any = options.window if options.table_window is None else options.table_window
+        window: Any = options.made_for
         theta = turned and float(turned.config.theta if turned.name == "rope_mixed" else turned.theta)
-        given = {
+        return {
             **self.plain_arguments(config),
             "depths": list(options.depths),
             "num_heads": list(options.heads),
@@ -89,7 +90,6 @@ class RopeSwin(Project):
             "use_rpb": turned is not None and "rpe_learned" in parts,
             "ape": "learned_1d" in parts,
         }
-        return self.check_roundtrip(given, model)
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         options = SwinOptions.of(config)

@@ -54,13 +54,9 @@ def create_model(name: str | None = None, *, init_from: str | Path | Model | Non
     if name is not None:
         _check_name(name, options, trained, where)
     model = init_model_from(trained, where, **options)
-    patches = trained.config.patch_size != model.config.patch_size
-    if (
-        patches
-        or model.reinitialized
-        or trained.config.heads != model.config.heads
-        or not _same_encoding(trained, model)
-    ):
+    before, after = trained.config, model.config
+    same = (before.patch_size, before.heads) == (after.patch_size, after.heads) and _same_encoding(trained, model)
+    if model.reinitialized or not same:
         _LOG.warning("%s", describe_init(trained, model, where))
     return model
 
@@ -81,7 +77,7 @@ def init_model_from(trained: Model, where: str = "init_from", **options: Any) ->
     if _KERNEL in theirs:
         # Before it is inflated: a kernel over frames is not resized.
         theirs = {**theirs, _KERNEL: resize_patch_kernel(theirs[_KERNEL], before, config)}
-    if from_images(before, config):
+    if len(before.train_grid) == 2 and len(config.train_grid) == 3:
         theirs = _inflated(model, theirs, changed["encoding."])
     wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
     found = {name: tensor for name, tensor in theirs.items() if not name.startswith(elsewhere)}
@@ -91,11 +87,6 @@ def init_model_from(trained: Model, where: str = "init_from", **options: Any) ->
     if trained.knob is not None and _same_encoding(trained, model):
         model.set_knob(trained.knob.value)
     return model
-
-
-def from_images(before: ViTConfig, config: ViTConfig) -> bool:
-    """Whether a model of clips begins with one of images."""
-    return len(before.train_grid) == 2 and len(config.train_grid) == 3
 
 
 def _inflated(model: Model, state: dict[str, Tensor], encoding_anew: bool) -> dict[str, Tensor]:
@@ -113,33 +104,33 @@ def _inflated(model: Model, state: dict[str, Tensor], encoding_anew: bool) -> di
 def derive_config(trained: ViTConfig, **options: Any) -> ViTConfig:
     """The configuration of `create_model(init_from=)` with these options: the same encoding keeps the grid that it was
     made for, whatever the size of the images."""
-    changes: dict[str, Any] = {"table_grid": trained.train_grid}
     options = with_architecture(vars(trained), options)
-    if options.get("embedder", trained.embedder) != trained.embedder:
-        changes = {"embedder_options": {}, "table_grid": None}
-        bare = trained.replace(**changes | {key: options[key] for key in _CUTS if key in options})
-        frames = bare.train_grid[:-2]
-        # An image's tables are kept, for each frame.
-        changes["table_grid"] = (*frames, *trained.train_grid[-2:])
-    if options.get("encoding", trained.encoding) != trained.encoding:
+
+    def is_new(field: str) -> bool:
+        return field in options and options[field] != getattr(trained, field)
+
+    changes: dict[str, Any] = {"table_grid": trained.train_grid}
+    if is_new("embedder"):
+        given = {key: options[key] for key in _CUTS if key in options}
+        bare = trained.replace(**{"embedder_options": {}, "table_grid": None, **given})
+        # The kernel stays as it is, unless it is asked to be another one; an image's tables are kept, for each frame.
+        side = kernel_side(trained) if options["embedder"] == "flexible" else None
+        changes["embedder_options"] = {} if side is None else {"base": side}
+        changes["table_grid"] = (*bare.train_grid[:-2], *trained.train_grid[-2:])
+    if is_new("encoding"):
         # The options were the old encoding's.
         changes |= {"encoding_options": {}, "table_grid": None}
-    if options.get("num_classes", trained.num_classes) != trained.num_classes:
+    if is_new("num_classes"):
         changes["class_names"] = None
-    if options.get("task", trained.task) != trained.task and not trained.has_classifier:
+    if is_new("task") and not trained.has_classifier:
         # The head was the other task's.
         changes["head"] = "linear"
     if {**changes, **options}.get("head", trained.head) != trained.head:
         changes["head_options"] = {}
-    if options.get("embedder", trained.embedder) != trained.embedder:
-        # The kernel stays as it is, unless it is asked to be another one.
-        side = kernel_side(trained) if options["embedder"] == "flexible" else None
-        changes["embedder_options"] = {} if side is None else {"base": side}
-    patch_size = options.get("patch_size", trained.patch_size)
-    if isinstance(patch_size, int) and patch_size != trained.patch_size:
+    if is_new("patch_size") and isinstance(options["patch_size"], int):
         # Says which sizes divide the images.
         fitted = trained.replace(fit=options.get("fit", trained.fit))
-        resized_config(fitted, patch_size, options.get("image_size"))
+        resized_config(fitted, options["patch_size"], options.get("image_size"))
     return trained.replace(**{**changes, **options}).plain()
 
 

@@ -74,15 +74,8 @@ class Corruption:
         each = torch.tensor(counts, device=device)
         # Of all images of a row at once: a pack has many.
         own = seeds.unflatten(0, (layout.rows, -1)).repeat_interleave(each, dim=1, output_size=whole)
-        numbers = torch.cat(
-            [
-                torch.arange(one.patches, device=device).expand(layout.rows, -1)
-                if one.complete
-                else one.indices.expand(layout.rows, -1)
-                for one in segments
-            ],
-            dim=1,
-        )
+        inside = [torch.arange(one.patches, device=device)[None] if one.complete else one.indices for one in segments]
+        numbers = torch.cat([one.expand(layout.rows, -1) for one in inside], dim=1)
         places = torch.cat([torch.arange(count, device=device) for count in counts])
         others = each.repeat_interleave(each, output_size=whole)
         which, how, other = (uniform(own, _STREAM, draw, numbers) for draw in (_WHICH, _HOW, _OTHER))

@@ -125,18 +125,14 @@ def make_head(config: ViTConfig) -> nn.Module:
     if config.num_classes == 0:
         return nn.Identity()
     dim, bias = config.dim, config.head_bias is not False
-    if config.head == "mlp":
-        head = TanhMlpHead(dim, config.head_hidden or dim, config.num_classes, bias=bias)
-        last = head.fc2
-    else:
-        head = last = nn.Linear(dim, config.num_classes, bias=bias)
-    for part in head.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.trunc_normal_(part.weight, std=0.02)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
+    mlp = TanhMlpHead(dim, config.head_hidden or dim, config.num_classes, bias=bias) if config.head == "mlp" else None
+    last = nn.Linear(dim, config.num_classes, bias=bias) if mlp is None else mlp.fc2
+    for layer in [last] if mlp is None else [mlp.fc1, last]:
+        nn.init.trunc_normal_(layer.weight, std=0.02)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
     with torch.no_grad():
         last.weight.mul_(config.head_std / 0.02)
     if bias and config.head_bias is not None:
         nn.init.constant_(last.bias, config.head_bias)
-    return head
+    return mlp or last

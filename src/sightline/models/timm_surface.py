@@ -95,8 +95,7 @@ class TimmSurface(Model):
             output_fmt: `NCHW` maps [batch, dim, rows, cols] or `NLC` tokens [batch, rows * cols, dim]; for a list of
                 images each is a list without the batch dimension.
             intermediates_only: leave out the final features.
-            output_dict: give a dictionary of `image_features`, `image_intermediates` and
-                `image_intermediates_prefix`.
+            output_dict: give a dictionary of `image_features`, `image_intermediates` and `image_intermediates_prefix`.
             attn_mask, is_causal: accepted as None and False alone.
 
         Returns:
@@ -130,16 +129,14 @@ class TimmSurface(Model):
         ]
         maps, prefixes = map(list, zip(*taken, strict=True))
         with_prefix = return_prefix_tokens and self.num_prefix_tokens > 0
+        features = None if intermediates_only else _images_of(self.norm(tokens), after, images)
         if output_dict:
-            found: dict[str, Any] = {"image_intermediates": maps}
-            if with_prefix:
-                found["image_intermediates_prefix"] = prefixes
-            if not intermediates_only:
-                found["image_features"] = _images_of(self.norm(tokens), after, images)
-            return found
+            found = {"image_intermediates": maps, "image_features": features}
+            found["image_intermediates_prefix"] = prefixes if with_prefix else None
+            return {name: one for name, one in found.items() if one is not None}
         if with_prefix:
             maps = taken if isinstance(images, Tensor) else [list(zip(*pair, strict=True)) for pair in taken]
-        return maps if intermediates_only else (_images_of(self.norm(tokens), after, images), maps)
+        return maps if intermediates_only else (features, maps)
 
     # What `indices` count.
     _intermediates: ClassVar[str] = "layers"
@@ -218,23 +215,22 @@ class TimmSurface(Model):
                 )
         features = _plain(features) if isinstance(features, Tensor) else [_plain(image) for image in features]
         if self.attn_pool is None and not whole:
+            head = nn.Identity() if pre_logits else self.head
             if isinstance(features, Tensor):
-                return self._logits(self.fc_norm(features), pre_logits)
-            return [self._logits(self.fc_norm(image), pre_logits) for image in features]
+                return head(self.fc_norm(features))
+            return [head(self.fc_norm(image)) for image in features]
         if layout is None:
             if whole:
-                said = f"head {self.config.head}: takes all tokens"
-                raise InputError(f"{said} (expected forward_head(..., layout=layout))")
+                raise InputError(
+                    f"head {self.config.head}: takes all tokens (expected forward_head(..., layout=layout))"
+                )
             layout = self._layout_of(features)
         if not isinstance(features, Tensor):
-            none = self.anchor.new_zeros(0, self.num_features)
-            features = torch.cat([none, *features]).unsqueeze(0)
+            features = torch.cat([self.anchor.new_zeros(0, self.num_features), *features]).unsqueeze(0)
         if whole:
-            return self._logits(features, pre_logits, layout)
-        return self._logits(self.pool(features, layout), pre_logits)
-
-    def _logits(self, read: Tensor, pre_logits: bool, *layout: TokenLayout) -> Any:
-        return read if pre_logits else self.head(read, *layout)
+            return features if pre_logits else self.head(features, layout)
+        pooled = self.pool(features, layout)
+        return pooled if pre_logits else self.head(pooled)
 
     def _layout_of(self, features: Features) -> TokenLayout:
         """A layout with the right number of slots: pooling does not look at where tokens stand."""
@@ -242,13 +238,13 @@ class TimmSurface(Model):
         images = [features] if isinstance(features, Tensor) else [feature.unsqueeze(0) for feature in features]
         segments = []
         for image in images:
-            patches = image.shape[1] - prefix
-            if patches < 1:
-                said = f"features: {image.shape[1]} tokens an image"
-                raise InputError(f"{said}, expected {prefix} prefix tokens and one patch or more")
-            segments.append(Segment(Grid(1, patches), image.new_zeros(1, patches, 2, dtype=torch.int64), False))
-        rows = images[0].shape[0] if images else 1
-        return TokenLayout(segments, rows=rows, num_prefix_tokens=prefix)
+            tokens = image.shape[1]
+            if tokens <= prefix:
+                said = f"expected {prefix} prefix tokens and one patch or more"
+                raise InputError(f"features: {tokens} tokens an image, {said}")
+            coords = image.new_zeros(1, tokens - prefix, 2, dtype=torch.int64)
+            segments.append(Segment(Grid(1, tokens - prefix), coords, False))
+        return TokenLayout(segments, rows=images[0].shape[0] if images else 1, num_prefix_tokens=prefix)
 
     @property
     def global_pool(self) -> str:
