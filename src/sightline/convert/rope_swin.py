@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -14,6 +13,7 @@ from sightline.encodings.create import components
 from sightline.io.config import Positive, check_value
 from sightline.models import Model, ViTConfig
 from sightline.models.architectures.swin import SwinOptions
+from sightline.models.create import swin_fields
 from sightline.models.merging import merged_grid
 from sightline.tokens.grid import Grid
 
@@ -64,15 +64,9 @@ class RopeSwin(Project):
         if given["ape"] and not turned:
             parts.append("learned_1d")
             options |= {"learned_1d.interpolation": "bicubic", "learned_1d.prefix": False}
-        depths, heads = list(given["depths"]), list(given["num_heads"])
-        return ViTConfig(
-            **self.plain_fields(given),
-            **swin_fields(depths, heads),
-            architecture_options={"depths": depths, "heads": heads, "window": given["window_size"]},
-            drop_path=(0.0, float(given["drop_path_rate"])),
-            encoding="+".join(parts),
-            encoding_options=options,
-        )
+        fields = self.plain_fields(given) | swin_fields(given["depths"], given["num_heads"], given["window_size"])
+        fields |= {"encoding": "+".join(parts), "encoding_options": options}
+        return ViTConfig(**fields, drop_path=(0.0, float(given["drop_path_rate"])))
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
         config, options = model.config, SwinOptions.of(model.config)
@@ -174,15 +168,3 @@ def swin_entries(config: ViTConfig, *, merging: int, head: str) -> list[TensorMa
         biased = config.qkv_bias is True or not there.endswith("qkv")
         entries += [copy(f"{there}.{one}", f"{here}.{one}") for one in ("weight", *(["bias"] if biased else []))]
     return entries
-
-
-def swin_fields(depths: Sequence[int], heads: Sequence[int]) -> dict[str, Any]:
-    """The fields of ours that every Swin has alike, and those of its stages but their windows."""
-    return {
-        "architecture": "swin",
-        "depth": sum(depths),
-        "heads": heads[0],
-        "pool": "mean",
-        "patch_norm": "after",
-        "norm_eps": 1e-5,
-    }

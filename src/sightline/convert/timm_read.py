@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from sightline.convert.rope_swin import swin_fields
 from sightline.convert.timm_build import build
 from sightline.errors import InputError
+from sightline.models.create import swin_fields
 from sightline.models.embedders.resnet import stem_fit
 from sightline.models.timm_names import CLASSES, TIMM_POOLS
 
@@ -348,14 +348,12 @@ def _swin(module: Any) -> dict[str, Any]:
     reject_if(widths != doubled, "its stages do not double in width, or its heads are not as wide as dim / heads")
     depths, heads = [len(layer.blocks) for layer in module.layers], [block.attn.num_heads for block in firsts]
     return {
-        **swin_fields(depths, heads),
+        **swin_fields(depths, heads, list(windows.pop()), edges="padded"),
         "dim": dim,
         "patch_size": side,
         "channels": embed.proj.in_channels,
         "image_size": tuple(embed.img_size),
         "mlp_ratio": first.mlp.fc1.out_features / dim,
         "qkv_bias": first.attn.qkv.bias is not None,
-        "encoding": "rpe_learned",
-        "architecture_options": {"depths": depths, "heads": heads, "window": list(windows.pop()), "edges": "padded"},
         "num_classes": _classes(module.head.fc),
     }

@@ -95,7 +95,8 @@ def check_sizes(model: Model, sizes: Sequence[tuple[int, int]], to: str = "torch
         # torch traces a side of 1 apart.
         if height % patch or width % patch or min(height, width) < 2 * patch:
             near = "x".join(str(max(2, round(side / patch)) * patch) for side in (height, width))
-            said = f"sides must be multiples of the patch size {patch}, two patches or more"
+            found = f"{height // patch}x{width // patch} patches"
+            said = f"{found}; expected two or more a side, in multiples of the patch size {patch}"
             raise InputError(f"export: size {height}x{width}: {said} (nearest: {near})")
 
 

@@ -164,15 +164,16 @@ def describe_init(trained: Model, model: Model, where: str) -> str:
     own, new = without_knobs(model.state_dict()), set(model.reinitialized)
     unused = [name for name in without_knobs(trained.state_dict()) if name in new or name not in own]
     before, after = trained.config.encoding, model.config.encoding
-    encoding = f"encoding {after}" + (f" instead of {before}" if after != before else "")
-    if model.config.heads != trained.config.heads:
-        encoding += f", {model.config.heads} heads instead of {trained.config.heads}"
-    if Grid.checked(model.config.image_size) != Grid.checked(trained.config.image_size):
-        encoding += f", images of {_pixels(model.config)} instead of {_pixels(trained.config)}"
-    if model.config.patch_size != trained.config.patch_size:
-        encoding += f", patches of {model.config.patch_size} px instead of {trained.config.patch_size}"
+    said = f"encoding {after}" + (f" instead of {before}" if after != before else "")
+    for words, now, then in (
+        ("{} heads", model.config.heads, trained.config.heads),
+        ("images of {}", _pixels(model.config), _pixels(trained.config)),
+        ("patches of {} px", model.config.patch_size, trained.config.patch_size),
+    ):
+        if now != then:
+            said += f", {words.format(now)} instead of {then}"
     names = ", ".join(model.reinitialized) or "nothing"
-    return f"{where}: {encoding}; new: {names}; not used: {', '.join(unused) or 'nothing'}; all else as it was"
+    return f"{where}: {said}; new: {names}; not used: {', '.join(unused) or 'nothing'}; all else as it was"
 
 
 def _pixels(config: ViTConfig) -> str:

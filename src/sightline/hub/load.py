@@ -67,12 +67,7 @@ def config_from_record(record: Mapping[str, Any]) -> ViTConfig:
 
 
 def write_model(model: nn.Module, path: str | Path, training: Mapping[str, Any] | None = None, **beside: Any) -> None:
-    """`save_model`, with what is known of the model.
-
-    Args:
-        training: what is known of the run, kept beside the model's configuration.
-        **beside: what else is kept there.
-    """
+    """`save_model`, with what is known of the run (`training`) and `beside` kept beside the configuration."""
     # In float32 whatever the model computes in: that is what `load_model` builds.
     weights = {
         name: value.float() if value.is_floating_point() else value for name, value in model_tensors(model).items()

@@ -220,14 +220,14 @@ class ViTConfig:
         return self.patchifier.grid_of(*Grid.checked(image_size, "image_size"), **clip)
 
     @property
-    def tubelet(self) -> int | None:
-        """Frames of a patch, where the embedder cuts clips; None where it cuts images."""
-        return getattr(self.patchifier, "tubelet", 1) if self.takes_clips else None
-
-    @property
     def takes_clips(self) -> bool:
         """Whether the embedder cuts clips, of which an image is one; else images alone."""
         return self.patchifier.axes == 3
+
+    @property
+    def tubelet(self) -> int | None:
+        """Frames of a patch, where the embedder cuts clips; None where it cuts images."""
+        return getattr(self.patchifier, "tubelet", 1) if self.takes_clips else None
 
     @property
     def patchifier(self) -> Patchifier:

@@ -56,11 +56,8 @@ class Corruption:
             raise InputError(said, field="masked", value=self.masked)
 
     def draw(self, layout: TokenLayout, training: bool) -> list[CorruptionDraw]:
-        """What is corrupted of each segment, by the images' seeds and the patches' places in their grids alone.
-
-        Where nobody said seeds, all images have the same, which never changes, unless in training: there they are drawn
-        from torch's generator.
-        """
+        """What is corrupted of each segment, by the images' seeds and the patches' places in their grids alone. Without
+        seeds all images have the same, which never changes; in training they are drawn from torch's generator."""
         device, segments = layout.device, layout.segments
         if not segments:
             return []

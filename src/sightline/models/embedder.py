@@ -78,9 +78,7 @@ class Embedder(nn.Module):
 
     def set_patch_size(self, size: Sequence[int], config: ViTConfig) -> None:
         """Cut patches of (height, width) pixels from now on; those that have weights for a pixel change them first.
-
-        Args:
-            config: of the model with these patches; where they are oblong, with those that it had.
+        `config` is that of the model with these patches; where they are oblong, with those that it had.
 
         Raises:
             InputError: it cannot; nothing was changed. Or the patches are oblong and `fit` is not `exact`.
@@ -91,11 +89,7 @@ class Embedder(nn.Module):
         self.patchifier, self.patch_size = oblong or self.patchifier_of(config), sides
 
     def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The weights of this embedder, which cuts clips, from those of one of images.
-
-        Args:
-            state: by name, relative to this module.
-        """
+        """The weights of this embedder, which cuts clips, from those of one of images, by name in this module."""
         return dict(state)
 
     @abstractmethod

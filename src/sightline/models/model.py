@@ -149,8 +149,7 @@ class Model(nn.Module):
 
         Args:
             images: [batch, channels, height, width], or a list of [channels, height, width]; where the embedder cuts
-                clips, also [batch, channels, frames, height, width], or clips [channels, frames, height, width] and
-                images, which are clips of one frame, in one list.
+                clips, frames may stand after the channels, and a list holds clips and images, which are of one frame.
 
         Raises:
             InputError: wrong dimensions or channels, an empty image, a size that the patch does not divide while
@@ -254,14 +253,12 @@ class Model(nn.Module):
     def reset_head(
         self, head: str | None = None, *, num_classes: int | None = None, pool: Pool | None = None, **options: Any
     ) -> None:
-        """A new head, with new weights; the trunk stays as it is, and so does the pooling of a classifier.
+        """A new head, with new weights; the trunk stays as it is, and so does the pooling unless another is given.
 
         Args:
-            head: `linear` or `mlp` for a classifier of the pooled vector, or the name of a `TokenHead`; None for the
-                kind that the model has.
+            head: `linear` or `mlp` for a classifier of the pooled vector, or the name of a `TokenHead`, which takes
+                `options`; None for the kind that the model has.
             num_classes: outputs of a classifier, 0 for the pooled features; None for as many as now.
-            pool: another pooling.
-            **options: of a `TokenHead`.
 
         Raises:
             InputError: an unknown head or pooling, or `cls` without a CLS token; the model is as it was.

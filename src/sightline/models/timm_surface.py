@@ -44,10 +44,8 @@ class TimmSurface(Model):
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        self.head_hidden_size = self.num_features
-        self.num_reg_tokens = config.num_registers
-        self.in_chans = config.channels
-        self.has_class_token = config.has_class_token
+        self.head_hidden_size, self.in_chans = self.num_features, config.channels
+        self.num_reg_tokens, self.has_class_token = config.num_registers, config.has_class_token
         self.feature_info = [
             {"module": f"blocks.{layer}", "num_chs": config.dim, "reduction": config.patch_size}
             for layer in range(config.depth)
@@ -198,12 +196,12 @@ class TimmSurface(Model):
     def forward_head(self, features: Features, pre_logits: bool = False, layout: TokenLayout | None = None) -> Any:
         """Pool and classify what `forward_features` gave: [images, num_classes], or the pooled [images, dim].
 
-        What was taken out of torch's hands (numpy, `as_subclass`) says nothing of its images any more: a pack's tokens
-        are then taken as one image a row, unless `layout` is given.
+        Tokens of a pack that were taken out of torch's hands (numpy, `as_subclass`) count as one image a row, unless
+        `layout` is given.
 
         Raises:
-            InputError: `features` were computed of a pack's, and no `layout` says which tokens are whose; or there are
-                no patches among them; or the head takes all tokens, and there is no `layout`.
+            InputError: no patches, or no `layout` where the head takes all tokens, or `features` were computed of a
+                pack's.
         """
         whole = isinstance(self.head, TokenHead)
         if isinstance(features, PackedTokens) and (whole or self.attn_pool is not None):
@@ -259,13 +257,12 @@ class TimmSurface(Model):
         return self.head
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """A new classifier, and another pooling where `global_pool` is given.
+        """A new classifier of so many outputs (0 leaves the pooled features), and another pooling where one is given.
 
         Args:
-            num_classes: outputs; 0 leaves the pooled features.
-            global_pool: ours (`cls`, `mean`, `attention`, `query`) or timm's name (`token`, `avg`, `map`); "" pools
-                nothing, and the model then gives an output for each token (the configuration keeps a pooling
-                without weights, with which a saved model comes back).
+            global_pool: ours (`cls`, `mean`, `attention`, `query`) or timm's name (`token`, `avg`, `map`); "" gives an
+                output for each token (the configuration keeps a pooling without weights, with which a saved model
+                comes back).
 
         Raises:
             InputError: an unknown pooling, or `cls` without a CLS token; the model is as it was.
@@ -282,18 +279,13 @@ class TimmSurface(Model):
     def prune_intermediate_layers(
         self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Drop what the chosen intermediates do not need (timm's `features_only`).
+        """Drop what the chosen intermediates do not need (timm's `features_only`): later blocks, and the final norm, or
+        the pooling, the norm after it and the head, where it is said; both where the stages left are narrower.
 
-        The encoding stays whole, since it was made for the whole depth; a pruned model gives features, and cannot be
-        saved as a folder. Where the stages after the last one were wider, norm and head go with them.
-
-        Args:
-            indices: as in `forward_intermediates`.
-            prune_norm: drop the final norm.
-            prune_head: drop the pooling, the norm after it and the head.
+        The encoding stays whole, since it was made for the whole depth; a pruned model cannot be saved as a folder.
 
         Returns:
-            The intermediates asked for (layers, or stages), counted from 0, in order.
+            The intermediates that `indices` mean, as in `forward_intermediates`, counted from 0, in order.
         """
         taken = self._taken(indices)
         del self.blocks[self._ends[taken[-1]] + 1 :]

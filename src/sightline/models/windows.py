@@ -188,8 +188,7 @@ class WindowedLayout:
         return F.pad(found, (0, 0, 0, self._padding)) if self._padding else found
 
 
-# Of batches of one size alone, which come again. What is made once a layout is counted by its slots, about: angles of
-# rotations are the most of it.
+# Of batches of one size alone, which come again. What is made once a layout is counted by its slots, about.
 _KEPT = ByteLRUCache("windows", 32 << 20)
 _SEGMENT_BYTES, _SLOT_BYTES = 1024, 256
 

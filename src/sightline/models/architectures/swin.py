@@ -239,7 +239,10 @@ class Swin(TimmSurface):
         for wrong, said in (
             (config.num_prefix_tokens or config.pool_prefix, f"{prefix}: expected pool 'mean', and no prefix tokens"),
             (config.pool != "mean", f"pool {config.pool!r}: expected 'mean'"),
-            (not config.has_classifier, f"head {config.head!r} reads patches of one size (expected linear or mlp)"),
+            (
+                not config.has_classifier,
+                f"head {config.head!r} reads patches of one size, merged here (expected linear or mlp)",
+            ),
             (config.mask_token, "mask_token: expected false"),
         ):
             if wrong:
