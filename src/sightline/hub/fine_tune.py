@@ -145,17 +145,16 @@ def _check_name(name: str, options: dict[str, Any], trained: Model, where: str) 
     fields = SIZES[name]
     # Other patches are made of the weights' own.
     same = {key: value for key, value in options.items() if key in fields and key != "patch_size"}
-    size = models.model_config(name, **same)
     # Heads share the widths of the weights; the training image, the encoding and the pooling are the checkpoint's own.
     free = ("image_size", "heads", "mlp_ratio", "encoding", "pool", "architecture_options")
-    own = trained.config
-    pairs = {key: (getattr(own, key), getattr(size, key)) for key in fields if key not in free}
-    # Of its options, windows are a choice at each size.
-    pairs["depths"] = (own.architecture_options.get("depths"), size.architecture_options.get("depths"))
-    wrong = [f"{key} {has} (expected {expected})" for key, (has, expected) in pairs.items() if has != expected]
-    if trained.config.mlp_hidden != size.mlp_hidden:
-        wrong.append(f"MLP width {trained.config.mlp_hidden} (expected {size.mlp_hidden})")
-    if wrong:
+
+    def shape(config: ViTConfig) -> dict[str, Any]:
+        # Of a Swin's options, windows are a choice at each size.
+        own = {"depths": config.architecture_options.get("depths"), "MLP width": config.mlp_hidden}
+        return {key: getattr(config, key) for key in fields if key not in free} | own
+
+    has, expected = shape(trained.config), shape(models.model_config(name, **same))
+    if wrong := [f"{key} {has[key]} (expected {one})" for key, one in expected.items() if has[key] != one]:
         raise InputError(f"{where}: is no {name}: {', '.join(wrong)}")
 
 

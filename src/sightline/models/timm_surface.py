@@ -114,13 +114,12 @@ class TimmSurface(Model):
         last = wanted[-1] if stop_early else len(self.blocks) - 1
         outputs = self.blocks.collect(self.embed(patches, layout), {*wanted, last}, layout, self.encoding.hooks)
         tokens, after = outputs[-1], self.blocks.layout_after(last, layout)
-        if norm and any(one.shape[-1] != self.num_features for one in outputs):
-            raise InputError(f"norm: is of {self.num_features} channels, which not all of layers {wanted} have")
-        if not intermediates_only and tokens.shape[-1] != self.num_features:
-            raise InputError(
-                f"stop_early: the last norm is of {self.num_features} channels, and layer {last} gives "
-                f"{tokens.shape[-1]} (expected intermediates_only)"
-            )
+        width = self.num_features
+        if norm and any(one.shape[-1] != width for one in outputs):
+            raise InputError(f"norm: is of {width} channels, which not all of layers {wanted} have")
+        if not intermediates_only and (given := tokens.shape[-1]) != width:
+            said = f"the last norm is of {width} channels, and layer {last} gives {given}"
+            raise InputError(f"stop_early: {said} (expected intermediates_only)")
         taken = [
             self._unlay(self.norm(one) if norm else one, self.blocks.layout_after(layer, layout), images, output_fmt)
             for layer, one in zip(wanted, outputs, strict=False)

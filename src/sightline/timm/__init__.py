@@ -77,9 +77,8 @@ def config_fields(**arguments: Any) -> dict[str, Any]:
             continue
         field = _FIELDS.get(name, name)
         if field not in known:
-            raise UnknownArgumentError(
-                str(unknown_name_error("argument", name, {*known, *_FIELDS, *_IDLE, *_NEUTRAL}, limit=100))
-            )
+            near = unknown_name_error("argument", name, {*known, *_FIELDS, *_IDLE, *_NEUTRAL}, limit=100)
+            raise UnknownArgumentError(str(near))
         if name == "drop_path_rate":
             # timm's rates rise with depth; `drop_path` is one for all layers.
             value = (0.0, value) if value else 0.0
