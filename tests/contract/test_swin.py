@@ -86,7 +86,7 @@ def test_a_block_is_a_dense_mask_over_the_image(grid, encoding, shifted) -> None
     attn, encoder = model.blocks[layer].attn, model.encoding
     x = torch.randn(2, grid.cells, 24, requires_grad=True)
     found = attn(x, model.blocks.layer_inputs(layer, x, layout, encoder.hooks))
-    cut = attn.options.cut(grid, attn.trained, shifted=shifted)
+    cut = attn.stage.cut(grid, shifted=shifted)
     assert any(cut.shift) == (shifted and grid != (4, 8))
     windows = windows_of(layout, [cut]).layout
     q, k, v = attn.qkv(x).unflatten(-1, (3, 6, 4)).permute(2, 0, 3, 1, 4)
@@ -166,7 +166,7 @@ def test_saved_and_loaded(tmp_path) -> None:
 @torch.no_grad()
 def test_windows_that_grow_and_windows_that_are_set() -> None:
     grows = model_of("rope_axial", window_grows=True)
-    sizes = [grows.blocks[0].attn.options.cut(Grid(*grid), Grid(8, 8), shifted=True) for grid in
+    sizes = [grows.blocks[0].attn.stage.cut(Grid(*grid), shifted=True) for grid in
              ((8, 8), (16, 16), (37, 37), (4, 16))]  # fmt: skip
     assert [tuple(one.size) for one in sizes] == [(4, 4), (8, 8), (19, 19), (4, 4)]
     assert [one.shift for one in sizes] == [(2, 2), (4, 4), (9, 9), (0, 0)]

@@ -17,16 +17,12 @@ from sightline.errors import InputError
 from sightline.models import create_model
 from tests.contract.randomise import randomise_parameters
 from tests.convert.test_dense import HOLDS as DENSE
+from tests.convert.test_export import HOLDS, ours
 from tests.parity.golden_files import golden, weights
 from tests.parity.toy_models import FILES, arguments, toy_model
 
 # One file of each project that has some; the rest has no file, and is compared with timm (test_beside_timm.py).
 ONE_EACH = {project: file for file, project in reversed(FILES.items())}
-
-
-def test_every_project_has_tests() -> None:
-    others = {"big_vision_flexi", "deit", "dinov3", "irpe", "rope_swin", "scenic", "vision_transformer", "vivit"}
-    assert list_projects() == sorted({*ONE_EACH, *DENSE, *others})
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -147,30 +143,25 @@ def test_arrays_of_numpy_are_weights_too(project: str) -> None:
 WRONG: list[Any] = [None, "x", -1, 0, [], {}, 1.5, math.nan, True, (4,), (4, 4, 4), 7]
 
 
+# Of projects that have no file, and are not in test_export.
+OF_FAMILIES: dict[str, dict[str, Any]] = {
+    "scenic": {
+        "architecture": "axial", "architecture_options": {"first": "columns"}, "encoding": "learned_xy", "gelu": "tanh",
+        "pool": "mean",
+    },
+    "irpe": {"encoding": "learned_1d+irpe", "options": {"learned_1d.interpolation": "bicubic"}},
+    "rope_swin": {
+        "architecture": "swin", "architecture_options": {"depths": [1, 1], "heads": [3, 6], "window": 4},
+        "encoding": "rope_mixed", "pool": "mean", "patch_norm": "after", "norm_eps": 1e-5,
+    },
+    "vivit": {"encoding": "learned_1d", "gelu": "tanh", "embedder": "tubelets", "clip_frames": 4},
+}  # fmt: skip
+
+
 def born_here(project: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """A model of a project that has no file."""
-    kinds: dict[str, dict[str, Any]] = {
-        "deit": {"encoding": "learned_1d", "encoding_options": {"interpolation": "bicubic"}},
-        "dinov3": {"encoding": "rope_dinov3", "num_classes": 0, "mask_token": True, "layer_scale": 1.0},
-        "vision_transformer": {
-            "encoding": "learned_1d", "gelu": "tanh", "encoding_options": {"interpolation": "corner_aligned"},
-        },
-        "scenic": {
-            "architecture": "axial", "architecture_options": {"first": "columns"}, "encoding": "learned_xy", "depth": 2,
-            "gelu": "tanh", "pool": "mean",
-        },
-        "big_vision_flexi": {
-            "encoding": "learned_1d", "encoding_options": {"interpolation": "bilinear_antialias", "prefix": False},
-            "gelu": "tanh", "pool": "mean", "embedder": "flexible", "embedder_options": {"base": 4, "rule": "bilinear"},
-        },
-        "irpe": {"encoding": "learned_1d+irpe", "encoding_options": {"learned_1d.interpolation": "bicubic"}},
-        "rope_swin": {
-            "architecture": "swin", "architecture_options": {"depths": [1, 1], "heads": [6, 12], "window": 4},
-            "encoding": "rope_mixed", "pool": "mean", "patch_norm": "after", "norm_eps": 1e-5, "heads": 6, "depth": 2,
-        },
-        "vivit": {"encoding": "learned_1d", "gelu": "tanh", "embedder": "tubelets", "clip_frames": 4},
-    }  # fmt: skip
-    return export_weights(create_model("vit_micro_patch4", **{"depth": 1, "num_classes": 5, **kinds[project]}), project)
+    given = dict({**HOLDS, **OF_FAMILIES}[project])
+    return export_weights(ours(given.pop("encoding"), given.pop("options", None), **given), project)
 
 
 @pytest.mark.parametrize("project", sorted(set(list_projects()) - DENSE.keys()))
@@ -233,6 +224,6 @@ def test_flax_tables_are_resized_from_corner_to_corner(project: str) -> None:
     randomise_parameters(model)
     imported: Any = import_weights(project, *export_weights(model, project))
     small, large = (imported.encoding.embedding((rows, rows)) for rows in (8, 13))
-    for ours, theirs in ((0, 0), (7, 12), (56, 156), (63, 168)):
-        assert torch.allclose(small[ours], large[theirs], atol=1e-6)
+    for one, other in ((0, 0), (7, 12), (56, 156), (63, 168)):
+        assert torch.allclose(small[one], large[other], atol=1e-6)
     assert not torch.allclose(small[9], large[14], atol=1e-2)

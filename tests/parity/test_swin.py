@@ -74,7 +74,7 @@ def test_outputs(file: str, case: str) -> None:
     for name in (f"out.{case}.features", "out.features"):
         if name in tensors:
             assert_close(model.forward_head(model.forward_features(images), pre_logits=True), tensors[name])
-    firsts, start = model.blocks.options.firsts, f"out.{case}.layers."
+    firsts, start = model.blocks[0].attn.stage.options.firsts, f"out.{case}.layers."
     theirs = {}
     for name, one in tensors.items():
         if name.startswith(start):
@@ -126,8 +126,8 @@ def test_windows_and_which_tokens_meet(file: str, case: str) -> None:
         stage, place = int(name.split(".")[1]), int(name.split(".")[3])
         block = block_of(file, case, stage, place)
         grid = Grid(*block["resolution"])
-        attn: Any = model.blocks[model.blocks.options.firsts[stage] + place].attn
-        cut = attn.options.cut(grid, attn.trained, shifted=attn.shifted)
+        attn: Any = model.blocks[model.blocks[0].attn.stage.options.firsts[stage] + place].attn
+        cut = attn.stage.cut(grid, shifted=attn.shifted)
         assert (list(cut.size), list(cut.shift)) == (block["window"], block["shift"])
         mask = tensors.get(f"mask.{case}.{name}")
         if mask is None:

@@ -50,12 +50,12 @@ def test_one_after_another(both: tuple[Swin, Any], sizes: list[dict[str, Any]]) 
         blocks = [block for layer in theirs.layers for block in layer.blocks]
         for block, there in zip(ours.blocks, blocks, strict=True):
             attn: Any = block.attn
-            cut = attn.options.cut(attn.trained, attn.trained, shifted=attn.shifted)
+            cut = attn.stage.cut(attn.stage.trained, shifted=attn.shifted)
             assert (tuple(cut.size), tuple(cut.shift)) == (tuple(there.window_size), tuple(there.shift_size))
         images = torch.randn(1, 3, *theirs.patch_embed.img_size, generator=torch.Generator().manual_seed(1))
         # Theirs resizes tables that it had resized; ours always those that were trained.
         once = copy.deepcopy(first)
-        once.set_input_size(theirs.patch_embed.img_size, window_size=tuple(ours.blocks.options.window))
+        once.set_input_size(theirs.patch_embed.img_size, window_size=tuple(ours.blocks[0].attn.stage.options.window))
         assert_close(ours(images), once(images))
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from sightline.cli.config import apply_settings
-from sightline.convert import argument_example, list_projects
+from sightline.convert import find_project
 from sightline.convert.timm import read_timm_folder
 from sightline.convert.weights import read_weights
-from sightline.errors import InputError, unknown_name_error
+from sightline.errors import InputError
 from sightline.io.read import CONFIGURATION, read_text
 from sightline.io.yaml import read_yaml
 
@@ -31,8 +31,7 @@ def read_source(
     Raises:
         InputError: the project or the source is not known, or there are no arguments.
     """
-    if project not in list_projects():
-        raise unknown_name_error("project", project, list_projects())
+    example = find_project(project).example
     if not source.exists():
         raise InputError(f"{source}: no such file or folder")
     given: dict[str, Any] = {}
@@ -46,7 +45,6 @@ def read_source(
     # Read only now: it may be large.
     state, recorded = read_weights(source, lambda said: print(f"{source}: {said}", file=sys.stderr))
     arguments = {**recorded, **asked}
-    example = argument_example(project)
     if needed and example and not arguments:
         raise InputError(
             f"{source}: does not record the arguments of its class; give them with --config FILE or --set {example}"

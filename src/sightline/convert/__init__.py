@@ -13,14 +13,10 @@ from torch import Tensor
 from sightline import registry
 from sightline.convert.base import Project, differences
 from sightline.convert.maps import convert, convert_back, shapes_of
-from sightline.convert.weights import TRAINING, refuse_transformers, unwrapped
+from sightline.convert.weights import refuse_transformers, unwrapped
 from sightline.errors import InputError, require_known
 from sightline.io.tensors import check_state, is_finite
 from sightline.models import Model, make_model
-
-__all__ = [
-    "argument_example", "changed_rules", "counted_weights", "export_weights", "import_weights", "list_projects"
-]  # fmt: skip
 
 
 @functools.cache
@@ -33,7 +29,8 @@ def list_projects() -> list[str]:
     return sorted(_projects())
 
 
-def _project(name: str) -> Project:
+def find_project(name: str) -> Project:
+    """The project of that name; raises InputError where there is none (names the nearest)."""
     require_known("project", name, _projects())
     return _projects()[name]
 
@@ -49,16 +46,16 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     Raises:
         InputError: an argument or tensor is missing, not known or of the wrong shape, or a number is not finite.
     """
-    foreign = _project(project)
+    foreign = find_project(project)
     if not isinstance(config, Mapping):
         raise InputError(f"{project}: config {config!r}: expected the arguments of its class by name")
     config = foreign.own_arguments(config)
     given = foreign.filled(config)
-    state_dict = foreign.rename_foreign(_tensors(project, state_dict))
+    state = foreign.rename_foreign(_tensors(project, state_dict))
     if "/transformers" not in foreign.source:
-        refuse_transformers(f"{project} weights", state_dict)
+        refuse_transformers(f"{project} weights", state)
     try:
-        ours = foreign.import_config(given, state_dict)
+        ours = foreign.import_config(given, state)
         ours = ours.replace(origin=_origin(project, config), score_link=foreign.score_link(ours, given))
     # Arguments of the wrong kind and tensors of no kind at all raise what they raise; it stays the cause, where a
     # fault of our own is seen.
@@ -69,16 +66,16 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     # Without memory, so that weights that do not fit are refused whatever the arguments ask for.
     entries = foreign.tensor_maps(ours, given)
     expected = convert_back(entries, shapes_of(ours))
-    counted = counted_weights(project, state_dict, expected)
+    counted = counted_weights(project, state, expected)
     wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in counted.items()}
     check_state(expected, wide, project)
     if bad := next((name for name, tensor in wide.items() if not is_finite(tensor)), None):
         raise InputError(f"{project} weights: {bad} holds a number that is not finite")
-    model = make_model(ours)
     for entry in entries:
         if not entry.ours and not all(torch.equal(wide[name], expected[name]) for name in entry.foreign):
             names = ", ".join(entry.foreign)
             raise InputError(f"{project} weights: {names} follow from the configuration, and are not what it gives")
+    model = make_model(ours)
     model.load_state_dict(convert(entries, wide))
     return model.eval()
 
@@ -113,8 +110,8 @@ def export_weights(model: Model, project: str) -> tuple[dict[str, Tensor], dict[
     Raises:
         InputError: that project's models cannot; says which part.
     """
-    foreign = _project(project)
-    given = foreign.export_arguments(model)
+    foreign = find_project(project)
+    given = foreign.checked_arguments(model)
     # Copies: what is done to them is not done to the model.
     state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     return convert_back(foreign.tensor_maps(model.config, foreign.filled(given)), state), given
@@ -132,7 +129,7 @@ def changed_rules(model: Model, state_dict: Mapping[str, Tensor]) -> list[str]:
     origin = model.config.origin
     if origin is None:
         raise InputError("the model was not imported")
-    foreign = _project(origin["project"])
+    foreign = find_project(origin["project"])
     state = foreign.rename_foreign(unwrapped(state_dict))
     return differences(foreign.import_config(foreign.filled(origin["config"]), state), model)
 
@@ -140,13 +137,7 @@ def changed_rules(model: Model, state_dict: Mapping[str, Tensor]) -> list[str]:
 def counted_weights(
     project: str, state_dict: Mapping[str, Tensor], expected: Mapping[str, Tensor]
 ) -> Mapping[str, Tensor]:
-    """Those of a project's weights that compute something, under the names that it has for them: all but what serves
-    training alone, and is not `expected`."""
-    foreign = _project(project)
-    counted = foreign.used_weights(foreign.rename_foreign(unwrapped(state_dict)))
-    return {name: one for name, one in counted.items() if name in expected or not TRAINING.match(name)}
-
-
-def argument_example(project: str) -> str:
-    """An argument of a project's, as a command takes it; "" where its weights tell enough for none to be given."""
-    return _project(project).example
+    """Those of a project's weights that compute something, or are `expected`, under the names that it has for them."""
+    foreign = find_project(project)
+    state = foreign.rename_foreign(unwrapped(state_dict))
+    return {name: one for name, one in state.items() if name in expected or not foreign.computes_nothing(name)}

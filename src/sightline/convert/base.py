@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -26,6 +27,13 @@ Arguments = Mapping[str, Any]
 """Of a project's class, by their names, the defaults filled in."""
 # Class of a default -> what is taken for it; 0 and 1 are what they are in Python.
 _KINDS = ((str, str), (Mapping, dict[str, Any]), (bool, bool | Literal[0, 1]), (float, Number), (int, Count))
+_TRAINING = (
+    r"(.*\.)?(num_batches_tracked|relative_position_index|attn_mask|n_averaged)$",
+    r"(initted|step|mask_token|masked_embed)$",
+    r"((dino_|ibot_)?head\.(mlp|last_layer)|dino_head|ibot_head|lm_head|projector|projection_head|predictor|prototypes"
+    r"|criterion|(\w+_)?loss(_fn)?|(train|val|valid|test)_\w+|metrics?)\.|decoder_(embed|pos_embed|blocks|norm|pred)\b",
+)
+"""Names of training alone: counters, heads of self-supervision, what hides patches, losses, measures."""
 
 
 class Project(ABC):
@@ -35,73 +43,93 @@ class Project(ABC):
         name: as `import_weights` is asked for it.
         source: where its code is.
         arguments: the arguments of its class that are understood, with its own defaults.
-        plain: those of them that are fields of ours, and mean the same; or `mlp_hidden`, for which `mlp_ratio` stands.
-        choices: those whose values are called otherwise here: our field, and what each value is there.
+        fields: those of them that are fields of ours: our name (`mlp_hidden`, for which `mlp_ratio` stands, is one), or
+            that and what each value is there; of two names of one value the last is given back.
         only: those of which ours can have the default alone.
+        encodings: of ours that it can hold; none where its other arguments say it.
+        inside, ignored: where a whole configuration of the project's has the arguments, and what else is in there.
+        aside: patterns of names of tensors that nothing of ours computes with; they do not come back.
         example: an argument as a command takes it, for whoever gave none; "" where the weights tell enough.
     """
 
     name: ClassVar[str]
     source: ClassVar[str]
     arguments: ClassVar[Mapping[str, Any]]
-    plain: ClassVar[Mapping[str, str]] = {}
-    choices: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = {}
+    fields: ClassVar[Mapping[str, str | tuple[str, Mapping[Any, Any]]]] = {}
     only: ClassVar[Sequence[str]] = ()
+    encodings: ClassVar[Sequence[str]] = ()
+    inside: ClassVar[str] = ""
+    ignored: ClassVar[Sequence[str]] = ()
+    aside: ClassVar[Sequence[str]] = ()
     example: ClassVar[str] = "embed_dim=384"
 
     @abstractmethod
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
         """Our configuration of the model that `given`, its arguments with the defaults filled in, would build."""
 
-    def score_link(self, config: ViTConfig, given: Arguments) -> ScoreLink:
-        """How the logits of its published weights are read: by the loss that trained them last."""
-        return "softmax"
-
     @abstractmethod
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        """The arguments that would build `model` there.
-
-        Raises:
-            InputError: it cannot hold this model; says which part.
-        """
+        """The arguments that come nearest to `model`; raises InputError where a part has no argument at all."""
 
     @abstractmethod
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         """Every tensor of the state dict of the model that `given` builds, which `config` is ours of."""
 
-    def foreign_shapes(self, config: ViTConfig, given: Arguments) -> State:
-        """The weights of `config` there, without memory, as far as they can be: what arguments leave to them."""
-        shapes, found = shapes_of(config), {}
-        for entry in self.tensor_maps(config, given):
-            # What ours has not, or has in another shape, shows where the configuration is read back.
-            with contextlib.suppress(KeyError, RuntimeError):
-                found |= convert_back([entry], shapes)
-        return found
+    def score_link(self, config: ViTConfig, given: Arguments) -> ScoreLink:
+        """How the logits of its published weights are read: by the loss that trained them last."""
+        return "softmax"
 
-    def plain_fields(self, given: Arguments) -> dict[str, Any]:
-        """The fields of `ViTConfig` that `plain` arguments and `choices` are.
+    def rename_foreign(self, state: State) -> State:
+        """The weights under the names that its class has for them."""
+        return state
+
+    def checked_arguments(self, model: Model) -> dict[str, Any]:
+        """The arguments that, with what the weights tell, build `model` there.
 
         Raises:
-            InputError: a value is not among the choices, or not the only one.
+            InputError: it cannot hold this model; says which part.
+        """
+        if self.encodings:
+            self.require("encoding", model.config.encoding, *self.encodings)
+        given = self.export_arguments(model)
+        whole, shapes, state = self.filled(given), shapes_of(model.config), {}
+        for entry in self.tensor_maps(model.config, whole):
+            # What ours has not, or has in another shape, shows where the configuration is read back.
+            with contextlib.suppress(KeyError, RuntimeError):
+                state |= convert_back([entry], shapes)
+        self.require_no(differences(self.import_config(whole, state), model))
+        return given
+
+    def plain_fields(self, given: Arguments) -> dict[str, Any]:
+        """The fields of `ViTConfig` that arguments are.
+
+        Raises:
+            InputError: a value has no meaning in ours.
         """
         for key in self.only:
             if given[key] != (expected := self.arguments[key]):
                 raise InputError(f"{self.name}: {key} = {given[key]!r} cannot be ours (expected {expected!r})")
-        fields = {ours: given[theirs] for theirs, ours in self.plain.items()}
-        if "mlp_hidden" in fields:
-            fields["mlp_ratio"] = fields.pop("mlp_hidden") / fields["dim"]
-        for key, (ours, values) in self.choices.items():
-            require_known(f"{self.name}: {key}", given[key], values)
-            fields[ours] = values[given[key]]
-        return fields
+        found = {}
+        for theirs, ours in self.fields.items():
+            if isinstance(ours, str):
+                found[ours] = given[theirs]
+            else:
+                require_known(f"{self.name}: {theirs}", given[theirs], ours[1])
+                found[ours[0]] = ours[1][given[theirs]]
+        if "mlp_hidden" in found:
+            found["mlp_ratio"] = found.pop("mlp_hidden") / found["dim"]
+        return found
 
     def plain_arguments(self, config: ViTConfig) -> dict[str, Any]:
-        """The inverse of `plain_fields`; the first choice for what is none."""
+        """The inverse of `plain_fields`; the first value of those that mean something for what none means."""
         held = {**vars(config), "image_size": config.table_size, "mlp_hidden": config.mlp_hidden}
-        given = {theirs: held[ours] for theirs, ours in self.plain.items()}
-        for key, (ours, values) in self.choices.items():
-            names = {value: name for name, value in values.items()}
-            given[key] = names.get(held[ours], next(iter(values)))
+        given = {}
+        for theirs, ours in self.fields.items():
+            if isinstance(ours, str):
+                given[theirs] = held[ours]
+            else:
+                names = {value: name for name, value in ours[1].items()}
+                given[theirs] = names.get(held[ours[0]], next(iter(ours[1])))
         return given
 
     def filled(self, given: Arguments) -> dict[str, Any]:
@@ -120,29 +148,25 @@ class Project(ABC):
                 check_value(f"{self.name}: {key}", value, Index if zero else kind)
         return {**self.arguments, **given}
 
-    def own_arguments(self, given: Arguments) -> Mapping[str, Any]:
+    def own_arguments(self, given: Arguments) -> Arguments:
         """The arguments that say what the model is, where `given` may be a whole configuration of the project's."""
-        return given
+        if isinstance(whole := given.get(self.inside), Mapping):
+            return {name: value for one in (whole, given) for name, value in one.items() if name in self.arguments}
+        return {name: value for name, value in given.items() if name not in self.ignored}
 
-    def rename_foreign(self, state: State) -> State:
-        """The weights under the names that its class has for them."""
-        return state
-
-    def used_weights(self, state: State) -> State:
-        """Those of them that compute what ours does."""
-        return state
-
-    def check_roundtrip(self, given: dict[str, Any], model: Model, state: State | None = None) -> dict[str, Any]:
-        """`given`, where it (with what the weights `state` tell) would build `model`; else refused, saying in what."""
-        if wrong := differences(self.import_config(self.filled(given), state or {}), model):
-            raise InputError(f"{self.name}: cannot hold {'; '.join(wrong)}")
-        return given
+    def computes_nothing(self, name: str) -> bool:
+        """Whether a tensor of this name serves training alone, or is `aside`."""
+        return any(re.match(pattern, name) for pattern in (*self.aside, *_TRAINING))
 
     def require(self, field: str, found: object, *allowed: object) -> None:
         """Refuse a model that has another value of a field than those allowed."""
         if found not in allowed:
-            expected = " or ".join(map(repr, allowed))
-            raise InputError(f"{self.name}: cannot hold {field} = {found!r} (expected {expected})")
+            self.require_no([f"{field} = {found!r} (expected {' or '.join(map(repr, allowed))})"])
+
+    def require_no(self, wrong: Sequence[str]) -> None:
+        """Refuse a model in which something is wrong."""
+        if wrong:
+            raise InputError(f"{self.name}: cannot hold {'; '.join(wrong)}")
 
 
 # Not of what a model computes: how it is prepared, trained and named.

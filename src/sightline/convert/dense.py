@@ -8,39 +8,34 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 
 from sightline.convert.base import Arguments, Project, State
 from sightline.convert.maps import TensorMap, derived, fused, kernel, map_remaining, prefixed, transform, unbatched
 from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
-from sightline.models.heads.eomt import EomtHead
 from sightline.models.heads.linear_map import LinearMapHead
 from sightline.models.heads.segmenter import SegmenterHead
 from sightline.tokens.grid import Grid
 
 
 class DenseProject(Project):
-    """A project whose models have a head of all tokens.
+    """A project whose models have a head of all tokens, and a learned table on a plain trunk.
 
     Attributes:
-        inside: name under which a whole configuration of the project's has the arguments, beside others of no matter.
-        aside: patterns of names of tensors that nothing of ours computes with; they do not come back.
+        heads: names of ours that it can have.
+        kernel, block, table: names of the patch embedding's convolution [dim, channels, height, width], of a block
+            without its number, whose MLP is `.mlp.fc1` and `.mlp.fc2`, and of the table [..., places, dim].
+        sized: names of the arguments that are the images' size and the number of attention heads.
         foreign: how names of weights of another kind begin -> why they are not read, and what can be had.
     """
 
-    inside: ClassVar[str] = ""
-    aside: ClassVar[Sequence[str]] = ()
+    encodings = ("learned_1d",)
+    heads: ClassVar[Sequence[str]]
+    kernel: ClassVar[str]
+    block: ClassVar[str]
+    table: ClassVar[str]
+    sized: ClassVar[tuple[str, str]]
     foreign: ClassVar[Mapping[str, str]] = {}
-
-    def own_arguments(self, given: Arguments) -> Arguments:
-        whole = given.get(self.inside)
-        if not isinstance(whole, Mapping):
-            return given
-        return {name: value for one in (whole, given) for name, value in one.items() if name in self.arguments}
-
-    def used_weights(self, state: State) -> State:
-        return {name: one for name, one in state.items() if not any(re.match(each, name) for each in self.aside)}
 
     def sides(self, state: State, name: str, axes: int) -> list[int]:
         """The shape of a tensor that must be there.
@@ -55,28 +50,33 @@ class DenseProject(Project):
             raise InputError(f"{self.name} weights: {name} is {found}, expected {axes} axes, none of them 0")
         return found
 
-    def trunk_fields(self, state: State, kernel: str, block: str, given: Arguments, heads: str) -> dict[str, Any]:
-        """Width, depth, heads, patches and hidden channels of a trunk.
+    def trunk_fields(self, given: Arguments, state: State, prefix: Sequence[int], axes: int = 3) -> dict[str, Any]:
+        """The fields of images and trunk that the weights tell, and the arguments `sized`; images are else a square.
 
         Args:
-            kernel: name of the patch embedding's convolution [dim, channels, height, width].
-            block: name of a block without its number, whose MLP is `.mlp.fc1` and `.mlp.fc2`.
-            heads: name of the argument that is the number of heads.
+            prefix: how many rows of the table, which has so many axes, may be those of prefix tokens.
 
         Raises:
-            InputError: the weights are of another kind, or lack one of these.
+            InputError: the weights are of another kind, or lack one of these; or no square has as many patches.
         """
         for name in state:
             for start, why in self.foreign.items():
                 if name.startswith(start):
                     raise InputError(f"{self.name} weights: {name}: {why}")
-        dim, channels, patch, _ = self.sides(state, kernel, 4)
-        numbers = [re.match(rf"{re.escape(block)}\.(\d{{1,6}})\.", name) for name in state]
-        depth = 1 + max((int(one[1]) for one in numbers if one), default=0)
-        hidden = self.sides(state, f"{block}.0.mlp.fc2.weight", 2)[1]
+        dim, channels, patch, _ = self.sides(state, self.kernel, 4)
+        numbers = [re.match(rf"{re.escape(self.block)}\.(\d{{1,6}})\.", name) for name in state]
+        hidden = self.sides(state, f"{self.block}.0.mlp.fc2.weight", 2)[1]
+        places, (size, heads) = self.sides(state, self.table, axes)[-2], self.sized
+        squares = [cells for count in prefix if (cells := max(places - count, 0)) == math.isqrt(cells) ** 2 > 0]
+        if given[size] is None and not squares:
+            said = f"a table of {places} places is that of no square"
+            raise InputError(f"{self.name}: {size} (height, width) is needed: {said}")
+        pixels = math.isqrt(squares[0]) * patch if given[size] is None else given[size]
         return {
-            "dim": dim, "channels": channels, "patch_size": patch, "depth": depth, "mlp_ratio": hidden / dim,
+            "dim": dim, "channels": channels, "patch_size": patch, "mlp_ratio": hidden / dim,
+            "depth": 1 + max((int(one[1]) for one in numbers if one), default=0),
             "heads": self.heads_of(dim, heads, given[heads]),
+            "image_size": tuple(Grid.checked(pixels, f"{self.name}: {size}")),
         }  # fmt: skip
 
     def heads_of(self, dim: int, name: str, given: Any) -> Any:
@@ -89,39 +89,17 @@ class DenseProject(Project):
             raise InputError(f"{self.name}: {name} is needed (heads of 64 channels do not divide a width of {dim})")
         return dim // 64 if given is None else given
 
-    def image_size(self, given: Arguments, name: str, patch: int, places: int, prefix: int = 0) -> tuple[int, int]:
-        """(height, width) in pixels of the images that a table was made for: as given, else a square.
+    def export_arguments(self, model: Model) -> dict[str, Any]:
+        """The images' size, the number of attention heads, and what `fields` say."""
+        config, (size, heads) = model.config, self.sized
+        pixels = [side * config.patch_size for side in config.train_grid]
+        return {**self.plain_arguments(config), size: pixels, heads: config.heads}
 
-        Args:
-            name: of the argument; places: rows of the table, of which `prefix` may be those of prefix tokens.
-
-        Raises:
-            InputError: none is given, and no square has as many patches.
-        """
-        if given[name] is not None:
-            return tuple(Grid.checked(given[name], f"{self.name}: {name}"))  # type: ignore[return-value]
-        for cells in (places, places - prefix):
-            side = math.isqrt(max(cells, 0))
-            if side and side * side == cells:
-                return side * patch, side * patch
-        said = f"a table of {places} places is that of no square"
-        raise InputError(f"{self.name}: {name} (height, width) is needed: {said}")
-
-    def exported(self, model: Model, heads: Sequence[str], given: Arguments) -> dict[str, Any]:
-        """`given`, where it and the shapes of the weights would build `model` there.
-
-        Raises:
-            InputError: it cannot be held; says which part.
-        """
-        config = model.config
-        self.require("head", config.head, *heads)
-        self.require("encoding", config.encoding, "learned_1d")
-        self.require("class_token", config.has_class_token, True)
-        return self.check_roundtrip(dict(given), model, self.foreign_shapes(config, given))
-
-
-def _pixels(model: Model) -> list[int]:
-    return [side * model.config.patch_size for side in model.config.train_grid]
+    def checked_arguments(self, model: Model) -> dict[str, Any]:
+        """As of any project, of models with one of its heads and a class token."""
+        self.require("head", model.config.head, *self.heads)
+        self.require("class_token", model.config.has_class_token, True)
+        return super().checked_arguments(model)
 
 
 # Mean and std by what its data sets call them.
@@ -143,6 +121,11 @@ class Segmenter(DenseProject):
     source = "https://github.com/rstrudel/segmenter"
     arguments: ClassVar = {"image_size": None, "n_heads": None, "normalization": None, "decoder": {}}
     example = "normalization=vit"
+    heads = ("segmenter", "linear_map")
+    kernel = "encoder.patch_embed.proj.weight"
+    block = "encoder.blocks"
+    table = "encoder.pos_embed"
+    sized = ("image_size", "n_heads")
     inside = "net_kwargs"
     # ImageNet's classifier, which the decoder replaces.
     aside: ClassVar = (r"encoder\.head(_dist)?\.",)
@@ -150,11 +133,9 @@ class Segmenter(DenseProject):
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
         require_known("segmenter: normalization", given["normalization"], _NORMALISED)
         mean, std = _NORMALISED[given["normalization"]]
-        trunk = self.trunk_fields(state, "encoder.patch_embed.proj.weight", "encoder.blocks", given, "n_heads")
-        prefix = 1 + ("encoder.dist_token" in state)
-        places = self.sides(state, "encoder.pos_embed", 3)[1]
-        size = self.image_size(given, "image_size", trunk["patch_size"], places - prefix)
-        fields = {**trunk, "image_size": size, "num_registers": prefix - 1, "mean": mean, "std": std}
+        registers = int("encoder.dist_token" in state)
+        trunk = self.trunk_fields(given, state, [1 + registers])
+        fields = {**trunk, "num_registers": registers, "mean": mean, "std": std}
         if "decoder.cls_emb" in state:
             _, fields["num_classes"], dim = self.sides(state, "decoder.cls_emb", 3)
             hidden = self.sides(state, "decoder.blocks.0.mlp.fc1.weight", 2)[0]
@@ -176,23 +157,19 @@ class Segmenter(DenseProject):
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
         config, head = model.config, model.head
-        self.require(
-            "head_options.norm", isinstance(head, LinearMapHead) and not isinstance(head.norm, nn.Identity), False
-        )
+        self.require("head_options.norm", isinstance(head, LinearMapHead) and head.options.norm, False)
         names = _NORMALISED.items()
-        given = {
-            "image_size": _pixels(model),
-            "n_heads": config.heads,
+        return {
+            **super().export_arguments(model),
             # How images are prepared is no part of what is computed.
             "normalization": next((name for name, one in names if one == (config.mean, config.std)), "vit"),
             "decoder": {"n_heads": head.encoding.shape.heads} if isinstance(head, SegmenterHead) else {},
         }
-        return self.exported(model, ("segmenter", "linear_map"), given)
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         special = [
-            kernel(config, "encoder.patch_embed.proj.weight"),
-            prefixed("encoder.pos_embed", "encoding", config.num_prefix_tokens),
+            kernel(config, self.kernel),
+            prefixed(self.table, "encoding", config.num_prefix_tokens),
         ]
         decoder = "decoder."
         if config.head == "segmenter":
@@ -226,6 +203,11 @@ class Eomt(DenseProject):
     source = "https://github.com/tue-mps/eomt"
     arguments: ClassVar = {"img_size": None, "num_heads": None, "num_blocks": None, "masked_attn_enabled": True}
     example = ""
+    heads = ("eomt",)
+    kernel = f"{_TRUNK}patch_embed.proj.weight"
+    block = f"{_TRUNK}blocks"
+    table = f"{_TRUNK}pos_embed"
+    sized = ("img_size", "num_heads")
     aside: ClassVar = (rf"{_PROBABILITIES}$",)
     foreign: ClassVar = {
         f"{_TRUNK}embeddings.": f"its trunk is transformers' (DINOv3), stored as what is added to its weights; {_HAD}",
@@ -234,11 +216,11 @@ class Eomt(DenseProject):
     }
 
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
-        trunk = self.trunk_fields(state, f"{_TRUNK}patch_embed.proj.weight", f"{_TRUNK}blocks", given, "num_heads")
         registers = self.sides(state, f"{_TRUNK}reg_token", 3)[1] if f"{_TRUNK}reg_token" in state else 0
-        places, patch = self.sides(state, f"{_TRUNK}pos_embed", 3)[1], trunk["patch_size"]
-        size = self.image_size(given, "img_size", patch, places, 1 + registers)
-        hidden = self.sides(state, f"{_TRUNK}blocks.0.mlp.fc1.weight", 2)[0]
+        # DINOv2's table with registers is one of patches alone.
+        trunk = self.trunk_fields(given, state, [0, 1 + registers])
+        cells = trunk["image_size"][0] // trunk["patch_size"] * (trunk["image_size"][1] // trunk["patch_size"])
+        hidden = self.sides(state, f"{self.block}.0.mlp.fc1.weight", 2)[0]
         for field in ("mean", "std"):
             name = f"encoder.pixel_{field}"
             if (found := self.sides(state, name, 4)) != [1, 3, 1, 1]:
@@ -261,13 +243,9 @@ class Eomt(DenseProject):
             mlp="swiglu" if hidden == 2 * round(trunk["dim"] * trunk["mlp_ratio"]) else "gelu",
             num_registers=registers,
             num_classes=self.sides(state, "class_head.weight", 2)[0] - 1,
-            image_size=size,
             encoding="learned_1d",
-            # DINOv2's table with registers is one of patches alone.
-            encoding_options={
-                "interpolation": "bicubic_antialias", "prefix": places > (size[0] // patch) * (size[1] // patch)
-            },
-            layer_scale=1.0 if f"{_TRUNK}blocks.0.ls1.gamma" in state else None,
+            encoding_options={"interpolation": "bicubic_antialias", "prefix": state[self.table].shape[1] > cells},
+            layer_scale=1.0 if f"{self.block}.0.ls1.gamma" in state else None,
             task="segmentation",
             head="eomt",
             head_options={
@@ -277,22 +255,14 @@ class Eomt(DenseProject):
         )  # fmt: skip
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        head = model.head
-        given = {
-            "img_size": _pixels(model),
-            "num_heads": model.config.heads,
-            "num_blocks": head.blocks if isinstance(head, EomtHead) else None,
-            "masked_attn_enabled": isinstance(head, EomtHead) and head.options.masked_in_evaluation,
-        }
-        return self.exported(model, ("eomt",), given)
+        head: Any = model.head
+        said = {"num_blocks": head.blocks, "masked_attn_enabled": head.options.masked_in_evaluation}
+        return {**super().export_arguments(model), **said}
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
-        whole = config.encoding_options.get("prefix", True)
-        table = f"{_TRUNK}pos_embed"
-        special = [
-            kernel(config, f"{_TRUNK}patch_embed.proj.weight"),
-            prefixed(table, "encoding", config.num_prefix_tokens) if whole else unbatched(table, "encoding.table"),
-        ]
+        special = [kernel(config, self.kernel), unbatched(self.table, "encoding.table")]
+        if config.encoding_options.get("prefix", True):
+            special[1] = prefixed(self.table, "encoding", config.num_prefix_tokens)
         for name, values in (("mean", config.mean), ("std", config.std)):
             special.append(derived([f"encoder.pixel_{name}"], torch.tensor(values, device="cpu").reshape(1, 3, 1, 1)))
         return map_remaining(config, special, [(r"^(?!head\.)", _TRUNK), (r"^head\.", "")])
@@ -301,6 +271,7 @@ class Eomt(DenseProject):
 _VISION = "owlvit.vision_model."
 _EMBEDDINGS = f"{_VISION}embeddings."
 _QUERIES = "query_embeds"
+_SCENIC = "scenic's flax weights; transformers' names for them are read here"
 
 
 class OwlVit(DenseProject):
@@ -317,15 +288,19 @@ class OwlVit(DenseProject):
     arguments: ClassVar = {
         "image_size": None, "num_attention_heads": None, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5,
     }  # fmt: skip
-    choices: ClassVar = {"hidden_act": ("gelu", {"quick_gelu": "quick", "gelu": "exact", "gelu_new": "tanh"})}
+    fields: ClassVar = {"hidden_act": ("gelu", {"quick_gelu": "quick", "gelu": "exact", "gelu_new": "tanh"})}
     only: ClassVar = ("layer_norm_eps",)
     example = ""
+    heads = ("owlvit",)
+    kernel = f"{_EMBEDDINGS}patch_embedding.weight"
+    block = f"{_VISION}encoder.layers"
+    table = f"{_EMBEDDINGS}position_embedding.weight"
+    sized = ("image_size", "num_attention_heads")
     inside = "vision_config"
     foreign: ClassVar = {
         "owlv2.": "OWLv2 says of each patch whether it is an object, which ours does not; ours is OWL-ViT",
-        **dict.fromkeys(
-            ("backbone/", "backbone."), "scenic's flax weights; transformers' names for them are read here"
-        ),
+        "backbone/": _SCENIC,
+        "backbone.": _SCENIC,
     }
     # The text tower, and what CLIP compares whole images with texts by.
     aside: ClassVar = (
@@ -333,10 +308,7 @@ class OwlVit(DenseProject):
     )  # fmt: skip
 
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
-        trunk = self.trunk_fields(
-            state, f"{_EMBEDDINGS}patch_embedding.weight", f"{_VISION}encoder.layers", given, "num_attention_heads"
-        )
-        places = self.sides(state, f"{_EMBEDDINGS}position_embedding.weight", 2)[0] - 1
+        trunk = self.trunk_fields(given, state, [1], axes=2)
         width = self.sides(state, "class_head.dense0.weight", 2)[0]
         if _QUERIES not in state:
             raise InputError(
@@ -346,7 +318,6 @@ class OwlVit(DenseProject):
         return ViTConfig(
             **trunk,
             **self.plain_fields(given),
-            image_size=self.image_size(given, "image_size", trunk["patch_size"], places),
             num_classes=self.sides(state, _QUERIES, 2)[0],
             encoding="learned_1d",
             encoding_options={"interpolation": "bicubic"},
@@ -360,31 +331,23 @@ class OwlVit(DenseProject):
             head_options={"query_dim": width},
         )
 
-    def export_arguments(self, model: Model) -> dict[str, Any]:
-        given = {
-            **self.plain_arguments(model.config),
-            "image_size": _pixels(model),
-            "num_attention_heads": model.config.heads,
-        }
-        return self.exported(model, ("owlvit",), given)
-
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         table = TensorMap(
-            (f"{_EMBEDDINGS}position_embedding.weight",),
+            (self.table,),
             ("encoding.prefix", "encoding.table"),
             lambda one: [one[0][:1], one[0][1:]],
             lambda parts: [torch.cat(list(parts))],
         )
         special = [
-            kernel(config, f"{_EMBEDDINGS}patch_embedding.weight"),
+            kernel(config, self.kernel),
             transform(f"{_EMBEDDINGS}class_embedding", "cls_token", lambda x: x[None, None], lambda x: x[0, 0]),
             table,
             *fused([f"{_VISION}pre_layernorm"], "blocks.0.norm_pre"),
             *fused([f"{_VISION}post_layernorm"], "norm"),
         ]
-        layer = rf"{_VISION}encoder.layers.\1"
+        layer = rf"{self.block}.\1"
         for number in range(config.depth):
-            heads = f"{_VISION}encoder.layers.{number}.self_attn"
+            heads = f"{self.block}.{number}.self_attn"
             special += fused([f"{heads}.{one}_proj" for one in "qkv"], f"blocks.{number}.attn.qkv")
         renamed = [
             (r"^blocks\.(\d+)\.norm(\d)", rf"{layer}.layer_norm\2"),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sightline.convert.base import Arguments, Project, State
 from sightline.convert.maps import TensorMap, derived, fused, kernel, map_remaining
-from sightline.errors import InputError, require_known
+from sightline.errors import require_known
 from sightline.models import Model, ViTConfig
 
 _ALIGNED = {"swiglu": 8, "swiglu32": 32, "swiglu64": 64, "swiglu128": 128}
@@ -56,11 +56,11 @@ class DinoV3(Project):
         "mask_k_bias": False,
         "device": None,
     }
-    plain: ClassVar = {
+    fields: ClassVar = {
         "patch_size": "patch_size", "in_chans": "channels", "embed_dim": "dim", "depth": "depth", "num_heads": "heads",
-        "n_storage_tokens": "num_registers",
+        "n_storage_tokens": "num_registers", "norm_layer": ("norm_eps", {"layernorm": 1e-6, "layernormbf16": 1e-5}),
     }  # fmt: skip
-    choices: ClassVar = {"norm_layer": ("norm_eps", {"layernorm": 1e-6, "layernormbf16": 1e-5})}
+    encodings = ("rope_dinov3",)
     only: ClassVar = tuple(_ONLY)
 
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
@@ -90,16 +90,13 @@ class DinoV3(Project):
         )
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        config, encoding = model.config, model.encoding
-        self.require("encoding", model.config.encoding, "rope_dinov3")
+        config, plain = model.config, model.config.mlp == "gelu"
         if len(set(config.train_grid)) > 1:
-            raise InputError(f"dinov3: cannot hold image_size = {config.image_size} (expected a square)")
-        base, rounding = float(encoding.config.theta), encoding.config.rounding
-        plain = config.mlp == "gelu"
-        given = {
+            self.require_no([f"image_size = {config.image_size} (expected a square)"])
+        return {
             "img_size": config.train_grid.rows * config.patch_size,
             **self.plain_arguments(config),
-            "pos_embed_rope_base": base,
+            "pos_embed_rope_base": float(model.encoding.config.theta),
             "qkv_bias": config.qkv_bias is not False,
             "mask_k_bias": config.qkv_bias == "qv",
             "layerscale_init": config.layer_scale,
@@ -107,7 +104,6 @@ class DinoV3(Project):
             "ffn_layer": "mlp" if plain else "swiglu",
             "ffn_ratio": (config.mlp_hidden + 0.5 if plain else config.mlp_hidden * 1.5 + 0.25) / config.dim,
         }
-        return self.check_roundtrip(given, model, {_PERIODS: _periods(base, config.dim // config.heads, rounding)})
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         rounding = config.encoding_options.get("rounding", "none")

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from sightline.convert.base import Arguments, State
 from sightline.convert.maps import TensorMap, concat, copy, transform
 from sightline.errors import InputError
+from sightline.io.config import Pair, check_value
 from sightline.models import ViTConfig
 from sightline.models.embedder import embedder_class
 
 
 def image_fields(
-    project: str,
-    given: Arguments,
-    state: State,
-    patch: Any,
-    table: str,
-    prefix: int,
-    stride: int,
+    project: str, given: Arguments, state: State, patch: Any, table: str, prefix: int = 0, stride: int = 1
 ) -> dict[str, Any]:
-    """The fields of the images, of patches (a side, or both) and of classes, partly by what the weights tell.
+    """The fields of the images and of patches (a side, or both), partly by what the weights tell.
 
     The training size in pixels is the one that is given (no argument there), else a square of as many patches as the
     table has, which alone knows their number, beside rows of `prefix` tokens. Patches are of cells of `stride` pixels a
@@ -30,20 +24,16 @@ def image_fields(
     Raises:
         InputError: a patch, or the table, is no square.
     """
-    sides = tuple(patch) if isinstance(patch, Sequence) else (patch, patch)
-    if len(sides) != 2 or not isinstance(sides[0], int) or sides[0] != sides[1]:
+    rows, cols = check_value(f"{project}: patches", patch, Pair)
+    if rows != cols:
         raise InputError(f"{project}: patches of {patch!r}: expected a square")
-    pixels, found = sides[0] * stride, state.get(table)
+    pixels, found = rows * stride, state.get(table)
     count = 0 if found is None or found.dim() != 3 else found.shape[1] - prefix
-    side = round(count**0.5) or 224 // pixels
+    side = round(max(count, 0) ** 0.5) or 224 // pixels
     if given["image_size"] is None and count and side * side != count:
         raise InputError(f"{project}: {table} has {count} patches, no square; give image_size (height, width)")
-    return {
-        "patch_size": pixels,
-        "image_size": given["image_size"] or side * pixels,
-        "channels": channels_of(state),
-        "num_classes": given["num_classes"] or 0,
-    }
+    image = given["image_size"] or side * pixels
+    return {"patch_size": pixels, "image_size": image, "channels": channels_of(state)}
 
 
 def channels_of(state: State) -> int:

@@ -11,10 +11,11 @@ from sightline.convert.maps import TensorMap, copy, prefixed, transform, unbatch
 from sightline.errors import InputError
 from sightline.io.config import Count, NonNegative, Pair, check_value
 from sightline.models import Model, ViTConfig
-from sightline.models.embedders.resnet import ResNetOptions, resnet_options, stem_fit
+from sightline.models.embedders.resnet import resnet_options, stem_fit
 from sightline.models.head import ScoreLink
 from sightline.models.kernel_resize import KERNEL_RULES
 from sightline.models.patch_size import kernel_side
+from sightline.models.resnet_stem import ResNetOptions
 from sightline.tokens.grid import Grid
 
 
@@ -36,34 +37,23 @@ class BigVision(Project):
         "pool_type": "gap",
         "image_size": None,
     }
-    plain: ClassVar = {"width": "dim", "depth": "depth", "num_heads": "heads"}
-    choices: ClassVar = {
+    fields: ClassVar = {
+        **{"num_classes": "num_classes", "width": "dim", "depth": "depth", "mlp_dim": "mlp_hidden"},
+        **{"num_heads": "heads", "image_size": "image_size"},
         "posemb": ("encoding", {"learn": "learned_1d", "sincos2d": "sincos_2d"}),
         "pool_type": ("pool", {"map": "attention", "gap": "mean", "tok": "cls"}),
     }
 
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
-        hidden = given["mlp_dim"] or 4 * given["width"]
+        hidden, classes = given["mlp_dim"] or 4 * given["width"], given["num_classes"] or 0
         check_value("big_vision: mlp_dim", hidden, NonNegative)
+        fields = self.plain_fields({**given, "mlp_dim": hidden, "num_classes": classes})
+        fields |= flax.image_fields(self.name, given, state, given["patch_size"], "pos_embedding")
         table = {"interpolation": "corner_aligned", "prefix": False}
-        return ViTConfig(
-            **flax.image_fields(self.name, given, state, given["patch_size"], "pos_embedding", 0, 1),
-            **self.plain_fields(given),
-            mlp_ratio=hidden / given["width"],
-            encoding_options=table if given["posemb"] == "learn" else {},
-            gelu="tanh",
-        )
+        return ViTConfig(**fields, encoding_options=table if given["posemb"] == "learn" else {}, gelu="tanh")
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        config = model.config
-        given = {
-            "num_classes": config.num_classes or None,
-            "patch_size": (config.patch_size, config.patch_size),
-            **self.plain_arguments(config),
-            "mlp_dim": config.mlp_hidden,
-            "image_size": config.table_size,
-        }
-        return self.check_roundtrip(given, model, self.foreign_shapes(config, given))
+        return {**self.plain_arguments(model.config), "patch_size": (model.config.patch_size,) * 2}
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         entries = flax.trunk(config, norms=(0, 1), attention=0, block=0)
@@ -96,16 +86,12 @@ class BigVisionFlexi(BigVision):
     name = "big_vision_flexi"
     source = "https://github.com/google-research/big_vision/tree/main/big_vision/models/proj/flexi"
     # Its sines would be resized as a table is.
-    choices: ClassVar = {**BigVision.choices, "posemb": ("encoding", {"learn": "learned_1d"})}
+    fields: ClassVar = {**BigVision.fields, "posemb": ("encoding", {"learn": "learned_1d"})}
     arguments: ClassVar = {**BigVision.arguments, "patch_size": (32, 32), "posemb_size": (7, 7), "seqhw": 0}
 
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
-        sides, table = (
-            check_value(f"{self.name}: {name}", given[name], Pair) for name in ("patch_size", "posemb_size")
-        )
-        base = sides[0]
-        if sides != (base, base):
-            raise InputError(f"{self.name}: patch_size {given['patch_size']!r}: expected a square")
+        table = check_value(f"{self.name}: posemb_size", given["posemb_size"], Pair)
+        base = check_value(f"{self.name}: patch_size", given["patch_size"], Pair)[0]
         whole = tuple(base * side for side in table)
         image = Grid.checked(whole if given["image_size"] is None else given["image_size"], "image_size")
         plain = super().import_config({**given, "image_size": whole}, state)
@@ -126,20 +112,16 @@ class BigVisionFlexi(BigVision):
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
-        base = kernel_side(config)
         self.require("embedder", config.embedder, "flexible")
         self.require("embedder_options.rule", config.embedder_options.get("rule", KERNEL_RULES[0]), "bilinear")
         rows, cols = config.grid_of(config.image_size)
-        given = {
-            "num_classes": config.num_classes or None,
-            **self.plain_arguments(config),
-            "patch_size": (base, base),
+        return {
+            **super().export_arguments(model),
+            "patch_size": (kernel_side(config),) * 2,
             "posemb_size": tuple(config.train_grid),
-            "mlp_dim": config.mlp_hidden,
             "image_size": config.image_size,
             "seqhw": rows if rows == cols else 0,
         }
-        return self.check_roundtrip(given, model, self.foreign_shapes(config, given))
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         base = kernel_side(config)
@@ -176,8 +158,10 @@ class GoogleVit(Project):
         "resnet": None,
         "group_norm_groups": 32,
     }
-    plain: ClassVar = {"hidden_size": "dim"}
-    choices: ClassVar = {"classifier": ("pool", {"token": "cls", "gap": "mean"})}
+    fields: ClassVar = {
+        **{"num_classes": "num_classes", "hidden_size": "dim", "image_size": "image_size"},
+        "classifier": ("pool", {"token": "cls", "gap": "mean"}),
+    }
 
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
         trunk = given["transformer"]
@@ -207,17 +191,15 @@ class GoogleVit(Project):
         config = model.config
         stem = resnet_options(config) if config.embedder == "resnet" else None
         given: dict[str, Any] = {
-            "num_classes": config.num_classes or None,
             "patches": {"size": [config.patch_size // (stem.stride if stem else 1)] * 2},
             **self.plain_arguments(config),
             "transformer": {"num_layers": config.depth, "num_heads": config.heads, "mlp_dim": config.mlp_hidden},
             "representation_size": (config.head_hidden or config.dim) if config.head == "mlp" else None,
-            "image_size": config.table_size,
         }
         if stem:
             given["resnet"] = {"num_layers": list(stem.layers), "width_factor": stem.width_factor}
             given |= {} if stem.groups == 32 else {"group_norm_groups": stem.groups}
-        return self.check_roundtrip(given, model, self.foreign_shapes(config, given))
+        return given
 
     def rename_foreign(self, state: State) -> State:
         found = {}
@@ -245,15 +227,9 @@ class GoogleVit(Project):
 def _stem_options(given: Arguments) -> dict[str, Any]:
     """Our options of the argument `resnet`. The groups of norms are no argument there: the class always has 32."""
     resnet = check_value("vision_transformer: resnet", given["resnet"], dict[str, Any])
-    layers = resnet.get("num_layers")
-    check_value("vision_transformer: resnet.num_layers", layers, list[int] | tuple[int, ...])
-    return {
-        "layers": list(layers),
-        "width_factor": resnet.get("width_factor", 1),
-        "groups": given["group_norm_groups"],
-        "norm_eps": 1e-6,
-        "standardisation": "official",
-    }
+    layers = check_value("vision_transformer: resnet.num_layers", resnet.get("num_layers"), list[int] | tuple[int, ...])
+    own = {"layers": list(layers), "width_factor": resnet.get("width_factor", 1)}
+    return {**own, "groups": given["group_norm_groups"], "norm_eps": 1e-6, "standardisation": "official"}
 
 
 def _stem(layers: tuple[int, ...]) -> list[TensorMap]:
@@ -263,8 +239,7 @@ def _stem(layers: tuple[int, ...]) -> list[TensorMap]:
     for number, units in enumerate(layers):
         for unit in range(units):
             theirs, here = f"block{number + 1}/unit{unit + 1}/", f"{ours}.stages.{number}.blocks.{unit}"
-            for part in "123":
-                entries += _layer(theirs, part, here, part)
+            entries += [one for part in "123" for one in _layer(theirs, part, here, part)]
             if not unit:
                 entries += _layer(theirs, "_proj", f"{here}.downsample", "")
     return entries
@@ -307,9 +282,12 @@ class Scenic(Project):
         "representation_size": None,
         "classifier": "gap",
     }
-    plain: ClassVar = {"hidden_size": "dim", "num_outputs": "num_classes", "mlp_dim": "mlp_hidden"}
-    # Of two names of one pooling the last is given back.
-    choices: ClassVar = {"classifier": ("pool", {"gap": "mean", "token": "first", "0": "first"})}
+    fields: ClassVar = {
+        "hidden_size": "dim",
+        "num_outputs": "num_classes",
+        "mlp_dim": "mlp_hidden",
+        "classifier": ("pool", {"gap": "mean", "token": "first", "0": "first"}),
+    }
     only: ClassVar = ("attention_fn",)
     example: ClassVar[str] = "num_layers=12"
 
@@ -347,7 +325,7 @@ class Scenic(Project):
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
-        given: dict[str, Any] = {
+        return {
             **self.plain_arguments(config),
             "num_layers": max(1, config.depth // 2),
             "attention_configs": {"num_heads": config.heads},
@@ -356,7 +334,6 @@ class Scenic(Project):
             "transformer_encoder_configs": {"type": "axial"},
             "representation_size": (config.head_hidden or config.dim) if config.head == "mlp" else None,
         }
-        return self.check_roundtrip(given, model, self.foreign_shapes(config, given))
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         entries = [*flax.embedding(config), *flax.norm("Transformer/encoder_norm", "norm")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -14,13 +13,12 @@ from sightline.encodings.create import components
 from sightline.io.config import Positive, check_value
 from sightline.models import Model, ViTConfig
 from sightline.models.architectures.swin import SwinOptions
+from sightline.models.create import swin_fields
 from sightline.models.merging import merged_grid
 from sightline.tokens.grid import Grid
 
 _BLOCK = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
 _THETA = {True: 10.0, False: 50.0}
-_ENCODINGS = ("rpe_learned", "rpe_learned+learned_1d", "rope_axial", "rope_mixed",
-              "rope_axial+rpe_learned", "rope_mixed+rpe_learned")  # fmt: skip
 
 
 class RopeSwin(Project):
@@ -40,11 +38,15 @@ class RopeSwin(Project):
         "drop_path_rate": 0.1, "ape": False, "patch_norm": True, "rope_theta": None, "rope_mixed": False,
         "use_rpb": False,
     }  # fmt: skip
-    plain: ClassVar = {
+    fields: ClassVar = {
         **{name: name for name in ("patch_size", "num_classes", "mlp_ratio", "qkv_bias")},
         **{"img_size": "image_size", "in_chans": "channels", "embed_dim": "dim"},
     }
     only = ("patch_norm",)
+    encodings = (
+        "rpe_learned", "rpe_learned+learned_1d", "rope_axial", "rope_mixed", "rope_axial+rpe_learned",
+        "rope_mixed+rpe_learned",
+    )  # fmt: skip
 
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
         first = "layers.0.blocks.0.attn."
@@ -62,24 +64,17 @@ class RopeSwin(Project):
         if given["ape"] and not turned:
             parts.append("learned_1d")
             options |= {"learned_1d.interpolation": "bicubic", "learned_1d.prefix": False}
-        depths, heads = list(given["depths"]), list(given["num_heads"])
-        return ViTConfig(
-            **self.plain_fields(given),
-            **swin_fields(depths, heads),
-            architecture_options={"depths": depths, "heads": heads, "window": given["window_size"]},
-            drop_path=(0.0, float(given["drop_path_rate"])),
-            encoding="+".join(parts),
-            encoding_options=options,
-        )
+        fields = self.plain_fields(given) | swin_fields(given["depths"], given["num_heads"], given["window_size"])
+        fields |= {"encoding": "+".join(parts), "encoding_options": options}
+        return ViTConfig(**fields, drop_path=(0.0, float(given["drop_path_rate"])))
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        self.require("encoding", model.config.encoding, *_ENCODINGS)
         config, options = model.config, SwinOptions.of(model.config)
         parts: dict[str, Any] = {part.name: part for part in components(model.encoding)}
         turned = next((part for name, part in parts.items() if name.startswith("rope")), None)
-        window: Any = options.window if options.table_window is None else options.table_window
+        window: Any = options.made_for
         theta = turned and float(turned.config.theta if turned.name == "rope_mixed" else turned.theta)
-        given = {
+        return {
             **self.plain_arguments(config),
             "depths": list(options.depths),
             "num_heads": list(options.heads),
@@ -89,7 +84,6 @@ class RopeSwin(Project):
             "use_rpb": turned is not None and "rpe_learned" in parts,
             "ape": "learned_1d" in parts,
         }
-        return self.check_roundtrip(given, model)
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         options = SwinOptions.of(config)
@@ -174,15 +168,3 @@ def swin_entries(config: ViTConfig, *, merging: int, head: str) -> list[TensorMa
         biased = config.qkv_bias is True or not there.endswith("qkv")
         entries += [copy(f"{there}.{one}", f"{here}.{one}") for one in ("weight", *(["bias"] if biased else []))]
     return entries
-
-
-def swin_fields(depths: Sequence[int], heads: Sequence[int]) -> dict[str, Any]:
-    """The fields of ours that every Swin has alike, and those of its stages but their windows."""
-    return {
-        "architecture": "swin",
-        "depth": sum(depths),
-        "heads": heads[0],
-        "pool": "mean",
-        "patch_norm": "after",
-        "norm_eps": 1e-5,
-    }

@@ -34,10 +34,9 @@ class Timm(Project):
     name = "timm"
     source = "https://github.com/huggingface/pytorch-image-models"
     arguments: ClassVar = {"model": None}
+    # Where weights come from and in what form, and not what the model is.
+    ignored = ("pretrained", "checkpoint_path", "cache_dir", "scriptable", "exportable", "no_jit")
     example = "model=vit_base_patch16_224"
-
-    def own_arguments(self, given: Arguments) -> Arguments:
-        return {key: value for key, value in given.items() if key not in _HOW_IT_IS_BUILT}
 
     def filled(self, given: Arguments) -> dict[str, Any]:
         if not isinstance(given.get("model"), str):
@@ -52,20 +51,21 @@ class Timm(Project):
         return published_link(config, architecture, tag)
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        config = model.config
-        origin = config.origin or {}
+        return arguments_for(model)
+
+    def checked_arguments(self, model: Model) -> dict[str, Any]:
+        """As it came, where that still says what it is: timm can build one model in many ways."""
+        origin = model.config.origin or {}
         if origin.get("project") == self.name:
-            # As it came, where that still says what it is; timm can build one model in many ways.
-            given = {**origin["config"], "num_classes": config.num_classes}
+            given = {**origin["config"], "num_classes": model.config.num_classes}
             if not differences(self.import_config(given, {}), model):
                 return given
-        given = arguments_for(model)
+        given = self.export_arguments(model)
         wrong = differences(self.import_config(given, {}), model)
         if not given.get("dynamic_img_size", True):
             # At the one size that it then takes nothing is resized.
             wrong = [one for one in wrong if not one.startswith("learned_1d interpolation = ")]
-        if wrong:
-            raise InputError(f"{self.name}: cannot hold {'; '.join(wrong)}")
+        self.require_no(wrong)
         return given
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
@@ -83,13 +83,12 @@ def published_link(config: ViTConfig, architecture: str, tag: object) -> ScoreLi
 
 def entries_of(module: Any, config: ViTConfig) -> list[TensorMap]:
     """Every tensor of the state dict of `module`, which `config` was read from."""
-    entries = _special(module, config)
-    first = module.blocks[0]
+    first, naflex = module.blocks[0], hasattr(module, "embeds")
     renamed = [(r"^blocks\.0\.norm_pre", "norm_pre")]
     if config.embedder == "resnet" and not hasattr(module.patch_embed.backbone, "stages"):
         # The root alone stands for the whole stem there.
         renamed.append((r"^patch_embed\.backbone\.stem\.", "patch_embed.backbone."))
-    if hasattr(module, "embeds"):
+    if naflex:
         renamed += [(r"^(cls_token|reg_token)", r"embeds.\1"), (r"^patch_embed", "embeds")]
     if not hasattr(first, "ls1"):
         renamed += SCALES
@@ -101,6 +100,10 @@ def entries_of(module: Any, config: ViTConfig) -> list[TensorMap]:
         together.append(("attn", ("q_proj", "k_proj", "v_proj"), "qkv", parts))
     if hasattr(first.mlp, "fc1_g"):
         together.append(("mlp", ("fc1_g", "fc1_x"), "fc1", ("weight", "bias")))
+    entries = [_patches(module.embeds, config) if naflex else kernel(config)]
+    names = config.encoding.split("+")
+    for number, name in enumerate(names):
+        entries += _encoding(name, f"encoding.parts.{number}" if len(names) > 1 else "encoding", module, config)
     for layer in range(config.depth):
         for place, theirs, ours, parts in together:
             block = f"blocks.{layer}.{place}"
@@ -108,57 +111,42 @@ def entries_of(module: Any, config: ViTConfig) -> list[TensorMap]:
     return map_remaining(config, entries, renamed)
 
 
-def _special(module: Any, config: ViTConfig) -> list[TensorMap]:
-    """The tensors that are laid out in another way."""
-    embed = getattr(module, "embeds", None)
-    proj = "patch_embed.proj.weight" if embed is None else "embeds.proj.weight"
-    if embed is None or not embed.is_linear:
-        entries = [kernel(config, proj)]
-    elif embed.channels_last:
-        # NaFlexViT flattens a patch as (y, x, channel) where it does not say otherwise.
-        side, channels = config.patch_size, config.channels
-        entries = [
-            transform(
-                proj,
-                "patch_embed.proj.weight",
-                lambda x: x.reshape(-1, side, side, channels).permute(0, 3, 1, 2).flatten(1),
-                lambda x: x.reshape(-1, channels, side, side).permute(0, 2, 3, 1).flatten(1),
-            )
-        ]
-    else:
-        entries = [copy(proj, "patch_embed.proj.weight")]
-    parts = config.encoding.split("+")
-    for number, part in enumerate(parts):
-        ours = f"encoding.parts.{number}" if len(parts) > 1 else "encoding"
-        if part == "rope_mixed":
-            # Its first frequencies are of the first axis of its grid.
-            turn = partial(torch.flip, dims=(0,)) if module.rope.grid_indexing == "ij" else torch.clone
-            entries.append(transform("rope.freqs", f"{ours}.freqs", turn, turn))
-        elif part in ("learned_1d", "learned_2d"):
-            entries.append(_table(module, config, ours))
-        elif part == "factorized":
-            entries += [
-                unbatched(f"embeds.pos_embed_{one}", f"{ours}.{to}") for one, to in (("y", "rows"), ("x", "cols"))
-            ]
-        elif part in ("rpe_learned", "rpe_learned_shared"):
-            # One of all layers, or one in each.
-            tables = [name for name in module.state_dict() if name.endswith(".relative_position_bias_table")]
-            entries.append(concat(tables, f"{ours}.tables", lambda x: x.unsqueeze(0), lambda x: x[0]))
-    return entries
+def _patches(embed: Any, config: ViTConfig) -> TensorMap:
+    """The kernel of a NaFlexViT."""
+    theirs, ours, side = "embeds.proj.weight", "patch_embed.proj.weight", config.patch_size
+    if not embed.is_linear:
+        return kernel(config, theirs)
+    if not embed.channels_last:
+        return copy(theirs, ours)
+    # A patch is flattened as (y, x, channel) where it does not say otherwise.
+    return transform(
+        theirs,
+        ours,
+        lambda x: x.reshape(-1, side, side, config.channels).permute(0, 3, 1, 2).flatten(1),
+        lambda x: x.reshape(-1, config.channels, side, side).permute(0, 2, 3, 1).flatten(1),
+    )
 
 
-def _table(module: Any, config: ViTConfig, ours: str) -> TensorMap:
-    """A table of patches, with rows of prefix tokens before them or not."""
+def _encoding(name: str, ours: str, module: Any, config: ViTConfig) -> list[TensorMap]:
+    """The tensors of a part of the encoding that are laid out in another way."""
+    if name == "rope_mixed":
+        # Its first frequencies are of the first axis of its grid.
+        turn = partial(torch.flip, dims=(0,)) if module.rope.grid_indexing == "ij" else torch.clone
+        return [transform("rope.freqs", f"{ours}.freqs", turn, turn)]
+    if name == "factorized":
+        return [unbatched(f"embeds.pos_embed_{one}", f"{ours}.{to}") for one, to in (("y", "rows"), ("x", "cols"))]
+    if name in ("rpe_learned", "rpe_learned_shared"):
+        # One of all layers, or one in each.
+        tables = [one for one in module.state_dict() if one.endswith(".relative_position_bias_table")]
+        return [concat(tables, f"{ours}.tables", lambda x: x.unsqueeze(0), lambda x: x[0])]
+    if name not in ("learned_1d", "learned_2d"):
+        return []
     if hasattr(module, "embeds"):
         shape = (1, *module.embeds.pos_embed_grid_size, config.dim)
-        return transform("embeds.pos_embed", f"{ours}.table", lambda x: x.flatten(0, 2), lambda x: x.reshape(shape))
+        return [transform("embeds.pos_embed", f"{ours}.table", lambda x: x.flatten(0, 2), lambda x: x.reshape(shape))]
     if getattr(module, "no_embed_class", False) or not config.num_prefix_tokens:
-        return unbatched("pos_embed", f"{ours}.table")
-    return prefixed("pos_embed", ours, config.num_prefix_tokens)
-
-
-# Where weights come from and in what form, and not what the model is.
-_HOW_IT_IS_BUILT = ("pretrained", "checkpoint_path", "cache_dir", "scriptable", "exportable", "no_jit")
+        return [unbatched("pos_embed", f"{ours}.table")]
+    return [prefixed("pos_embed", ours, config.num_prefix_tokens)]
 
 
 def import_timm_model(given: Arguments, *, pretrained: bool) -> Model:
@@ -217,20 +205,21 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
     arguments = record.get("model_args") or {}
     if not isinstance(arguments, dict):
         raise InputError(f"{folder}/config.json: model_args is not a group of keys")
-    given = {"model": record["architecture"], **arguments}
-    if isinstance(record.get("num_classes"), int):
-        given["num_classes"] = record["num_classes"]
-    prepared = record["pretrained_cfg"] if isinstance(record.get("pretrained_cfg"), dict) else {}
+    given, classes = {"model": record["architecture"], **arguments}, record.get("num_classes")
+    if isinstance(classes, int):
+        given["num_classes"] = classes
+    prepared = record.get("pretrained_cfg")
+    if not isinstance(prepared, dict):
+        prepared = {}
     if prepared:
         # What this model was trained with, which may not be what its name stands for.
         given["pretrained_cfg_overlay"] = {key: prepared[key] for key in _PREPARATION if key in prepared}
     weights = next((folder / name for name in _WEIGHTS if (folder / name).exists()), None)
     if weights is None:
         raise InputError(f"{folder}: has a config.json of timm's and no weights (expected {' or '.join(_WEIGHTS)})")
-    names = record.get("label_names")
-    if not isinstance(names, list) or len(names) != record.get("num_classes"):
-        names = None
-    return TimmFolder(given, weights, None if names is None else tuple(map(str, names)), prepared.get("tag"))
+    named = record.get("label_names")
+    names = tuple(map(str, named)) if isinstance(named, list) and len(named) == classes else None
+    return TimmFolder(given, weights, names, prepared.get("tag"))
 
 
 _PREPARATION = ("mean", "std", "interpolation", "crop_pct", "crop_mode")

@@ -23,6 +23,9 @@ _EVA = {
     (1e-5, True): "vit_small_patch16_dinov3",
     (1e-5, False): "vit_pe_core_tiny_patch16_384",
 }
+_SWIN = ("image_size", "patch_size", "channels", "num_classes", "dim", "mlp_ratio", "qkv_bias")
+Parts = dict[str, dict[str, Any]]
+"""The parts of an encoding, and their options."""
 
 
 def arguments_for(model: Model) -> dict[str, Any]:
@@ -30,31 +33,11 @@ def arguments_for(model: Model) -> dict[str, Any]:
 
     What timm cannot hold is left out; reading the built module back shows it.
     """
-    if model.config.architecture == "swin":
-        return _swin(model.config)
-    config, parts = model.config, {part.name: encoding_options(part) for part in components(model.encoding)}
-    table = parts.get("learned_1d")
-    # A table of patches alone may be resized by another rule than that of timm's other classes.
-    rule = _BICUBIC
-    if table is not None and not (table["prefix"] and config.num_prefix_tokens):
-        rule = table["interpolation"]
-    if parts.keys() & {"rpe_learned", "rpe_learned_shared"}:
-        kind, own = "Beit", {"model": "beit_base_patch16_224", "use_rel_pos_bias": "rpe_learned" in parts}
-        own["use_shared_rel_pos_bias"] = "rpe_learned_shared" in parts
-    elif parts.keys() & _ROTATIONS.keys():
-        kind, own = "Eva", _eva(config, parts)
-    elif parts.keys() & {"learned_2d", "factorized"} or rule != _BICUBIC:
-        kind, own = "NaFlexVit", _naflex(config, parts)
-    else:
-        kind, own = "VisionTransformer", {"model": _VIT.get(config.norm_eps, _VIT[1e-6])}
-        own["pos_embed"] = "none" if table is None else "learn"
-        if config.embedder == "resnet":
-            options = resnet_options(config)
-            own |= {
-                "model": STEMS.get(options.layers, STEMS[3, 4, 9]),
-                "patch_size": config.patch_size // options.stride,
-            }
-    size = config.table_size
+    config = model.config
+    parts: Parts = {part.name: encoding_options(part) for part in components(model.encoding)}
+    swin = config.architecture == "swin"
+    kind, own = ("VisionTransformer", _swin(config)) if swin else _class_of(config, parts)
+    table, size = parts.get("learned_1d"), config.table_size
     values = {
         **vars(config),
         "image_size": list(size) if isinstance(size, tuple) else size,
@@ -70,6 +53,9 @@ def arguments_for(model: Model) -> dict[str, Any]:
         "class_token": config.has_class_token,
         "fit": config.fit == "pad",
     }
+    names = timm_arguments(kind).items()
+    if swin:
+        return own | {theirs: values[ours] for theirs, ours in names if ours in _SWIN}
     # What follows from our fields, with its argument in each of timm's classes, in their order.
     derived = (
         (("act_layer", "", "", "act_layer"), _GELUS[config.gelu]),
@@ -88,19 +74,37 @@ def arguments_for(model: Model) -> dict[str, Any]:
         (("", "attn_pool_mlp_ratio", "", "attn_pool_mlp_ratio"), (config.pool_hidden + 0.5) / config.dim),
     )
     place = CLASSES.index(kind)
-    return {
-        **own,
-        **{theirs: values[ours] for theirs, ours in timm_arguments(kind).items()},
-        **{names[place]: value for names, value in derived if names[place]},
-    }
+    given = own | {theirs: values[ours] for theirs, ours in names}
+    return given | {called[place]: value for called, value in derived if called[place]}
 
 
-def _eva(config: ViTConfig, parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    rotary = next(name for name in parts if name in _ROTATIONS)
-    options = parts[rotary]
-    coordinates = options.get("coordinates")
-    reference = options.get("reference") or config.train_grid
-    scaled = config.layer_scale is not None
+def _class_of(config: ViTConfig, parts: Parts) -> tuple[str, dict[str, Any]]:
+    """timm's class, and arguments that no other has: the first one that has the encoding."""
+    if parts.keys() & {"rpe_learned", "rpe_learned_shared"}:
+        return "Beit", {
+            "model": "beit_base_patch16_224",
+            "use_rel_pos_bias": "rpe_learned" in parts,
+            "use_shared_rel_pos_bias": "rpe_learned_shared" in parts,
+        }
+    if rotary := next((name for name in parts if name in _ROTATIONS), None):
+        return "Eva", _eva(config, rotary, parts[rotary])
+    table = parts.get("learned_1d")
+    # A table of patches alone may be resized by another rule than that of timm's other classes.
+    apart = table if table and not (table["prefix"] and config.num_prefix_tokens) else {}
+    if parts.keys() & {"learned_2d", "factorized"} or apart.get("interpolation", _BICUBIC) != _BICUBIC:
+        return "NaFlexVit", _naflex(config, *next(iter(parts.items())))
+    own: dict[str, Any] = {"model": _VIT.get(config.norm_eps, _VIT[1e-6])}
+    own["pos_embed"] = "none" if table is None else "learn"
+    if config.embedder == "resnet":
+        options = resnet_options(config)
+        own["model"] = STEMS.get(options.layers, STEMS[3, 4, 9])
+        own["patch_size"] = config.patch_size // options.stride
+    return "VisionTransformer", own
+
+
+def _eva(config: ViTConfig, rotary: str, options: dict[str, Any]) -> dict[str, Any]:
+    coordinates, scaled = options.get("coordinates"), config.layer_scale is not None
+    reference = list(options.get("reference") or config.train_grid)
     return {
         "model": _EVA.get((config.norm_eps, scaled), _EVA[1e-6, scaled]),
         # Biases of all three, or of q and v alone.
@@ -113,20 +117,20 @@ def _eva(config: ViTConfig, parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "rope_grid_indexing": "ij" if options.get("axis_order") == "yx" else "xy",
         "rope_grid_offset": options.get("offset", 0.0),
         "rope_rotate_half": options.get("pairing") == "halves",
-        "ref_feat_shape": list(reference) if coordinates == "squeezed" else None,
+        "ref_feat_shape": reference if coordinates == "squeezed" else None,
     }
 
 
-def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    options = next(iter(parts.values()))
+def _naflex(config: ViTConfig, part: str, options: dict[str, Any]) -> dict[str, Any]:
+    factorised = part == "factorized"
     # Factorised tables are resized along their axis, whatever the mode.
-    rule = _BICUBIC if "factorized" in parts else options["interpolation"]
+    rule = _BICUBIC if factorised else options["interpolation"]
     mode, antialias, aligned = {ours: theirs for theirs, ours in RULES.items()}[rule]
     return {
         "model": "naflexvit_base_patch16_gap",
-        "pos_embed": "factorized" if "factorized" in parts else "learned",
+        "pos_embed": "factorized" if factorised else "learned",
         "pos_embed_grid_size": list(config.train_grid),
-        "pos_embed_ar_preserving": "learned_2d" in parts or options.get("new_grid") == "aspect",
+        "pos_embed_ar_preserving": part == "learned_2d" or options.get("new_grid") == "aspect",
         "pos_embed_interp_mode": mode,
         "pos_embed_antialias": antialias,
         "pos_embed_align_corners": aligned,
@@ -135,19 +139,10 @@ def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]]) -> dict[str, An
 
 def _swin(config: ViTConfig) -> dict[str, Any]:
     options = SwinOptions.of(config)
-    size: Any = config.table_size
-    window: Any = options.window if options.table_window is None else options.table_window
+    window: Any = options.made_for
     return {
         "model": "swin_tiny_patch4_window7_224",
-        "img_size": list(size) if isinstance(size, tuple) else size,
-        "patch_size": config.patch_size,
-        "in_chans": config.channels,
-        "num_classes": config.num_classes,
-        "embed_dim": config.dim,
         "depths": list(options.depths),
         "num_heads": list(options.heads),
         "window_size": list(window) if isinstance(window, tuple | list) else window,
-        # timm cuts the product where we round it.
-        "mlp_ratio": (config.mlp_hidden + 0.5) / config.dim,
-        "qkv_bias": config.qkv_bias is not False,
     }

@@ -42,10 +42,10 @@ class VitNames(Project):
     """A project whose class takes the arguments of timm's first vision transformers, with timm's defaults."""
 
     arguments: ClassVar = _DEFAULTS
-    plain: ClassVar = {
-        theirs: ours for theirs, ours in timm_arguments("VisionTransformer").items() if theirs in _DEFAULTS
+    fields: ClassVar = {
+        **{theirs: ours for theirs, ours in timm_arguments("VisionTransformer").items() if theirs in _DEFAULTS},
+        "qkv_bias": ("qkv_bias", {True: True, False: False}),
     }
-    choices: ClassVar = {"qkv_bias": ("qkv_bias", {True: True, False: False})}
 
 
 class Deit(VitNames):
@@ -72,11 +72,8 @@ class Deit(VitNames):
         return deit3_link(config) if config.layer_scale is not None else "softmax"
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        config = model.config
-        given = self.plain_arguments(config)
-        if config.layer_scale is not None:
-            given["init_scale"] = config.layer_scale
-        return self.check_roundtrip(given, model, self.foreign_shapes(config, given))
+        scale = model.config.layer_scale
+        return {**self.plain_arguments(model.config), **({} if scale is None else {"init_scale": scale})}
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         whole = config.encoding_options.get("prefix", True)
@@ -93,44 +90,32 @@ class RopeVit(VitNames):
 
     name = "rope_vit"
     source = "https://github.com/naver-ai/rope-vit"
+    encodings = ("rope_axial", "rope_axial+learned_1d", "rope_mixed", "rope_mixed+learned_1d")
     arguments: ClassVar = {
         **_DEFAULTS, "qkv_bias": False, "rope_theta": 100.0, "rope_mixed": False, "use_ape": False
     }  # fmt: skip
 
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
-        rotation = "rope_mixed" if given["rope_mixed"] else "rope_axial"
-        options: dict[str, Any] = {f"{rotation}.theta": float(given["rope_theta"])}
+        rotation, theta = "rope_mixed" if given["rope_mixed"] else "rope_axial", float(given["rope_theta"])
+        encoding, options = rotation, {"theta": theta}
         if given["use_ape"]:
-            options |= {"learned_1d.interpolation": "bicubic", "learned_1d.prefix": False}
-        return ViTConfig(
-            **self.plain_fields(given),
-            layer_scale=1e-4,
-            encoding=f"{rotation}+learned_1d" if given["use_ape"] else rotation,
-            encoding_options=options if given["use_ape"] else {"theta": float(given["rope_theta"])},
-        )
+            encoding = f"{rotation}+learned_1d"
+            options = {f"{rotation}.theta": theta, "learned_1d.interpolation": "bicubic", "learned_1d.prefix": False}
+        return ViTConfig(**self.plain_fields(given), layer_scale=1e-4, encoding=encoding, encoding_options=options)
 
     def score_link(self, config: ViTConfig, given: Arguments) -> ScoreLink:
         return deit3_link(config)
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        self.require(
-            "encoding",
-            model.config.encoding,
-            "rope_axial",
-            "rope_axial+learned_1d",
-            "rope_mixed",
-            "rope_mixed+learned_1d",
-        )
         rotation: Any = components(model.encoding)[0]
         mixed = rotation.name == "rope_mixed"
-        given = {
+        return {
             **self.plain_arguments(model.config),
             # Mixed frequencies are learned: a turned base would be read as one that they were made with.
             "rope_theta": float(rotation.config.theta if mixed else rotation.theta),
             "rope_mixed": mixed,
             "use_ape": "+" in model.config.encoding,
         }
-        return self.check_roundtrip(given, model)
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         joined = "+" in config.encoding
@@ -160,21 +145,19 @@ class LookHereProject(VitNames):
 
     name = "lookhere"
     source = "https://github.com/GreenCUBIC/lookhere"
+    encodings = ("lookhere", *PRESETS)
     arguments: ClassVar = {**_DEFAULTS, "device": None, "lh_config": None}
 
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
-        rules = given["lh_config"]
+        rules, names = given["lh_config"], _RULES | _OPTIONAL
         if not isinstance(rules, Mapping):
             raise InputError(f"lookhere: lh_config {rules!r}: expected global_slope, layer_slopes and head_directions")
-        names = _RULES | _OPTIONAL
         for key in rules:
             require_known("lookhere: lh_config key", key, names)
-        for key in _RULES:
-            if key not in rules:
-                raise InputError(f"lookhere: lh_config has no {key}")
+        if missing := [key for key in _RULES if key not in rules]:
+            raise InputError(f"lookhere: lh_config has no {missing[0]}")
         if "head.fc1.weight" not in state:
             raise InputError("lookhere weights: missing head.fc1.weight")
-        options = {names[key]: value for key, value in rules.items()}
         return ViTConfig(
             **self.plain_fields(given),
             layer_scale=1e-4,
@@ -182,47 +165,49 @@ class LookHereProject(VitNames):
             head="mlp",
             head_hidden=state["head.fc1.weight"].shape[0],
             encoding="lookhere",
-            encoding_options={**options, "rounding": "official"},
+            encoding_options={**{names[key]: value for key, value in rules.items()}, "rounding": "official"},
         )
 
     def score_link(self, config: ViTConfig, given: Arguments) -> ScoreLink:
         return "sigmoid"
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        self.require("encoding", model.config.encoding, "lookhere", *PRESETS)
         encoding: Any = model.encoding
         config, rules = model.config, encoding.config
         for key in ("views", "head_slopes"):
             if getattr(rules, key) is not None:
-                raise InputError(f"lookhere: cannot hold {config.encoding} {key} (expected directions by name)")
+                self.require_no([f"{config.encoding} {key} (expected directions by name)"])
         if config.num_classes == 0:
-            raise InputError("lookhere: cannot hold num_classes = 0")
-        directions = list(rules.directions) if isinstance(rules.directions, tuple) else rules.directions
+            self.require_no(["num_classes = 0"])
+        self.require("head", config.head, "mlp")
         held = {
             "global_slope": encoding.global_slope,
             "layer_slopes": list(rules.layer_slopes),
-            "head_directions": directions,
+            "head_directions": list(rules.directions) if isinstance(rules.directions, tuple) else rules.directions,
         }
         for theirs, ours in _OPTIONAL.items():
             if getattr(rules, ours) != getattr(type(rules), ours):
                 held[theirs] = getattr(rules, ours)
-        hidden = {"head.fc1.weight": torch.empty(config.head_hidden or config.dim, 1)}
-        given = self.check_roundtrip({**self.plain_arguments(config), "lh_config": held}, model, hidden)
-        return {**given, "lh_config": {**held, "head_directions": _spelt(directions, config.heads)}}
+        return {**self.plain_arguments(config), "lh_config": held}
+
+    def checked_arguments(self, model: Model) -> dict[str, Any]:
+        """As of any project, with directions in the public code's words."""
+        given = super().checked_arguments(model)
+        held = given["lh_config"]
+        return {**given, "lh_config": {**held, "head_directions": self._public(held["head_directions"], model)}}
+
+    def _public(self, directions: Any, model: Model) -> Any:
+        """The public code has no name for a preset, and none for other numbers of heads."""
+        if isinstance(directions, list):
+            return [self._public(one, model) for one in directions]
+        if directions not in PRESETS:
+            return directions
+        if model.config.heads not in (12, 16):
+            self.require_no([f"{directions} with {model.config.heads} heads (expected 12 or 16)"])
+        return PRESETS[directions].language
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         return map_remaining(config, [kernel(config)])
-
-
-def _spelt(directions: str | list[str], heads: int) -> str | list[str]:
-    """Directions in the public code's language, which has no name for a preset, and none for other numbers of heads."""
-    if isinstance(directions, list):
-        return [str(_spelt(one, heads)) for one in directions]
-    if directions not in PRESETS:
-        return directions
-    if heads not in (12, 16):
-        raise InputError(f"lookhere: cannot hold {directions} with {heads} heads (expected 12 or 16)")
-    return PRESETS[directions].language
 
 
 IRPE_METHODS = {"product": "product", "cross": "cross", "euc": "euclidean", "quant": "quantised"}
@@ -242,15 +227,10 @@ class CreamIrpe(VitNames):
     name = "irpe"
     source = "https://github.com/microsoft/Cream"
     arguments: ClassVar = {
-        **_DEFAULTS,
-        "ratio": 1.9,
-        "method": "product",
-        "mode": "ctx",
-        "shared_head": True,
-        "rpe_on": "k",
-        "skip": 1,
-    }
+        **_DEFAULTS, "ratio": 1.9, "method": "product", "mode": "ctx", "shared_head": True, "rpe_on": "k", "skip": 1
+    }  # fmt: skip
     only: ClassVar = ("skip",)
+    encodings = tuple(f"learned_1d+{name}" for name in Irpe.names)
     example: ClassVar = "rpe_on=qkv"
 
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
@@ -272,9 +252,8 @@ class CreamIrpe(VitNames):
         return ViTConfig(**self.plain_fields(given), encoding="learned_1d+irpe", encoding_options=options)
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        self.require("encoding", model.config.encoding, *(f"learned_1d+{name}" for name in Irpe.names))
         config: Any = components(model.encoding)[1].config
-        given = {
+        return {
             **self.plain_arguments(model.config),
             "ratio": float(config.ratio),
             "method": {ours: theirs for theirs, ours in IRPE_METHODS.items()}[config.method],
@@ -282,12 +261,10 @@ class CreamIrpe(VitNames):
             "shared_head": config.shared_heads,
             "rpe_on": config.on,
         }
-        return self.check_roundtrip(given, model)
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
-        options = self.import_config(given, {}).encoding_options
-        kind = "bias" if options["irpe.mode"] == "bias" else "weight"
-        parts = {"rows": "rp_rows.", "cols": "rp_cols."} if options["irpe.method"] == "cross" else {"table": ""}
+        kind = "bias" if given["mode"] == "bias" else "weight"
+        parts = {"rows": "rp_rows.", "cols": "rp_cols."} if given["method"] == "cross" else {"table": ""}
         tables = [
             concat(
                 [f"blocks.{layer}.attn.rpe_{where}.{inner}lookup_table_{kind}" for layer in range(config.depth)],
@@ -295,7 +272,7 @@ class CreamIrpe(VitNames):
                 lambda x: x.unsqueeze(0),
                 lambda x: x.squeeze(0),
             )
-            for where in options["irpe.on"]
+            for where in given["rpe_on"]
             for part, inner in parts.items()
         ]
         return map_remaining(config, [kernel(config), prefixed("pos_embed", "encoding.parts.0"), *tables])

@@ -17,11 +17,6 @@ _TRAINING = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "i
 _GELUS = {
     "gelu_fast": "tanh", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "exact", "quick_gelu": "quick",
 }  # fmt: skip
-# Of a published `config.json`: what is no argument of the class, or says again what the others do.
-_ASIDE = (
-    "architectures", "model_type", "id2label", "label2id", "num_labels", "torch_dtype", "dtype", "transformers_version",
-    "video_size",
-)  # fmt: skip
 # Names of transformers 4, and of 5.
 _OLDER = (
     (r"encoder\.layer\.(\d+)\.", r"layers.\1."),
@@ -50,15 +45,19 @@ class Vivit(Project):
         "num_attention_heads": 12, "intermediate_size": 3072, "hidden_act": "gelu_fast", "layer_norm_eps": 1e-6,
         "qkv_bias": True, **_TRAINING,
     }  # fmt: skip
-    plain: ClassVar = {
+    fields: ClassVar = {
         "num_channels": "channels", "hidden_size": "dim", "num_hidden_layers": "depth", "num_attention_heads": "heads",
         "layer_norm_eps": "norm_eps", "qkv_bias": "qkv_bias", "intermediate_size": "mlp_hidden",
+        "hidden_act": ("gelu", _GELUS),
     }  # fmt: skip
-    choices: ClassVar = {"hidden_act": ("gelu", _GELUS)}
+    encodings = ("learned_1d",)
+    # Of a published `config.json`: what is no argument of the class, or says again what the others do.
+    ignored = (
+        "architectures", "model_type", "id2label", "label2id", "num_labels", "torch_dtype", "dtype",
+        "transformers_version", "video_size",
+    )  # fmt: skip
+    aside = (r"pooler\.",)
     example = "num_frames=32"
-
-    def own_arguments(self, given: Arguments) -> Arguments:
-        return {key: value for key, value in given.items() if key not in _ASIDE}
 
     def rename_foreign(self, state: State) -> State:
         start = _INNER if _HEAD in state else ""
@@ -70,15 +69,11 @@ class Vivit(Project):
             found[new if new.startswith("classifier.") else start + new] = tensor
         return found
 
-    def used_weights(self, state: State) -> State:
-        return {name: tensor for name, tensor in state.items() if not name.startswith("pooler.")}
-
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
         sizes = {name: _SIZES[name] if given[name] is None else given[name] for name in _SIZES}
         frames, *patch = Grid.checked(sizes["tubelet_size"], "vivit: tubelet_size", axes=3)
         if len(set(patch)) > 1:
-            said = f"vivit: tubelet_size {(frames, *patch)}"
-            raise InputError(f"{said}: expected (frames, side, side), equal sides")
+            raise InputError(f"vivit: tubelet_size {(frames, *patch)}: expected (frames, side, side), equal sides")
         check_value("vivit: num_frames", sizes["num_frames"], whole(frames))
         size = Grid.checked(sizes["image_size"], "vivit: image_size")
         return ViTConfig(
@@ -95,25 +90,22 @@ class Vivit(Project):
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
         config = model.config
-        self.require("encoding", model.config.encoding, "learned_1d")
         self.require("embedder", config.embedder, "tubelets")
-        frames = model.patch_embed.patchifier.patch_dim // (config.channels * config.patch_size**2)
+        frames = config.tubelet or 1
         size = [side * config.patch_size for side in config.train_grid[-2:]]
         if config.fit == "crop" and config.grid_of(config.image_size) == config.train_grid:
             # What is passed over of an image of training is a part of its size there.
             size = list(Grid.checked(config.image_size))
-        given = {
+        return {
             **self.plain_arguments(config),
             "image_size": size,
             "num_frames": config.train_grid[0] * frames,
             "tubelet_size": [frames, config.patch_size, config.patch_size],
         }
-        return self.check_roundtrip(given, model, self.foreign_shapes(config, given))
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         start = _INNER if config.num_classes else ""
-        frames = config.embedder_options.get("frames", 2)
-        shape = (config.dim, config.channels, frames, config.patch_size, config.patch_size)
+        shape = (config.dim, config.channels, config.tubelet or 1, config.patch_size, config.patch_size)
         embedding = f"{start}embeddings.patch_embeddings.projection.weight"
         special = [
             transform(embedding, "patch_embed.proj.weight", lambda x: x.flatten(1), lambda x: x.reshape(shape)),
@@ -124,9 +116,9 @@ class Vivit(Project):
             names = [f"{start}layers.{number}.attention.{one}_proj" for one in "qkv"]
             special += fused(names, f"blocks.{number}.attn.qkv", ("weight", "bias") if config.qkv_bias else ("weight",))
         renamed = [
-            (r"^blocks\.(\d+)\.norm1", r"blocks.\1.layernorm_before"),
-            (r"^blocks\.(\d+)\.norm2", r"blocks.\1.layernorm_after"),
-            (r"^blocks\.(\d+)\.attn\.proj", r"blocks.\1.attention.o_proj"),
+            (r"\.norm1", ".layernorm_before"),
+            (r"\.norm2", ".layernorm_after"),
+            (r"\.attn\.proj", ".attention.o_proj"),
             (r"^blocks\.", f"{start}layers."),
             (r"^patch_embed\.proj", f"{start}embeddings.patch_embeddings.projection"),
             (r"^cls_token", f"{start}embeddings.cls_token"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 import zipfile
 import zlib
@@ -25,13 +24,6 @@ _MEANS = ["model_ema", "state_dict_ema", "model_ema_state_dict", "ema_state_dict
 _HOLDERS = ["module", "model", "net", "network", "student", "online_model", "backbone", "shadow"]
 _INSIDE = [*_MEANS, "target_encoder", "state_dict", "model_state_dict", "model_state", *_HOLDERS, "encoder", "weights"]
 _AROUND = [*_MEANS, *_HOLDERS, "base_encoder", "momentum_encoder", "timm_model"]
-TRAINING = re.compile(
-    r"(.*\.)?(num_batches_tracked|relative_position_index|attn_mask|n_averaged)$"
-    r"|(initted|step|mask_token|masked_embed)$"
-    r"|((dino_|ibot_)?head\.(mlp|last_layer)|dino_head|ibot_head|lm_head|projector|projection_head|predictor|prototypes"
-    r"|criterion|(\w+_)?loss(_fn)?|(train|val|valid|test)_\w+|metrics?)\.|decoder_(embed|pos_embed|blocks|norm|pred)\b"
-)
-"""Names of training alone: counters, heads of self-supervision, what hides patches, losses, measures."""
 _FLAX = ("params/", "opt/target/")
 
 

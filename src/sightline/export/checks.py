@@ -33,16 +33,10 @@ def check_target(to: str, *, opset: int = OPSET, int8: bool = False) -> None:
     require_known("export --to", to, SUFFIXES)
     if to == "torch" and int8:
         raise InputError("export --int8: is made by ONNX Runtime, expected --to onnx")
-    if to == "onnx":
-        if opset not in OPSETS:
-            raise InputError(f"export: opset {opset}: expected {OPSETS[0]} to {OPSETS[-1]}")
-        require_packages()
-
-
-def require_packages() -> None:
-    """Raise InputError where a package of the extra `onnx` is missing; says what to install."""
+    if to == "onnx" and opset not in OPSETS:
+        raise InputError(f"export: opset {opset}: expected {OPSETS[0]} to {OPSETS[-1]}")
     missing = [name for name in _ONNX_PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
+    if to == "onnx" and missing:
         raise InputError(f"export --to onnx: needs {', '.join(missing)}; install: pip install '.[onnx]'")
 
 
@@ -98,14 +92,12 @@ def check_sizes(model: Model, sizes: Sequence[tuple[int, int]], to: str = "torch
                 f"export --to onnx: encoding {model.config.encoding}: size {height}x{width}: torch writes no ONNX for "
                 f"BEiT's geometric progression (expected {only[0]}x{only[1]}, where none is needed; --to torch has all)"
             )
-        wrong = ""
-        if height % patch or width % patch:
-            wrong = f"sides must be multiples of the patch size {patch}"
-        elif min(height, width) < 2 * patch:
-            wrong = f"{height // patch}x{width // patch} patches, expected 2x2 or more: torch traces a side of 1 apart"
-        if wrong:
+        # torch traces a side of 1 apart.
+        if height % patch or width % patch or min(height, width) < 2 * patch:
             near = "x".join(str(max(2, round(side / patch)) * patch) for side in (height, width))
-            raise InputError(f"export: size {height}x{width}: {wrong} (nearest: {near})")
+            found = f"{height // patch}x{width // patch} patches"
+            said = f"{found}; expected two or more a side, in multiples of the patch size {patch}"
+            raise InputError(f"export: size {height}x{width}: {said} (nearest: {near})")
 
 
 def default_sizes(model: Model, to: str = "torch") -> list[tuple[int, int]]:

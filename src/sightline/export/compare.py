@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from sightline.errors import InputError, NonFiniteError, SightlineError
-from sightline.export.checks import check_sizes, default_sizes, require_packages
+from sightline.export.checks import check_sizes, check_target, default_sizes
 from sightline.export.program import cause, frozen_copy, quiet
 from sightline.io.read import check_file
 from sightline.models import Model
@@ -80,16 +80,17 @@ def check_export(
         report(number, len(sizes))
         generator = torch.Generator().manual_seed(number)
         images = [torch.randn(batch, model.config.channels, *size, generator=generator) for batch in batches]
+        pixels = f"{size[0]}x{size[1]} pixels"
         with torch.inference_mode():
             ours, said = _together([reference(batch) for batch in images])
+        if not ours.isfinite().all():
+            raise NonFiniteError(f"export: the model's own outputs are not finite at {pixels}")
         with torch.no_grad():
             try:
                 theirs, answered = _together([run(batch) for batch in images])
             except Exception as error:
                 # Both runtimes raise whatever they stumble over.
-                raise SightlineError(f"{path}: does not run at {size[0]}x{size[1]} pixels ({cause(error)})") from error
-        if not ours.isfinite().all():
-            raise NonFiniteError(f"export: the model's own outputs are not finite at {size[0]}x{size[1]} pixels")
+                raise SightlineError(f"{path}: does not run at {pixels} ({cause(error)})") from error
         grid, difference = model.config.grid_of(size), (ours - theirs).abs()
         same = (said.argmax(axis) == answered.argmax(axis)).float()
         numbers = [one.item() for one in (difference.max(), difference.mean(), ours.std(), same.mean())]
@@ -105,8 +106,7 @@ def _together(passes: Sequence[Any]) -> tuple[Tensor, Tensor]:
 
 
 def _runner(path: Path, to: str) -> Callable[[Tensor], Any]:
-    if to == "onnx":
-        require_packages()
+    check_target(to)
     try:
         return torch.export.load(path).module() if to == "torch" else _onnx_runner(path)
     except Exception as error:

@@ -46,13 +46,11 @@ class ExportRecord:
     """What was written.
 
     Attributes:
-        file: its path; `bytes` its size.
-        to: `onnx` or `torch`.
+        file, bytes, seconds: its path and size, and how long it took.
+        to: `onnx` or `torch`; opset: ONNX's version of operators, None for torch.
         output: the name of the output, `logits` or, of a model without classes, `features`.
-        opset: ONNX's version of operators, None for torch.
         int8: the weights of matrix products are 8-bit whole numbers.
         example_size: (height, width) in pixels that torch traced; `every_size` says whether it serves others too.
-        seconds: that it took.
     """
 
     file: str
@@ -98,16 +96,13 @@ def export_model(
     check_exportable(model, to, opset=opset, int8=int8)
     # A file holds one patch size: that in use.
     model = freeze_patch_size(model)
-    patch = model.config.patch_size
-    only = only_size(model, to)
+    patch, only = model.config.patch_size, only_size(model, to)
     size = example_size or only or (_EXAMPLE_ROWS * patch, _EXAMPLE_COLS * patch)
     check_sizes(model, [size], to)
     _check_writable(path)
-    started = time.monotonic()
-    steps = 2 + (to == "onnx") + int8
-    report = moved or (lambda done, total: None)
+    started, metadata = time.monotonic(), describe(model)
+    report, steps = moved or (lambda done, total: None), 2 + int8
     report(0, steps)
-    metadata = describe(model)
     with quiet():
         program = _trace(model, size, every_size=only is None)
         report(1, steps)
@@ -118,9 +113,8 @@ def export_model(
         else:
             content = _onnx_bytes(program, metadata, opset, model.config.encoding, every_size=only is None)
             report(2, steps)
-            if int8:
-                content = _quantised(content)
-                report(3, steps)
+        if int8:
+            content = _quantised(content)
     # A link stays one; its file is replaced.
     write_out(Path(os.path.realpath(path)), content)
     report(steps, steps)
@@ -178,10 +172,9 @@ def quiet() -> Iterator[None]:
 
 
 def _trace(model: Model, size: tuple[int, int], *, every_size: bool = True) -> ExportedProgram:
-    patch = model.config.patch_size
+    patch, frozen = model.config.patch_size, frozen_copy(model)
     free = {0: Dim("batch")} | ({2: patch * Dim("rows"), 3: patch * Dim("cols")} if every_size else {})
     example = torch.zeros(2, model.config.channels, *size)
-    frozen = frozen_copy(model)
     if not frozen.patch_embed.supports_token_dropping:
         # Nothing is fitted at the sizes that are promised, and torch takes minutes over a stem's arithmetic of others.
         frozen.patch_embed.patchifier = dataclasses.replace(frozen.patch_embed.patchifier, fit="exact")

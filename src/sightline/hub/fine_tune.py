@@ -54,13 +54,9 @@ def create_model(name: str | None = None, *, init_from: str | Path | Model | Non
     if name is not None:
         _check_name(name, options, trained, where)
     model = init_model_from(trained, where, **options)
-    patches = trained.config.patch_size != model.config.patch_size
-    if (
-        patches
-        or model.reinitialized
-        or trained.config.heads != model.config.heads
-        or not _same_encoding(trained, model)
-    ):
+    before, after = trained.config, model.config
+    same = (before.patch_size, before.heads) == (after.patch_size, after.heads) and _same_encoding(trained, model)
+    if model.reinitialized or not same:
         _LOG.warning("%s", describe_init(trained, model, where))
     return model
 
@@ -81,7 +77,7 @@ def init_model_from(trained: Model, where: str = "init_from", **options: Any) ->
     if _KERNEL in theirs:
         # Before it is inflated: a kernel over frames is not resized.
         theirs = {**theirs, _KERNEL: resize_patch_kernel(theirs[_KERNEL], before, config)}
-    if from_images(before, config):
+    if len(before.train_grid) == 2 and len(config.train_grid) == 3:
         theirs = _inflated(model, theirs, changed["encoding."])
     wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
     found = {name: tensor for name, tensor in theirs.items() if not name.startswith(elsewhere)}
@@ -91,11 +87,6 @@ def init_model_from(trained: Model, where: str = "init_from", **options: Any) ->
     if trained.knob is not None and _same_encoding(trained, model):
         model.set_knob(trained.knob.value)
     return model
-
-
-def from_images(before: ViTConfig, config: ViTConfig) -> bool:
-    """Whether a model of clips begins with one of images."""
-    return len(before.train_grid) == 2 and len(config.train_grid) == 3
 
 
 def _inflated(model: Model, state: dict[str, Tensor], encoding_anew: bool) -> dict[str, Tensor]:
@@ -113,33 +104,33 @@ def _inflated(model: Model, state: dict[str, Tensor], encoding_anew: bool) -> di
 def derive_config(trained: ViTConfig, **options: Any) -> ViTConfig:
     """The configuration of `create_model(init_from=)` with these options: the same encoding keeps the grid that it was
     made for, whatever the size of the images."""
-    changes: dict[str, Any] = {"table_grid": trained.train_grid}
     options = with_architecture(vars(trained), options)
-    if options.get("embedder", trained.embedder) != trained.embedder:
-        changes = {"embedder_options": {}, "table_grid": None}
-        bare = trained.replace(**changes | {key: options[key] for key in _CUTS if key in options})
-        frames = bare.train_grid[:-2]
-        # An image's tables are kept, for each frame.
-        changes["table_grid"] = (*frames, *trained.train_grid[-2:])
-    if options.get("encoding", trained.encoding) != trained.encoding:
+
+    def is_new(field: str) -> bool:
+        return field in options and options[field] != getattr(trained, field)
+
+    changes: dict[str, Any] = {"table_grid": trained.train_grid}
+    if is_new("embedder"):
+        given = {key: options[key] for key in _CUTS if key in options}
+        bare = trained.replace(**{"embedder_options": {}, "table_grid": None, **given})
+        # The kernel stays as it is, unless it is asked to be another one; an image's tables are kept, for each frame.
+        side = kernel_side(trained) if options["embedder"] == "flexible" else None
+        changes["embedder_options"] = {} if side is None else {"base": side}
+        changes["table_grid"] = (*bare.train_grid[:-2], *trained.train_grid[-2:])
+    if is_new("encoding"):
         # The options were the old encoding's.
         changes |= {"encoding_options": {}, "table_grid": None}
-    if options.get("num_classes", trained.num_classes) != trained.num_classes:
+    if is_new("num_classes"):
         changes["class_names"] = None
-    if options.get("task", trained.task) != trained.task and not trained.has_classifier:
+    if is_new("task") and not trained.has_classifier:
         # The head was the other task's.
         changes["head"] = "linear"
     if {**changes, **options}.get("head", trained.head) != trained.head:
         changes["head_options"] = {}
-    if options.get("embedder", trained.embedder) != trained.embedder:
-        # The kernel stays as it is, unless it is asked to be another one.
-        side = kernel_side(trained) if options["embedder"] == "flexible" else None
-        changes["embedder_options"] = {} if side is None else {"base": side}
-    patch_size = options.get("patch_size", trained.patch_size)
-    if isinstance(patch_size, int) and patch_size != trained.patch_size:
+    if is_new("patch_size") and isinstance(options["patch_size"], int):
         # Says which sizes divide the images.
         fitted = trained.replace(fit=options.get("fit", trained.fit))
-        resized_config(fitted, patch_size, options.get("image_size"))
+        resized_config(fitted, options["patch_size"], options.get("image_size"))
     return trained.replace(**{**changes, **options}).plain()
 
 
@@ -154,17 +145,16 @@ def _check_name(name: str, options: dict[str, Any], trained: Model, where: str) 
     fields = SIZES[name]
     # Other patches are made of the weights' own.
     same = {key: value for key, value in options.items() if key in fields and key != "patch_size"}
-    size = models.model_config(name, **same)
     # Heads share the widths of the weights; the training image, the encoding and the pooling are the checkpoint's own.
     free = ("image_size", "heads", "mlp_ratio", "encoding", "pool", "architecture_options")
-    own = trained.config
-    pairs = {key: (getattr(own, key), getattr(size, key)) for key in fields if key not in free}
-    # Of its options, windows are a choice at each size.
-    pairs["depths"] = (own.architecture_options.get("depths"), size.architecture_options.get("depths"))
-    wrong = [f"{key} {has} (expected {expected})" for key, (has, expected) in pairs.items() if has != expected]
-    if trained.config.mlp_hidden != size.mlp_hidden:
-        wrong.append(f"MLP width {trained.config.mlp_hidden} (expected {size.mlp_hidden})")
-    if wrong:
+
+    def shape(config: ViTConfig) -> dict[str, Any]:
+        # Of a Swin's options, windows are a choice at each size.
+        own = {"depths": config.architecture_options.get("depths"), "MLP width": config.mlp_hidden}
+        return {key: getattr(config, key) for key in fields if key not in free} | own
+
+    has, expected = shape(trained.config), shape(models.model_config(name, **same))
+    if wrong := [f"{key} {has[key]} (expected {one})" for key, one in expected.items() if has[key] != one]:
         raise InputError(f"{where}: is no {name}: {', '.join(wrong)}")
 
 
@@ -173,15 +163,16 @@ def describe_init(trained: Model, model: Model, where: str) -> str:
     own, new = without_knobs(model.state_dict()), set(model.reinitialized)
     unused = [name for name in without_knobs(trained.state_dict()) if name in new or name not in own]
     before, after = trained.config.encoding, model.config.encoding
-    encoding = f"encoding {after}" + (f" instead of {before}" if after != before else "")
-    if model.config.heads != trained.config.heads:
-        encoding += f", {model.config.heads} heads instead of {trained.config.heads}"
-    if Grid.checked(model.config.image_size) != Grid.checked(trained.config.image_size):
-        encoding += f", images of {_pixels(model.config)} instead of {_pixels(trained.config)}"
-    if model.config.patch_size != trained.config.patch_size:
-        encoding += f", patches of {model.config.patch_size} px instead of {trained.config.patch_size}"
+    said = f"encoding {after}" + (f" instead of {before}" if after != before else "")
+    for words, now, then in (
+        ("{} heads", model.config.heads, trained.config.heads),
+        ("images of {}", _pixels(model.config), _pixels(trained.config)),
+        ("patches of {} px", model.config.patch_size, trained.config.patch_size),
+    ):
+        if now != then:
+            said += f", {words.format(now)} instead of {then}"
     names = ", ".join(model.reinitialized) or "nothing"
-    return f"{where}: {encoding}; new: {names}; not used: {', '.join(unused) or 'nothing'}; all else as it was"
+    return f"{where}: {said}; new: {names}; not used: {', '.join(unused) or 'nothing'}; all else as it was"
 
 
 def _pixels(config: ViTConfig) -> str:

@@ -67,12 +67,7 @@ def config_from_record(record: Mapping[str, Any]) -> ViTConfig:
 
 
 def write_model(model: nn.Module, path: str | Path, training: Mapping[str, Any] | None = None, **beside: Any) -> None:
-    """`save_model`, with what is known of the model.
-
-    Args:
-        training: what is known of the run, kept beside the model's configuration.
-        **beside: what else is kept there.
-    """
+    """`save_model`, with what is known of the run (`training`) and `beside` kept beside the configuration."""
     # In float32 whatever the model computes in: that is what `load_model` builds.
     weights = {
         name: value.float() if value.is_floating_point() else value for name, value in model_tensors(model).items()
@@ -146,17 +141,18 @@ def read_config_record(path: str | Path) -> dict[str, Any]:
 def _read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Path]]:
     """The record of a model's folder, and its verified files."""
     files = verify_checkpoint(_folder(path))
-    if MODEL not in files:
-        raise InputError(f"{path}: has no {MODEL}")
+    for name in (MODEL, WEIGHTS):
+        if name not in files:
+            raise InputError(f"{path}: has no {name}")
     file = files[MODEL]
     record = read_json(file, "the configuration of a model")
     whole = isinstance(record, dict) and all(isinstance(record.get(part), dict) for part in ("architecture", *_PARTS))
     if not whole or record.get("format") != FORMAT or "score_link" not in record:
         raise InputError(f"{file}: is not the configuration of a model (expected format {FORMAT}, with its score_link)")
-    if not isinstance(record.setdefault("training", {}), dict):
-        raise InputError(f"{file}: is not the configuration of a model (its training is no group of keys)")
-    if not isinstance(record["training"].get("config", {}), dict):
-        raise InputError(f"{file}: training.config is not a group of keys")
+    training = record.setdefault("training", {})
+    if not isinstance(training, dict) or not isinstance(training.get("config", {}), dict):
+        said = "training or training.config is not a group of keys"
+        raise InputError(f"{file}: is not the configuration of a model ({said})")
     return record, files
 
 
@@ -195,35 +191,33 @@ def load_model(
     if not isinstance(source, str | Path):
         raise InputError(f"model {source!r}: expected a folder, or hf-hub:owner/name, local-dir:path, timm:name")
     kind, _, name = str(source).partition(":")
-    if kind == "timm" and name:
-        given = {"model": name, **arguments}
-        if num_classes is not None:
-            given["num_classes"] = num_classes
-        with preserve_rng_state() if pretrained else contextlib.nullcontext():
-            return _with_patches(import_timm_model(given, pretrained=pretrained), patch_size, source)
-    if arguments:
+    timm = kind == "timm" and name
+    if arguments and not timm:
         raise InputError(f"{source}: only timm: takes {', '.join(arguments)}")
-    with preserve_rng_state():
-        folder = resolve_source(source)
-        foreign = read_timm_folder(_folder(folder))
-        if foreign is None:
-            model = _load_folder(folder, allow_nonfinite)
+    with contextlib.nullcontext() if timm and not pretrained else preserve_rng_state():
+        if timm:
+            classes = {} if num_classes is None else {"num_classes": num_classes}
+            model = import_timm_model({"model": name, **arguments, **classes}, pretrained=pretrained)
         else:
-            state = load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite, unwrap=unwrapped)
-            model = import_weights("timm", state, foreign.given)
-            link = published_link(model.config, foreign.given["model"], foreign.tag)
-            model.config = model.config.replace(class_names=foreign.class_names, score_link=link)
-        if num_classes is not None and num_classes != model.num_classes:
+            model = _load(resolve_source(source), allow_nonfinite)
+        if num_classes not in (None, model.num_classes):
             model.reset_head(num_classes=num_classes)
-        return _with_patches(model, patch_size, source).eval()
+        if patch_size is not None:
+            try:
+                set_patch_size(model, patch_size)
+            except InputError as error:
+                raise InputError(f"{source}: {error}") from None
+    return model.eval()
 
 
-def _with_patches(model: Model, patch_size: int | tuple[int, int] | None, source: str | Path) -> Model:
-    if patch_size is not None:
-        try:
-            set_patch_size(model, patch_size)
-        except InputError as error:
-            raise InputError(f"{source}: {error}") from None
+def _load(folder: Path, allow_nonfinite: bool) -> Model:
+    foreign = read_timm_folder(_folder(folder))
+    if foreign is None:
+        return _load_folder(folder, allow_nonfinite)
+    state = load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite, unwrap=unwrapped)
+    model = import_weights("timm", state, foreign.given)
+    link = published_link(model.config, foreign.given["model"], foreign.tag)
+    model.config = model.config.replace(class_names=foreign.class_names, score_link=link)
     return model
 
 
@@ -258,8 +252,6 @@ def resolve_source(source: str | Path) -> Path:
 
 def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
     record, files = _read_folder(path)
-    if WEIGHTS not in files:
-        raise InputError(f"{path}: has no {WEIGHTS}")
     file = files[WEIGHTS]
     declared = read_declared(file)
     try:
@@ -270,16 +262,15 @@ def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
             raise InputError(f"depth {config.depth}: {file.name} holds {blocks} blocks")
         # Without memory, so that weights that do not fit are refused whatever the configuration asks for.
         with torch.device("meta"):
-            shapes = without_knobs(make_model(config).state_dict())
+            there = make_model(config)
+        if record.get("knob") is not None:
+            there.set_knob(record["knob"])
     except InputError as error:
         raise InputError(f"{path}: config.json: {error}") from None
-    check_state(shapes, declared, str(file))
+    check_state(without_knobs(there.state_dict()), declared, str(file))
     with skip_init():
         model = make_model(config)
-    try:
-        if record.get("knob") is not None:
-            model.set_knob(record["knob"])
-    except InputError as error:
-        raise InputError(f"{path}: config.json: {error}") from None
+    if record.get("knob") is not None:
+        model.set_knob(record["knob"])
     model.load_state_dict(load_tensors(file, allow_nonfinite=allow_nonfinite))
     return model

@@ -20,11 +20,14 @@ def model_card(record: Mapping[str, Any], repository: str, rows: Sequence[Result
         repository: "owner/name", for the lines that show how to load it.
         rows: what was measured with it; those of all images are cited.
     """
+    from jinja2 import Environment, StrictUndefined
+
     model = {**record["architecture"], **record["head"], **record["preparation"]}
     cited = [row for row in rows if not row.slices]
     side = model["image_size"]
     height, width = (side, side) if isinstance(side, int) else side
-    text = _template().render(
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    text = environment.from_string(_file("model_card.md")).render(
         record=record,
         model=model,
         training=record.get("training", {}).get("config"),
@@ -47,18 +50,11 @@ def model_card(record: Mapping[str, Any], repository: str, rows: Sequence[Result
 
 def describe_encoding(name: str) -> str:
     """One line on what an encoding does, of each part of a combined one; "" where nothing is known."""
-    known = _descriptions()
+    known = tomllib.loads(_file("encodings.toml"))
     parts = [[family for family in known if f"{part.strip()}_".startswith(family + "_")] for part in name.split("+")]
     return " And: ".join(known[max(families, key=len)] for families in parts if families)
 
 
 @functools.cache
-def _descriptions() -> dict[str, str]:
-    return tomllib.loads(files("sightline.hub").joinpath("encodings.toml").read_text("utf-8"))
-
-
-def _template() -> Any:
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(files("sightline.hub").joinpath("model_card.md").read_text("utf-8"))
+def _file(name: str) -> str:
+    return files("sightline.hub").joinpath(name).read_text("utf-8")

@@ -86,15 +86,11 @@ class Attention(nn.Module):
         return torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias))
 
 
-def _quick_gelu(x: Tensor) -> Tensor:
-    """x sigmoid(1.702 x), with which OpenAI's CLIP was trained."""
-    return x * torch.sigmoid(1.702 * x)
-
-
 _GELUS: dict[Gelu, Callable[[Tensor], Tensor]] = {
     "exact": F.gelu,
     "tanh": partial(F.gelu, approximate="tanh"),
-    "quick": _quick_gelu,
+    # With which OpenAI's CLIP was trained.
+    "quick": lambda x: x * torch.sigmoid(1.702 * x),
 }
 
 

@@ -28,7 +28,7 @@ PRIOR = 0.01
 
 
 class BoxHead(TokenHead):
-    """Classes and boxes of objects; `forward` gives `AnalysisLike` for each segment of the layout.
+    """Classes and boxes of objects; `forward` gives `BoxOutputs` for each segment of the layout.
 
     Attributes:
         matching: `places`: each prediction answers for what is at its place, and several may say the same, of which
@@ -44,8 +44,9 @@ def prior_bias() -> float:
 
 
 def centres(segment: Segment) -> Tensor:
-    """The middle of each patch (y, x) in patch units: float32 [1 or rows, patches, 2]."""
-    return segment.coords.float() + 0.5
+    """The middle of each patch (y, x) in patch units, in `patch_tokens`' order: float32 [1 or rows, patches, 2]."""
+    here = segment.from_grid(segment.grid, segment.coords.device) if segment.complete else segment
+    return here.coords.float() + 0.5
 
 
 def small_linear(inputs: int, outputs: int, bias: float = 0.0) -> nn.Linear:
@@ -58,12 +59,10 @@ def small_linear(inputs: int, outputs: int, bias: float = 0.0) -> nn.Linear:
 
 def mlp(inputs: int, hidden: int, outputs: int, layers: int = 3) -> nn.Sequential:
     """Linear layers with a GELU between them."""
-    sides = [inputs, *[hidden] * (layers - 1), outputs]
     parts: list[nn.Module] = []
-    for number in range(layers):
-        parts += [nn.GELU()] if number else []
-        parts.append(nn.Linear(sides[number], sides[number + 1]))
-    return nn.Sequential(*parts)
+    for number in range(layers - 1):
+        parts += [nn.Linear(hidden if number else inputs, hidden), nn.GELU()]
+    return nn.Sequential(*parts, nn.Linear(hidden, outputs))
 
 
 class DensePredictor(nn.Module):
@@ -85,19 +84,15 @@ class DensePredictor(nn.Module):
         self.quality = small_linear(width, 1)
 
     def forward(self, features: Tensor, places: Tensor) -> BoxOutputs:
-        """Features [rows, n, dim] at places [1 or rows, n, 3], as `AnalysisLike` has them."""
+        """Features [rows, n, dim] at places [1 or rows, n, 3], as `BoxOutputs` has them."""
         hidden = self.hidden(features)
         places = places.expand(features.shape[0], -1, -1)
         # In float32, and bounded: a box is no larger than the largest image.
         far = (at_least_float32(self.sides(hidden)).clamp(max=10).exp() - 0.5) * places[..., 2:]
         centre = places[..., :2]
         boxes = torch.cat((centre - far[..., :2], centre + far[..., 2:]), dim=-1)
-        return {
-            "logits": self.classes(hidden),
-            "boxes": boxes,
-            "quality": self.quality(hidden).squeeze(-1),
-            "places": places,
-        }
+        quality = self.quality(hidden).squeeze(-1)
+        return {"logits": self.classes(hidden), "boxes": boxes, "quality": quality, "places": places}
 
 
 def grid_sides(segment: Segment, layout: TokenLayout) -> Tensor:

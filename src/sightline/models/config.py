@@ -170,11 +170,9 @@ class ViTConfig:
             raise InputError(f"dim {self.dim}: must be divisible by pool_heads {self.pool_heads}")
         if self.pool_hidden < 1 and self.pool != "query":
             raise InputError(f"pool_mlp_ratio {self.pool_mlp_ratio}: leaves no hidden channel of dim {self.dim}")
-        match self.origin:
-            case None | {"project": str(), "config": dict()}:
-                pass
-            case _:
-                raise InputError(f"origin {self.origin!r}: expected the project, and its configuration")
+        kinds = {} if self.origin is None else {key: type(self.origin.get(key)) for key in ("project", "config")}
+        if kinds and kinds != {"project": str, "config": dict}:
+            raise InputError(f"origin {self.origin!r}: expected the project, and its configuration")
         for name in ("mean", "std"):
             values = getattr(self, name)
             if len(values) not in (3, self.channels):
@@ -218,22 +216,18 @@ class ViTConfig:
         Raises:
             InputError: as `fit_to_patches`.
         """
-        sides = Grid.checked(image_size, "image_size")
-        return self.patchifier.grid_of(*sides, **self._frames(frames))
-
-    def _frames(self, frames: int | None) -> dict[str, int]:
-        """How long a clip is, for a patchifier of clips."""
-        return {"frames": frames or self.clip_frames or 1} if self.patchifier.axes == 3 else {}
-
-    @property
-    def tubelet(self) -> int | None:
-        """Frames of a patch, where the embedder cuts clips; None where it cuts images."""
-        return getattr(self.patchifier, "tubelet", 1) if self.takes_clips else None
+        clip = {"frames": frames or self.clip_frames or 1} if self.takes_clips else {}
+        return self.patchifier.grid_of(*Grid.checked(image_size, "image_size"), **clip)
 
     @property
     def takes_clips(self) -> bool:
         """Whether the embedder cuts clips, of which an image is one; else images alone."""
         return self.patchifier.axes == 3
+
+    @property
+    def tubelet(self) -> int | None:
+        """Frames of a patch, where the embedder cuts clips; None where it cuts images."""
+        return getattr(self.patchifier, "tubelet", 1) if self.takes_clips else None
 
     @property
     def patchifier(self) -> Patchifier:

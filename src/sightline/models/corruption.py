@@ -56,11 +56,8 @@ class Corruption:
             raise InputError(said, field="masked", value=self.masked)
 
     def draw(self, layout: TokenLayout, training: bool) -> list[CorruptionDraw]:
-        """What is corrupted of each segment, by the images' seeds and the patches' places in their grids alone.
-
-        Where nobody said seeds, all images have the same, which never changes, unless in training: there they are drawn
-        from torch's generator.
-        """
+        """What is corrupted of each segment, by the images' seeds and the patches' places in their grids alone. Without
+        seeds all images have the same, which never changes; in training they are drawn from torch's generator."""
         device, segments = layout.device, layout.segments
         if not segments:
             return []
@@ -74,15 +71,8 @@ class Corruption:
         each = torch.tensor(counts, device=device)
         # Of all images of a row at once: a pack has many.
         own = seeds.unflatten(0, (layout.rows, -1)).repeat_interleave(each, dim=1, output_size=whole)
-        numbers = torch.cat(
-            [
-                torch.arange(one.patches, device=device).expand(layout.rows, -1)
-                if one.complete
-                else one.indices.expand(layout.rows, -1)
-                for one in segments
-            ],
-            dim=1,
-        )
+        inside = [torch.arange(one.patches, device=device)[None] if one.complete else one.indices for one in segments]
+        numbers = torch.cat([one.expand(layout.rows, -1) for one in inside], dim=1)
         places = torch.cat([torch.arange(count, device=device) for count in counts])
         others = each.repeat_interleave(each, output_size=whole)
         which, how, other = (uniform(own, _STREAM, draw, numbers) for draw in (_WHICH, _HOW, _OTHER))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sightline import registry
@@ -39,16 +39,23 @@ SIZES |= {
 """Model name -> fields of `ViTConfig`."""
 
 
-def _swin(depths: tuple[int, ...], heads: tuple[int, ...], dim: int, window: int, image: int) -> dict[str, Any]:
+def swin_fields(depths: Sequence[int], heads: Sequence[int], window: Any, **options: Any) -> dict[str, Any]:
+    """The fields of `ViTConfig` that every Swin has alike, and those of its stages and windows."""
     return {
-        **_fields(4, image, dim, sum(depths), heads[0], 4.0),
+        "depth": sum(depths),
+        "heads": heads[0],
         "architecture": "swin",
-        "architecture_options": {"depths": list(depths), "heads": list(heads), "window": window},
+        "architecture_options": {"depths": list(depths), "heads": list(heads), "window": window, **options},
         "encoding": "rpe_learned",
         "pool": "mean",
         "patch_norm": "after",
         "norm_eps": 1e-5,
     }
+
+
+def _swin(depths: tuple[int, ...], heads: tuple[int, ...], dim: int, window: int, image: int) -> dict[str, Any]:
+    sides = {"patch_size": 4, "image_size": image}
+    return {**sides, "dim": dim, "mlp_ratio": 4.0, **swin_fields(depths, heads, window)}
 
 
 # Swin section 3.3; the smallest is for grids of 8 x 8, which carry two stages and windows of 4.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sightline.errors import InputError
 from sightline.io.config import config_dataclass
+from sightline.models.config import ViTConfig
 from sightline.models.head import TokenHead, patch_tokens
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
@@ -62,8 +63,9 @@ def scatter_to_grid(patches: Tensor, segment: Segment) -> Tensor:
 
 def patch_mask(segment: Segment) -> Tensor:
     """Which patches of an image are there: bool [1 or rows, rows of its grid, columns]."""
-    there = torch.zeros(*segment.indices.shape[:1], segment.grid.cells, dtype=torch.bool, device=segment.indices.device)
-    return there.scatter(1, segment.indices, True).unflatten(1, tuple(segment.grid))
+    here = segment.indices
+    there = torch.zeros(here.shape[0], segment.grid.cells, dtype=torch.bool, device=here.device)
+    return there.scatter(1, here, True).unflatten(1, tuple(segment.grid))
 
 
 def on_grids(patches: Sequence[Tensor], layout: TokenLayout) -> list[Tensor]:
@@ -74,10 +76,10 @@ def on_grids(patches: Sequence[Tensor], layout: TokenLayout) -> list[Tensor]:
     ]
 
 
-def linear(dim: int, biases: Sequence[float], each: int = 1) -> nn.Linear:
-    """The last layer of a head: weights of std 0.02, and a bias for each class, `each` times in a row."""
-    layer = nn.Linear(dim, len(biases) * each)
+def linear(config: ViTConfig, background_bias: float, each: int = 1) -> nn.Linear:
+    """The last layer of a head: each class `each` times in a row, weights of std 0.02, biases 0 but the first's."""
+    layer = nn.Linear(config.dim, config.num_classes * each)
     nn.init.trunc_normal_(layer.weight, std=0.02)
-    with torch.no_grad():
-        layer.bias.copy_(torch.tensor(biases).repeat_interleave(each))
+    nn.init.zeros_(layer.bias)
+    nn.init.constant_(layer.bias[:each], background_bias)
     return layer

@@ -38,8 +38,7 @@ class Embedder(nn.Module):
         self.patchifier = self.patchifier_of(config)
         # As timm's patch embedding says it; other grids need nothing changed.
         self.patch_size: tuple[int, int] = (config.patch_size, config.patch_size)
-        self.grid_size = tuple(config.train_grid)
-        self.num_patches = config.train_grid.cells
+        self.grid_size, self.num_patches = tuple(config.train_grid), config.train_grid.cells
 
     @classmethod
     def patchifier_of(cls, config: ViTConfig) -> Patchifier:
@@ -73,33 +72,24 @@ class Embedder(nn.Module):
 
     def check_other_patches(self, config: ViTConfig) -> None:
         """Refuse, by an InputError, where no patches of another size can be cut, whatever that size."""
-        if getattr(self, "options", None) is None or not hasattr(self.options, "rule"):
-            raise InputError(
-                f"embedder {self.name}: has patches of one size, {config.patch_size} (expected embedder patches or "
-                "flexible)"
-            )
+        if not hasattr(getattr(self, "options", None), "rule"):
+            said = f"embedder {self.name}: has patches of one size, {config.patch_size}"
+            raise InputError(f"{said} (expected embedder patches or flexible)")
 
     def set_patch_size(self, size: Sequence[int], config: ViTConfig) -> None:
         """Cut patches of (height, width) pixels from now on; those that have weights for a pixel change them first.
-
-        Args:
-            config: of the model with these patches; where they are oblong, with those that it had.
+        `config` is that of the model with these patches; where they are oblong, with those that it had.
 
         Raises:
             InputError: it cannot; nothing was changed. Or the patches are oblong and `fit` is not `exact`.
         """
-        square = size[0] == size[1]
-        self.patchifier = (
-            self.patchifier_of(config) if square else RectPatchifier(0, config.channels, config.fit, (size[0], size[1]))
-        )
-        self.patch_size = (size[0], size[1])
+        sides = (size[0], size[1])
+        square = sides[0] == sides[1]
+        oblong = None if square else RectPatchifier(0, config.channels, config.fit, sides)
+        self.patchifier, self.patch_size = oblong or self.patchifier_of(config), sides
 
     def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The weights of this embedder, which cuts clips, from those of one of images.
-
-        Args:
-            state: by name, relative to this module.
-        """
+        """The weights of this embedder, which cuts clips, from those of one of images, by name in this module."""
         return dict(state)
 
     @abstractmethod
@@ -113,8 +103,8 @@ class Embedder(nn.Module):
         Raises:
             InputError: patches of an image were dropped.
         """
-        both = zip(self.pieces(rows, layout), layout.segments, strict=True)
-        return [self.patchifier.unpatchify(piece, segment.grid) for piece, segment in both]
+        pieces = zip(self.pieces(rows, layout), layout.segments, strict=True)
+        return [self.patchifier.unpatchify(piece, segment.grid) for piece, segment in pieces]
 
     def pieces(self, rows: Tensor, layout: TokenLayout) -> list[Tensor]:
         """The rows of each segment, row-major; raises InputError where patches of an image were dropped."""

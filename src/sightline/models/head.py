@@ -37,11 +37,9 @@ class TokenHead(nn.Module):
         Options: a `config_dataclass` of `head_options`; options: this one's.
         supports_token_dropping: it says something of the patches that are there where others were dropped.
         export_refusal: why a model with it is not exported, in words; "" where it is.
-        values: of its outputs for each patch, where they are so many that memory bounds how many images are measured at
-            once; 0 where they are not.
+        values: how many outputs a patch has, where they bound how many images are measured at once; else 0.
         axes: of the grids that it is for; None for any number.
-        done: how much of its training lies behind it, 0 to 1, as the loop says before each step: for what changes on
-            the way.
+        done: how much of its training lies behind it, 0 to 1, as the loop says before each step.
     """
 
     name: ClassVar[str]
@@ -58,8 +56,7 @@ class TokenHead(nn.Module):
         self.options: Any = build_config(self.Options, config.head_options, f"head {self.name}")
 
     def predict(self, model: Any, rows: Tensor, layout: TokenLayout) -> Any:
-        """The task's outputs of a model's flat rows: of its normed tokens, unless a head asks the model for others, as
-        those of several layers, or takes part in its last blocks."""
+        """The task's outputs of a model's flat rows: of its normed tokens, unless a head asks the model for others."""
         return self(model.encode(rows, layout), model.encoded_layout(layout))
 
     @abstractmethod
@@ -125,18 +122,14 @@ def make_head(config: ViTConfig) -> nn.Module:
     if config.num_classes == 0:
         return nn.Identity()
     dim, bias = config.dim, config.head_bias is not False
-    if config.head == "mlp":
-        head = TanhMlpHead(dim, config.head_hidden or dim, config.num_classes, bias=bias)
-        last = head.fc2
-    else:
-        head = last = nn.Linear(dim, config.num_classes, bias=bias)
-    for part in head.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.trunc_normal_(part.weight, std=0.02)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
+    mlp = TanhMlpHead(dim, config.head_hidden or dim, config.num_classes, bias=bias) if config.head == "mlp" else None
+    last = nn.Linear(dim, config.num_classes, bias=bias) if mlp is None else mlp.fc2
+    for layer in [last] if mlp is None else [mlp.fc1, last]:
+        nn.init.trunc_normal_(layer.weight, std=0.02)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
     with torch.no_grad():
         last.weight.mul_(config.head_std / 0.02)
     if bias and config.head_bias is not None:
         nn.init.constant_(last.bias, config.head_bias)
-    return head
+    return mlp or last

@@ -84,11 +84,6 @@ def resize_kernel(kernel: Tensor, size: Sequence[int], rule: KernelRule = "bicub
         return kernel
     flat = _flat_inverses(old, new, rule).split([old[0] * new[0], old[1] * new[1]])
     rows, cols = (one.unflatten(0, sides) for one, *sides in zip(flat, old, new, strict=True))
-    return resized_by(kernel, rows, cols)
-
-
-def resized_by(kernel: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
-    """`resize_kernel` with the `axis_inverse` of each axis."""
     kind = torch.promote_types(kernel.dtype, torch.float32)
     # Autocast would round both to 8 bits of a number.
     with torch.autocast(kernel.device.type, enabled=False):

@@ -22,14 +22,8 @@ def merged(layout: TokenLayout) -> TokenLayout:
     """Where merged patches of whole images stand; one object for all who ask. No slots are left for padding."""
 
     def make() -> TokenLayout:
-        grids = [merged_grid(one.grid) for one in layout.segments]
-        where = {"num_prefix_tokens": 0, "device": layout.device}
-        if len(grids) == 1:
-            found = TokenLayout.uniform(grids[0], layout.rows, **where)
-        else:
-            found = TokenLayout.packed(grids, **where)
-        found.seeds = layout.seeds
-        return found
+        segments = [Segment.from_grid(merged_grid(one.grid), layout.device) for one in layout.segments]
+        return TokenLayout(segments, rows=layout.rows, num_prefix_tokens=0, seeds=layout.seeds)
 
     return layout.cached("merged", make)
 

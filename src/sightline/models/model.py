@@ -41,17 +41,13 @@ class Model(nn.Module):
     Attributes:
         name: of the architecture, as `create_model(architecture=)` and `config.json` say it.
         supports_token_dropping: patches may be dropped.
-        config: what it is made of, how its images are prepared, what its outputs are called.
-        patch_embed: the embedder's module half.
-        encoding: of positions, whose hooks the blocks call.
-        blocks: the trunk.
-        num_features: width of the tokens that leave it, and of the pooled vector.
+        export_refusal: why no program for every size is made of it, and what is expected; "" where one is.
+        patch_embed, encoding, blocks: the embedder's module half, the position encoding, and the trunk.
+        num_features: width of the tokens that leave the trunk, and of the pooled vector.
+        num_prefix_tokens: tokens of each image before those of its patches.
         attn_pool: tokens to one vector; None where the head takes all tokens, or nothing is pooled
             (`reset_classifier(0, "")`, as timm).
-        head: of the pooled vector, or a `TokenHead`.
-        num_prefix_tokens: tokens of each image before those of its patches.
-        num_classes: outputs of the classifier, 0 for features.
-        export_refusal: why no program for every size is made of it, and what is expected; "" where one is.
+        head: of the pooled vector, or a `TokenHead`; num_classes: outputs of a classifier, 0 for features.
         reinitialized: names of weights that are not those of `create_model(init_from=)`.
     """
 
@@ -153,8 +149,7 @@ class Model(nn.Module):
 
         Args:
             images: [batch, channels, height, width], or a list of [channels, height, width]; where the embedder cuts
-                clips, also [batch, channels, frames, height, width], or clips [channels, frames, height, width] and
-                images, which are clips of one frame, in one list.
+                clips, frames may stand after the channels, and a list holds clips and images, which are of one frame.
 
         Raises:
             InputError: wrong dimensions or channels, an empty image, a size that the patch does not divide while
@@ -168,10 +163,8 @@ class Model(nn.Module):
         prefix = self.num_prefix_tokens
         if isinstance(images, Tensor):
             rows, grid = patchifier(self._checked(images, "images", "batch, channels, height, width"))
-            count, *size = images.shape[0], *images.shape[-2:]
-            pixels = patchifier.valid_size(*size)
-            layout = TokenLayout.uniform(grid, count, num_prefix_tokens=prefix, device=images.device, pixels=pixels)
-            return rows, layout
+            where: Any = {"device": images.device, "pixels": patchifier.valid_size(*images.shape[-2:])}
+            return rows, TokenLayout.uniform(grid, images.shape[0], num_prefix_tokens=prefix, **where)
         if not isinstance(images, Sequence):
             raise InputError(f"images: expected a tensor or a list of tensors, got {type(images).__name__}")
         cut = [
@@ -191,13 +184,9 @@ class Model(nn.Module):
         channels, dims = self.config.channels, len(axes.split())
         clips = self.patch_embed.patchifier.axes == 3
         # Of a clip the channels stand before its frames.
-        place = dims - 3 - getattr(image, "ndim", dims) if clips else -3
-        if (
-            not isinstance(image, Tensor)
-            or image.dim() - dims not in range(1 + clips)
-            or image.shape[place] != channels
-        ):
-            got = list(image.shape) if isinstance(image, Tensor) else type(image).__name__
+        shape = list(image.shape) if isinstance(image, Tensor) else []
+        if not isinstance(image, Tensor) or len(shape) - dims not in range(1 + clips) or shape[dims - 3] != channels:
+            got = shape if isinstance(image, Tensor) else type(image).__name__
             longer = f" or [{axes.replace('channels,', 'channels, frames,')}]" if clips else ""
             raise InputError(f"{what}: expected [{axes}]{longer} with {channels} channels, got {got}")
         if not image.is_floating_point():
@@ -207,10 +196,10 @@ class Model(nn.Module):
 
     def in_attention_order(self, rows: Tensor, layout: TokenLayout) -> tuple[Tensor, TokenLayout]:
         """Row-major patches in the order that attention wants: chosen here once, for all layers."""
-        if not (self.blocks.takes_tiles and layout.segments):
+        if not (self.blocks.takes_tiles and layout.segments) or any(one.tile is not None for one in layout.segments):
             return rows, layout
         tile = preferred_tile(self.encoding.hooks.pattern(0, layout), layout)
-        if tile is None or any(segment.tile is not None for segment in layout.segments):
+        if tile is None:
             return rows, layout
         layout = layout.tiled(tile)
         return layout.to_layout_order(rows), layout
@@ -218,21 +207,19 @@ class Model(nn.Module):
     def _laid_out(self, rows: Images, layout: TokenLayout) -> Tensor:
         """Flat rows that someone else laid out, checked."""
         there = sum(segment.patches for segment in layout.segments)
+        if not isinstance(rows, Tensor):
+            raise InputError(f"patches: expected a tensor of flat rows for {layout}, got a {type(rows).__name__}")
         # An embedder may take patches of more than one size.
-        asks = self.patch_embed.values_of(rows) if isinstance(rows, Tensor) else self.patch_embed.patchifier.patch_dim
-        expected = (layout.rows, there + layout.padding, asks)
-        if not isinstance(rows, Tensor) or rows.shape != expected:
-            got = list(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
-            raise InputError(f"patches: expected {list(expected)} for {layout}, got {got}")
+        expected = (layout.rows, there + layout.padding, self.patch_embed.values_of(rows))
+        if rows.shape != expected:
+            raise InputError(f"patches: expected {list(expected)} for {layout}, got {list(rows.shape)}")
         _check_kind(rows, self.anchor, "patches")
         return rows
 
     def embed(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         """Flat rows to tokens [rows, slots, dim], with the prefix tokens in their slots."""
-        if layout.num_prefix_tokens != self.num_prefix_tokens:
-            raise InputError(
-                f"layout: {layout.num_prefix_tokens} prefix tokens, expected the model's {self.num_prefix_tokens}"
-            )
+        if (prefix := layout.num_prefix_tokens) != self.num_prefix_tokens:
+            raise InputError(f"layout: {prefix} prefix tokens, expected the model's {self.num_prefix_tokens}")
         if not layout.segments:
             return rows.new_zeros(rows.shape[0], layout.slots, self.embed_dim)
         if layout.padding:
@@ -240,8 +227,8 @@ class Model(nn.Module):
             rows = rows[:, : -layout.padding]
         # The residual stream keeps the parameters' precision, also under autocast.
         tokens = self.patch_embed(rows, layout).to(self.anchor.dtype)
-        prefix = [token[0] for token in (self.cls_token, self.reg_token) if token is not None]
-        return layout.join(tokens, torch.cat(prefix) if prefix else None)
+        first = [token[0] for token in (self.cls_token, self.reg_token) if token is not None]
+        return layout.join(tokens, torch.cat(first) if first else None)
 
     def encode(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         """Flat rows to normed tokens [rows, slots, num_features], which stand as `encoded_layout` says."""
@@ -266,14 +253,12 @@ class Model(nn.Module):
     def reset_head(
         self, head: str | None = None, *, num_classes: int | None = None, pool: Pool | None = None, **options: Any
     ) -> None:
-        """A new head, with new weights; the trunk stays as it is, and so does the pooling of a classifier.
+        """A new head, with new weights; the trunk stays as it is, and so does the pooling unless another is given.
 
         Args:
-            head: `linear` or `mlp` for a classifier of the pooled vector, or the name of a `TokenHead`; None for the
-                kind that the model has.
+            head: `linear` or `mlp` for a classifier of the pooled vector, or the name of a `TokenHead`, which takes
+                `options`; None for the kind that the model has.
             num_classes: outputs of a classifier, 0 for the pooled features; None for as many as now.
-            pool: another pooling.
-            **options: of a `TokenHead`.
 
         Raises:
             InputError: an unknown head or pooling, or `cls` without a CLS token; the model is as it was.
@@ -288,21 +273,20 @@ class Model(nn.Module):
             class_token=before.has_class_token,
             class_names=None,
         )
-        if config.has_classifier and not before.has_classifier:
+        switched, parts = config.has_classifier != before.has_classifier, nn.ModuleDict()
+        if switched and config.has_classifier:
             # The task was that of the head that is gone.
             config = config.replace(task="classification")
-        pooling = self.attn_pool if config.has_classifier else None
-        again = not before.has_classifier or (pool is not None and (pooling is None or pool != before.pool))
-        if config.has_classifier and again:
-            pooling = make_pooling(self.last_stage(config))
-            init_weights(pooling)
-        made = make_head(self.last_stage(config))
-        parts = nn.ModuleDict({"head": made} | ({} if pooling is None else {"attn_pool": pooling}))
+        if config.has_classifier and (switched or pool not in (None, before.pool if self.attn_pool else None)):
+            parts["attn_pool"] = make_pooling(self.last_stage(config))
+            init_weights(parts["attn_pool"])
+        parts["head"] = make_head(self.last_stage(config))
         self.config, self.num_classes = config, config.num_classes
-        if config.has_classifier != before.has_classifier:
+        if switched:
             parts["fc_norm"] = self._final_norm("after_pool")
         parts.to(self.anchor.device, self.anchor.dtype).train(self.training)
-        self.attn_pool = None
+        if not config.has_classifier:
+            self.attn_pool = None
         for name, part in parts.items():
             setattr(self, name, part)
 
@@ -318,8 +302,8 @@ class Model(nn.Module):
     def no_weight_decay(self) -> set[str]:
         """Parameters that weight decay leaves alone: tokens (classes of Segmenter), the probe, and the encoding's."""
         tokens = {"cls_token", "reg_token", "attn_pool.latent", "head.cls_emb"}
-        named = {name for name, _ in self.named_parameters()} & tokens
-        return named | {f"encoding.{name}" for name in self.encoding.no_weight_decay()}
+        own = {f"encoding.{name}" for name in self.encoding.no_weight_decay()}
+        return own | {name for name, _ in self.named_parameters() if name in tokens}
 
 
 def make_encoding(config: ViTConfig, grid: Grid) -> PositionEncoding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -36,25 +36,24 @@ def set_patch_size(model: Model, patch_size: Sides, image_size: Sides | None = N
         InputError: the patch does not divide the images and `fit` is `exact` (names the nearest that do), the embedder
             has patches of one size, or the head has weights for the pixels of a patch; the model is as it was.
     """
-    before = model.config
+    before = after = model.config
     for side in patch_size if isinstance(patch_size, tuple) else (patch_size,):
         check_value("patch_size", side, whole(1, LIMITS["patch_size"]))
     size = Grid.checked(patch_size, "patch_size")
+    square = size[0] == size[1]
     if tuple(size) == model.patch_embed.patch_size and image_size is None:
         return
     model.patch_embed.check_other_patches(before)
-    if size[0] == size[1]:
+    if square:
         after = resized_config(before, size[0], image_size)
-    else:
-        if isinstance(model.head, TokenHead):
-            raise InputError(f"patch_size {size!r}: head {before.head} reads square patches")
-        after = before
+    elif isinstance(model.head, TokenHead):
+        raise InputError(f"patch_size {size!r}: head {before.head} reads square patches")
     head = _head_of(model, after)
     # What it refuses, it refuses before anything is changed.
     model.patch_embed.set_patch_size(tuple(size), after)
     model.config, model.head = after, head
     for info in getattr(model, "feature_info", ()):
-        info["reduction"] = size[0] if size[0] == size[1] else tuple(size)
+        info["reduction"] = size[0] if square else tuple(size)
 
 
 def resized_config(before: ViTConfig, patch_size: int, image_size: Sides | None = None) -> ViTConfig:
@@ -67,17 +66,13 @@ def resized_config(before: ViTConfig, patch_size: int, image_size: Sides | None 
     if before.fit == "exact":
         sides = Grid.checked(image, "image_size")
         if any(side % patch_size for side in sides):
-            named = {one for one in range(1, min(sides) + 1) if not any(side % one for side in sides)}
-            named &= set(before.embedder_options.get("sizes") or named)
-            near = (
-                [max(one for one in named if one < patch_size)] if min(named, default=patch_size) < patch_size else []
-            )
-            near += [min(one for one in named if one > patch_size)] if max(named, default=0) > patch_size else []
-            said = f"nearest that do: {' or '.join(map(str, near))}; " if near else ""
-            size = f"{sides[0]}x{sides[1]}"
+            allowed = before.embedder_options.get("sizes") or range(1, min(sides) + 1)
+            named = sorted(one for one in allowed if not any(side % one for side in sides))
+            below, above = [one for one in named if one < patch_size], [one for one in named if one > patch_size]
+            near = " or ".join(map(str, below[-1:] + above[:1]))
             raise InputError(
-                f"patch_size {patch_size}: does not divide the model's images of {size} pixels ({said}or "
-                "give another image_size, or fit 'pad' or 'resize')"
+                f"patch_size {patch_size}: does not divide the model's images of {sides[0]}x{sides[1]} pixels "
+                f"({near and f'nearest that do: {near}; '}or give another image_size, or fit 'pad' or 'resize')"
             )
     return before.replace(patch_size=patch_size, image_size=image, table_grid=tuple(before.train_grid)).plain()
 
@@ -89,13 +84,10 @@ def _head_of(model: Model, config: ViTConfig) -> torch.nn.Module:
     # Whoever draws goes on as if no head were made.
     with torch.random.fork_rng(devices=[]):
         head = make_head(config)
-    state = model.head.state_dict()
-    shapes = {name: value.shape for name, value in head.state_dict().items()}
-    if shapes != {name: value.shape for name, value in state.items()}:
-        raise InputError(
-            f"patch_size {config.patch_size}: head {config.head} has weights for patches of {model.config.patch_size} "
-            "pixels"
-        )
+    state, new = model.head.state_dict(), head.state_dict()
+    if [(name, value.shape) for name, value in state.items()] != [(name, value.shape) for name, value in new.items()]:
+        said = f"head {config.head} has weights for patches of {model.config.patch_size} pixels"
+        raise InputError(f"patch_size {config.patch_size}: {said}")
     head.load_state_dict(state, assign=True)
     for old, new in zip(model.head.parameters(), head.parameters(), strict=True):
         new.requires_grad_(old.requires_grad)
@@ -108,11 +100,9 @@ def freeze_patch_size(model: Model) -> Model:
         return model
     config = model.config.replace(embedder="patches", embedder_options={})
     plain, embedder = copy.deepcopy(model), embedder_class("patches")(config)
-    proj: Any = model.patch_embed.proj
-    weights = {"proj.weight": resize_patch_kernel(proj.weight, model.config, config)}
-    if proj.bias is not None:
-        weights["proj.bias"] = proj.bias
-    embedder.load_state_dict({name: value.detach().clone() for name, value in weights.items()}, assign=True)
+    weights = plain.patch_embed.state_dict()
+    weights["proj.weight"] = resize_patch_kernel(weights["proj.weight"], model.config, config)
+    embedder.load_state_dict(weights, assign=True)
     plain.config, plain.patch_embed = config, embedder.train(model.training)
     return plain
 

@@ -26,11 +26,16 @@ class Pooling(nn.Module):
         """[rows, slots, dim] -> [images, dim]."""
 
 
-class ClsPooling(Pooling):
-    """The CLS token, the first slot of each image (ViT equation 4)."""
+class TokenPooling(Pooling):
+    """One token of each image: the CLS token, its first slot (ViT equation 4); or the first patch, token (0, 0) in its
+    place (scenic's axial xvit)."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__(config)
+        self.slot = config.num_prefix_tokens if config.pool == "first" else 0
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
-        return torch.cat([image[:, 0] for image in layout.split(tokens)])
+        return torch.cat([image[:, self.slot] for image in layout.split(tokens)])
 
 
 class MeanPooling(Pooling):
@@ -39,13 +44,6 @@ class MeanPooling(Pooling):
     def forward(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         first = 0 if self.prefix else layout.num_prefix_tokens
         return torch.cat([image[:, first:].mean(dim=1) for image in layout.split(tokens)])
-
-
-class FirstPooling(Pooling):
-    """The first patch of each image, token (0, 0) in place of a CLS token (scenic's axial xvit)."""
-
-    def forward(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
-        return torch.cat([image[:, layout.num_prefix_tokens] for image in layout.split(tokens)])
 
 
 class ProbePooling(Pooling):
@@ -104,11 +102,11 @@ class QueryPooling(ProbePooling):
 
 
 _POOLINGS: dict[Pool, type[Pooling]] = {
-    "cls": ClsPooling,
+    "cls": TokenPooling,
     "mean": MeanPooling,
     "attention": AttentionPooling,
     "query": QueryPooling,
-    "first": FirstPooling,
+    "first": TokenPooling,
 }
 
 

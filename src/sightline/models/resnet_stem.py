@@ -7,15 +7,60 @@ once for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
+
+from sightline.errors import InputError
+from sightline.io.config import Count, Positive, config_dataclass
 
 Standardisation = Literal["official", "timm"]
 Maps = list[Tensor]
+
+
+@config_dataclass
+class ResNetOptions:
+    """The configuration of the stem, `embedder_options`.
+
+    Attributes:
+        layers: units of each stage: (3, 4, 6, 3) is ResNet-50, (3, 4, 9) the one at stride 16 (ViT's second option: the
+            units of its fourth stage stand in the third), (2, 2, 2, 2) R26, () the root alone.
+        width_factor: of all widths, those of ResNet-50 at 1: 64 channels in the root.
+        groups, norm_eps: of every group norm; the epsilon is 1e-6 officially, 1e-5 in timm.
+        standardisation: of the weights, as `standardize_weight`.
+    """
+
+    layers: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(max_length=6)] = (3, 4, 9)
+    width_factor: Annotated[float, Field(gt=0, le=256)] = 1.0
+    groups: Count = 32
+    norm_eps: Positive = 1e-6
+    standardisation: Standardisation = "official"
+
+    def __post_init__(self) -> None:
+        # A kernel of one number has no deviation.
+        if self.width < 2 or self.width % self.groups:
+            said = f"width_factor {self.width_factor:g}: a root of {self.width} channels"
+            said = f"{said} (expected 2 or more, a multiple of groups {self.groups}; 64 at 1)"
+            raise InputError(said, field="width_factor", value=self.width_factor)
+
+    @property
+    def width(self) -> int:
+        """Channels of the root."""
+        return int(64 * self.width_factor)
+
+    @property
+    def channels(self) -> int:
+        """Of the last map."""
+        return 4 * self.width * 2 ** (len(self.layers) - 1) if self.layers else self.width
+
+    @property
+    def stride(self) -> int:
+        """Pixels along a side of a cell of the last map."""
+        return 4 * 2 ** max(len(self.layers) - 1, 0)
 
 
 def standardize_weight(weight: Tensor, form: Standardisation) -> Tensor:
@@ -43,7 +88,7 @@ def same_padding(side: int, kernel: int, stride: int) -> tuple[int, int]:
 class StandardisedConv(nn.Module):
     """A convolution without a bias, its weight standardised and its padding SAME: of the true size of each map."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, *, form: Standardisation) -> None:
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, form: Standardisation) -> None:
         super().__init__()
         self.kernel, self.stride = kernel, stride
         self.form: Standardisation = form
@@ -65,77 +110,69 @@ class StandardisedConv(nn.Module):
         return f"{inputs}, {outputs}, kernel={self.kernel}, stride={self.stride}, form={self.form!r}"
 
 
-def _normed(norm: nn.Module, maps: Maps, *, relu: bool = True) -> Maps:
-    # In place: what a norm keeps for the backward pass is its input.
-    return [norm(one).relu_() if relu else norm(one) for one in maps]
-
-
 def same_max_pool(x: Tensor) -> Tensor:
     """The largest of 3 x 3 at every second place, SAME: what a window has beyond an even side is cut off."""
     return F.max_pool2d(x, 3, 2, padding=[side % 2 for side in x.shape[-2:]], ceil_mode=True)
 
 
-class Root(nn.Module):
-    """7 x 7 at every second pixel, norm, ReLU, and the largest of 3 x 3 at every second place of that."""
-
-    def __init__(self, channels: int, width: int, groups: int, eps: float, form: Standardisation) -> None:
-        super().__init__()
-        self.conv = StandardisedConv(channels, width, 7, 2, form=form)
-        self.norm = nn.GroupNorm(groups, width, eps)
-
-    def forward(self, maps: Maps) -> Maps:
-        return [same_max_pool(one) for one in _normed(self.norm, self.conv(maps))]
+def _norm(width: int, options: ResNetOptions) -> nn.GroupNorm:
+    return nn.GroupNorm(options.groups, width, options.norm_eps)
 
 
 class Shortcut(nn.Module):
-    """What stands beside the first unit of a stage, also where nothing is strided: 1 x 1 and a norm."""
+    """A convolution and a norm: 1 x 1 beside the first unit of a stage, also where nothing is strided."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, groups: int, eps: float, form: Standardisation) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, options: ResNetOptions, kernel: int = 1) -> None:
         super().__init__()
-        self.conv = StandardisedConv(inputs, outputs, 1, stride, form=form)
-        self.norm = nn.GroupNorm(groups, outputs, eps)
+        self.conv = StandardisedConv(inputs, outputs, kernel, stride, options.standardisation)
+        self.norm = _norm(outputs, options)
 
     def forward(self, maps: Maps) -> Maps:
-        return _normed(self.norm, self.conv(maps), relu=False)
+        return [self.norm(one) for one in self.conv(maps)]
+
+
+class Root(Shortcut):
+    """7 x 7 at every second pixel, norm, ReLU, and the largest of 3 x 3 at every second place of that."""
+
+    def __init__(self, channels: int, options: ResNetOptions) -> None:
+        super().__init__(channels, options.width, 2, options, kernel=7)
+
+    def forward(self, maps: Maps) -> Maps:
+        # In place: what a norm keeps for the backward pass is its input.
+        return [same_max_pool(one.relu_()) for one in super().forward(maps)]
 
 
 class Unit(nn.Module):
     """A bottleneck: 1 x 1, 3 x 3 (with the stride), 1 x 1, a norm after each, and the shortcut before the last ReLU."""
 
-    def __init__(
-        self, inputs: int, middle: int, stride: int, groups: int, eps: float, form: Standardisation, *, first: bool
-    ) -> None:
+    def __init__(self, inputs: int, middle: int, stride: int, options: ResNetOptions, *, first: bool) -> None:
         super().__init__()
-        self.downsample = Shortcut(inputs, 4 * middle, stride, groups, eps, form) if first else None
-        self.conv1 = StandardisedConv(inputs, middle, 1, form=form)
-        self.norm1 = nn.GroupNorm(groups, middle, eps)
-        self.conv2 = StandardisedConv(middle, middle, 3, stride, form=form)
-        self.norm2 = nn.GroupNorm(groups, middle, eps)
-        self.conv3 = StandardisedConv(middle, 4 * middle, 1, form=form)
-        self.norm3 = nn.GroupNorm(groups, 4 * middle, eps)
+        form = options.standardisation
+        self.downsample = Shortcut(inputs, 4 * middle, stride, options) if first else None
+        self.conv1 = StandardisedConv(inputs, middle, 1, 1, form)
+        self.norm1 = _norm(middle, options)
+        self.conv2 = StandardisedConv(middle, middle, 3, stride, form)
+        self.norm2 = _norm(middle, options)
+        self.conv3 = StandardisedConv(middle, 4 * middle, 1, 1, form)
+        self.norm3 = _norm(4 * middle, options)
         # It begins as its shortcut (vit_jax).
         nn.init.zeros_(self.norm3.weight)
 
     def forward(self, maps: Maps) -> Maps:
         beside = maps if self.downsample is None else self.downsample(maps)
-        inner = _normed(self.norm1, self.conv1(maps))
-        inner = _normed(self.norm2, self.conv2(inner))
-        inner = _normed(self.norm3, self.conv3(inner), relu=False)
+        inner = [self.norm1(one).relu_() for one in self.conv1(maps)]
+        inner = [self.norm2(one).relu_() for one in self.conv2(inner)]
+        inner = [self.norm3(one) for one in self.conv3(inner)]
         return [one.add_(other).relu_() for one, other in zip(inner, beside, strict=True)]
 
 
 class ResNetStage(nn.Module):
     """Units of one width, the first of which is strided but in the first stage."""
 
-    def __init__(
-        self, units: int, inputs: int, middle: int, stride: int, groups: int, eps: float, form: Standardisation
-    ) -> None:
+    def __init__(self, units: int, inputs: int, middle: int, stride: int, options: ResNetOptions) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList()
-        for number in range(units):
-            first = number == 0
-            width, step = (inputs, stride) if first else (4 * middle, 1)
-            self.blocks.append(Unit(width, middle, step, groups, eps, form, first=first))
+        self.blocks = nn.ModuleList([Unit(inputs, middle, stride, options, first=True)])
+        self.blocks.extend(Unit(4 * middle, middle, 1, options, first=False) for _ in range(units - 1))
 
     def forward(self, maps: Maps) -> Maps:
         for block in self.blocks:
@@ -144,26 +181,17 @@ class ResNetStage(nn.Module):
 
 
 class ResNetStem(nn.Module):
-    """A root and stages of units; images of any sizes to maps that are ceil(side / stride) large.
+    """A root and stages of units, each twice as wide as the one before; images of any sizes to maps that are
+    ceil(side / stride) large."""
 
-    Args:
-        channels: of the images.
-        layers: units of each stage; none leaves the root alone.
-        width: of the root; a stage's is 4 times it, then 8, 16, ... times.
-        groups, eps: of every norm.
-        form: of the weights' standardisation.
-    """
-
-    def __init__(
-        self, channels: int, layers: Sequence[int], width: int, groups: int, eps: float, form: Standardisation
-    ) -> None:
+    def __init__(self, channels: int, options: ResNetOptions) -> None:
         super().__init__()
-        self.stem = Root(channels, width, groups, eps, form)
+        self.stem = Root(channels, options)
         self.stages = nn.ModuleList()
-        inputs = width
-        for number, units in enumerate(layers):
-            middle = width * 2**number
-            self.stages.append(ResNetStage(units, inputs, middle, 1 + (number > 0), groups, eps, form))
+        inputs = options.width
+        for number, units in enumerate(options.layers):
+            middle = options.width * 2**number
+            self.stages.append(ResNetStage(units, inputs, middle, 1 + (number > 0), options))
             inputs = 4 * middle
 
     def forward(self, maps: Maps) -> Maps:
@@ -215,13 +243,13 @@ class Convolution(NamedTuple):
         return self.given * (1 if self.beside else 2) + again
 
 
-def convolutions(channels: int, layers: Sequence[int], width: int) -> list[Convolution]:
+def convolutions(channels: int, options: ResNetOptions) -> list[Convolution]:
     """Those of a `ResNetStem`, the root's first."""
-    stride = 4 * 2 ** max(len(layers) - 1, 0)
-    found = [Convolution(channels, width, 7, stride**2, stride**2 // 4)]
-    inputs, seen = width, stride**2 // 16
-    for number, units in enumerate(layers):
-        middle = width * 2**number
+    cell = options.stride**2
+    found = [Convolution(channels, options.width, 7, cell, cell // 4)]
+    inputs, seen = options.width, cell // 16
+    for number, units in enumerate(options.layers):
+        middle = options.width * 2**number
         places = seen // 4 if number else seen
         found.append(Convolution(inputs, 4 * middle, 1, seen, places, beside=True))
         for _ in range(units):

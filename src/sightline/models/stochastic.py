@@ -33,16 +33,28 @@ class LayerNoise(NamedTuple):
     place: Tensor | None = None
 
 
-class DropPath(nn.Module):
-    """Skips a residual branch for some images in training; each image is drawn apart."""
+class Chance(nn.Module):
+    """What happens at a rate, in training alone."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
 
+    @property
+    def draws(self) -> bool:
+        """Whether anything is drawn."""
+        return self.training and self.rate > 0
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate}"
+
+
+class DropPath(Chance):
+    """Skips a residual branch for some images in training; each image is drawn apart."""
+
     def draw(self, layer: int, layout: TokenLayout, dtype: torch.dtype) -> Tensor | None:
         """The factors of a layer's branches, as `LayerNoise.drop_path`."""
-        if not self.training or self.rate == 0:
+        if not self.draws:
             return None
         if layout.seeds is None:
             draws = torch.rand(_BRANCHES, layout.images, device=layout.device)
@@ -56,21 +68,9 @@ class DropPath(nn.Module):
         """[rows, slots, dim] -> the same shape; branch 0 is attention's, branch 1 the MLP's."""
         return x if noise is None or noise.drop_path is None else x * noise.drop_path[branch].to(x.dtype)
 
-    def extra_repr(self) -> str:
-        return f"rate={self.rate}"
 
-
-class Dropout(nn.Module):
+class Dropout(Chance):
     """Sets channels of tokens to zero in training (Srivastava et al. 2014)."""
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-
-    @property
-    def draws(self) -> bool:
-        """Whether anything is drawn."""
-        return self.training and self.rate > 0
 
     def forward(self, x: Tensor, noise: LayerNoise | None, place: int) -> Tensor:
         """[rows, slots, channels] -> the same shape; `place` numbers it among the four of a layer."""
@@ -80,9 +80,6 @@ class Dropout(nn.Module):
             return F.dropout(x, self.rate)
         kept = uniform_per_channel(noise.seeds, x.shape[-1], _DROPOUT, noise.place + place, noise.positions)
         return x * (kept >= self.rate).to(x.dtype) / (1 - self.rate)
-
-    def extra_repr(self) -> str:
-        return f"rate={self.rate}"
 
 
 def draw_noise(

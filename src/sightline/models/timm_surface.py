@@ -44,10 +44,8 @@ class TimmSurface(Model):
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        self.head_hidden_size = self.num_features
-        self.num_reg_tokens = config.num_registers
-        self.in_chans = config.channels
-        self.has_class_token = config.has_class_token
+        self.head_hidden_size, self.in_chans = self.num_features, config.channels
+        self.num_reg_tokens, self.has_class_token = config.num_registers, config.has_class_token
         self.feature_info = [
             {"module": f"blocks.{layer}", "num_chs": config.dim, "reduction": config.patch_size}
             for layer in range(config.depth)
@@ -95,8 +93,7 @@ class TimmSurface(Model):
             output_fmt: `NCHW` maps [batch, dim, rows, cols] or `NLC` tokens [batch, rows * cols, dim]; for a list of
                 images each is a list without the batch dimension.
             intermediates_only: leave out the final features.
-            output_dict: give a dictionary of `image_features`, `image_intermediates` and
-                `image_intermediates_prefix`.
+            output_dict: give a dictionary of `image_features`, `image_intermediates` and `image_intermediates_prefix`.
             attn_mask, is_causal: accepted as None and False alone.
 
         Returns:
@@ -117,29 +114,26 @@ class TimmSurface(Model):
         last = wanted[-1] if stop_early else len(self.blocks) - 1
         outputs = self.blocks.collect(self.embed(patches, layout), {*wanted, last}, layout, self.encoding.hooks)
         tokens, after = outputs[-1], self.blocks.layout_after(last, layout)
-        if norm and any(one.shape[-1] != self.num_features for one in outputs):
-            raise InputError(f"norm: is of {self.num_features} channels, which not all of layers {wanted} have")
-        if not intermediates_only and tokens.shape[-1] != self.num_features:
-            raise InputError(
-                f"stop_early: the last norm is of {self.num_features} channels, and layer {last} gives "
-                f"{tokens.shape[-1]} (expected intermediates_only)"
-            )
+        width = self.num_features
+        if norm and any(one.shape[-1] != width for one in outputs):
+            raise InputError(f"norm: is of {width} channels, which not all of layers {wanted} have")
+        if not intermediates_only and (given := tokens.shape[-1]) != width:
+            said = f"the last norm is of {width} channels, and layer {last} gives {given}"
+            raise InputError(f"stop_early: {said} (expected intermediates_only)")
         taken = [
             self._unlay(self.norm(one) if norm else one, self.blocks.layout_after(layer, layout), images, output_fmt)
             for layer, one in zip(wanted, outputs, strict=False)
         ]
         maps, prefixes = map(list, zip(*taken, strict=True))
         with_prefix = return_prefix_tokens and self.num_prefix_tokens > 0
+        features = None if intermediates_only else _images_of(self.norm(tokens), after, images)
         if output_dict:
-            found: dict[str, Any] = {"image_intermediates": maps}
-            if with_prefix:
-                found["image_intermediates_prefix"] = prefixes
-            if not intermediates_only:
-                found["image_features"] = _images_of(self.norm(tokens), after, images)
-            return found
+            found = {"image_intermediates": maps, "image_features": features}
+            found["image_intermediates_prefix"] = prefixes if with_prefix else None
+            return {name: one for name, one in found.items() if one is not None}
         if with_prefix:
             maps = taken if isinstance(images, Tensor) else [list(zip(*pair, strict=True)) for pair in taken]
-        return maps if intermediates_only else (_images_of(self.norm(tokens), after, images), maps)
+        return maps if intermediates_only else (features, maps)
 
     # What `indices` count.
     _intermediates: ClassVar[str] = "layers"
@@ -201,12 +195,12 @@ class TimmSurface(Model):
     def forward_head(self, features: Features, pre_logits: bool = False, layout: TokenLayout | None = None) -> Any:
         """Pool and classify what `forward_features` gave: [images, num_classes], or the pooled [images, dim].
 
-        What was taken out of torch's hands (numpy, `as_subclass`) says nothing of its images any more: a pack's tokens
-        are then taken as one image a row, unless `layout` is given.
+        Tokens of a pack that were taken out of torch's hands (numpy, `as_subclass`) count as one image a row, unless
+        `layout` is given.
 
         Raises:
-            InputError: `features` were computed of a pack's, and no `layout` says which tokens are whose; or there are
-                no patches among them; or the head takes all tokens, and there is no `layout`.
+            InputError: no patches, or no `layout` where the head takes all tokens, or `features` were computed of a
+                pack's.
         """
         whole = isinstance(self.head, TokenHead)
         if isinstance(features, PackedTokens) and (whole or self.attn_pool is not None):
@@ -218,23 +212,22 @@ class TimmSurface(Model):
                 )
         features = _plain(features) if isinstance(features, Tensor) else [_plain(image) for image in features]
         if self.attn_pool is None and not whole:
+            head = nn.Identity() if pre_logits else self.head
             if isinstance(features, Tensor):
-                return self._logits(self.fc_norm(features), pre_logits)
-            return [self._logits(self.fc_norm(image), pre_logits) for image in features]
+                return head(self.fc_norm(features))
+            return [head(self.fc_norm(image)) for image in features]
         if layout is None:
             if whole:
-                said = f"head {self.config.head}: takes all tokens"
-                raise InputError(f"{said} (expected forward_head(..., layout=layout))")
+                raise InputError(
+                    f"head {self.config.head}: takes all tokens (expected forward_head(..., layout=layout))"
+                )
             layout = self._layout_of(features)
         if not isinstance(features, Tensor):
-            none = self.anchor.new_zeros(0, self.num_features)
-            features = torch.cat([none, *features]).unsqueeze(0)
+            features = torch.cat([self.anchor.new_zeros(0, self.num_features), *features]).unsqueeze(0)
         if whole:
-            return self._logits(features, pre_logits, layout)
-        return self._logits(self.pool(features, layout), pre_logits)
-
-    def _logits(self, read: Tensor, pre_logits: bool, *layout: TokenLayout) -> Any:
-        return read if pre_logits else self.head(read, *layout)
+            return features if pre_logits else self.head(features, layout)
+        pooled = self.pool(features, layout)
+        return pooled if pre_logits else self.head(pooled)
 
     def _layout_of(self, features: Features) -> TokenLayout:
         """A layout with the right number of slots: pooling does not look at where tokens stand."""
@@ -242,13 +235,13 @@ class TimmSurface(Model):
         images = [features] if isinstance(features, Tensor) else [feature.unsqueeze(0) for feature in features]
         segments = []
         for image in images:
-            patches = image.shape[1] - prefix
-            if patches < 1:
-                said = f"features: {image.shape[1]} tokens an image"
-                raise InputError(f"{said}, expected {prefix} prefix tokens and one patch or more")
-            segments.append(Segment(Grid(1, patches), image.new_zeros(1, patches, 2, dtype=torch.int64), False))
-        rows = images[0].shape[0] if images else 1
-        return TokenLayout(segments, rows=rows, num_prefix_tokens=prefix)
+            tokens = image.shape[1]
+            if tokens <= prefix:
+                said = f"expected {prefix} prefix tokens and one patch or more"
+                raise InputError(f"features: {tokens} tokens an image, {said}")
+            coords = image.new_zeros(1, tokens - prefix, 2, dtype=torch.int64)
+            segments.append(Segment(Grid(1, tokens - prefix), coords, False))
+        return TokenLayout(segments, rows=images[0].shape[0] if images else 1, num_prefix_tokens=prefix)
 
     @property
     def global_pool(self) -> str:
@@ -263,13 +256,12 @@ class TimmSurface(Model):
         return self.head
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """A new classifier, and another pooling where `global_pool` is given.
+        """A new classifier of so many outputs (0 leaves the pooled features), and another pooling where one is given.
 
         Args:
-            num_classes: outputs; 0 leaves the pooled features.
-            global_pool: ours (`cls`, `mean`, `attention`, `query`) or timm's name (`token`, `avg`, `map`); "" pools
-                nothing, and the model then gives an output for each token (the configuration keeps a pooling
-                without weights, with which a saved model comes back).
+            global_pool: ours (`cls`, `mean`, `attention`, `query`) or timm's name (`token`, `avg`, `map`); "" gives an
+                output for each token (the configuration keeps a pooling without weights, with which a saved model
+                comes back).
 
         Raises:
             InputError: an unknown pooling, or `cls` without a CLS token; the model is as it was.
@@ -286,18 +278,13 @@ class TimmSurface(Model):
     def prune_intermediate_layers(
         self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Drop what the chosen intermediates do not need (timm's `features_only`).
+        """Drop what the chosen intermediates do not need (timm's `features_only`): later blocks, and the final norm, or
+        the pooling, the norm after it and the head, where it is said; both where the stages left are narrower.
 
-        The encoding stays whole, since it was made for the whole depth; a pruned model gives features, and cannot be
-        saved as a folder. Where the stages after the last one were wider, norm and head go with them.
-
-        Args:
-            indices: as in `forward_intermediates`.
-            prune_norm: drop the final norm.
-            prune_head: drop the pooling, the norm after it and the head.
+        The encoding stays whole, since it was made for the whole depth; a pruned model cannot be saved as a folder.
 
         Returns:
-            The intermediates asked for (layers, or stages), counted from 0, in order.
+            The intermediates that `indices` mean, as in `forward_intermediates`, counted from 0, in order.
         """
         taken = self._taken(indices)
         del self.blocks[self._ends[taken[-1]] + 1 :]

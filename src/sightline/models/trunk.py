@@ -39,9 +39,7 @@ class Trunk(nn.ModuleList):
 
     def forward(self, tokens: Tensor, layout: TokenLayout, encoding: Hooks) -> Tensor:
         """[rows, slots, dim], as embedded -> the outputs of the last layer, which stand as `layout_after` it says."""
-        for layer in range(len(self)):
-            tokens = self.layer(layer, tokens, layout, encoding)
-        return tokens
+        return self.collect(tokens, [len(self) - 1], layout, encoding)[0]
 
     def collect(self, tokens: Tensor, layers: Collection[int], layout: TokenLayout, encoding: Hooks) -> list[Tensor]:
         """The outputs of some layers, counted from 0, in their order and each once; none after the last of them is run.
@@ -58,12 +56,8 @@ class Trunk(nn.ModuleList):
         return found
 
     def layer(self, layer: int, tokens: Tensor, layout: TokenLayout, encoding: Hooks) -> Tensor:
-        """One block alone, with what the encoding adds before it.
-
-        Args:
-            tokens: the outputs of the layer before.
-            layout: of the images as they were embedded, whatever the layer.
-        """
+        """One block alone, with what the encoding adds before it, on the outputs of the layer before; `layout` is of
+        the images as they were embedded, whatever the layer."""
         if not layout.segments:
             return tokens
         block: Any = self[layer]
@@ -81,12 +75,8 @@ class Trunk(nn.ModuleList):
         return block(tokens, inputs)
 
     def layer_inputs(self, layer: int, tokens: Tensor, layout: TokenLayout, encoding: Hooks) -> LayerInputs:
-        """What a block is given beside its tokens. An architecture whose blocks want something else says it here.
-
-        Args:
-            tokens: what the block will be given, [rows, slots, dim], for device and dtype; values are not read.
-            layout: of these tokens.
-        """
+        """What a block is given beside its tokens [rows, slots, dim], which stand as `layout` says and whose values are
+        not read. An architecture whose blocks want something else says it here."""
         return self.inputs_of(layer, tokens, layout, layout, encoding)
 
     def inputs_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -44,6 +44,10 @@ class _Band(NamedTuple):
     def cells(self) -> int:
         return self.width * self.windows
 
+    @property
+    def firsts(self) -> range:
+        return range(self.first, self.first + self.cells, self.width)
+
 
 class _Image(NamedTuple):
     """An image of a row, and its bands along both axes of what is cut: itself, or itself rolled and padded."""
@@ -79,16 +83,16 @@ class _Image(NamedTuple):
                 found.append(inner.transpose(2, 3).flatten(1, 4))
         return found
 
-    def join(self, parts: Sequence[Tensor]) -> Tensor:
-        """The inverse of `split`; what was padded is left out."""
-        at, strips = iter(parts), []
+    def join(self, parts: Iterator[Tensor]) -> Tensor:
+        """The inverse of `split`; what was padded is left out. The next parts are this image's."""
+        strips = []
         for high in self.bands[0]:
             row = []
             for wide in self.bands[1]:
-                inner = next(at).unflatten(1, (high.windows, wide.windows, high.width, wide.width))
+                inner = next(parts).unflatten(1, (high.windows, wide.windows, high.width, wide.width))
                 row.append(inner.transpose(2, 3).flatten(3, 4).flatten(1, 2))
-            strips.append(row[0] if len(row) == 1 else torch.cat(row, dim=2))
-        x = strips[0] if len(strips) == 1 else torch.cat(strips, dim=1)
+            strips.append(_joined(row, 2))
+        x = _joined(strips, 1)
         if self.cut.padded:
             x = x[:, : self.grid.rows, : self.grid.cols]
             if any(self.cut.shift):
@@ -97,22 +101,18 @@ class _Image(NamedTuple):
 
     def windows(self, start: int, device: torch.device) -> list[list[Segment]]:
         """For each pair of bands its windows, row-major; the image's first slot is `start`."""
-        found, frame = [], self.cut.frame or self.cut.size
-        for high in self.bands[0]:
-            for wide in self.bands[1]:
-                grid = Grid(high.width, wide.width)
-                firsts = [
-                    (high.first + down * high.width, wide.first + across * wide.width)
-                    for down in range(high.windows)
-                    for across in range(wide.windows)
-                ]
-                found.append(
-                    [
-                        Segment.from_grid(grid, device, window=Window(self.filled, first, start, frame))
-                        for first in firsts
-                    ]
+        frame = self.cut.frame or self.cut.size
+        return [
+            [
+                Segment.from_grid(
+                    Grid(high.width, wide.width), device, window=Window(self.filled, (down, across), start, frame)
                 )
-        return found
+                for down in high.firsts
+                for across in wide.firsts
+            ]
+            for high in self.bands[0]
+            for wide in self.bands[1]
+        ]
 
 
 def _bands(side: int, width: int, shift: int) -> tuple[_Band, ...]:
@@ -131,6 +131,10 @@ def _rolled_bands(side: int, width: int, shift: int) -> tuple[_Band, ...]:
 
 def _parts(x: Tensor, bands: Sequence[_Band], axis: int) -> Sequence[Tensor]:
     return [x] if len(bands) == 1 else x.split([band.cells for band in bands], dim=axis)
+
+
+def _joined(parts: Sequence[Tensor], axis: int) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=axis)
 
 
 def window_work(grid: Grid, cut: WindowSpec) -> AttentionCost:
@@ -174,20 +178,17 @@ class WindowedLayout:
             tokens = tokens[:, : -self._padding]
         images = [tokens] if len(self._images) == 1 else tokens.split(self._lengths, dim=1)
         parts = [part for image, own in zip(self._images, images, strict=True) for part in image.split(own)]
-        return parts[0] if len(parts) == 1 else torch.cat([parts[number] for number in self._order], dim=1)
+        return _joined([parts[number] for number in self._order], 1)
 
     def merge(self, tokens: Tensor) -> Tensor:
         """The inverse: zeros in the images' padding slots."""
         laid = [tokens] if len(self._sizes) == 1 else tokens.split(self._sizes, dim=1)
         parts = iter([laid[number] for number in self._back])
-        images = [image.join([next(parts) for _ in range(len(image.bands[0]) * len(image.bands[1]))])
-                  for image in self._images]  # fmt: skip
-        found = images[0] if len(images) == 1 else torch.cat(images, dim=1)
+        found = _joined([image.join(parts) for image in self._images], 1)
         return F.pad(found, (0, 0, 0, self._padding)) if self._padding else found
 
 
-# Of batches of one size alone, which come again. What is made once a layout is counted by its slots, about: angles of
-# rotations are the most of it.
+# Of batches of one size alone, which come again. What is made once a layout is counted by its slots, about.
 _KEPT = ByteLRUCache("windows", 32 << 20)
 _SEGMENT_BYTES, _SLOT_BYTES = 1024, 256
 

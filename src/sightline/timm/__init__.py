@@ -52,8 +52,6 @@ _NEUTRAL: dict[str, tuple[object, str]] = {
     "use_naflex": (False, "a list of images of any sizes runs as it is"),
     "pruned": (False, "depth says how many blocks there are"),
 }
-# What names weights in timm's `PretrainedCfg`.
-_SOURCES = ("url", "file", "hf_hub_id", "state_dict")
 
 
 class UnknownArgumentError(InputError, TypeError):
@@ -79,9 +77,8 @@ def config_fields(**arguments: Any) -> dict[str, Any]:
             continue
         field = _FIELDS.get(name, name)
         if field not in known:
-            raise UnknownArgumentError(
-                str(unknown_name_error("argument", name, {*known, *_FIELDS, *_IDLE, *_NEUTRAL}, limit=100))
-            )
+            near = unknown_name_error("argument", name, {*known, *_FIELDS, *_IDLE, *_NEUTRAL}, limit=100)
+            raise UnknownArgumentError(str(near))
         if name == "drop_path_rate":
             # timm's rates rise with depth; `drop_path` is one for all layers.
             value = (0.0, value) if value else 0.0
@@ -121,13 +118,13 @@ def _build(
     builder = timm.models
     if feature_cls != "getter":
         raise InputError(f"feature_cls {feature_cls!r}: expected 'getter' (only the model puts tokens in image order)")
-    if pretrained:
-        source = builder.resolve_pretrained_cfg(variant, pretrained_cfg, pretrained_cfg_overlay)
-        if not any(getattr(source, name) for name in _SOURCES):
-            raise InputError(
-                f"{variant}: no pretrained weights are published (expected pretrained=False; checkpoint_path takes "
-                "a file, sightline.load_model a folder)"
-            )
+    source = builder.resolve_pretrained_cfg(variant, pretrained_cfg, pretrained_cfg_overlay) if pretrained else None
+    # What names weights in timm's `PretrainedCfg`.
+    if source and not any((source.url, source.file, source.hf_hub_id, source.state_dict)):
+        raise InputError(
+            f"{variant}: no pretrained weights are published (expected pretrained=False; checkpoint_path takes a file, "
+            "sightline.load_model a folder)"
+        )
     if arguments.get("num_classes") != (pretrained_model_args or arguments).get("num_classes"):
         # Other classes than those of the folder it is opened from, which are called otherwise.
         arguments.pop("class_names", None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from sightline.encodings.base import Hooks, PositionEncoding, TrunkShape
 from sightline.encodings.stages import create_staged
@@ -87,10 +87,6 @@ class SwinOptions:
         """The first layer of each stage."""
         return list(itertools.accumulate([0, *self.depths[:-1]]))
 
-    def stage_of(self, layer: int) -> int:
-        """The stage of a layer, that of the embedding being the first."""
-        return max(stage for stage, first in enumerate(self.firsts) if first <= max(layer, 0))
-
     def fitted(self, window: Sequence[int] | int, grid: Grid) -> tuple[Grid, tuple[int, int]]:
         """The window of a stage, and what odd layers shift it by, where its images' grid is this one."""
         window = Grid.checked(window)
@@ -104,43 +100,74 @@ class SwinOptions:
             window, shift = Grid(*([min(grid)] * 2 if square else map(min, grid, window))), [0, 0]
         return window, (shift[0], shift[1])
 
-    def frame(self, stage: int, trained: Grid) -> Grid:
-        """The window that the encoding of a stage is made for, of the grid of the embedding in training."""
-        window = self.window if self.table_window is None else self.table_window
-        return self.fitted(window, merged_grid(trained, stage))[0]
+    @property
+    def made_for(self) -> int | tuple[int, int]:
+        """The window that the position encoding was made for."""
+        return self.window if self.table_window is None else self.table_window
 
-    def cut(self, grid: Grid, trained: Grid, *, shifted: bool) -> WindowSpec:
-        """How an image is cut in a stage, of its grid there and that of the training images there."""
-        window: Any = Grid.checked(self.window)
-        if self.window_grows:
-            growth = math.sqrt(grid.cells / trained.cells)
+
+@dataclass(frozen=True, kw_only=True)
+class SwinStage(StageSpec):
+    """Each token meets those of its window: Swin equation 2, and what is left over at edges by its rule.
+
+    Attributes:
+        options: of the model.
+        trained: the grid by which windows are found: at timm's edges of images of `image_size`, else of those that the
+            encoding was made for.
+    """
+
+    options: SwinOptions
+    trained: Grid
+
+    def cut(self, grid: Grid, *, shifted: bool) -> WindowSpec:
+        """How an image is cut, of its grid in the stage."""
+        window, padded = Grid.checked(self.options.window), self.options.edges == "padded"
+        if self.options.window_grows:
+            growth = math.sqrt(grid.cells / self.trained.cells)
             # What is left over is a window too: rounded up, there are no thin ones.
-            window = [math.ceil(round(side * growth, 6)) for side in window]
-        padded = self.edges == "padded"
-        size, shift = self.fitted(tuple(window), trained if padded else grid)
+            window = Grid(*(math.ceil(round(side * growth, 6)) for side in window))
+        size, shift = self.options.fitted(window, self.trained if padded else grid)
         return WindowSpec(size, shift if shifted else (0, 0), padded)
+
+    def work(self, patches: int, grid: Grid | None = None) -> AttentionCost:
+        depth = self.config.depth
+        if grid is None:
+            # Whole windows fill it.
+            slots = depth * self.tokens(patches)
+            return AttentionCost(slots, slots * self.keys(patches))
+        there = merged_grid(grid, self.merged)
+        plain, shifted = (window_work(there, self.cut(there, shifted=one)) for one in (False, True))
+        each = zip(plain, shifted, strict=True)
+        slots, pairs = ((depth + 1) // 2 * one + depth // 2 * other for one, other in each)
+        return AttentionCost(slots, pairs)
+
+    def keys(self, patches: int, grid: Grid | None = None) -> int:
+        """Those of a whole window."""
+        tokens = self.tokens(patches, grid)
+        side = math.isqrt(tokens - 1) + 1
+        there = Grid(side, side) if grid is None else merged_grid(grid, self.merged)
+        return min(tokens, self.cut(there, shifted=False).size.cells)
 
 
 class WindowAttention(Attention):
     """Attention of each window of an image over its own tokens (Swin section 3.2).
 
     Attributes:
+        stage: says how images are cut.
         shifted: borders lie half a window further.
-        trained: the grid of the training images in this stage.
     """
 
-    def __init__(self, config: ViTConfig, options: SwinOptions, *, shifted: bool, trained: Grid) -> None:
+    def __init__(self, config: ViTConfig, stage: SwinStage, *, shifted: bool) -> None:
         super().__init__(config)
-        self.options, self.shifted, self.trained = options, shifted, trained
+        self.stage, self.shifted = stage, shifted
 
     def windows(self, layout: TokenLayout) -> WindowedLayout:
         """The windows of whole images in row-major order."""
-        return windows_of(
-            layout, [self.options.cut(one.grid, self.trained, shifted=self.shifted) for one in layout.segments]
-        )
+        return windows_of(layout, [self.stage.cut(one.grid, shifted=self.shifted) for one in layout.segments])
 
     def extra_repr(self) -> str:
-        return f"window={self.options.window}, shifted={self.shifted}, edges={self.options.edges!r}"
+        options = self.stage.options
+        return f"window={options.window}, shifted={self.shifted}, edges={options.edges!r}"
 
 
 class SwinBlock(Block):
@@ -151,14 +178,13 @@ class SwinBlock(Block):
         merge: of what the stage before gave; None where there was none, or the layer is not the first.
     """
 
-    def __init__(self, config: ViTConfig, options: SwinOptions, layer: int) -> None:
-        stage = options.stage_of(layer)
-        own, place = stage_config(config, stage), layer - options.firsts[stage]
+    def __init__(self, config: ViTConfig, stage: SwinStage, layer: int) -> None:
+        own, place = stage_config(config, stage.merged), layer - stage.options.firsts[stage.merged]
         super().__init__(own, layer)
-        trained = trained_grid(config, options, stage)
         self.dim = own.dim
-        self.attn = WindowAttention(own, options, shifted=place % 2 == 1, trained=trained)
-        self.merge = PatchMerging(stage_config(config, stage - 1), own.dim) if stage and not place else None
+        self.attn = WindowAttention(own, stage, shifted=place % 2 == 1)
+        first = stage.merged > 0 and place == 0
+        self.merge = PatchMerging(stage_config(config, stage.merged - 1), own.dim) if first else None
 
     def forward(self, x: Tensor, inputs: LayerInputs) -> Tensor:
         """[rows, slots, dim] -> the same shape, or merged patches."""
@@ -172,16 +198,11 @@ class SwinTrunk(Trunk):
 
     takes_tiles: ClassVar[bool] = False
 
-    options: Any
-
-    def __init__(self, blocks: Sequence[nn.Module], options: SwinOptions) -> None:
-        super().__init__(blocks)
-        self.options = options
-
     def layout_after(self, layer: int, layout: TokenLayout) -> TokenLayout:
         if any(not one.complete for one in layout.segments):
             raise InputError("architecture swin: windows are of whole images (expected no dropped patches)")
-        for _ in range(self.options.stage_of(layer)):
+        blocks: list[Any] = list(self)[: layer + 1]
+        for _ in filter(None, (block.merge for block in blocks)):
             layout = merged(layout)
         return layout
 
@@ -213,39 +234,31 @@ class Swin(TimmSurface):
 
     def __init__(self, config: ViTConfig) -> None:
         options = SwinOptions.of(config)
-        if config.num_prefix_tokens or config.pool_prefix:
-            said = "a class token" if config.has_class_token else f"num_registers {config.num_registers}"
-            raise InputError(
-                f"architecture swin: {said}: windows have no prefix tokens (expected pool 'mean', and none)"
-            )
-        if config.pool != "mean":
-            raise InputError(f"architecture swin: pool {config.pool!r}: expected 'mean'")
-        if not config.has_classifier:
-            raise InputError(
-                f"architecture swin: head {config.head!r} reads patches of one size, which are merged here (expected "
-                "linear or mlp)"
-            )
-        if config.mask_token:
-            raise InputError("architecture swin: mask_token: expected false")
+        prefix = "a class token" if config.has_class_token else f"num_registers {config.num_registers}"
+        for wrong, said in (
+            (config.num_prefix_tokens or config.pool_prefix, f"{prefix}: expected pool 'mean', and no prefix tokens"),
+            (config.pool != "mean", f"pool {config.pool!r}: expected 'mean'"),
+            (
+                not config.has_classifier,
+                f"head {config.head!r} reads patches of one size, merged here (expected linear or mlp)",
+            ),
+            (config.mask_token, "mask_token: expected false"),
+        ):
+            if wrong:
+                raise InputError(f"architecture swin: {said}")
         super().__init__(config)
-        last = [first + depth - 1 for first, depth in zip(options.firsts, options.depths, strict=True)]
+        self.stage_ends = [first + depth - 1 for first, depth in zip(options.firsts, options.depths, strict=True)]
         self.feature_info = [
-            {
-                "module": f"blocks.{layer}",
-                "num_chs": config.dim * 2**stage,
-                "reduction": config.patch_size * 2**stage,
-            }
-            for stage, layer in enumerate(last)
+            {"module": f"blocks.{layer}", "num_chs": config.dim * 2**stage, "reduction": config.patch_size * 2**stage}
+            for stage, layer in enumerate(self.stage_ends)
         ]
-        self.stage_ends = last
         # The window that was last said, and the grid that it was said for.
         self._said = Grid.checked(options.window), config.grid_of(config.image_size)
 
     @classmethod
     def options_of(cls, config: ViTConfig) -> dict[str, Any]:
         options = SwinOptions.of(config)
-        window = Grid.checked(options.window)
-        table = window if options.table_window is None else Grid.checked(options.table_window)
+        window, table = Grid.checked(options.window), Grid.checked(options.made_for)
         return vars(options) | {"window": window, "table_window": table}
 
     @classmethod
@@ -253,34 +266,29 @@ class Swin(TimmSurface):
         return stage_config(config, len(SwinOptions.of(config).depths) - 1)
 
     @classmethod
-    def stages(cls, config: ViTConfig) -> tuple[StageSpec, ...]:
-        options = SwinOptions.of(config)
-        found = []
+    def stages(cls, config: ViTConfig) -> tuple[SwinStage, ...]:
+        options, found = SwinOptions.of(config), []
+        made_for = config.train_grid
+        trained = config.grid_of(config.image_size) if options.edges == "padded" else made_for
         for stage, depth in enumerate(options.depths):
             # A plain one of its width and depth, but for the windows.
             own = stage_config(config, stage).replace(architecture="vit", architecture_options={}, depth=depth)
+            frame, _ = options.fitted(options.made_for, merged_grid(made_for, stage))
             # Four patches of half the width become one.
             entry = 2 * own.dim**2 if stage else 0
-            frame, trained = options.frame(stage, config.train_grid), trained_grid(config, options, stage)
-            found.append(SwinStage(own, frame, stage, entry, options=options, trained=trained))
+            there = merged_grid(trained, stage)
+            found.append(SwinStage(own, frame, stage, entry, options=options, trained=there))
         return tuple(found)
 
     def make_trunk(self, config: ViTConfig) -> Trunk:
-        options = SwinOptions.of(config)
-        return SwinTrunk([SwinBlock(config, options, layer) for layer in range(config.depth)], options)
+        layers = itertools.chain(*(itertools.repeat(stage, stage.config.depth) for stage in self.stages(config)))
+        return SwinTrunk(SwinBlock(config, stage, layer) for layer, stage in enumerate(layers))
 
     def make_positions(self, config: ViTConfig) -> PositionEncoding:
-        options, trained = SwinOptions.of(config), config.train_grid
-        image = TrunkShape(config.depth, config.heads, config.dim, trained, 0, config.head_dim)
+        image = TrunkShape(config.depth, config.heads, config.dim, config.train_grid, 0, config.head_dim)
         shapes = [
-            replace(
-                image,
-                depth=depth,
-                heads=heads,
-                dim=config.dim * 2**stage,
-                train_grid=options.frame(stage, trained),
-            )
-            for stage, (depth, heads) in enumerate(zip(options.depths, options.heads, strict=True))
+            replace(image, depth=own.depth, heads=own.heads, dim=own.dim, train_grid=frame)
+            for own, frame in ((stage.config, stage.made_for) for stage in self.stages(config))
         ]
         return create_staged(config.encoding, shapes, image, config.encoding_options)
 
@@ -309,12 +317,11 @@ class Swin(TimmSurface):
         """
         if patch_size is not None:
             raise InputError(f"patch_size {patch_size!r}: architecture swin merges patches of one size (expected None)")
+        if always_partition:
+            said = "windows become the image's where it is smaller"
+            raise InputError(f"always_partition True: {said} (expected False or None)")
         config, options = self.config, SwinOptions.of(self.config)
         size: Any = config.image_size if img_size is None else tuple(Grid.checked(img_size, "img_size"))
-        if always_partition:
-            raise InputError(
-                "always_partition True: windows become the image's where it is smaller (expected False or None)"
-            )
         (window, before), grid = self._said, config.grid_of(size)
         if window_size is not None:
             window = Grid.checked(window_size, "window_size")
@@ -324,16 +331,12 @@ class Swin(TimmSurface):
         elif options.edges == "padded":
             window = Grid(*(max(1, one * now // old) for one, now, old in zip(window, grid, before, strict=True)))
         said = (window, grid) if window_size is not None or window_ratio is not None else self._said
-        table = options.window if options.table_window is None else options.table_window
-        own = {**config.architecture_options, "window": tuple(window), "table_window": table}
+        own = {**config.architecture_options, "window": tuple(window), "table_window": options.made_for}
         config = config.replace(image_size=size, table_grid=tuple(config.train_grid), architecture_options=own)
-        options = SwinOptions.of(config)
-        self.config, self._said, blocks = config, said, self.blocks
-        assert isinstance(blocks, SwinTrunk)
-        blocks.options = options
-        for layer, block in enumerate(self.blocks):
+        self.config, self._said, stages = config, said, self.stages(config)
+        for block in self.blocks:
             attn: Any = block.attn
-            attn.options, attn.trained = options, trained_grid(config, options, options.stage_of(layer))
+            attn.stage = stages[attn.stage.merged]
 
     _intermediates: ClassVar[str] = "stages"
 
@@ -346,47 +349,6 @@ class Swin(TimmSurface):
         return tuple(range(len(self.stage_ends)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SwinStage(StageSpec):
-    """Each token meets those of its window: Swin equation 2, and what is left over at edges by its rule.
-
-    Attributes:
-        options: of the model; trained: as `WindowAttention`'s.
-    """
-
-    options: SwinOptions
-    trained: Grid
-
-    def work(self, patches: int, grid: Grid | None = None) -> AttentionCost:
-        depth = self.config.depth
-        if grid is None:
-            # Whole windows fill it.
-            slots = depth * self.tokens(patches)
-            return AttentionCost(slots, slots * self.keys(patches))
-        there = merged_grid(grid, self.merged)
-        plain, shifted = (window_work(there, self._cut(there, shifted=one)) for one in (False, True))
-        each = zip(plain, shifted, strict=True)
-        slots, pairs = ((depth + 1) // 2 * one + depth // 2 * other for one, other in each)
-        return AttentionCost(slots, pairs)
-
-    def keys(self, patches: int, grid: Grid | None = None) -> int:
-        """Those of a whole window."""
-        tokens = self.tokens(patches, grid)
-        side = math.isqrt(tokens - 1) + 1
-        there = Grid(side, side) if grid is None else merged_grid(grid, self.merged)
-        return min(tokens, self._cut(there, shifted=False).size.cells)
-
-    def _cut(self, grid: Grid, *, shifted: bool) -> WindowSpec:
-        return self.options.cut(grid, self.trained, shifted=shifted)
-
-
 def stage_config(config: ViTConfig, stage: int) -> ViTConfig:
     """The width and heads of a stage; the depth stays that of all, by which drop path rises."""
     return config.replace(dim=config.dim * 2**stage, heads=SwinOptions.of(config).heads[stage]) if stage else config
-
-
-def trained_grid(config: ViTConfig, options: SwinOptions, stage: int) -> Grid:
-    """The grid of a stage by which its windows are found: at timm's edges of images of `image_size`, else of those that
-    the encoding was made for."""
-    there = config.grid_of(config.image_size) if options.edges == "padded" else config.train_grid
-    return merged_grid(there, stage)

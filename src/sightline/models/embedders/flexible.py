@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -17,11 +15,7 @@ from sightline.io.config import build_config, config_dataclass
 from sightline.models.config import PatchSide, ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.kernel_resize import KernelRule, resize_kernel
-from sightline.tokens.cache import is_cacheable, make_detached
 from sightline.tokens.layout import TokenLayout
-
-# Patch sizes whose kernels are kept: as many as FlexiViT is trained with, and some.
-_MOST_KEPT = 16
 
 
 @config_dataclass
@@ -69,7 +63,6 @@ class FlexiblePatchEmbed(Embedder):
         self._check_size(config.patch_size)
         self.channels = config.channels
         self.proj = ResizedLinear(config.channels * self.options.base**2, config.dim, bias=config.patch_bias)
-        self._kernels: OrderedDict[Any, tuple[Tensor, Tensor]] = OrderedDict()
 
     def _check_size(self, side: int) -> None:
         if self.options.sizes and side not in self.options.sizes:
@@ -85,47 +78,19 @@ class FlexiblePatchEmbed(Embedder):
         super().set_patch_size(size, config)
 
     def values_of(self, rows: Tensor) -> int:
-        values = rows.shape[-1]
-        side = math.isqrt(values // self.channels)
+        values, side = rows.shape[-1], self._side(rows)
         return values if side and self.channels * side**2 == values else self.patchifier.patch_dim
 
+    def _side(self, rows: Tensor) -> int:
+        return math.isqrt(rows.shape[-1] // self.channels)
+
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
-        values = rows.shape[-1]
-        side = math.isqrt(values // self.channels)
-        size = self.patch_size if values == self.patchifier.patch_dim else (side, side)
+        size = self.patch_size if rows.shape[-1] == self.patchifier.patch_dim else (self._side(rows),) * 2
         return self.proj(rows, partial(self.kernel, size))
 
     def kernel(self, size: Sequence[int]) -> Tensor:
-        """The weight for patches of (height, width) pixels: [dim, channels * height * width].
-
-        With gradients it is made each time, as a part of the graph; without, once for the weights as they are.
-        """
-        weight, size = self.proj.weight, tuple(size)
-        if size == (self.options.base, self.options.base):
-            return weight
-        if (torch.is_grad_enabled() and weight.requires_grad) or not is_cacheable(weight.device) or _sharded():
-            # The weights will change, perhaps behind the back of their version.
-            self._kernels.clear()
-            return self._resized(size)
-        version = None if weight.is_inference() else weight._version
-        key = size, weight.data_ptr(), version, weight.dtype, weight.device
-        if key not in self._kernels:
-            # The weight is held too, so that no other can come to stand in its place.
-            self._kernels[key] = make_detached(lambda: self._resized(size)), weight.detach()
-            while len(self._kernels) > _MOST_KEPT:
-                self._kernels.popitem(last=False)
-        return self._kernels[key][0]
-
-    def _resized(self, size: Sequence[int]) -> Tensor:
+        """The weight for patches of (height, width) pixels: [dim, channels * height * width]; gradients go through the
+        resize, which is made once a batch (.3 % of an image's operations in a ViT-B with patches of 16)."""
         base = self.options.base
         square = self.proj.weight.reshape(-1, self.channels, base, base)
         return resize_kernel(square, size, self.options.rule).flatten(1)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the kernels that are kept, in copies and in what is pickled."""
-        return {**self.__dict__, "_kernels": OrderedDict()}
-
-
-def _sharded() -> bool:
-    """Whether weights may be gathered anew for each pass, into the same memory."""
-    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -54,10 +54,8 @@ class PatchEmbed(Embedder):
         """Refused where the norm before the kernel has weights for the pixels of a patch."""
         super().check_other_patches(config)
         if config.patch_norm:
-            raise InputError(
-                f"patch_norm true: has a factor for each pixel of a patch, of which patch_size is {config.patch_size} "
-                "(expected patch_norm false for another)"
-            )
+            said = f"patch_norm true: has a factor for each pixel of a patch of patch_size {config.patch_size}"
+            raise InputError(f"{said} (expected patch_norm false for another)")
 
     def set_patch_size(self, size: Sequence[int], config: ViTConfig) -> None:
         """The kernel is resized once, in float64, and is then one of that size: what shrinks loses what it was."""

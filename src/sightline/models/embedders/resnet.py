@@ -5,62 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.config import Count, Positive, build_config, config_dataclass
+from sightline.io.config import build_config
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import Embedder
-from sightline.models.resnet_stem import Convolution, ResNetStem, Standardisation, convolutions
+from sightline.models.resnet_stem import ResNetOptions, ResNetStem, convolutions
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.patchify import Fit, Patchifier, grid_after_fit, patchify, unpatchify
-
-
-@config_dataclass
-class ResNetOptions:
-    """The configuration of the stem, `embedder_options`.
-
-    Attributes:
-        layers: units of each stage: (3, 4, 6, 3) is ResNet-50, (3, 4, 9) the one at stride 16 (ViT's second option: the
-            units of its fourth stage stand in the third), (2, 2, 2, 2) R26, () the root alone.
-        width_factor: of all widths, those of ResNet-50 at 1: 64 channels in the root.
-        groups, norm_eps: of every group norm; the epsilon is 1e-6 officially, 1e-5 in timm.
-        standardisation: of the weights, as `standardised`.
-    """
-
-    layers: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(max_length=6)] = (3, 4, 9)
-    width_factor: Annotated[float, Field(gt=0, le=256)] = 1.0
-    groups: Count = 32
-    norm_eps: Positive = 1e-6
-    standardisation: Standardisation = "official"
-
-    def __post_init__(self) -> None:
-        # A kernel of one number has no deviation.
-        if self.width < 2 or self.width % self.groups:
-            said = f"width_factor {self.width_factor:g}: a root of {self.width} channels"
-            said = f"{said} (expected 2 or more, a multiple of groups {self.groups}; 64 at 1)"
-            raise InputError(said, field="width_factor", value=self.width_factor)
-
-    @property
-    def width(self) -> int:
-        """Channels of the root."""
-        return int(64 * self.width_factor)
-
-    @property
-    def channels(self) -> int:
-        """Of the last map."""
-        return 4 * self.width * 2 ** (len(self.layers) - 1) if self.layers else self.width
-
-    @property
-    def stride(self) -> int:
-        """Pixels along a side of a cell of the last map."""
-        return 4 * 2 ** max(len(self.layers) - 1, 0)
 
 
 def resnet_options(config: ViTConfig) -> ResNetOptions:
@@ -77,11 +35,6 @@ def resnet_options(config: ViTConfig) -> ResNetOptions:
     if config.patch_norm:
         raise InputError("patch_norm true: embedder resnet has none around its patches (expected false)")
     return options
-
-
-def _convolutions(config: ViTConfig) -> list[Convolution]:
-    options = resnet_options(config)
-    return convolutions(config.channels, options.layers, options.width)
 
 
 def stem_fit(image_size: int | Sequence[int], patch_size: int, stride: int) -> Fit:
@@ -170,13 +123,10 @@ class ResNetEmbed(Embedder):
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        options = resnet_options(config)
-        self.backbone = ResNetStem(
-            config.channels, options.layers, options.width, options.groups, options.norm_eps, options.standardisation
-        )
+        self.backbone = ResNetStem(config.channels, resnet_options(config))
         _, *kernel = self.kernel_of(config)
         self.side = kernel[-1]
-        self.proj = nn.Linear(kernel[0] * self.side**2, config.dim, bias=config.patch_bias)
+        self.proj = nn.Linear(math.prod(kernel), config.dim, bias=config.patch_bias)
 
     @classmethod
     def patchifier_of(cls, config: ViTConfig) -> StemPatchifier:
@@ -195,21 +145,21 @@ class ResNetEmbed(Embedder):
     @classmethod
     def multiplications(cls, config: ViTConfig) -> int:
         """Of a patch of an image that patches divide."""
-        cells = (config.patch_size // resnet_options(config).stride) ** 2
-        kernel = math.prod(cls.kernel_of(config))
-        return kernel + cells * sum(one.multiplications for one in _convolutions(config))
+        _, _, side, _ = kernel = cls.kernel_of(config)
+        layers = convolutions(config.channels, resnet_options(config))
+        return math.prod(kernel) + side**2 * sum(one.multiplications for one in layers)
 
     @classmethod
     def held(cls, config: ViTConfig, training: bool) -> tuple[int, int]:
-        cells = (config.patch_size // resnet_options(config).stride) ** 2
-        layers = _convolutions(config)
+        _, channels, side, _ = cls.kernel_of(config)
+        layers, cells = convolutions(config.channels, resnet_options(config)), side**2
         if not training:
             # What a convolution and its norm gave, and the shortcut.
             return cells * 3 * max(one.given for one in layers), max(one.weights for one in layers)
         # Of the largest of 3 x 3 its place too, in eight bytes.
         kept = sum(one.kept for one in layers) + 3 * layers[0].given // 4
         # Weights without their mean, divided.
-        return cells * kept + math.prod(cls.kernel_of(config)[1:]), 2 * sum(one.weights for one in layers)
+        return cells * (kept + channels), 2 * sum(one.weights for one in layers)
 
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         patchifier: Any = self.patchifier
@@ -220,24 +170,19 @@ class ResNetEmbed(Embedder):
         if not torch.compiler.is_compiling():
             # Channels last: on a CPU a root takes a third of the time.
             images = [one.contiguous(memory_format=torch.channels_last) for one in images]
-        both = zip(self._maps(images), layout.segments, strict=True)
-        tokens = [self._tokens(one, segment.grid) for one, segment in both]
+        maps = self.backbone(images) if len(images) == 1 else self._by_size(images)
+        tokens = [self._tokens(one, segment.grid) for one, segment in zip(maps, layout.segments, strict=True)]
         return layout.patches_only().to_layout_order(torch.cat(tokens, dim=1) if len(tokens) > 1 else tokens[0])
 
-    def _maps(self, images: list[Tensor]) -> list[Tensor]:
-        """The stem's maps of images [rows, channels, height, width]; those of one size in one call."""
-        if len(images) == 1:
-            return self.backbone(images)
-        by_size: dict[tuple[int, ...], list[int]] = {}
-        for number, image in enumerate(images):
-            by_size.setdefault(tuple(image.shape[-2:]), []).append(number)
-        maps = self.backbone([torch.cat([images[number] for number in alike]) for alike in by_size.values()])
-        parts = {
-            number: part
-            for one, alike in zip(maps, by_size.values(), strict=True)
-            for number, part in zip(alike, one.split(images[0].shape[0]), strict=True)
-        }
-        return [parts[number] for number in range(len(images))]
+    def _by_size(self, images: list[Tensor]) -> list[Tensor]:
+        """The stem's maps of images [rows, channels, height, width], those of one size in one call."""
+        groups: dict[tuple[int, ...], list[Tensor]] = {}
+        for image in images:
+            groups.setdefault(tuple(image.shape[-2:]), []).append(image)
+        maps = self.backbone([torch.cat(alike) for alike in groups.values()])
+        # Of one size they come in their order.
+        parts = {size: iter(one.split(images[0].shape[0])) for size, one in zip(groups, maps, strict=True)}
+        return [next(parts[tuple(image.shape[-2:])]) for image in images]
 
     def _tokens(self, one: Tensor, grid: Grid) -> Tensor:
         """A map [rows, channels, height, width] to tokens [rows, patches, dim], row-major."""

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sightline.errors import InputError
 from sightline.io.config import build_config, config_dataclass
 from sightline.models.config import PatchSide, ViTConfig
 from sightline.models.embedders.patches import PatchEmbed
@@ -48,13 +47,6 @@ class Tubelets(PatchEmbed):
     @classmethod
     def options_of(cls, config: ViTConfig) -> dict[str, Any]:
         return {"frames": options_of(config).frames}
-
-    def check_other_patches(self, config: ViTConfig) -> None:
-        """Refused: a kernel over frames is not resized."""
-        raise InputError(
-            f"embedder {self.name}: has patches of one size, {config.patch_size} (expected embedder patches or "
-            "flexible)"
-        )
 
     def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """As `TubeletsConfig.inflation` says; a norm of the patch is that of each frame. Weights of other values than

@@ -93,10 +93,8 @@ class DetrQueriesHead(BoxHead):
         dim, images, count = tokens.shape[-1], len(layout.segments), len(self.queries)
         queries, keys = layout.query_layout(count), layout.patches_only()
         patches = torch.cat(patch_tokens(tokens, layout), dim=1)
-        # The patches of whole images are row-major here, whatever the order of attention.
-        here = [one if not one.complete else one.from_grid(one.grid, layout.device) for one in layout.segments]
-        sides = [grid_sides(one, layout) for one in here]
-        middles = torch.cat([centres(one) / side[:2] for one, side in zip(here, sides, strict=True)], dim=1)
+        sides = [grid_sides(one, layout) for one in layout.segments]
+        middles = torch.cat([centres(one) / side[:2] for one, side in zip(layout.segments, sides, strict=True)], dim=1)
         places = _sines(middles, dim).to(patches.dtype)
         x = self.queries.expand(layout.rows, images, -1, -1).flatten(1, 2)
         anchors = at_least_float32(self.anchors).expand(layout.rows, images, -1, -1).flatten(1, 2)
@@ -109,14 +107,13 @@ class DetrQueriesHead(BoxHead):
             moved = anchors + at_least_float32(self.moves(normed))
             said.append((self.classes(normed), _boxes(moved, scale)))
             anchors = moved.detach()
-        return [self._found(said, number * count, count) for number in range(images)]
+        # [rows, layers, queries of all images, ...], then image by image.
+        logits, boxes = (torch.stack(kind, dim=1).split(count, dim=2) for kind in zip(*said, strict=True))
+        return [self._found(*one) for one in zip(logits, boxes, strict=True)]
 
-    def _found(self, said: list[tuple[Tensor, Tensor]], first: int, count: int) -> BoxOutputs:
-        """What the layers say of one segment."""
-        here = slice(first, first + count)
-        logits, boxes = (torch.stack([one[:, here] for one in kind], dim=1) for kind in zip(*said, strict=True))
+    def _found(self, logits: Tensor, boxes: Tensor) -> BoxOutputs:
         found = {"logits": logits[:, -1], "boxes": boxes[:, -1]}
-        if self.training and len(said) > 1:
+        if self.training and logits.shape[1] > 1:
             found |= {"earlier_logits": logits[:, :-1], "earlier_boxes": boxes[:, :-1]}
         return found
 

@@ -39,13 +39,8 @@ class FcosHead(BoxHead):
     def forward(self, tokens: Tensor, layout: TokenLayout) -> list[BoxOutputs]:
         if not layout.segments:
             return []
-        # Where patches of whole images are row-major again, the coordinates are too.
-        places = [
-            centres(segment if not segment.complete else segment.from_grid(segment.grid, layout.device))
-            for segment in layout.segments
-        ]
         patches = patch_tokens(tokens, layout)
-        where = torch.cat(places, dim=1)
+        where = torch.cat([centres(segment) for segment in layout.segments], dim=1)
         # All images of a row at once, as each place answers for itself.
         found = self.at_places(torch.cat(patches, dim=1), torch.cat((where, torch.ones_like(where[..., :1])), dim=-1))
         lengths = [one.shape[1] for one in patches]

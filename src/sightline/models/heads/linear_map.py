@@ -36,7 +36,7 @@ class LinearMapHead(DenseHead):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
         self.norm = PatchBatchNorm(config.dim) if self.options.norm else nn.Identity()
-        self.fc = linear(config.dim, [self.options.background_bias] + [0.0] * (config.num_classes - 1))
+        self.fc = linear(config, self.options.background_bias)
 
     def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:
         every = torch.cat([one.flatten(0, 1) for one in patches])

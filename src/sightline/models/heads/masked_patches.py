@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sightline.errors import InputError
-from sightline.io.config import Count, PositiveShare, Share, config_dataclass
+from sightline.io.config import Count, config_dataclass
 from sightline.models.config import ViTConfig
 from sightline.models.corruption import MASKED, Corruption, CorruptionDraw, apply_corruption
 from sightline.models.head import TokenHead, patch_tokens
@@ -27,22 +27,18 @@ MaskedPatchOutputs = dict[str, Tensor]
 
 
 @config_dataclass
-class MaskedPatchesOptions:
+class MaskedPatchesOptions(Corruption):
     """What is asked of a model, and how much of an image it does not see.
 
     Attributes:
         target: `mean` colour of a patch; those of its `cells` x `cells` parts; or all its `pixels`.
         bits: of a colour's channel.
-        share: of the patches that are chosen; masked, random: of these, as `Corruption`.
         mask_in: the [mask] is an `embedding`, or `pixels`.
     """
 
     target: Literal["mean", "cells", "pixels"] = "mean"
     bits: Annotated[int, Field(ge=1, le=5)] = 3
     cells: Count = 4
-    share: PositiveShare = 0.5
-    masked: Share = 0.8
-    random: Share = 0.1
     mask_in: Literal["embedding", "pixels"] = "embedding"
 
 
@@ -68,12 +64,12 @@ class MaskedPatchesHead(TokenHead):
         """Raises InputError where a value is refused, or `cells` do not divide the patch."""
         super().__init__(config)
         options: MaskedPatchesOptions = self.options
+        self.corruption: Corruption = options
         side, cells = config.patch_size, options.cells
         if options.target == "cells" and side % cells:
             allowed = ", ".join(str(count) for count in range(1, side + 1) if side % count == 0)
             said = f"head_options.cells {cells}: must divide patch_size {side} (allowed: {allowed})"
             raise InputError(said, field="cells", value=cells)
-        self.corruption = Corruption(share=options.share, masked=options.masked, random=options.random)
         classes, pixels = 2 ** (options.bits * config.channels), config.channels * side**2
         shapes: dict[str, tuple[int, ...]] = {"mean": (classes,), "cells": (cells**2, classes), "pixels": (pixels,)}
         self.shape = shapes[options.target]

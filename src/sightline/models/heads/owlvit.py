@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sightline.attention.wide import at_least_float32
 from sightline.io.config import config_dataclass
-from sightline.models.box_head import BoxHead, BoxOutputs, grid_sides
+from sightline.models.box_head import BoxHead, BoxOutputs, centres, grid_sides
 from sightline.models.config import ViTConfig, Width
 from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
@@ -99,9 +99,8 @@ def box_bias(segment: Segment) -> Tensor:
     on squares alone).
     """
     grid = segment.grid.planar("head owlvit")
-    here = segment if not segment.complete else Segment.from_grid(grid, segment.coords.device)
-    sides = torch.tensor([grid.cols, grid.rows], device=here.coords.device)
-    corners = (here.coords.flip(-1) + 1) / sides
+    sides = torch.tensor([grid.cols, grid.rows], device=segment.coords.device)
+    corners = (centres(segment).flip(-1) + 0.5) / sides
     return torch.cat((_logit(corners), _logit(torch.ones_like(corners) / sides)), dim=-1)
 
 

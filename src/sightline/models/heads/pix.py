@@ -22,8 +22,7 @@ class PixHead(DenseHead):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
         self.patch_size = config.patch_size
-        biases = [self.options.background_bias] + [0.0] * (config.num_classes - 1)
-        self.fc = linear(config.dim, biases, each=config.patch_size**2)
+        self.fc = linear(config, self.options.background_bias, each=config.patch_size**2)
         self.values = self.fc.out_features
 
     def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:

@@ -13,7 +13,7 @@ from sightline.io.config import config_dataclass
 from sightline.models.block import Block
 from sightline.models.config import Heads, Hidden, Layers, ViTConfig, Width
 from sightline.models.dense_head import BiasOptions, DenseHead, on_grids, scatter_to_grid
-from sightline.models.init import truncated_normal_
+from sightline.models.init import init_weights
 from sightline.models.trunk import Trunk
 from sightline.tokens.layout import TokenLayout
 
@@ -65,13 +65,8 @@ class SegmenterHead(DenseHead):
         # Nothing says where a patch stands: the trunk did.
         self.encoding = create_encoding("none", depth=layers, heads=heads, dim=dim)
         # As the trunk's: the public code's std of 0.02 is for wide models.
-        for part in self.modules():
-            if isinstance(part, nn.Linear):
-                truncated_normal_(part.weight, part.in_features**-0.5)
-                if part.bias is not None:
-                    nn.init.zeros_(part.bias)
-        with torch.no_grad():
-            self.mask_norm.bias[0] = options.background_bias
+        init_weights(self)
+        nn.init.constant_(self.mask_norm.bias[:1], options.background_bias)
 
     def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:
         # Attention without positions does not ask for an order: classes may stand before the patches.

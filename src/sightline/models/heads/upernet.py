@@ -32,8 +32,7 @@ class UperNetOptions(BiasOptions):
     Attributes:
         layers: four, counted from 0 and rising, the same ones twice where there are fewer; None takes the ends of the
             four quarters of the trunk.
-        channels: of each level.
-        rescales: as `Feature2Pyramid`; pools: sides of the pyramid pooling.
+        channels: of each level; rescales: as `Feature2Pyramid`; pools: sides of the pyramid pooling.
     """
 
     layers: Annotated[tuple[Index, Index, Index, Index], Rising] | None = None
@@ -68,10 +67,9 @@ class Feature2Pyramid(nn.Module):
             InputError: another.
         """
         super().__init__()
-        for scale in rescales:
-            if scale not in RESCALES:
-                said = f"head_options.rescales: {scale!r} is not known (allowed: {', '.join(map(str, RESCALES))})"
-                raise InputError(said, field="rescales", value=scale)
+        if unknown := [scale for scale in rescales if scale not in RESCALES]:
+            said = f"head_options.rescales: {unknown[0]!r} is not known (allowed: {', '.join(map(str, RESCALES))})"
+            raise InputError(said, field="rescales", value=unknown[0])
         self.rescales = tuple(rescales)
         if 4 in rescales:
             first, last = (nn.ConvTranspose2d(dim, dim, 2, 2) for _ in range(2))
@@ -122,8 +120,7 @@ class PyramidDecoder(nn.Module):
         for level in (2, 1, 0):
             laterals[level] = _each(_summed, laterals[level], laterals[level + 1])
         joined = [conv(maps) for conv, maps in zip(self.fpn_convs, laterals[:3], strict=True)] + laterals[3:]
-        every = _each(lambda *maps: torch.cat([_as_large(one, maps[0]) for one in maps], dim=1), *joined)
-        return [self.conv_seg(one) for one in self.fpn_bottleneck(every)]
+        return [self.conv_seg(one) for one in self.fpn_bottleneck(_each(_beside, *joined))]
 
     def pooled(self, maps: Maps) -> Maps:
         """The coarsest level with means of its parts beside it: the topmost lateral."""
@@ -131,8 +128,7 @@ class PyramidDecoder(nn.Module):
             conv([F.adaptive_avg_pool2d(one, side) for one in maps])
             for side, conv in zip(self.pools, self.psp_modules, strict=True)
         ]
-        beside = _each(lambda one, *parts: torch.cat([one, *(_as_large(x, one) for x in parts)], dim=1), maps, *means)
-        return self.bottleneck(beside)
+        return self.bottleneck(_each(_beside, maps, *means))
 
 
 def _each(made: Callable[..., Tensor], *levels: Maps) -> Maps:
@@ -142,6 +138,10 @@ def _each(made: Callable[..., Tensor], *levels: Maps) -> Maps:
 
 def _summed(one: Tensor, above: Tensor) -> Tensor:
     return one + _as_large(above, one)
+
+
+def _beside(one: Tensor, *others: Tensor) -> Tensor:
+    return torch.cat([one, *(_as_large(other, one) for other in others)], dim=1)
 
 
 def _as_large(one: Tensor, other: Tensor) -> Tensor:
@@ -173,8 +173,7 @@ class UperNetHead(TokenHead):
         check_value("layers", self.layers, tuple[Annotated[int, Field(lt=self.depth)], ...], "head upernet")
         self.neck = Feature2Pyramid(config.dim, options.rescales)
         self.decode_head = PyramidDecoder(config.dim, options.channels, config.num_classes, options.pools)
-        with torch.no_grad():
-            self.decode_head.conv_seg.bias[0] = options.background_bias  # type: ignore[index]
+        nn.init.constant_(self.decode_head.conv_seg.bias[:1], options.background_bias)  # type: ignore[index]
 
     def predict(self, model: Any, rows: Tensor, layout: TokenLayout) -> Maps:
         require_complete(self.name, layout)
