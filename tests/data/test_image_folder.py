@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from sightline.data import stored
@@ -67,7 +66,7 @@ def test_the_options_of_the_view_are_used(tmp_path: Path) -> None:
     expected = apply_crop(image, eval_crop((12, 18), (8, 8), crop=0.5), "box")
     assert (source.example("test", 0, (8, 8)).image == expected).all()
     with pytest.raises(UnreadableDataError, match="too large"):
-        ImageFolder(tmp_path).up_to(10).example("test", 0, (8, 8))
+        ImageFolder(tmp_path).with_view(max_pixels=10).example("test", 0, (8, 8))
 
 
 @pytest.mark.parametrize(
@@ -304,20 +303,6 @@ def test_a_split_without_any_readable_image_is_refused(tmp_path: Path) -> None:
         shutil.copyfile(INPUTS / "text.jpg", tmp_path / "test" / name / "a.jpg")
     with pytest.raises(UnreadableDataError, match="no image of test"):
         ImageFolder(tmp_path).check_readable("test", skip_unreadable=9)
-
-
-def test_workers_give_the_same_batches_and_the_same_refusal(damaged: Path) -> None:
-    source = ImageFolder(damaged)
-    remaining, _ = source.check_readable("test", skip_unreadable=6)
-    outcomes = []
-    for workers in (0, 2):
-        options = {"image_size": (6, 6), "batch_size": 3, "workers": workers, "patch_size": 2}
-        got = list(uniform_batches(remaining, "test", indices=range(9), **options))
-        with pytest.raises(UnreadableDataError) as caught:
-            list(uniform_batches(source, "test", indices=range(14), **options))
-        outcomes.append((torch.cat([batch.inputs for batch in got]), [batch.names for batch in got], str(caught.value)))
-    assert torch.equal(outcomes[0][0], outcomes[1][0])
-    assert outcomes[0][1:] == outcomes[1][1:]
 
 
 def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,7 +177,7 @@ FILES = {
     ),
     "image twice": (one_more("images"), "images[3]: the id 1000 is that of images[0] too"),
     "annotation twice": (one_more("annotations"), "annotations[8]: the id 27 is that of annotations[0] too"),
-    "category twice": (one_more("categories", name="b"), "categories[3]: the id 90 is that of 'toothbrush' too"),
+    "category twice": (one_more("categories", name="b"), "categories[3]: the id 90 is that of categories[0] too"),
     "no id": (lambda said: said["annotations"][2].pop("id"), "annotations[2]: has no 'id' (expected: COCO's anno"),
     "no box": (lambda said: said["annotations"][2].pop("bbox"), "annotations[2]: has no 'bbox' (expected: COCO's"),
     "height": (put("images", 1, height=0), "images[1]: height '0' (expected: a whole number from 1)"),
@@ -260,7 +260,7 @@ def test_names_of_files(changed):
 
     with pytest.raises(InputError, match=r"images\[1\]: '../train2017/a.jpg' \(expected: the name of an image's file"):
         opened("coco", changed("coco", change))
-    with pytest.raises(InputError, match=r"images\[1\]: coco_url '.*elsewhere/a.jpg' \(expected: an address that ends"):
+    with pytest.raises(InputError, match=r"images\[1\]: coco_url '.*elsewhere/a.jpg' \(expected: the name of"):
         opened("lvis", changed("lvis", put("images", 1, coco_url="http://images.example/elsewhere/a.jpg")))
 
 

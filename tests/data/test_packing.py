@@ -101,11 +101,6 @@ def test_a_stream_keeps_no_image_long(lengths, look_ahead):
         assert all(asked - number <= 2 * look_ahead for number, _ in images)
 
 
-def test_a_stream_without_end():
-    first = list(itertools.islice(pack_stream(itertools.cycle([30, 7, 3]), 40, look_ahead=9), 20))
-    assert all(sum(length for _, length in images) == 40 for images in first)
-
-
 def test_names_of_packers():
     with pytest.raises(InputError, match="did you mean 'best_fit'"):
         pack_window({0: 1}, 10, how="bestfit")

@@ -30,9 +30,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=["scenes", "scenes:pairs", "scenes in parts", "scenes, simple", "digits", "imagefolder"])
 def source(request: pytest.FixtureRequest, folder: Path) -> Source:
     if request.param == "scenes in parts":
-        return open_source("scenes").showing(0.35)
+        return open_source("scenes").with_view(parts=0.35)
     if request.param == "scenes, simple":
-        return open_source("scenes").showing("simple")
+        return open_source("scenes").with_view(parts="simple")
     spec = f"imagefolder:{folder}" if request.param == "imagefolder" else request.param
     return open_source(spec)
 
@@ -53,10 +53,12 @@ def test_parts_have_the_least_area_that_was_asked_for(
         Image.fromarray(_rows_of_ramps((120, 120))).save(tmp_path / "train" / label / "0.png")
     drawn = RenderedScene(_rows_of_ramps((120, 120)), np.zeros((0, 4)), np.zeros((0, 120, 120), np.float32))
     monkeypatch.setattr("sightline.data.sources.scenes.render", lambda scene, size, unit: drawn)
-    source = open_source("scenes" if name == "scenes" else f"imagefolder:{tmp_path}").keeping_aspect()
+    source = open_source("scenes" if name == "scenes" else f"imagefolder:{tmp_path}").with_view(aspect=(1.0, 1.0))
 
     def areas(least: float) -> np.ndarray:
-        shown = [source.showing(least).example("train", 0, (32, 32), epoch=0, seed=seed).image for seed in range(60)]
+        shown = [
+            source.with_view(parts=least).example("train", 0, (32, 32), epoch=0, seed=seed).image for seed in range(60)
+        ]
         reach = np.array([[int(np.ptp(image[..., channel])) / 255 for channel in (0, 1)] for image in shown])
         return reach.prod(axis=1)
 
@@ -69,7 +71,7 @@ def test_parts_have_the_least_area_that_was_asked_for(
 
 
 def test_scenes_are_shown_whole_unless_parts_are_asked_for() -> None:
-    whole, parts = open_source("scenes"), open_source("scenes").showing(0.35)
+    whole, parts = open_source("scenes"), open_source("scenes").with_view(parts=0.35)
     for split in ("minival", "test", "heldout_fonts"):
         one, other = (each.example(split, 3, (32, 48)) for each in (whole, parts))
         assert (one.image == other.image).all()
@@ -79,13 +81,13 @@ def test_scenes_are_shown_whole_unless_parts_are_asked_for() -> None:
     assert one.slices.keys() == {"group", "size"}
     # Where the object's box ends in a part is not known.
     assert other.slices == {"group": one.slices["group"]}
-    assert (whole.showing(1.0).example("train", 3, (32, 48)).image == one.image).all()
+    assert (whole.with_view(parts=1.0).example("train", 3, (32, 48)).image == one.image).all()
 
 
 def test_a_data_set_with_views_of_its_own_shows_no_parts() -> None:
     for parts in (0.5, "simple"):
         with pytest.raises(InputError, match=rf"parts {parts}: not for data 'digits'"):
-            open_source("digits").showing(parts)
+            open_source("digits").with_view(parts=parts)
 
 
 def test_every_file_in_sources_is_a_data_set() -> None:

@@ -179,7 +179,7 @@ def test_data_check_names_what_cannot_be_read(kind, cli, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["hf", "wds"])
 def test_what_was_found_is_remembered(kind, tmp_path, monkeypatch):
-    from sightline.data import image_index, shards
+    from sightline.data import image_index, tar_index
 
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
     spec = KINDS[kind](tmp_path / kind, images(count=2))
@@ -187,15 +187,15 @@ def test_what_was_found_is_remembered(kind, tmp_path, monkeypatch):
     sizes = [first.stored_size("train", index) for index in range(first.length("train"))]
     with monkeypatch.context() as nothing:
         nothing.setattr(image_index, "read_header", None)
-        nothing.setattr(shards, "_scan", None)
+        nothing.setattr(tar_index, "_scan", None)
         again, _ = open_source(spec).check_readable("train")
         assert [again.stored_size("train", index) for index in range(again.length("train"))] == sizes
         assert again.fingerprint() == first.fingerprint()
     if kind == "wds":
         # One shard is another now: it alone is listed anew.
         write_tar(tmp_path / kind / "train-0001.tar", [("n.png", images(1)["val"][0][2]), ("n.cls", b"2")])
-        scanned, real = [], shards._scan
-        monkeypatch.setattr(shards, "_scan", lambda path, *rest: scanned.append(path) or real(path, *rest))
+        scanned, real = [], tar_index._scan
+        monkeypatch.setattr(tar_index, "_scan", lambda path, *rest: scanned.append(path) or real(path, *rest))
         changed = open_source(spec)
         assert scanned == [str(tmp_path / kind / "train-0001.tar")]
         assert changed.length("train") == 8

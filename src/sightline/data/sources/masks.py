@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
@@ -11,12 +10,18 @@ import numpy as np
 
 from sightline.data.image_file import read_label_map
 from sightline.data.image_index import thread_map
-from sightline.data.label_map import MOST_CLASSES, LabelMapping
 from sightline.data.labelled import options_of
-from sightline.data.paired import UNREAD, Doubt, SegmentationFiles, images_and_maps, names_in
+from sightline.data.paired import (
+    MOST_CLASSES,
+    UNREAD,
+    Doubt,
+    LabelMapping,
+    SegmentationFiles,
+    images_and_maps,
+    names_in,
+)
 from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import folder_like, split_folders
-from sightline.data.stored import split_roles
 from sightline.data.targets import IGNORE
 from sightline.errors import InputError, UnreadableDataError
 
@@ -60,7 +65,7 @@ class Masks(SegmentationFiles):
         known = names_in(names, "the name of a class a line", MOST_CLASSES) if names.exists() else ()
         if known and values and len(known) != len(values):
             raise InputError(f"{names}: {len(known)} names (expected: {len(values)}, one for each of values)")
-        super().__init__(root, parts, split_roles(parts), known, _legend(values or range(len(known))), skipped)
+        super().__init__(root, parts, known, _legend(values or range(len(known))), skipped)
         self._named, self._counted = bool(known), not known and not values
         self._leave_out_twins()
         if not known:
@@ -129,18 +134,12 @@ class Masks(SegmentationFiles):
 
     def _numbers(self) -> list[int]:
         """The numbers in all maps, of those that can be read, in their order."""
-        listing, rows = self.listing, self._map_of[self._map_of >= 0].tolist()
-        of = hashlib.sha256(
-            repr([listing.names[row] for row in rows]).encode() + listing.stats[rows].tobytes()
-        ).hexdigest()
-        known = listing.notes.get("numbers", {})
-        if known.get("of") != of:
-            told = thread_map(_numbers_in, [listing.paths[row] for row in rows])
-            found = set[int]().union(*(numbers for _, numbers in told))
-            listing.notes["numbers"] = known = {"of": of, "numbers": sorted(found)}
-            listing.changed = True
-            self.remember()
-        return known["numbers"]
+        rows = self._map_of[self._map_of >= 0].tolist()
+        return self.noted("numbers", rows, None, _numbers_of)
+
+
+def _numbers_of(paths: list[str]) -> list[int]:
+    return sorted(set[int]().union(*(numbers for _, numbers in thread_map(_numbers_in, paths))))
 
 
 def _numbers_in(path: str) -> list[int]:
