@@ -190,13 +190,6 @@ def test_refusals(argument, says, tmp_path, refused):
     refused("data", "check", f"hf:{argument.format(root=tmp_path)}", says=[says])
 
 
-def test_a_damaged_file_is_refused_in_one_line(tmp_path, refused):
-    spec = parquet(tmp_path / "a", images(count=1))
-    file = next((tmp_path / "a" / "data").iterdir())
-    file.write_bytes(file.read_bytes()[:300])
-    refused("data", "check", spec, says=["cannot be loaded by datasets"])
-
-
 def test_what_stands_in_the_way_is_said_and_nothing_else(tmp_path, refused):
     """Files of other columns: the library's own words are that an error occurred, and the reason stands in its log."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")

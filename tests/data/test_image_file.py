@@ -15,7 +15,7 @@ import pytest
 from PIL import Image, ImageFile, ImageOps
 
 from sightline.data import image_file
-from sightline.data.image_file import BACKGROUND, MAX_PIXELS, read_image, read_image_size, read_picture
+from sightline.data.image_file import BACKGROUND, read_image, read_image_size, read_picture
 from sightline.errors import UnreadableDataError
 
 INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
@@ -145,12 +145,6 @@ def test_flipped_bytes_never_raise_anything_else(name: str, tmp_path: Path) -> N
         assert "\n" not in image if isinstance(image, str) else image.shape[2] == 3
 
 
-def test_names_with_spaces_and_other_letters(tmp_path: Path) -> None:
-    path = tmp_path / "ein schönes Bild, 図.png"
-    path.write_bytes((INPUTS / "spaces_and_umlaut.png").read_bytes())
-    assert (read_image(path) == read_image(INPUTS / "spaces_and_umlaut.png")).all()
-
-
 def test_the_content_and_not_the_name_tells_the_format(tmp_path: Path) -> None:
     path = tmp_path / "photo.xyz"
     path.write_bytes((INPUTS / "good.jpg").read_bytes())
@@ -210,36 +204,6 @@ def test_transparency_is_laid_over_white(tmp_path: Path) -> None:
         white.alpha_composite(layer)
         expected = np.asarray(white.convert("RGB")).astype(int)
         assert np.abs(read_image(INPUTS / name) - expected).max() <= 1
-
-
-def test_plain_modes_keep_their_values(tmp_path: Path) -> None:
-    assert (read_image(INPUTS / "gray8.png") == 77).all()
-    bilevel = np.eye(5, dtype=bool)
-    Image.fromarray(bilevel).save(tmp_path / "one.png")
-    assert (read_image(tmp_path / "one.png") == bilevel[..., None] * 255).all()
-    with Image.open(INPUTS / "cmyk.jpg") as image:
-        assert (read_image(INPUTS / "cmyk.jpg") == np.asarray(image.convert("RGB"))).all()
-    with Image.open(INPUTS / "animated.gif") as image:
-        assert image.n_frames > 1  # pyright: ignore[reportAttributeAccessIssue]
-        first = np.asarray(image.convert("RGB"))
-    assert (read_image(INPUTS / "animated.gif") == first).all()
-
-
-def test_large_images_are_read_in_strips_without_a_seam(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (2600, 1700), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "large.png", compress_level=0)
-    assert (read_image(tmp_path / "large.png") == pixels[..., None]).all()
-    wide = (pixels.astype(np.uint16) << 8) + pixels
-    Image.fromarray(wide).save(tmp_path / "large.tif")
-    assert (read_image(tmp_path / "large.tif") == pixels[..., None]).all()
-
-
-def test_the_pixel_limit_can_be_chosen() -> None:
-    path = INPUTS / "good.jpg"
-    assert read_image(path, max_pixels=64 * 48).shape == (64, 48, 3)
-    with pytest.raises(UnreadableDataError, match="allowed: 3071"):
-        read_image(path, max_pixels=64 * 48 - 1)
-    assert MAX_PIXELS == Image.MAX_IMAGE_PIXELS
 
 
 def test_bombs_take_no_memory_and_no_setting_is_changed() -> None:

@@ -12,15 +12,10 @@ from PIL import Image
 from sightline.data import image_index
 from sightline.data.open import open_source
 from sightline.data.packs import PackPlan, plan
-from sightline.data.preprocessing import preprocessing
-from sightline.data.sampling import BetaDrop, ConstantDrop, ResolutionSampling, SizeSampler
-from sightline.encodings import list_encodings
+from sightline.data.sampling import BetaDrop, ResolutionSampling, SizeSampler
 from sightline.errors import InputError, UnreadableDataError
-from sightline.models import create_model
-from sightline.tasks.base import predict_batch
 from sightline.tokens.patchify import patchify
 from tests.batches import packed_batches
-from tests.contract.randomise import randomise_parameters
 
 SAMPLER = SizeSampler(4, ResolutionSampling(8, 40), BetaDrop(), most_tokens=64)
 
@@ -76,36 +71,6 @@ def test_a_batch_holds_the_kept_patches_of_its_images():
         start = end
     assert (start, batch.inputs.dtype) == (batch.inputs.shape[1], torch.uint8)
     assert len(batch) == len(wanted) > 3
-
-
-@pytest.mark.parametrize("drop", [None, ConstantDrop(0.6)])
-@pytest.mark.parametrize("encoding", list_encodings())
-@torch.no_grad()
-def test_an_image_in_a_pack_gives_what_it_gives_alone(encoding, drop):
-    source = open_source("scenes")
-    sampler = SizeSampler(4, ResolutionSampling(8, 40), drop, most_tokens=64)
-    batches = list(islice(plan(source, "train", sampler, capacity=256, images=12), 2))
-    kind = {"depth": 2, "dim": 96, "pool": "mean", "mean": (0.2, 0.3, 0.4), "std": (0.3, 0.2, 0.5)}
-    model = create_model("vit_micro_patch4", encoding=encoding, num_classes=5, **kind)
-    randomise_parameters(model).eval()
-    prefix = model.num_prefix_tokens
-    for batch in packed_batches(source, "train", batches, num_prefix_tokens=prefix):
-        together = predict_batch(model, batch)
-        assert together.std() > 0.02
-        singles = packed_batches(
-            source, "train", [[one] for one in _unpacked(batches, batch)], num_prefix_tokens=prefix
-        )
-        alone = torch.cat([predict_batch(model, one) for one in singles])
-        assert (together - alone).abs().max() < 2e-5
-        if drop is None:
-            size = tuple(4 * side for side in batch.layout.segments[0].grid)
-            # As somebody prepares it who has but the image.
-            image = preprocessing(model).normalise(source.example("train", int(batch.indices[0]), size).image)
-            assert (model(image[None]) - together[0]).abs().max() < 2e-5
-
-
-def _unpacked(batches, batch):
-    return next(one for one in batches if [image.index for image in one] == batch.indices.tolist())
 
 
 def test_what_cannot_be_planned_or_read(tmp_path):

@@ -23,22 +23,6 @@ def scenes(task: str, split: str = "train", seed: int = 0, count: int = COUNT) -
     return tuple(draw(task, split, index, seed) for index in range(count))
 
 
-@pytest.mark.parametrize(
-    ("task", "split"),
-    [
-        one if one[1] == "train" else pytest.param(*one, marks=pytest.mark.slow)
-        for one in EVERY_SPLIT
-        if one[0] != "many"
-    ],
-)
-def test_classes_are_balanced(task: str, split: str) -> None:
-    labels = [scene.label for scene in scenes(task, split)]
-    counts = np.bincount(labels, minlength=24)
-    assert len(counts) == 24
-    expected = COUNT / 24
-    assert ((counts - expected) ** 2 / expected).sum() < 57.0  # chi-squared, 23 degrees of freedom, p = 1e-4
-
-
 @pytest.mark.slow
 def test_the_outline_is_that_of_the_class() -> None:
     assert all(scene.objects[0].outline[1] == GLYPH_CLASSES[scene.label] for scene in scenes("glyphs"))

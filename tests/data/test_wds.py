@@ -12,7 +12,6 @@ from sightline.data.image_file import read_image
 from sightline.data.labelled import options_of
 from sightline.data.scanning import WATCH
 from sightline.data.sources.wds import WebDataset
-from sightline.data.splits import split_in
 from sightline.data.tar_index import SampleFields, index_shards
 from sightline.errors import InputError, UnreadableDataError
 from tests.data.three_kinds import encoded, write_tar
@@ -104,23 +103,6 @@ def test_listing_is_watched_where_there_is_something_to_list(tmp_path, cli, monk
     write_tar(tmp_path / "train-3.tar", sample(7, 1))
     assert cli("data", "check", f"wds:{tmp_path}")[0] == 0
     assert seen[8:] == [("listing shards", 1), 1, "end"]
-
-
-def test_without_a_split_all_is_test(tmp_path):
-    write_tar(tmp_path / "pets-00.tar", [*sample(0, 0), *sample(1, 1)])
-    source = WebDataset(str(tmp_path))
-    assert source.splits == ("test",)
-    with pytest.raises(InputError, match=r"split 'train' is not known.*call shards train-0000.tar"):
-        source.length("train")
-    write_tar(tmp_path / "pets-train-00.tar", [*sample(2, 0), *sample(3, 1)])
-    source = WebDataset(str(tmp_path))
-    assert (source.splits, source.length("test"), source.skipped) == (("test",), 4, ())
-
-
-def test_the_split_is_a_word_of_the_name():
-    names = {"train-0.tar": "train", "pets-val-0.tar": "val", "imagenet1k-validation-12.tar": "validation",
-             "TEST_3.tar": "test", "train0001.tar": "train", "trains-0.tar": None, "contest.tar": None}  # fmt: skip
-    assert {name: split_in(name) for name in names} == names
 
 
 def test_a_key_ends_at_the_first_dot_behind_the_last_slash(tmp_path):

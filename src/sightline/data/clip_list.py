@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from sightline.data.clip_file import ANIMATIONS, Clip, clip_at, is_frame
-from sightline.data.encoded import EncodedImage, ImageCollection
+from sightline.data.encoded import EncodedImage
 from sightline.data.folders import entries_of, folders_in, walk
 from sightline.data.image_index import NOT_A_FILE, stamp_of
-from sightline.data.image_list import found_below, holds_images, list_images, matches, natural_key
+from sightline.data.image_list import holds_images, list_images
 from sightline.data.skip_policy import Unreadable
-from sightline.errors import InputError
 
 
-class ClipContents(ImageCollection):
-    """Clips of a listing, each at its path."""
-
-    def of(self, row: int, name: str) -> Clip:
-        return clip_at(name)
+def clip_of(row: int, path: str) -> Clip:
+    """The clip of a row of a listing, at its path."""
+    return clip_at(path)
 
 
 def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[str]:
@@ -86,35 +83,10 @@ def list_clips(
     Raises:
         InputError: as `list_images`.
     """
-    passed_over = [] if skipped is None else skipped
-    found: list[str | EncodedImage | Unreadable] = []
-    for word in given:
-        if os.path.isdir(word):
-            clips = _clips_in(word, passed_over)
-            if not clips:
-                raise InputError(
-                    f"{word}: no clips in this folder (expected: frames, or files ending in .gif or .webp)"
-                )
-            found += clips
-        elif any(map(os.path.isdir, matched := matches(word) or ())):
-            found += _matched(matched, passed_over)
-        else:
-            found += list_images([word], stdin, passed_over)
-    return [clip_at(one) if isinstance(one, str) else one for one in found]
 
-
-def _matched(paths: Collection[str], skipped: list[Unreadable]) -> list[str | Unreadable]:
-    """The clips that a pattern matched; a folder without one is told when it is read."""
-    folders = tuple(os.path.join(path, "") for path in paths if os.path.isdir(path))
-    clips: list[str | Unreadable] = []
-    for path in sorted((path for path in paths if not path.startswith(folders)), key=natural_key):
-        clips += (_clips_in(path, skipped) or [path]) if os.path.isdir(path) else [path]
-    return clips
-
-
-def _clips_in(folder: str, skipped: list[Unreadable]) -> list[str | Unreadable]:
     def clips(place: str, images: list[str]) -> list[str]:
         moving = [path for path in images if path.lower().endswith(ANIMATIONS)]
         return moving if len(moving) == len(images) else [place]
 
-    return found_below(folder, skipped, clips)
+    found = list_images(given, stdin, skipped, clips)
+    return [clip_at(one) if isinstance(one, str) else one for one in found]

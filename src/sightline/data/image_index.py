@@ -25,7 +25,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from sightline.data.encoded import EncodedImage, ImageCollection, ImageRef, open_image_bytes
+from sightline.data.encoded import EncodedImage, ImageAt, ImageRef, open_image_bytes
 from sightline.data.image_file import read_image_size
 from sightline.data.skip_policy import Progress
 from sightline.distributed import machine
@@ -85,7 +85,7 @@ class ImageIndex:
     names: list[str]
     paths: list[str]
     stats: np.ndarray
-    contents: ImageCollection | None = None
+    contents: ImageAt | None = None
     sizes: np.ndarray = field(init=False)
     samples: np.ndarray = field(init=False)
     read: np.ndarray = field(init=False)
@@ -115,7 +115,7 @@ class ImageIndex:
 
     def image(self, row: int) -> ImageRef:
         """Where the bytes of a row are."""
-        return self.paths[row] if self.contents is None else self.contents.of(row, self.paths[row])
+        return self.paths[row] if self.contents is None else self.contents(row, self.paths[row])
 
     def remember(self, before: ImageIndex) -> None:
         """Take over what was known of the files whose stamps are still the same."""

@@ -4,6 +4,7 @@ and which a folder of a data set holds, under which split and class."""
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,10 +23,15 @@ STDIN = "-"
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 NO_LABEL, NO_CLASS = -1, "?"
 """The label of an image that has none, and what stands for its class in the image's name."""
+Chosen = Callable[[str, list[str]], list[str]]
+"""Given a folder and the images in it: what is taken of them."""
 
 
 def list_images(
-    given: Iterable[str], stdin: BinaryIO | None = None, skipped: list[Unreadable] | None = None
+    given: Iterable[str],
+    stdin: BinaryIO | None = None,
+    skipped: list[Unreadable] | None = None,
+    clips: Chosen | None = None,
 ) -> list[str | EncodedImage | Unreadable]:
     """The image files that words name, in the order of the words; a file named twice is there twice.
 
@@ -39,6 +45,8 @@ def list_images(
         given: the words; paths that are not UTF-8 hold surrogates, as `os.fsdecode` makes them.
         stdin: where the list of `-` comes from, as bytes.
         skipped: what is passed over in folders and data sets is added.
+        clips: what is taken of a folder, itself or images in it, where a folder may be a clip; what a pattern matches
+            in a folder that it matches too is a part of that.
 
     Returns:
         The paths, or where the bytes are, and in their place the folders inside a folder that could not be read.
@@ -47,25 +55,35 @@ def list_images(
         InputError: a folder without an image, a pattern without a match, or an empty list.
     """
     passed_over = [] if skipped is None else skipped
-    return [image for word in given for image in _images_of(word, stdin, passed_over)]
+    return [image for word in given for image in _images_of(word, stdin, passed_over, clips)]
 
 
 def _images_of(
-    word: str, stdin: BinaryIO | None, skipped: list[Unreadable]
+    word: str, stdin: BinaryIO | None, skipped: list[Unreadable], clips: Chosen | None
 ) -> Sequence[str | EncodedImage | Unreadable]:
     if word == STDIN:
         return _listed(stdin)
     if images := images_of_set(word, skipped):
         return images
     if os.path.isdir(word):
-        if below := found_below(word, skipped):
+        if below := found_below(word, skipped, clips):
             return below
-        raise InputError(f"{word}: no images in this folder (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
-    if (found := matches(word)) is None:
+        things = "images" if clips is None else "clips"
+        raise InputError(f"{word}: no {things} in this folder (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
+    if not glob.has_magic(word) or os.path.lexists(word):
         return [word]
-    if files := sorted((path for path in found if not os.path.isdir(path)), key=natural_key):
-        return files
-    raise InputError(f"{word}: no file matches this pattern")
+    matched = sorted(_found(word), key=natural_key)
+    folders = [path for path in matched if os.path.isdir(path)]
+    files: list[str | Unreadable] = [path for path in matched if path not in folders]
+    if clips is not None:
+        inside = tuple(os.path.join(path, "") for path in folders)
+        outer = [path for path in matched if not path.startswith(inside)]
+        # A folder without a clip is told when it is read.
+        each = ((path in folders and found_below(path, skipped, clips)) or [path] for path in outer)
+        files = list(itertools.chain.from_iterable(each))
+    if not files:
+        raise InputError(f"{word}: no file matches this pattern")
+    return files
 
 
 def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[str | EncodedImage]:
@@ -109,20 +127,19 @@ def _listed(stdin: BinaryIO | None) -> list[str]:
     return paths
 
 
-def found_below(
-    folder: str, skipped: list[Unreadable], chosen: Callable[[str, list[str]], list[str]] = lambda _, images: images
-) -> list[str | Unreadable]:
+def found_below(folder: str, skipped: list[Unreadable], chosen: Chosen | None = None) -> list[str | Unreadable]:
     """What a folder and those below it hold, in natural order, and in their place those that cannot be read.
 
     Args:
         skipped: what is passed over is added.
-        chosen: given a folder and the images in it: what is taken of them; all unless given.
+        chosen: what is taken of each folder; all images unless given.
     """
     closed: list[OSError] = []
     found: dict[str, str | Unreadable] = {}
     named_so: list[str] = []
     for place, folders, files in walk(folder, skipped, closed):
-        found |= {path: path for path in chosen(place, _ending(files, IMAGE_SUFFIXES, skipped))}
+        images = _ending(files, IMAGE_SUFFIXES, skipped)
+        found |= {path: path for path in (images if chosen is None else chosen(place, images))}
         named_so += _ending(folders, IMAGE_SUFFIXES)
     for path in named_so:
         # With images in it, it is a folder like others.
@@ -131,11 +148,6 @@ def found_below(
     for error in closed:
         found[str(error.filename)] = Unreadable(str(error.filename), error.strerror or type(error).__name__)
     return [found[path] for path in sorted(found, key=natural_key)]
-
-
-def matches(word: str) -> set[str] | None:
-    """What a pattern matches, folders too; None where the word is none. A file may have such a name itself: it wins."""
-    return _found(word) if glob.has_magic(word) and not os.path.lexists(word) else None
 
 
 def _found(pattern: str) -> set[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sightline.data.encoded import ByteRange, EncodedImage, ImageCollection
+from sightline.data.encoded import ByteRange, EncodedImage
 from sightline.data.image_index import Stamp, keep, recall, stamp_of, thread_map
 from sightline.data.image_list import IMAGE_SUFFIXES, NO_LABEL
 from sightline.data.labelled import BAD_LABEL, MOST_CLASSES
@@ -282,7 +282,7 @@ class _Handle:
             os.close(self.number)
 
 
-class TarImages(ImageCollection):
+class TarImages:
     """The images of some shards, a row each; a process opens a shard when it reads in it first."""
 
     def __init__(self, shards: Sequence[TarShard]) -> None:
@@ -301,7 +301,7 @@ class TarImages(ImageCollection):
         self._open: dict[int, _Handle] = {}
         self._lock = threading.Lock()
 
-    def of(self, row: int, name: str) -> EncodedImage:
+    def __call__(self, row: int, name: str) -> EncodedImage:
         offset, size = self._places[:, row].tolist()
         return _Member(name, self, int(self._shard[row]), offset, size, self._lost.get(row))
 

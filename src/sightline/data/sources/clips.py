@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sightline.data.clip_file import Clip, ClipHeader, too_long
-from sightline.data.clip_list import ClipContents, clip_stamp, clips_below, holds_clips
+from sightline.data.clip_list import clip_of, clip_stamp, clips_below, holds_clips
 from sightline.data.crops import FrameStream, Picture, size_of
 from sightline.data.image_list import scan_class_folders
 from sightline.data.labelled import ClassificationFiles, options_of
@@ -34,7 +34,7 @@ class Clips(ImageFolder):
         """Scan the folder DIR; raises as `ImageFolder`."""
         found = scan_class_folders(Path(root), clips_below, "clips", holds_clips, clip_stamp)
         classes, listing, labels, self.skipped, self._places = found
-        listing.contents = ClipContents()
+        listing.contents = clip_of
         ClassificationFiles.__init__(self, Path(root), classes, listing, labels)
 
     @classmethod

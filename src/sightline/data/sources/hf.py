@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.data.encoded import ByteRange, EncodedImage, ImageCollection
+from sightline.data.encoded import ByteRange, EncodedImage
 from sightline.data.image_file import check_image_file
 from sightline.data.image_index import ImageIndex, stamp_of
 from sightline.data.image_list import NO_LABEL, natural_key
@@ -138,7 +138,7 @@ class HuggingFace(ClassificationFiles):
         return "; to train, save it as DatasetDict({'train': ...})" if split == "train" else ""
 
 
-class TableImages(ImageCollection):
+class TableImages:
     """The encoded images in a column of some tables, a row each; a process maps their files itself."""
 
     def __init__(self, tables: Iterable[Any], column: str) -> None:
@@ -146,7 +146,7 @@ class TableImages(ImageCollection):
         self._tables, self._column = [one.select_columns([column]).with_format("arrow") for one in tables], column
         self._starts = np.cumsum([0, *map(len, self._tables)])
 
-    def of(self, row: int, name: str) -> EncodedImage:
+    def __call__(self, row: int, name: str) -> EncodedImage:
         return _Cell(name, *self._cell(row))
 
     def _cell(self, row: int) -> tuple[memoryview | None, str | None]:
