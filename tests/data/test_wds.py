@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from sightline.data.image_file import read_image
-from sightline.data.labelled import options_of
 from sightline.data.scanning import WATCH
 from sightline.data.sources.wds import WebDataset
+from sightline.data.stored import options_of
 from sightline.data.tar_index import SampleFields, index_shards
 from sightline.errors import InputError, UnreadableDataError
 from tests.data.three_kinds import encoded, write_tar

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import os
+import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -24,7 +25,7 @@ from sightline.data.source import Example, Source
 from sightline.data.splits import is_same_split
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.targets import Target
-from sightline.errors import InputError, UnreadableDataError, unknown_name_error
+from sightline.errors import InputError, UnreadableDataError, require_known, unknown_name_error
 
 # Whose image it is where a file stands in several splits.
 _KEEPS = ("train", "test", "val", "validation", "minival")
@@ -39,6 +40,7 @@ class FileSource(Source):
     remembered (`image_index`), and asked for again where a file's size or times changed.
 
     Attributes:
+        options: names of what may stand behind the folder, as "DIR,flip=0"; `__init__` takes each as it is written.
         root: the folder; listing: all files that are the data set, those beside the images too, whose names begin with
             the folder of their split; images: the rows of all images among them.
         cleaned: whether what stands in two splits was left out of one.
@@ -46,6 +48,7 @@ class FileSource(Source):
         reduced: whether a training image may be decoded at a part of its size, where nothing is said of its pixels.
     """
 
+    options: ClassVar[tuple[str, ...]] = ()
     transform: RandomResizedCrop
     reduced: ClassVar[bool] = False
     cleaned: bool = False
@@ -77,16 +80,23 @@ class FileSource(Source):
 
     @classmethod
     def open(cls, argument: str) -> Self:
-        """The folder that the argument names."""
-        if not argument:
+        """The folder that the argument names, with its options."""
+        place, options = options_of(argument, cls.options)
+        if not place:
             raise InputError(f"the data set {cls.name} needs a folder: {cls.name}:DIR")
-        return cls(argument)  # pyright: ignore[reportCallIssue]  # each kind is made of its folder alone
+        # Each kind is made of its folder and its options.
+        kind: Any = cls
+        return kind(place, **options)
 
     @classmethod
     def folders(cls, argument: str) -> tuple[Path, ...]:
         """The folder, and those that links below it lead to."""
-        root = Path(argument)
-        if not argument or not root.is_dir():
+        try:
+            place, _ = options_of(argument, cls.options)
+        except InputError:
+            return ()
+        root = Path(place)
+        if not place or not root.is_dir():
             return ()
         links = (entry for _, folders, _ in walk(root, [], []) for entry in folders if entry.is_symlink())
         return (root, *(Path(os.path.realpath(link.path)) for link in links))
@@ -329,3 +339,24 @@ def split_roles(folders: Iterable[str], roles: Mapping[str, str] | None = None) 
         role = "test" if "test" not in found else "minival"
         roles = {} if role in found else {role: held_out}
     return found | {split: folder for split, folder in roles.items() if folder in found}
+
+
+def options_of(argument: str, allowed: Collection[str]) -> tuple[str, dict[str, str]]:
+    """What a data set is opened by, "PLACE,option=value,...", taken apart; all is the place where none is allowed.
+
+    Raises:
+        InputError: an option is not known, is given twice, or has no value.
+    """
+    if not allowed:
+        return argument, {}
+    # A pattern may hold commas too.
+    found = re.fullmatch(r"(.*?)((?:,[A-Za-z_]+=[^,]*)*)", argument, re.DOTALL)
+    assert found is not None
+    options: dict[str, str] = {}
+    for pair in found[2].split(",")[1:]:
+        option, _, value = pair.partition("=")
+        require_known(f"{argument}: option", option, allowed)
+        if option in options or not value:
+            raise InputError(f"{argument}: option {option} {'twice' if value else 'without a value'} (expected: one)")
+        options[option] = value
+    return found[1], options

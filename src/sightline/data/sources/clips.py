@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from sightline.data.clip_file import Clip, ClipHeader, too_long
 from sightline.data.clip_list import clip_of, clip_stamp, clips_below, holds_clips
 from sightline.data.crops import FrameStream, Picture, size_of
 from sightline.data.image_list import scan_class_folders
-from sightline.data.labelled import ClassificationFiles, options_of
+from sightline.data.labelled import ClassificationFiles
 from sightline.data.sources.imagefolder import ImageFolder
 from sightline.errors import InputError
 
@@ -30,26 +30,18 @@ class Clips(ImageFolder):
     name: ClassVar[str] = "clips"
     is_video: ClassVar[bool] = True
 
-    def __init__(self, root: str | Path) -> None:
-        """Scan the folder DIR; raises as `ImageFolder`."""
+    options: ClassVar[tuple[str, ...]] = ("flip",)
+
+    def __init__(self, root: str | Path, flip: str | None = None) -> None:
+        """Scan the folder DIR; raises as `ImageFolder`, and where `flip` is no share."""
         found = scan_class_folders(Path(root), clips_below, "clips", holds_clips, clip_stamp)
         classes, listing, labels, self.skipped, self._places = found
         listing.contents = clip_of
         ClassificationFiles.__init__(self, Path(root), classes, listing, labels)
-
-    @classmethod
-    def open(cls, argument: str) -> Self:
-        """The folder that the argument names, with its options."""
-        place, options = options_of(argument, ("flip",))
-        made = super().open(place)
         try:
-            return made.with_view(flip=float(options["flip"])) if options else made
+            self.transform = self.transform.changed(flip=None if flip is None else float(flip))
         except ValueError:
-            raise InputError(f"clips:{argument}: flip={options['flip']} (expected a share from 0 to 1)") from None
-
-    @classmethod
-    def folders(cls, argument: str) -> tuple[Path, ...]:
-        return super().folders(options_of(argument, ("flip",))[0])
+            raise InputError(f"clips:{root}: flip={flip} (expected a share from 0 to 1)") from None
 
     @property
     def _remembered_as(self) -> Path:

@@ -18,13 +18,13 @@ from sightline.data.encoded import ByteRange, EncodedImage
 from sightline.data.image_file import check_image_file
 from sightline.data.image_index import ImageIndex, stamp_of
 from sightline.data.image_list import NO_LABEL, natural_key
-from sightline.data.labelled import ClassificationFiles, class_part, options_of, understood
+from sightline.data.labelled import ClassificationFiles, class_part, understood
 from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among, synonyms_beside
+from sightline.data.stored import options_of
 from sightline.errors import InputError, UnreadableDataError, unknown_name_error
 from sightline.io.read import RECORD, read_text
 
-_OPTIONS = ("image", "label", "config", "streaming")
 _STREAMING = (
     "is streamed: no exact passes, no shuffle of all images, and no run that goes on where it was (expected: a data "
     "set by index, without streaming)"
@@ -45,6 +45,7 @@ class HuggingFace(ClassificationFiles):
     """
 
     name: ClassVar[str] = "hf"
+    options: ClassVar[tuple[str, ...]] = ("image", "label", "config", "streaming")
 
     def __init__(
         self,
@@ -117,22 +118,13 @@ class HuggingFace(ClassificationFiles):
     @classmethod
     def open(cls, argument: str) -> Self:
         """The folder or the name that the argument begins with."""
-        place, options = options_of(argument, _OPTIONS)
+        place, options = options_of(argument, cls.options)
         if not place:
             raise InputError("the data set hf needs a folder or a name: hf:DIR or hf:OWNER/NAME")
         if "streaming" in options:
             raise InputError(f"hf:{argument}: {_STREAMING}")
         parts, skipped = _by_split(place, _load(place, options.get("config")))
         return cls(place, parts, image=options.get("image"), label=options.get("label"), skipped=skipped)
-
-    @classmethod
-    def folders(cls, argument: str) -> tuple[Path, ...]:
-        """The folder; none for a name."""
-        try:
-            place, _ = options_of(argument, _OPTIONS)
-        except InputError:
-            return ()
-        return (Path(place),) if place and os.path.isdir(place) else ()
 
     def _hint(self, split: str) -> str:
         return "; to train, save it as DatasetDict({'train': ...})" if split == "train" else ""

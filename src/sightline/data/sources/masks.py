@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from sightline.data.image_file import read_label_map
 from sightline.data.image_index import thread_map
-from sightline.data.labelled import options_of
 from sightline.data.paired import (
     MOST_CLASSES,
     UNREAD,
@@ -44,17 +43,26 @@ class Masks(SegmentationFiles):
     """
 
     name: ClassVar[str] = "masks"
+    options: ClassVar[tuple[str, ...]] = ("values",)
 
-    def __init__(self, root: str | Path, values: Sequence[int] = ()) -> None:
+    def __init__(self, root: str | Path, values: str = "") -> None:
         """Scan the folder DIR.
 
         Args:
-            values: the stored number of each class; by default they count from 0.
+            values: the stored number of each class, as "0+255"; by default they count from 0.
 
         Raises:
             InputError: the folder is not as described, or there are not as many names as values.
             UnreadableDataError: a folder in it may not be read.
         """
+        stored = [int(one) for one in values.split("+") if one.isdecimal()]
+        if (
+            values != "+".join(map(str, stored))
+            or len(set(stored)) < len(stored)
+            or max(stored, default=0) > _MOST_STORED
+        ):
+            expected = f"different whole numbers up to {_MOST_STORED}, as values=0+255"
+            raise InputError(f"masks:{root}: values={values} (expected: {expected})")
         root, skipped = Path(root), list[Unreadable]()
         images, maps, names = root / "images", root / "masks", root / _NAMES
         splits = split_folders(images, "test", skipped) if images.is_dir() else {"test": images}
@@ -63,32 +71,14 @@ class Masks(SegmentationFiles):
             for split, folder in splits.items()
         }
         known = names_in(names, "the name of a class a line", MOST_CLASSES) if names.exists() else ()
-        if known and values and len(known) != len(values):
-            raise InputError(f"{names}: {len(known)} names (expected: {len(values)}, one for each of values)")
-        super().__init__(root, parts, known, _legend(values or range(len(known))), skipped)
-        self._named, self._counted = bool(known), not known and not values
+        if known and stored and len(known) != len(stored):
+            raise InputError(f"{names}: {len(known)} names (expected: {len(stored)}, one for each of values)")
+        super().__init__(root, parts, known, _legend(stored or range(len(known))), skipped)
+        self._named, self._counted = bool(known), not known and not stored
         self._leave_out_twins()
         if not known:
-            numbers = values or range(self._highest() + 1)
+            numbers = stored or range(self._highest() + 1)
             self.pixel_classes, self.legend = tuple(map(str, numbers)), _legend(numbers)
-
-    @classmethod
-    def open(cls, argument: str) -> Self:
-        """The folder that the argument names, with its option `values`."""
-        place, options = options_of(argument, ("values",))
-        said = options.get("values")
-        if said is None:
-            return super().open(place)
-        numbers = [int(one) for one in said.split("+") if one.isdecimal()]
-        if said != "+".join(map(str, numbers)) or len(set(numbers)) < len(numbers) or max(numbers) > _MOST_STORED:
-            expected = f"different whole numbers up to {_MOST_STORED}, as values=0+255"
-            raise InputError(f"masks:{argument}: values={said} (expected: {expected})")
-        return cls(place, numbers)
-
-    @classmethod
-    def folders(cls, argument: str) -> tuple[Path, ...]:
-        """As `FileSource.folders`, of what the options follow."""
-        return super().folders(options_of(argument, ("values",))[0])
 
     def doubt(self) -> Doubt | None:
         """As `SegmentationFiles.doubt`; or numbers are no classes, or most classes up to the highest have no pixels."""

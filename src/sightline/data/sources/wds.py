@@ -16,14 +16,14 @@ import numpy as np
 from sightline.data.folders import folders_in
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import natural_key
-from sightline.data.labelled import MOST_CLASSES, ClassificationFiles, class_part, options_of, understood
+from sightline.data.labelled import MOST_CLASSES, ClassificationFiles, class_part, understood
 from sightline.data.paired import names_in
 from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import files_by_split, split_called, split_in
+from sightline.data.stored import options_of
 from sightline.data.tar_index import SampleFields, TarImages, by_row, index_shards
 from sightline.errors import InputError
 
-_OPTIONS = ("image", "label", "streaming")
 _CLASSES = ("classes.txt", "classnames.txt")
 _COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".lz4")
 _MOST_SHARDS = 100_000
@@ -49,6 +49,7 @@ class WebDataset(ClassificationFiles):
     """
 
     name: ClassVar[str] = "wds"
+    options: ClassVar[tuple[str, ...]] = ("image", "label", "streaming")
 
     def __init__(self, argument: str) -> None:
         """List what is in the shards.
@@ -57,7 +58,7 @@ class WebDataset(ClassificationFiles):
             InputError: there is no shard, one is compressed, or an option is not known.
             UnreadableDataError: the system does not let one be read.
         """
-        shards, options = options_of(argument, _OPTIONS)
+        shards, options = options_of(argument, self.options)
         if "streaming" in options:
             raise InputError(
                 f"wds:{argument}: shards are not streamed but read by index, for exact passes, a shuffle of all images "
@@ -112,7 +113,7 @@ class WebDataset(ClassificationFiles):
     def folders(cls, argument: str) -> tuple[Path, ...]:
         """The folder; of a pattern the shards themselves, beside which anything may stand."""
         try:
-            shards, _ = options_of(argument, _OPTIONS)
+            shards, _ = options_of(argument, cls.options)
             return (Path(shards),) if os.path.isdir(shards) else tuple(map(Path, _find(shards)))
         except InputError:
             return ()
@@ -120,7 +121,7 @@ class WebDataset(ClassificationFiles):
     def _hint(self, split: str) -> str:
         if split != "train":
             return ""
-        names = map(os.path.basename, _find(options_of(self._argument, _OPTIONS)[0]))
+        names = map(os.path.basename, _find(options_of(self._argument, self.options)[0]))
         unnamed = [f" (of {name} no word is a split's)" for name in names if split_in(name) is None]
         return f"; to train, call shards train-0000.tar, all of them{''.join(unnamed[:1])}"
 
