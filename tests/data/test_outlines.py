@@ -57,13 +57,23 @@ def test_a_polygon_s_own_holes_and_overlaps():
 @pytest.mark.parametrize(
     "outline",
     [
-        [SQUARE, "x"], [SQUARE, [1, 2, "3", 4, 5, 6]], [[1, 2, 10**400, 4, 5, 6]], 7, {"size": [6, 7]},
-        {"size": [6, 7], "counts": [1, 2]}, {"size": [6, 7], "counts": []}, {"size": [6, 7], "counts": [43, -1]},
-        {"size": [6], "counts": [42]}, {"size": [6, 7], "counts": [1.5, 40.5]}, {"size": [6, 7], "counts": "5P"},
-        {"size": [6, 7], "counts": [2**70]}, {"size": [7, 6], "counts": [42]}, [[0, 0, 1e5, 0, 50, 5]],
+        [SQUARE, "x"],
+        [SQUARE, [1, 2, "3", 4, 5, 6]],
+        [[1, 2, 10**400, 4, 5, 6]],
+        7,
+        {"size": [6, 7]},
+        {"size": [6, 7], "counts": [1, 2]},
+        {"size": [6, 7], "counts": []},
+        {"size": [6, 7], "counts": [43, -1]},
+        {"size": [6], "counts": [42]},
+        {"size": [6, 7], "counts": [1.5, 40.5]},
+        {"size": [6, 7], "counts": "5P"},
+        {"size": [6, 7], "counts": [2**70]},
+        {"size": [7, 6], "counts": [42]},
+        [[0, 0, 1e5, 0, 50, 5]],
         [[0, 0, float("nan"), 0, 9, 9]],
     ],
-)  # fmt: skip
+)
 def test_what_is_no_outline_of_an_image_is_refused_without_a_trace(outline):
     outlines = OutlineList()
     outlines.add([SQUARE], (6, 7))

@@ -16,15 +16,15 @@ from sightline.io.config import config_dataclass
 BINS = 31
 """How many magnitudes there are, 0 the weakest."""
 
-# In torchvision's order.
-_OPERATIONS = (
-    "identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate", "brightness", "color", "contrast",
-    "sharpness", "posterize", "solarize", "autocontrast", "equalize",
-)  # fmt: skip
+_MOVES = ("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate")
 _ENHANCERS = {
-    "brightness": ImageEnhance.Brightness, "color": ImageEnhance.Color, "contrast": ImageEnhance.Contrast,
+    "brightness": ImageEnhance.Brightness,
+    "color": ImageEnhance.Color,
+    "contrast": ImageEnhance.Contrast,
     "sharpness": ImageEnhance.Sharpness,
-}  # fmt: skip
+}
+# In torchvision's order.
+_OPERATIONS = (*_MOVES, *_ENHANCERS, "posterize", "solarize", "autocontrast", "equalize")
 
 
 @config_dataclass
