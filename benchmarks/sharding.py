@@ -25,13 +25,13 @@ from sightline.distributed.ranks import init_ranks
 from sightline.io.tensors import full_tensor
 from sightline.tasks.base import task_class
 from sightline.training.config import OptimizerConfig, TrainConfig
+from sightline.training.loop import train_step
 from sightline.training.optim import make_optimizer
 from sightline.training.parallel import parallelize
 from sightline.training.plan import training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from sightline.training.run import open_training_data
 from sightline.training.state import TrainState
-from sightline.training.step import train_step
 
 _SIDE, _IMAGES = 64, 2
 
@@ -58,7 +58,7 @@ def measure(sharing: str, model_name: str, steps: int) -> dict[str, Any] | None:
         seconds = []
         for step, batches in training_plan(config, model.config, source).batches(model.image_rows, task, ranks=ranks):
             started = time.perf_counter()
-            loss = train_step(state, task, holder, batches, config.optimizer.lr, step)
+            loss = float(train_step(state, task, holder, batches, config.optimizer.lr, step)[0])
             seconds.append(time.perf_counter() - started)
             if norm is None:
                 squares = [full_tensor(one.grad.square().sum()) for one in model.parameters() if one.grad is not None]

@@ -213,7 +213,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(cli, monkeypatch):
 def test_a_rate_beyond_all_bounds_ends_with_4(cli):
     code, out, err = cli("train", *TINY, "--set", "optimizer.lr=1e20", "--set", "optimizer.warmup=0", "--out", "a")
     assert (code, out) == (4, "")
-    assert err.splitlines()[-1].startswith("sightline: error: step 2 of epoch 0 stopped before the update: loss ")
+    assert err.splitlines()[-1].startswith("sightline: error: step 2 of epoch 0: loss ")
     assert not Path("a/results.jsonl").exists()
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from sightline.errors import InputError
 from sightline.evaluation.class_effects import class_effects
-from sightline.results.classes import MEAN, ClassStudy, ClassTable, dump_effects, largest
+from sightline.reports.classes_page import largest
+from sightline.results.classes import MEAN, ClassStudy, ClassTable, dump_effects
 
 SIZES = {"16 px": 16.0, "24 px": 36.0, "tokens:64": 64.0}
 

@@ -15,10 +15,9 @@ from sightline.errors import InputError
 from sightline.hub.load import load_model
 from sightline.io.run_files import CHECKPOINT, LEFT_OUT
 from sightline.training import TrainConfig, train
-from sightline.training.checkpointer import Checkpointer
 from sightline.training.config import ValidationConfig
 from sightline.training.run import open_training_data
-from tests.tiny import MODEL, log_lines, wait_for_saves, weights
+from tests.tiny import MODEL, log_lines, weights
 
 CLASSES = ("ant", "bee", "cow")
 
@@ -251,32 +250,6 @@ def test_found_24_a_step_of_nothing_but_damaged_images_is_no_step(folder, tmp_pa
         path.write_bytes(path.read_bytes()[:-40])
     train(config(folder, batch_size=1, images=12, skip_unreadable="all"), tmp_path / "run")
     assert len(log_lines(tmp_path / "run")) == 8
-
-
-@pytest.mark.parametrize("change", [None, "exchanged", "added", "a class more", "gone"])
-def test_a_change_while_it_is_trained_on_is_said_at_its_end(change, cli, folder, tmp_path, monkeypatch):
-    wait_for_saves(monkeypatch)
-    real, saved = Checkpointer.save, []
-
-    def save(self, *, wait):
-        real(self, wait=wait)
-        saved.append(self._state.step)
-        # At the last one all is read, but what it is tested on.
-        if saved == [1, 2, 3] and change == "gone":
-            shutil.rmtree(folder / "train")
-        elif saved == [1] and change in CHANGES:
-            CHANGES[change][0](folder)
-
-    monkeypatch.setattr(Checkpointer, "save", save)
-    options = ["--model", "vit_micro_patch4", "--resolution", 16, "--images", 12, "--set", "batch_size=4"]
-    options += ["--set", "checkpoint_every=4", "--set", "loss=ce", "--set", "validation=null", "--threads", 1]
-    options += [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
-    code, _, err = cli("train", "--data", f"imagefolder:{folder}", *options, "--out", tmp_path / "run")
-    assert code == 0, err
-    said = [line for line in err.splitlines() if "changed while it was trained on" in line]
-    assert len(said) == (change is not None)
-    for word in {"gone": ["12 removed"], **{name: says[:1] for name, (_, says) in CHANGES.items()}}.get(change, []):
-        assert word in said[0]
 
 
 def test_a_listing_that_would_be_too_long_to_read_is_not_kept(folder, tmp_path, monkeypatch):

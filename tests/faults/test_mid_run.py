@@ -125,7 +125,7 @@ def test_memory_that_the_system_does_not_give(cli, before_step, whole, monkeypat
 
 def test_a_weight_that_is_poisoned(cli, before_step, whole, monkeypatch, tmp_path):
     before_step(lambda state: state.model.head.weight.data[0].fill_(float("nan")))
-    words = ["step 4 of epoch 0 stopped before the update", "loss nan", "gradient norm nan", "images "]
+    words = ["step 4 of epoch 0: ", "loss nan", "gradient norm nan", "images "]
     ended_in_a_line(4, *cli(*WORDS, "--out", tmp_path / "run"), *words)
     goes_on(cli, monkeypatch, tmp_path / "run", whole)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import signal
 import subprocess
@@ -133,7 +134,7 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     monkeypatch.undo()
     ended.set()
     if number == signal.SIGINT:
-        saver[0]._thread.join()
+        concurrent.futures.wait([saver[0]._job])
 
 
 @pytest.mark.slow

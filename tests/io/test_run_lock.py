@@ -14,7 +14,7 @@ import time
 import filelock
 import pytest
 
-from sightline.distributed.processes import is_alive, started_at
+from sightline.distributed.processes import is_alive
 from sightline.errors import InputError, StorageError
 from sightline.io import run_lock as module
 from sightline.io.run_lock import LOCK, RunLock, lock_holder, locked, refuse_locked
@@ -184,8 +184,6 @@ def test_what_cannot_be_locked_is_named(tmp_path):
 def test_processes():
     assert is_alive(os.getpid())
     assert not is_alive(GONE)
-    assert started_at(GONE) is None
-    assert started_at(os.getpid()) == started_at(os.getpid())
 
 
 def test_a_lock_is_waited_for_and_its_file_goes(tmp_path):

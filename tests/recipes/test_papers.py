@@ -32,7 +32,7 @@ NUMBERS = {
     ),
     "deit3_400ep": (
         # naver-ai/rope-vit, deit/README.md: 400 epochs; facebookresearch/deit has other values for its 800.
-        "Lamb", 2048, 400 * 626, {0: 4e-3 / 3130, 3130: 4e-3, 126765: 2.005e-3}, 0.03, 0.03, 1000.0, 0.0, "bce",
+        "Lamb", 2048, 400 * 626, {0: 4e-3 / 3130, 3130: 4e-3, 126765: 2.005e-3}, 0.03, 0.03, 1.0, 0.0, "bce_mean",
     ),
     "vit_imagenet": (
         "AdamW", 4096, 300 * 313, {0: 3e-7, 9999: 3e-3, 10_000: 3e-3, 51_950: 1.5e-3}, 0.3, 0.3, 1.0, 0.0, "ce",

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from sightline.analysis.measures.base import MeasuredQuantity
+from sightline.analysis.rows import mean_over_images, rows_of
 from sightline.errors import InputError
 from sightline.reports import analysis_maps, analysis_page, analysis_plots, style, words
 from sightline.reports.analysis_findings import findings
 from sightline.reports.analysis_tables import by_layer_table, print_layers
-from sightline.results.analysis import AnalysisRow, mean_over_images, read_analysis, rows_of
+from sightline.results.analysis import AnalysisRow, read_analysis
 from sightline.results.rows import dump_rows
 from tests.reports.test_plots import texts
 

@@ -7,7 +7,7 @@ import pytest
 
 from sightline.evaluation.class_effects import class_effects
 from sightline.reports import classes_page, classes_plot, style
-from sightline.results.classes import ClassStudy, ClassTable, largest
+from sightline.results.classes import ClassStudy, ClassTable
 from tests.reports.test_plots import texts
 
 NAMES = ["cat", "a$b", "<hen>"]
@@ -70,7 +70,7 @@ def test_what_is_not_there_has_no_table():
 def test_figures_name_what_they_show(narrow):
     one = study()
     effects = class_effects(one)
-    found = largest(effects, 3)
+    found = classes_page.largest(effects, 3)
     figures = [
         classes_plot.crossings(one, found["confusion"], narrow=narrow),
         classes_plot.by_class(one, "top1", found["top1 falls"] + found["top1 rises"], narrow=narrow),

@@ -16,7 +16,7 @@ from sightline.hub.load import load_model
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.tensors import load_tensors
 from sightline.tasks.classification import Classification
-from sightline.training import TrainConfig, train
+from sightline.training import TrainConfig, loop, train
 from sightline.training.config import OptimizerConfig
 from sightline.training.prepare import resolve
 from sightline.training.run import open_training_data
@@ -124,7 +124,7 @@ def test_saved_names_have_no_prefix(tmp_path):
     assert not [name for name in names if "_orig_mod" in name or name.startswith("module.")]
 
 
-def test_a_loss_that_is_not_finite_stops_before_the_update(tmp_path, monkeypatch):
+def test_a_loss_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
     wait_for_saves(monkeypatch)
     losses = []
 
@@ -138,11 +138,35 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(tmp_path, monkeypatch
     monkeypatch.setattr(Classification, "loss", poisoned)
     config = tiny_config(images=320, checkpoint_every=32)
     kept = []
-    with pytest.raises(NonFiniteError, match=r"step 5 of epoch 0 .* before the update: loss nan, .* images \d+, "):
+    with pytest.raises(NonFiniteError, match=r"step 5 of epoch 0: loss nan, .* images \d+, "):
         train(config, tmp_path / "a", observe=lambda at: kept.append(weights(tmp_path / "a")))
     assert len(kept) == 4
     assert weights(tmp_path / "a") == kept[-1]
     assert all(bool(value.isfinite().all()) for value in load_model(tmp_path / "a").state_dict().values())
+
+
+def test_a_loss_is_read_while_the_next_step_is_computed(tmp_path, monkeypatch):
+    """As those of a GPU are, so that it never waits: each is shown with its own step, and none is saved unread."""
+    monkeypatch.setattr(loop, "_reads_late", lambda device: True)
+    config, seen = tiny_config(images=192, checkpoint_every=96), []
+    train(config, tmp_path / "a", observe=seen.append)
+    assert [(at.step, at.loss) for at in seen] == [
+        (one["step"], one["loss"]) for one in map(json.loads, log_lines(tmp_path / "a"))
+    ]
+    assert len(seen) == 6
+    real, calls = Classification.loss, []
+
+    def poisoned(*arguments):
+        calls.append(arguments)
+        total, units = real(*arguments)
+        return total * (float("nan") if len(calls) == 3 else 1), units
+
+    monkeypatch.setattr(Classification, "loss", poisoned)
+    seen.clear()
+    with pytest.raises(NonFiniteError, match="step 3 of epoch 0: loss nan"):
+        train(config, tmp_path / "b", observe=seen.append)
+    assert [at.step for at in seen] == [1, 2]
+    assert not (tmp_path / "b" / "checkpoint").exists()
 
 
 @pytest.mark.parametrize("lr", [1e20, 3e38])

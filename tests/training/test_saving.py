@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import json
 import os
@@ -105,7 +106,7 @@ def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, mo
     def step(state, *arguments):
         taken.append(state.step)
         if state.step == 4:
-            saver[0]._thread.join()
+            concurrent.futures.wait([saver[0]._job])
         return real_step(state, *arguments)
 
     class Seen(Checkpointer):
@@ -203,7 +204,7 @@ def test_what_a_job_fails_by_is_raised_where_it_is_asked():
     for ask in (BackgroundWriter.wait, BackgroundWriter.check, lambda saver: saver.submit(print)):
         saver = BackgroundWriter()
         saver.submit(fail)
-        saver._thread.join()
+        concurrent.futures.wait([saver._job])
         with pytest.raises(StorageError, match="full"):
             ask(saver)
         # Once.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import threading
 import types
 
 import pytest
@@ -198,35 +197,6 @@ def test_tensorboard_has_each_step_once_though_it_was_killed_before_anything_was
         train(config, tmp_path / "run", resume=True, observe=note)
     found = scalars(tmp_path / "run" / "tensorboard")
     assert [step for step, _ in found["train/loss"]] == list(range(1, 21))
-
-
-def test_what_tensorboards_own_thread_fails_by_is_said_in_a_line(tmp_path, monkeypatch):
-    """As a disk that is full: Python would print the traceback of that thread."""
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    def full(*_):
-        raise OSError("No space left on device")
-
-    said, heard = [], []
-    monkeypatch.setattr(RecordWriter, "write", full)
-    monkeypatch.setattr(threading, "excepthook", lambda fault: heard.append(fault.exc_type))
-    hook = threading.excepthook
-    with tracking(["tensorboard"], tmp_path / "run", {}, 0, said.append) as note:
-        train(CONFIG, tmp_path / "run", observe=note)
-    assert said == ["--track tensorboard: goes on without it (No space left on device)"]
-    assert threading.excepthook is hook
-    assert heard == []
-    # That of the last lines, which nothing is noted after.
-    said.clear()
-    with tracking(["tensorboard"], tmp_path / "run", {}, 0, said.append):
-        pass
-    assert said == ["--track tensorboard: goes on without it (No space left on device)"]
-    assert heard == []
-    with tracking([], tmp_path / "run", {}, 0, said.append):
-        thread = threading.Thread(target=full)
-        thread.start()
-        thread.join()
-    assert heard == [OSError]
 
 
 class FakeRun:

@@ -16,6 +16,7 @@ from sightline.analysis.images import NATIVE, Size
 from sightline.analysis.labels import SplitBatches, split_batches
 from sightline.analysis.measures.base import Measure, measure_classes, measures_by_name
 from sightline.analysis.measures.cka import Cka
+from sightline.analysis.rows import rows_of
 from sightline.cli import guard, progress
 from sightline.cli.analyse_files import claim_analysis, write_analysis
 from sightline.cli.analyse_opened import Make, OpenedModel, PlannedWork, told_of
@@ -35,7 +36,7 @@ from sightline.io.run_files import INSIDE
 from sightline.models import Model
 from sightline.reports.analysis_page import count_figures
 from sightline.reports.words import duration
-from sightline.results.analysis import AnalysisRow, rows_of, size_words
+from sightline.results.analysis import AnalysisRow, size_words
 from sightline.tokens.grid import Grid
 
 SCENES = "scenes"

@@ -21,10 +21,12 @@ from sightline.distributed.ranks import SINGLE_RANK
 from sightline.errors import InputError
 from sightline.io.config import dump_config
 from sightline.io.read import format_bytes
+from sightline.io.run_files import LOG
 from sightline.io.yaml import dump_yaml
 from sightline.reports.tables import print_table
 from sightline.training import loop
 from sightline.training.config import TrainConfig
+from sightline.training.log import read_log
 from sightline.training.plan import Cost, EpochPlan, SizeSchedule, training_plan
 from sightline.training.prepare import TrainSetup
 from sightline.training.validation import VALIDATION_SPLIT, suggested_share
@@ -125,11 +127,12 @@ def dry_run(asked: TrainRequest, bars: Bars) -> DryRun:
             small, Path(folder) / "run", prepared=TrainSetup(small, source, None, model), device=asked.device,
             observe=seen.append, warn=warn, ranks=SINGLE_RANK,
         )  # fmt: skip
+        losses = [line["loss"] for line in read_log(Path(folder) / "run" / LOG)]
     ends = [0.0, *(one.seconds for one in seen)]
     return DryRun(
         config, images, len(source.classes or source.pixel_classes or source.object_classes),
         sum(one.numel() for one in model.parameters()), steps, spent, memory, available, missing,
-        [one.loss for one in seen if one.loss is not None],
+        losses,
         [end - begin for begin, end in itertools.pairwise(ends)],
     )  # fmt: skip
 

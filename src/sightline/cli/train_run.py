@@ -33,7 +33,6 @@ from sightline.training.checkpointer import last_whole
 from sightline.training.config import TrainConfig
 from sightline.training.prepare import TrainSetup, resolve_config, set_up
 from sightline.training.run import Run, open_run
-from sightline.training.same_data import say_changes
 from sightline.training.tracking import check_trackers, tracking
 
 
@@ -162,7 +161,6 @@ def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | N
         if lock is None:
             return Trained(resolved, last, [])
         bars.say_left_out(source)
-        say_changes(source, resolved, warn)
         lock.check()
         if not splits:
             return Trained(resolved, last, [])
@@ -187,7 +185,7 @@ def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | N
 
 def _notes(at: loop.TrainProgress) -> list[str]:
     """What stands behind the bar of a training, the most wanted first."""
-    notes = ["no image could be read" if at.loss is None else f"loss {at.loss:.3f}"]
+    notes = [] if at.loss is None else [f"loss {at.loss:.3f}"]
     if at.validated is not None:
         notes.append(f"minival {quantity(at.validated.value, at.validated.unit)}")
     if at.pace.rates is not None:

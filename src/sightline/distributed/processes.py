@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from pathlib import Path
 from types import TracebackType
 
 
@@ -17,28 +16,6 @@ def is_alive(process: int) -> bool:
     except (PermissionError, OverflowError):
         pass
     return True
-
-
-def started_at(process: int) -> int | None:
-    """When a process began, in ticks since the machine did; None where there is none, it has ended, or is not told.
-
-    With the id it names one process: ids are used again, beginnings are not.
-    """
-    try:
-        # The second field is the program's name in brackets, which may hold anything.
-        fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
-def machine() -> str | None:
-    """What the processes that can see one another share: a boot of a machine and a space of process ids."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return None
 
 
 def exit_with_parent() -> None:

@@ -1,13 +1,11 @@
-"""How found boxes are judged: COCO's rules, and LVIS' where not everything is said, in numpy.
-
-Equal to pycocotools 2.0 (tests/metrics/test_coco.py), which has neither size ranges of its user's own nor weights of
-images, and both faster-coco-eval and hotcoco have its interface.
-"""
+"""How found boxes are judged: COCO's rules by pycocotools, LVIS' where not everything is said, and weights of images,
+which intervals need."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +13,6 @@ from sightline.data.targets import Objects
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0, 1, 101)
-# What equals a threshold but for rounding reaches it; 1 is never asked whole.
-_REACHED = np.minimum(THRESHOLDS, 1 - 1e-10)
 _SPACING = np.spacing(1)
 
 
@@ -32,10 +28,10 @@ class Sizes:
     high: float = 1e10
     relative: bool = False
 
-    def has(self, areas: np.ndarray, image_size: tuple[int, int]) -> np.ndarray:
-        """Which of these areas in square pixels are so large: bool [n]."""
-        areas = areas / np.prod(image_size) if self.relative else areas
-        return (areas >= self.low) & (areas <= self.high)
+    def limits(self, image_size: tuple[int, int]) -> list[float]:
+        """The same in square pixels of an image of (height, width)."""
+        scale = image_size[0] * image_size[1] if self.relative else 1
+        return [self.low * scale, self.high * scale]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,41 +65,52 @@ class ImageDetections:
 def match_detections(
     seen: Sequence[ImageDetections], classes: int, sizes: Sequence[Sizes], limit: int = 100
 ) -> list[ClassMatches]:
-    """Match what was found with what is there (COCOeval.evaluateImg), for each class.
+    """Match what was found with what is there by pycocotools (`COCOeval.evaluateImg`), for each class.
 
-    From the surest on, each found box takes the object of its class that it overlaps most and nobody took, where the
-    IoU reaches the threshold; one in a crowd, whose overlap is measured by the found box alone, or on an object that is
-    not of these sizes, counts as neither right nor wrong, and so does one that meets nothing and is not of these sizes.
-    Of classes of which an image does not say whether they are there nothing counts, and of those of which it does not
-    say all only what is right (`Objects.negative_classes` and `unfinished`; Gupta et al. 2019, section 2.2).
+    Of classes of which an image does not say whether they are there nothing counts (`Objects.negative_classes`), and of
+    those of which it does not say all (`non_exhaustive_classes`) only what is right (Gupta et al. 2019, section 2.2).
 
     Args:
         limit: of an image and a class, so many of the surest are judged.
     """
+    from pycocotools.cocoeval import COCOeval
+
+    judge: Any = COCOeval(iouType="bbox")
+    judge.params.maxDets = [limit]
     parts: list[list[tuple[int, np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in range(classes)]
     counts = np.zeros((classes, len(sizes), len(seen)), np.int64)
     for image, one in enumerate(seen):
         objects = one.objects
         # What has no area, or is not on the picture any more, is not there.
         here = (objects.boxes[:, 2:] > objects.boxes[:, :2]).all(axis=1)
-        present = objects.labels[here]
-        asked = set(present.tolist()) | set(one.things.tolist())
+        present = set(objects.labels[here].tolist())
+        asked = present | set(one.things.tolist())
         if objects.negative_classes is not None:
-            asked &= set(present.tolist()) | set(objects.negative_classes)
-        for thing in sorted(asked):
-            mine = np.flatnonzero(one.things == thing)
-            mine = mine[np.argsort(-one.scores[mine], kind="stable")][:limit]
-            its = np.flatnonzero(here & (objects.labels == thing))
-            crowd, area = objects.crowd[its], objects.areas[its]
-            ignored = np.stack([crowd | ~size.has(area, objects.size) for size in sizes])
-            counts[thing, :, image] = (~ignored).sum(axis=1)
-            boxes = one.boxes[mine].astype(np.float64)
-            right, counted = _matched(overlaps(boxes, objects.boxes[its], crowd), crowd, ignored)
-            inside = np.stack([size.has(_areas(boxes), objects.size) for size in sizes])
-            if thing in objects.non_exhaustive_classes:
-                inside[:] = False
-            parts[thing].append((image, one.scores[mine], right, counted & (right | inside[:, None])))
+            asked &= present | set(objects.negative_classes)
+        for label in sorted(asked):
+            its, mine = np.flatnonzero(here & (objects.labels == label)), np.flatnonzero(one.things == label)
+            # One image and class at a time, always under the same key.
+            judge._gts[0, 0], judge._dts[0, 0] = _boxes(objects.boxes[its]), _boxes(one.boxes[mine])
+            for box, crowd, area in zip(judge._gts[0, 0], objects.crowd[its], objects.areas[its], strict=True):
+                box |= {"iscrowd": int(crowd), "ignore": int(crowd), "area": area}
+            for box, score in zip(judge._dts[0, 0], one.scores[mine], strict=True):
+                box["score"] = score
+            judge.ious[0, 0] = judge.computeIoU(0, 0)
+            found = [judge.evaluateImg(0, 0, size.limits(objects.size), limit) for size in sizes]
+            counts[label, :, image] = [len(its) - int(one["gtIgnore"].sum()) for one in found]
+            right = np.stack([one["dtMatches"] > 0 for one in found])
+            counted = np.stack([~one["dtIgnore"].astype(bool) for one in found])
+            if label in objects.non_exhaustive_classes:
+                counted &= right
+            parts[label].append((image, np.array(found[0]["dtScores"]), right, counted))
     return [_together(some, count) for some, count in zip(parts, counts, strict=True)]
+
+
+def _boxes(boxes: np.ndarray) -> list[dict[str, Any]]:
+    """Boxes (y0, x0, y1, x1) as pycocotools has them; numbers begin at 1, since 0 is no match."""
+    low, sides = boxes[:, 1::-1].astype(float), (boxes[:, 2:] - boxes[:, :2])[:, ::-1].astype(float)
+    found = np.concatenate([low, sides], axis=1)
+    return [{"id": number, "bbox": box, "area": box[2] * box[3]} for number, box in enumerate(found.tolist(), start=1)]
 
 
 def _together(parts: Sequence[tuple[int, np.ndarray, np.ndarray, np.ndarray]], objects: np.ndarray) -> ClassMatches:
@@ -115,50 +122,8 @@ def _together(parts: Sequence[tuple[int, np.ndarray, np.ndarray, np.ndarray]], o
     images = np.concatenate([np.full(len(one), image) for image, one, _, _ in parts])
     right, counted = (np.concatenate([part[which] for part in parts], axis=2) for which in (2, 3))
     order = np.argsort(-scores, kind="stable")
-    return ClassMatches(
-        scores[order], images[order], right[..., order] & counted[..., order], counted[..., order], objects
-    )
-
-
-def overlaps(found: np.ndarray, there: np.ndarray, crowd: np.ndarray) -> np.ndarray:
-    """IoU of boxes [n, 4] with each of [m, 4]; with a crowd, what of the found box lies in it: [n, m]."""
-    low = np.maximum(found[:, None, :2], there[None, :, :2])
-    high = np.minimum(found[:, None, 2:], there[None, :, 2:])
-    both = (high - low).clip(0).prod(axis=2)
-    mine = _areas(found)[:, None]
-    either = np.where(crowd, mine, mine + _areas(there) - both)
-    return np.divide(both, either, out=np.zeros_like(both), where=either > 0)
-
-
-def _areas(boxes: np.ndarray) -> np.ndarray:
-    return (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-
-
-def _matched(ious: np.ndarray, crowd: np.ndarray, ignored: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whether each found box takes an object, and whether that counts: bool [sizes, thresholds, n] each.
-
-    Args:
-        ious: [n, m], the surest first; crowd: bool [m]; ignored: bool [sizes, m].
-    """
-    (found, objects), sizes = ious.shape, len(ignored)
-    takes = np.zeros((sizes, len(THRESHOLDS), found), bool)
-    counts = np.ones_like(takes)
-    if not objects:
-        return takes, counts
-    taken = np.zeros((sizes, len(THRESHOLDS), objects), bool)
-    for one in np.flatnonzero(ious.max(axis=1) >= _REACHED[0]):
-        may = (ious[one] >= _REACHED[:, None]) & (~taken | crowd)
-        # An object that counts goes before one that does not, however much less it overlaps.
-        better = may & ~ignored[:, None]
-        among = np.where(better.any(axis=2, keepdims=True), better, may)
-        overlap = np.where(among, ious[one], -1)
-        # Of equal overlaps the last.
-        best = objects - 1 - overlap[..., ::-1].argmax(axis=2)
-        takes[..., one] = has = among.any(axis=2)
-        counts[..., one] = ~(has & np.take_along_axis(ignored, best, axis=1))
-        size, threshold = np.nonzero(has)
-        taken[size, threshold, best[size, threshold]] = True
-    return takes, counts
+    right, counted = right[..., order], counted[..., order]
+    return ClassMatches(scores[order], images[order], right & counted, counted, objects)
 
 
 def precisions(

@@ -79,21 +79,20 @@ def deit3_400ep(data: str = "imagefolder:.") -> TrainConfig:
 
     Values are those of RoPE-ViT's public command for ViT-S (naver-ai/rope-vit): rate 4e-3 that rises for 5 epochs and
     falls to 1e-5, decay .03, no layer dropped, LayerScale 1e-4; DeiT III's own command (facebookresearch/deit) is for
-    800 epochs, with .05 and .05. Otherwise: theirs takes the mean over classes and every mixed class as a whole one;
-    here losses are summed and classes have their share. LAMB's steps do not hang on the size of a loss; the norm at
-    which theirs clips does, 1 of the mean over 1,000 classes, and so is 1,000 here.
+    800 epochs, with .05 and .05. As theirs the loss is the mean over classes, and gradients are clipped at a norm of
+    1; otherwise, theirs takes every mixed class as a whole one, and here classes have their share.
     """
     return _imagenet(
         data,
         OptimizerConfig(
-            name="lamb", lr=4e-3, betas=(0.9, 0.999), weight_decay=0.03, warmup=5 / 400, final_lr=1e-5, clip=1000.0
+            name="lamb", lr=4e-3, betas=(0.9, 0.999), weight_decay=0.03, warmup=5 / 400, final_lr=1e-5, clip=1.0
         ),
         "vit_small_patch16",
         model_options={**_IMAGENET, "layer_scale": 1e-4},
         encoding="rope_mixed",
         epochs=400.0,
         batch_size=2048,
-        loss="bce",
+        loss="bce_mean",
         repeats=3,
         **_AUGMENTED,
     )

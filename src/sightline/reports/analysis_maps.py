@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sightline.analysis.rows import AnalysisLike, other_of
 from sightline.reports import style, words
-from sightline.results.analysis import LAYERS, AnalysisLike, Size, other_of, size_words
+from sightline.results.analysis import LAYERS, Size, size_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,11 +8,12 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
+from sightline.analysis.rows import AnalysisLike, other_of, rows_of
 from sightline.reports import analysis_maps, analysis_plots, page, style, words
 from sightline.reports.analysis_findings import findings
 from sightline.reports.analysis_tables import by_layer_table, groups_of, models_of
 from sightline.reports.grids import TextTable
-from sightline.results.analysis import LAYERS, AnalysisLike, AnalysisRow, other_of, rows_of
+from sightline.results.analysis import LAYERS, AnalysisRow
 from sightline.results.rows import dump_rows
 
 # Characters of figures: up to which each is there for a wide and a narrow page, and up to which maps are drawn, so that

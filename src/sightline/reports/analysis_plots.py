@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sightline.analysis.rows import AnalysisLike, by_layer
 from sightline.reports import style, words
-from sightline.results.analysis import AnalysisLike, AnalysisRow, Size, by_layer, size_words
+from sightline.results.analysis import AnalysisRow, Size, size_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from sightline.reports import classes_plot, page, style
 from sightline.reports.tables import print_table
-from sightline.results.classes import METRICS, ClassEffect, ClassStudy, largest
+from sightline.results.classes import MEAN, METRICS, ClassEffect, ClassStudy
 from sightline.results.rows import ResultRow
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 # Of each kind in figures; tables may show more.
 _PANELS = 3
+# What a mean of fractions is off 0 by rounding.
+_NOTHING = 1e-12
+
+
+def largest(effects: Sequence[ClassEffect], most: int) -> dict[str, list[ClassEffect]]:
+    """The classes that stand out, by what is looked for in words: at most so many of each, the largest first; of equals
+    in the order of the classes. Changes are of the mean of all lines; what did not change is none."""
+    found: dict[str, list[ClassEffect]] = {}
+
+    def put(name: str, some: Iterable[ClassEffect], size: Callable[[float], float]) -> None:
+        # What is equal but for rounding is equal.
+        ordered = sorted(some, key=lambda one: -round(size(one.value), 12))
+        found[name] = [one for one in ordered if size(one.value) > _NOTHING][:most]
+
+    for metric in METRICS:
+        of = [one for one in effects if one.metric == metric and one.line == MEAN]
+        put(f"{metric} falls", (one for one in of if one.kind == "change"), lambda value: -value)
+        put(f"{metric} rises", (one for one in of if one.kind == "change"), float)
+        for kind in ("spread_of_models", "spread_of_sizes"):
+            put(f"{metric} {kind}", (one for one in of if one.kind == kind), float)
+    put("gap", (one for one in effects if one.kind == "gap"), abs)
+    put("confusion", (one for one in effects if one.kind == "confusion"), float)
+    return {name: some for name, some in found.items() if some}
 
 
 def print_effects(study: ClassStudy, effects: Sequence[ClassEffect], most: int) -> None:

@@ -70,6 +70,7 @@ def loss_kind(config: Mapping[str, Any], classes: int) -> str:
     names = {
         "ce": f"cross entropy over {classes} classes",
         "bce": f"binary cross entropy, summed over {classes} classes",
+        "bce_mean": f"binary cross entropy, mean over {classes} classes",
     }
     loss = str(config.get("loss") or "loss")
     kind = names.get(loss, loss)

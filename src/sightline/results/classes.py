@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Literal
@@ -19,8 +19,6 @@ Metric = Literal["top1", "predicted"]
 METRICS: tuple[Metric, ...] = ("top1", "predicted")
 MEAN = "mean"
 """What stands for all lines together."""
-# What a mean of fractions is off 0 by rounding.
-_NOTHING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,24 +169,3 @@ class ClassStudy:
             at = [self.at(size)[place].chances[row, columns].tolist() for size in self.sizes]
             found[line] = [(own, its) for own, its in at]
         return found
-
-
-def largest(effects: Sequence[ClassEffect], most: int) -> dict[str, list[ClassEffect]]:
-    """The classes that stand out, by what is looked for in words: at most so many of each, the largest first; of equals
-    in the order of the classes. Changes are of the mean of all lines; what did not change is none."""
-    found: dict[str, list[ClassEffect]] = {}
-
-    def put(name: str, some: Iterable[ClassEffect], size: Callable[[float], float]) -> None:
-        # What is equal but for rounding is equal.
-        ordered = sorted(some, key=lambda one: -round(size(one.value), 12))
-        found[name] = [one for one in ordered if size(one.value) > _NOTHING][:most]
-
-    for metric in METRICS:
-        of = [one for one in effects if one.metric == metric and one.line == MEAN]
-        put(f"{metric} falls", (one for one in of if one.kind == "change"), lambda value: -value)
-        put(f"{metric} rises", (one for one in of if one.kind == "change"), float)
-        for kind in ("spread_of_models", "spread_of_sizes"):
-            put(f"{metric} {kind}", (one for one in of if one.kind == kind), float)
-    put("gap", (one for one in effects if one.kind == "gap"), abs)
-    put("confusion", (one for one in effects if one.kind == "confusion"), float)
-    return {name: some for name, some in found.items() if some}

@@ -27,17 +27,8 @@ INFERENCE = "inference"
 FITTED = "fitted_on"
 """The slice that names the split on which something that a measure needs was fitted: all images, none of that split."""
 _VIEW = re.compile(r"square|native|(max|tokens):[1-9][0-9]*")
-# What a file does not say where it is so.
-_UNSAID = {
-    "shrunk": None,
-    "picture": "",
-    "ranks": 1,
-    "tuning": (),
-    "preparation": "",
-    "classes": None,
-    "patch_size": None,
-    "frames": None,
-}
+# Fields that a file leaves out where they are as usual.
+_OPTIONAL = ("shrunk", "picture", "ranks", "tuning", "preparation", "classes", "patch_size", "frames")
 
 Slices = Mapping[str, str | int | float]
 T = TypeVar("T")
@@ -236,7 +227,9 @@ def as_written(row: Any) -> dict[str, Any]:
     """A row under the names that it has in a file."""
     record = asdict(row)
     if isinstance(row, ResultRow):
-        record = {name: value for name, value in record.items() if name not in _UNSAID or value != _UNSAID[name]}
+        record = {
+            name: value for name, value in record.items() if name not in _OPTIONAL or value != getattr(ResultRow, name)
+        }
         if row.counted == IMAGES:
             del record["counted"]
             record[IMAGES] = record.pop("count")

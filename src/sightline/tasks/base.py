@@ -99,11 +99,12 @@ class Task(ABC):
         """Targets of some examples together, by name: tensors, or groups and lists of them."""
 
     @abstractmethod
-    def loss(self, outputs: Any, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+    def loss(self, outputs: Any, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int | Tensor]:
         """The sum of the loss in float32 at least, and over how many units, 0 where there are none: the mean over all
-        parts of a step divides the sum of the one by that of the other, at least 1."""
+        parts of a step divides the sum of the one by that of the other, at least 1. Units may be a number on the
+        device, so that nothing waits for it."""
 
-    def tuning_loss(self, outputs: Any, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+    def tuning_loss(self, outputs: Any, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int | Tensor]:
         """By which a knob is tuned, as `loss`."""
         return self.loss(outputs, targets, layout)
 

@@ -22,15 +22,16 @@ from sightline.models.head import ScoreLink
 from sightline.tasks.base import PredictionRecord, Task
 from sightline.tokens.layout import TokenLayout
 
-Loss = Literal["bce", "ce"]
-LINK_OF: dict[str, ScoreLink] = {"bce": "sigmoid", "ce": "softmax"}
+Loss = Literal["bce", "bce_mean", "ce"]
+LINK_OF: dict[str, ScoreLink] = {"bce": "sigmoid", "bce_mean": "sigmoid", "ce": "softmax"}
 """Loss -> how the logits that it trained are read."""
 
 
 @config_dataclass(kw_only=False)
 class ClassificationOptions:
-    """`loss`: `bce` is the sigmoid cross entropy summed over classes (DeiT III; LookHere), `ce` the softmax cross
-    entropy (ViT); `label_smoothing`: share of the target that is spread over all classes."""
+    """`loss`: `bce` is the sigmoid cross entropy summed over classes (LookHere), `bce_mean` its mean over classes, with
+    which clipping does not depend on their number (DeiT III), `ce` the softmax cross entropy (ViT).
+    `label_smoothing`: share of the target that is spread over all classes."""
 
     loss: Loss = "ce"
     label_smoothing: Fraction = 0.0
@@ -159,7 +160,8 @@ def classification_loss(
         wanted = labels if others is None else target
         return F.cross_entropy(logits, wanted, label_smoothing=label_smoothing, reduction="sum")
     target = target * (1 - label_smoothing) + label_smoothing / classes
-    return F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(-1).sum()
+    total = F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(-1).sum()
+    return total / classes if loss == "bce_mean" else total
 
 
 def scores_of(logits: Tensor, link: ScoreLink) -> Tensor:

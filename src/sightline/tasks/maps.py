@@ -23,13 +23,14 @@ class MapReader:
     bilinearly (`align_corners` False) to the labels.
     """
 
-    def loss(self, outputs: list[Any], labels: Sequence[Tensor], layout: TokenLayout) -> tuple[Tensor, int]:
+    def loss(self, outputs: list[Any], labels: Sequence[Tensor], layout: TokenLayout) -> tuple[Tensor, int | Tensor]:
         """The sum over pixels; units are those that have a class, in patches that are there.
 
         Args:
             labels: uint8 [height, width] of each image, of any size.
         """
-        total, units, first = at_least_float32(outputs[0]).new_zeros(()), 0, 0
+        total, first = at_least_float32(outputs[0]).new_zeros(()), 0
+        units = total.new_zeros((), dtype=torch.int64)
         for maps, segment in zip(outputs, layout.segments, strict=True):
             own = labels[first : first + len(maps)]
             first += len(maps)
@@ -49,7 +50,7 @@ class MapReader:
                     here = F.interpolate(patch_mask(segment)[None].float(), size=size, mode="nearest-exact")[0] > 0
                     long = long.where(here, IGNORE)
                 total = total + F.cross_entropy(logits, long, ignore_index=IGNORE, reduction="sum")
-                units += int((long != IGNORE).sum())
+                units += (long != IGNORE).sum()
         return total, units
 
     def each(self, outputs: list[Any]) -> list[Any]:

@@ -131,7 +131,7 @@ class Segmentation(Task):
         how = self.options.inference
         return super().outputs(model, batch, precision) if how.plain else infer_batch(model, batch, how, precision)
 
-    def loss(self, outputs: list[Any], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+    def loss(self, outputs: list[Any], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int | Tensor]:
         labels = [
             fitted_labels(one, size, covered_size(self.config, size))
             for one, size in zip(targets["pixels"], self.seen(targets), strict=True)

@@ -13,6 +13,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,39 +65,33 @@ class BackgroundWriter:
 
     def __init__(self, warn: Callable[[str], None] = unheard) -> None:
         self._warn = warn
-        self._thread: threading.Thread | None = None
-        self._done = threading.Event()
-        self._fault: BaseException | None = None
+        self._job: Future[object] | None = None
 
     def submit(self, job: Callable[[], object]) -> None:
         """Begin a job, once the one before is done; raises as `wait`."""
         self.wait()
-        self._done.clear()
-        thread = threading.Thread(target=self._do, args=(job,), name="saving", daemon=True)
-        thread.start()
-        self._thread = thread
+        self._job = future = Future()
 
-    def _do(self, job: Callable[[], object]) -> None:
-        try:
-            job()
-        except BaseException as error:
-            self._fault = error
-        finally:
-            self._done.set()
+        def work() -> None:
+            try:
+                future.set_result(job())
+            except BaseException as error:
+                future.set_exception(error)
+
+        # Not an executor's: Python waits for those when it ends, also where a second signal is to end it at once.
+        threading.Thread(target=work, name="saving", daemon=True).start()
 
     def check(self) -> None:
         """Raise what the last job failed by, if it has ended; nobody waits."""
-        if self._done.is_set():
+        if self._job is not None and self._job.done():
             self.wait()
 
     def wait(self) -> None:
         """Wait for the job under way, and raise what it failed by."""
-        if self._thread is not None:
-            # A `Thread.join` that KeyboardInterrupt ends takes the thread for one that has ended.
-            self._done.wait()
-        fault, self._thread, self._fault = self._fault, None, None
-        if fault is not None:
-            raise fault
+        if self._job is not None:
+            wait([self._job])
+            job, self._job = self._job, None
+            job.result()
 
     def __enter__(self) -> Self:
         return self

@@ -30,7 +30,7 @@ Sharing = Literal["ddp", "fsdp"]
 # What the random generators of numpy and torch both take; no number of images is larger.
 MAX_SEED = 2**63 - 1
 DEFAULT_MODEL, DEFAULT_BATCH_SIZE = "vit_micro_patch4", 32
-DEFAULT_LOSS: Literal["bce", "ce"] = "bce"
+DEFAULT_LOSS: Literal["bce", "bce_mean", "ce"] = "bce"
 # How the length of a run may be said.
 BUDGETS = ("images", "epochs", "tokens", "flops")
 _MOMENTS = ("name", ("adamw", "adam", "lamb"))
@@ -157,13 +157,16 @@ class TrainConfig:
         accumulate: parts in which a process computes its images of a step one after the other, where they are too
             many at once.
         recompute: blocks compute their activations again in the backward pass instead of keeping them.
+        deterministic: kernels that give the same bits each time, where torch has them; without, a GPU may be faster,
+            and a run that is repeated or resumed ends in slightly other weights.
         compile: blocks are compiled (`torch.compile`), which takes minutes at the start of a run.
         sharing: `ddp`, each process of several holds the whole model; `fsdp`, each a part of every weight, gradient and
             moment. A process that is alone holds it all.
         packing: images of every size, packed; None shows all at `resolution`.
         task: what is learnt: a file in `tasks/`, or a plug-in; task_options: its configuration.
-        loss: of classification, `bce` (summed over classes) unless given, or `ce`; label_smoothing: share of the target
-            spread over all classes, 0 unless given. None for tasks with a loss of their own.
+        loss: of classification, `bce` (summed over classes) unless given, `bce_mean` (their mean) or `ce`;
+            label_smoothing: share of the target spread over all classes, 0 unless given. None for tasks with a loss of
+            their own.
         parts: smallest part of a training image's area that is shown, a random one each time, or `simple`: the simple
             random crop of DeiT III. Unless given, what is usual of the data: folders .35, drawn scenes whole.
         flip: how often a training image is mirrored left-right, from 0 to 1. Unless given, what is usual of the data:
@@ -209,11 +212,12 @@ class TrainConfig:
     accumulate: Annotated[int, Field(ge=1, le=1 << 16)] = 1
     recompute: bool = False
     compile: bool = False
+    deterministic: bool = True
     sharing: Sharing = "ddp"
     packing: PackingConfig | None = None
     task: str = "classification"
     task_options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    loss: Literal["bce", "ce"] | None = None
+    loss: Literal["bce", "bce_mean", "ce"] | None = None
     label_smoothing: Fraction | None = None
     parts: PositiveShare | Literal["simple"] | None = None
     flip: Share | None = None

@@ -1,17 +1,24 @@
-"""The loop: on one process or several, resumable anywhere, the same weights each time."""
+"""The training loop, from top to bottom: one step, its line in the log, and all steps of a run.
+
+A run is a function of its configuration, the data and the machine: the weights are the same bit for bit, also where it
+was killed and resumed, for any number of workers (docs/SCALE.md says for which settings).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
+from torch import Tensor
 
+from sightline.data.batch import Batch
+from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Source
 from sightline.distributed import machine
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
@@ -22,8 +29,9 @@ from sightline.io.run_lock import RunLock
 from sightline.io.tensors import local_tensor
 from sightline.models import Model
 from sightline.models.compile import compile_blocks, uncompile_blocks
+from sightline.models.head import TokenHead
 from sightline.results.rows import MetricValue
-from sightline.tasks.base import task_class
+from sightline.tasks.base import Task, task_class
 from sightline.training.checkpointer import (
     Checkpointer,
     has_checkpoint,
@@ -32,9 +40,10 @@ from sightline.training.checkpointer import (
     restore_state,
 )
 from sightline.training.config import TrainConfig
+from sightline.training.determinism import reproducible, seed_generators
 from sightline.training.log import parse_validation, restore_file, unheard
-from sightline.training.optim import Ema, freeze_trunk, make_optimizer
-from sightline.training.parallel import parallelize as held_by
+from sightline.training.optim import Ema, clip_gradients, freeze_trunk, make_optimizer
+from sightline.training.parallel import ParallelModel, parallelize
 from sightline.training.plan import StepSpec, as_trained_on, completed_parts, training_plan
 from sightline.training.prepare import TrainSetup, build_model, resolve_config, set_up, task_options, warn_of_mirrors
 from sightline.training.profiling import Profile, phase, waited_for
@@ -42,10 +51,12 @@ from sightline.training.progress_file import ProgressFile
 from sightline.training.run import open_training_data
 from sightline.training.same_data import minival_digest
 from sightline.training.schedule import learning_rate
-from sightline.training.speed import Pace, Throughput
+from sightline.training.speed import Pace, Throughput, read_later
 from sightline.training.state import TrainState, averaged
-from sightline.training.step import agreed, train_step
 from sightline.training.validation import Validation
+
+# Apple's GPUs have no float64.
+_WIDEST = {"mps": torch.float32}
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,100 @@ class TrainProgress:
     validated: MetricValue | None = None
 
 
+def train_step(
+    state: TrainState, task: Task, parallel: ParallelModel, parts: Sequence[Batch], lr: float, step: StepSpec
+) -> Tensor:
+    """One update of the weights by all images of a step, on all ranks together. Nothing here waits for a GPU.
+
+    Args:
+        parallel: the model, as this rank holds it.
+        parts: this rank's images, on its device, computed one part after the other (gradient accumulation). A part
+            without an image is computed where other ranks wait for it, and counts nothing.
+        lr: learning rate, before the `lr_scale` of a parameter group.
+
+    Returns:
+        [2] on the device: the loss, a mean over the units of all ranks, and the norm of the gradient. Where one of them
+        is not finite, the weights are worth nothing from here on.
+    """
+    model, optimizer, config = state.model, state.optimizer, state.config
+    device, planned = model.anchor.device, step.after.images - step.before.images
+    # With one part the loss is divided by its units before the backward pass; else by the images of the step, and the
+    # gradient is corrected once the units of all parts and ranks are known.
+    single = state.ranks.size == 1 and len(parts) == 1
+    totals = torch.zeros(2, dtype=_WIDEST.get(device.type, torch.float64), device=device)
+    optimizer.zero_grad(set_to_none=True)
+    for number, batch in enumerate(parts, start=1):
+        last = number == len(parts)
+        if not len(batch) and not parallel.waits_for(last):
+            continue
+        with parallel.gradient_sync(last):
+            with phase("forward"):
+                if len(batch):
+                    loss, units = task.loss(parallel(batch, config.precision), batch.targets, batch.layout)
+                else:
+                    loss, units = parallel.empty_loss(config.precision), 0
+            # A fill on the device: a copy from the host would wait for it.
+            units = units if isinstance(units, Tensor) else torch.full((), units, device=device)
+            with phase("backward"):
+                (loss / (units.clamp(min=1) if single else planned)).backward()
+        totals += torch.stack((loss.detach().to(totals), units.to(totals)))
+    parallel.all_reduce(totals)
+    units = totals[1].clamp(min=1)
+    with phase("optimizer"):
+        norm = clip_gradients(model.parameters(), config.optimizer.clip, None if single else planned / units)
+        for group in optimizer.param_groups:
+            group["lr"] = lr * group["lr_scale"]
+        optimizer.step()
+        if state.ema is not None:
+            state.ema.update(model, state.step)
+    return torch.stack((totals[0] / units, norm.to(totals)))
+
+
+class StepLog:
+    """The log of a run, a line a step. Numbers of a GPU are read while the next step is computed, so that it never
+    waits; one that is not finite ends the run then, before anything of that step is saved.
+
+    Attributes:
+        loss: of the last step, once it is read; None of one without an image.
+    """
+
+    def __init__(self, lines: list[str]) -> None:
+        self.loss: float | None = None
+        self._lines = lines
+        self._unread: tuple[StepSpec, float, list[int], Callable[[], list[float]]] | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the last step has its line."""
+        return self._unread is None
+
+    def add(self, step: StepSpec, lr: float, parts: Sequence[Batch], numbers: Tensor | None) -> None:
+        """Take what `train_step` gave, None where no image of the step could be read."""
+        self.loss = None
+        if numbers is not None:
+            images = [index for batch in parts for index in batch.indices.tolist()]
+            self._unread = step, lr, images, read_later(numbers)
+
+    def read(self) -> None:
+        """Write the line of the last step, if it was not written.
+
+        Raises:
+            NonFiniteError: its loss or its gradient was not finite.
+        """
+        if self._unread is None:
+            return
+        (step, lr, images, numbers), self._unread = self._unread, None
+        self.loss, norm = numbers()
+        if not (math.isfinite(self.loss) and math.isfinite(norm)):
+            shown = ", ".join(map(str, images[:8])) + (", ..." if len(images) > 8 else "")
+            raise NonFiniteError(
+                f"step {step.number + 1} of epoch {step.epoch}: loss {self.loss}, gradient norm {norm}, images {shown} "
+                "(not saved; try a lower optimizer.lr)"
+            )
+        line = {"step": step.number + 1, **step.after._asdict(), "loss": self.loss, "lr": lr}
+        self._lines.append(json.dumps(line))
+
+
 def train(
     config: TrainConfig,
     out: str | Path,
@@ -83,14 +188,11 @@ def train(
     observe: Callable[[TrainProgress], None] | None = None,
     warn: Callable[[str], None] | None = None,
     lock: RunLock | None = None,
-    stop: Callable[[], bool] | None = None,
+    stop: Callable[[], bool] = lambda: False,
     ranks: Ranks = SINGLE_RANK,
     profile: bool = False,
 ) -> Model:
     """Train a model and leave its checkpoint in `out/checkpoint`, and a line a step in `out/log.jsonl`.
-
-    Given the same configuration, machine, versions and threads, the weights are the same bit for bit, also when the
-    run was killed and resumed.
 
     Args:
         config: of the run; what it leaves open is decided by `resolve`.
@@ -98,114 +200,131 @@ def train(
         source: the data set, where the caller has opened and checked it already.
         prepared: the run, where the caller has done that and the rest; `config` and `source` are then those in it.
         accept_changed_data: resume also where the data is not what it was.
-        observe: called after each step.
-        warn: called with a line where the last checkpoint is damaged and the one before it is used, the number of
-            threads is another one, or there is no profile.
+        observe: called after each step, of a GPU after the one behind it, on the first rank.
+        warn: called with lines for the user.
         lock: of the folder, where the caller holds it already.
-        stop: asked after each step; where it says so the run is saved and ends. Of several ranks it is asked before
-            each step, and one of them is enough.
+        stop: asked in each step, on every rank; where one says so, the run is saved after that step and ends.
         ranks: that train it together, each of which calls this: of each step each sees its part, and the first alone
             writes, measures and is observed.
         profile: leave in `out/profile` where the time of ten steps goes, those of the first rank.
 
     Returns:
-        The trained model, in evaluation mode.
+        The trained model, in evaluation mode: the mean of the weights where there is one.
 
     Raises:
         InputError: the configuration, or what is in `out`, is wrong, or another run is at work there.
         UnreadableDataError: more images are unreadable than `skip_unreadable`.
-        NonFiniteError: the loss or the gradient is not finite; raised before the step is taken.
+        NonFiniteError: the loss or the gradient was not finite; nothing of that step is saved.
         StoppedError: `stop` said so before the last step; what was trained is saved.
         RanksError: another rank ended; the last checkpoint is whole.
-        StorageError: a checkpoint cannot be written, or the folder was moved or taken over; the last one still loads.
+        StorageError: a checkpoint cannot be written, or the folder was moved; the last one still loads.
     """
     where, out = machine.resolve_device(device if ranks.size == 1 else str(ranks.device)), Path(out)
     say = (warn or unheard) if ranks.is_main else unheard
-    with _deterministic(where), contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(reproducible(config.deterministic, where))
         if lock is None and ranks.is_main:
-            lock = held.enter_context(RunLock(out, say))
+            lock = stack.enter_context(RunLock(out, say))
         if prepared is None:
             prepared = _prepared(config, out, source, where, resume, accept_changed_data, say)
         config, source, last = prepared.config, prepared.source, prepared.last
         foreign = measured_files(out) if last is None else []
+
         model = prepared.model.to(where).train()
         model.blocks.activation_checkpointing = config.recompute
         if config.frozen:
             freeze_trunk(model)
         if config.compile:
             compile_blocks(model, dynamic=config.dynamic_shapes)
-            held.callback(uncompile_blocks, model)
-        holder = held_by(model, ranks, config.sharing)
-        held.callback(holder.close)
+            stack.callback(uncompile_blocks, model)
+        parallel = parallelize(model, ranks, config.sharing)
+        stack.callback(parallel.close)
         decay, warmup = config.optimizer.ema, config.optimizer.ema_warmup
         ema = None if decay is None else Ema(model, decay, bool(warmup))
         optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
         state = TrainState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks)
-        task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
         if last is not None:
             restore_state(state, last, say)
+            if ranks.is_main:
+                restore_file(out / LOG, state.log, say)
+                restore_file(out / VALIDATION, state.validation, say)
         warn_of_mirrors(config, source, say)
-        if ranks.is_main and last is not None:
-            restore_file(out / LOG, state.log, say)
-            restore_file(out / VALIDATION, state.validation, say)
+
+        task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
         validation = Validation(config, model, task, source, say)
         saver = None
         if ranks.is_main or state.sharded:
-            saver = held.enter_context(Checkpointer(state, out, lock, foreign, say))
-        started, before, progress = time.perf_counter(), state.seconds, ProgressFile(out)
-        speed = Throughput(where, config.precision, ranks)
+            saver = stack.enter_context(Checkpointer(state, out, lock, foreign, say))
         plan = training_plan(config, model.config, source)
         pin = where.type == "cuda"
-        steps = plan.batches(
-            model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks,
-        )  # fmt: skip
+        steps = plan.batches(model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks)
         # Its workers end with the loop, however that does.
-        held.callback(steps.close)
+        stack.callback(steps.close)
+        log, throughput = StepLog(state.log), Throughput(where, config.precision, ranks)
+        progress_file = ProgressFile(out)
         profiled = Profile(out, where, say) if profile and ranks.is_main else None
         if profiled is not None:
-            held.callback(profiled.give_up)
-        for step, batches, asked in waited_for(agreed(steps, source, ranks, stop)):
-            rate = learning_rate(config.optimizer, step.number, step.begins, step.ends)
-            loss = train_step(state, task, holder, [batch.to(where) for batch in batches], rate, step)
+            stack.callback(profiled.give_up)
+        began, waiting = time.perf_counter() - state.seconds, None
+
+        def report(at: TrainProgress) -> None:
+            progress_file.write(at)
+            if observe is not None:
+                observe(at)
+
+        for step, batches in waited_for(steps):
+            images, stopping = _agree(batches, source, ranks, stop)
+            seed_generators(config.seed, state.step, where)
+            if isinstance(model.head, TokenHead):
+                model.head.done = step.begins
+            lr = learning_rate(config.optimizer, step.number, step.begins, step.ends)
+            parts = [batch.to(where) for batch in batches]
+            # Of nothing there is nothing to learn.
+            numbers = train_step(state, task, parallel, parts, lr, step) if images else None
+            log.read()
+            if waiting is not None:
+                report(replace(waiting, loss=log.loss))
+            log.add(step, lr, batches, numbers)
             if saver is not None:
                 saver.check()
-            state.step += 1
-            state.position = step.position
-            state.seconds = before + time.perf_counter() - started
-            spent = step.after
-            if loss is not None:
-                state.log.append(json.dumps({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate}))
-            stopped = not step.last and (asked if ranks.size > 1 else stop is not None and stop())
+            state.step, state.position = state.step + 1, step.position
+            state.seconds = time.perf_counter() - began
+
+            # A process that is alone need not wait for the next step to hear of a signal.
+            stopped = not step.last and (stopping if ranks.size > 1 else stop())
             due = step.last or _is_due(step, config)
+            if due or stopped or not _reads_late(where):
+                log.read()
             if due or stopped:
                 _check_weights(state, step)
                 if lock is not None:
                     lock.check()
                 if saver is not None:
-                    # At those that a run which is not stopped has too: the curve is the same.
-                    with phase("validating"):
-                        _measure(state, validation if due else None, step)
+                    # Where a run that is not stopped is validated too, so that the curves are the same.
+                    if due and validation.is_due(step, len(state.validation), state.validated):
+                        with phase("validating"), averaged(state):
+                            line = validation.measure(model, state.step, step.after.images)
+                        state.validated = step.ends
+                        state.validation += [] if line is None else [line]
                     with phase("saving"):
                         saver.save(wait=step.last or stopped)
-            planned = round(state.step / step.ends)
-            total = config.images or round(spent.images / step.ends)
+            expected = round(state.step / step.ends)
             if ranks.is_main:
-                pace = speed.after(*spent)
-                progress(
-                    step=state.step, steps=planned, images=spent.images, total=total, tokens=spent.tokens, loss=loss,
-                    lr=rate, seconds=state.seconds, pace=pace,
+                total = config.images or round(step.after.images / step.ends)
+                seen = parse_validation(json.loads(state.validation[-1])) if state.validation else None
+                at = TrainProgress(
+                    state.step, expected, step.after.images, total, step.after.tokens, step.after.flops, log.loss,
+                    state.seconds, lr, throughput.after(*step.after), seen,
                 )  # fmt: skip
-                if observe is not None:
-                    seen = parse_validation(json.loads(state.validation[-1])) if state.validation else None
-                    at = planned, spent.images, total, *spent[1:], loss, state.seconds, rate, pace, seen
-                    observe(TrainProgress(state.step, *at))
+                waiting = None if log.is_read else at
+                if waiting is None:
+                    report(at)
             if profiled is not None:
                 profiled.after_step()
             if stopped:
-                said = f"stopped after step {state.step} of {planned}, which is saved in {out}"
                 # The first rank has saved it: where another one ended before, a launcher would end all.
                 ranks.barrier()
-                raise StoppedError(said)
+                raise StoppedError(f"stopped after step {state.step} of {expected}, which is saved in {out}")
         if ranks.is_main:
             assert saver is not None
             saver.finish()
@@ -238,14 +357,22 @@ def _prepared(
     return set_up(own, source, model, last, init_from=begins, accept_changed_data=accept_changed_data, warn=warn)
 
 
-def _measure(state: TrainState, validation: Validation | None, step: StepSpec) -> None:
-    """A line more of the validation curve, where one is due; ranks that hold a part of the model measure together."""
-    if validation is None or not validation.is_due(step, len(state.validation), state.validated):
-        return
-    with averaged(state):
-        line = validation.measure(state.model, state.step, step.after.images)
-    state.validated = step.ends
-    state.validation += [] if line is None else [line]
+def _agree(batches: Sequence[Batch], source: Source, ranks: Ranks, stop: Callable[[], bool]) -> tuple[int, bool]:
+    """How many images all ranks have in a step, and whether one of them is to stop after it; what a rank left out
+    because it cannot be read, all of them count."""
+    own = [[one.path, one.reason] for batch in batches for one in batch.left_out]
+    if ranks.size == 1:
+        return sum(map(len, batches)), False
+    images, stopping, left = ranks.all_reduce_sum([sum(map(len, batches)), stop(), len(own)])
+    if left and source.allowance is not None:
+        others = [some for rank, some in enumerate(ranks.all_gather_json(own)) if rank != ranks.rank]
+        source.allowance.add("train", [Unreadable(*one) for some in others for one in some])
+    return int(images), stopping > 0
+
+
+def _reads_late(device: torch.device) -> bool:
+    """Whether a device computes while this process goes on."""
+    return device.type == "cuda"
 
 
 def _is_due(step: StepSpec, config: TrainConfig) -> bool:
@@ -254,22 +381,6 @@ def _is_due(step: StepSpec, config: TrainConfig) -> bool:
     if every is None:
         return completed_parts(config.checkpoints, step.ends) != completed_parts(config.checkpoints, step.begins)
     return step.after.images // every != step.before.images // every
-
-
-@contextlib.contextmanager
-def _deterministic(device: torch.device) -> Iterator[None]:
-    """Deterministic kernels; afterwards their switches and the random generators are as they were."""
-    was, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    # Deterministic mode fills all memory with NaN before an operator writes there: time for what nothing reads.
-    memory: Any = torch.utils.deterministic
-    filled, memory.fill_uninitialized_memory = memory.fill_uninitialized_memory, False
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        with torch.random.fork_rng(range(torch.cuda.device_count()) if device.type == "cuda" else ()):
-            yield
-    finally:
-        torch.use_deterministic_algorithms(was, warn_only=warned)
-        memory.fill_uninitialized_memory = filled
 
 
 def _check_weights(state: TrainState, step: StepSpec) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sightline.distributed.machine import import_timm
+from sightline.io.tensors import full_tensor, local_tensor
 from sightline.models import Model
 from sightline.training.config import OptimizerConfig
 
@@ -74,6 +77,21 @@ def make_optimizer(model: Model, config: OptimizerConfig) -> torch.optim.Optimiz
             from timm.optim.lamb import Lamb
 
             return Lamb(groups, lr=config.lr, max_grad_norm=None, **moments)
+
+
+@torch.no_grad()
+def clip_gradients(parameters: Iterable[Tensor], limit: float | None, scale: Tensor | None = None) -> Tensor:
+    """Scale gradients, then down to a norm of at most `limit` (None: of any); gives their norm before that.
+
+    Args:
+        scale: a number on their device, None for 1.
+    """
+    found = [one for one in parameters if one.grad is not None]
+    if scale is not None:
+        for one in found:
+            assert one.grad is not None
+            local_tensor(one.grad).mul_(scale)
+    return full_tensor(torch.nn.utils.clip_grad_norm_(found, math.inf if limit is None else limit))
 
 
 class Ema:

@@ -57,12 +57,10 @@ class ParallelModel:
 
     Attributes:
         norms: of the model's batches, whose statistics are those of all ranks; None where a process is alone.
-        all_in_each_part: every rank computes each part of a step, also where it has no image in it.
     """
 
     def __init__(self, forward: nn.Module, norms: JointBatchNorms | None = None) -> None:
         self.forward, self.norms = forward, norms
-        self.all_in_each_part = bool(norms)
 
     def __call__(self, batch: Batch, precision: str) -> Any:
         return self.forward(batch, precision)
@@ -71,10 +69,21 @@ class ParallelModel:
         """Around the forward and backward pass of a part of a step."""
         return contextlib.nullcontext()
 
-    def without_an_image(self, batch: Batch, precision: str) -> Tensor:
-        """The loss of a rank that has no image, from the outputs of another batch: 0, with a gradient of 0."""
+    def waits_for(self, last: bool) -> bool:
+        """Whether other ranks wait for this one in a part of a step in which it has no image."""
+        return self.norms is not None and (last or bool(self.norms))
+
+    def empty_loss(self, precision: str) -> Tensor:
+        """The loss of a part without an image, from the outputs of a black one: 0, with a gradient of 0 everywhere."""
         with contextlib.nullcontext() if self.norms is None else self.norms.uncounted():
-            return nothing(self(batch, precision))
+            return _nothing(self(black_image(_model_in(self.forward)), precision))
+
+    def all_reduce(self, numbers: Tensor) -> None:
+        """Sum numbers over the ranks, in place."""
+        if self.norms is not None:
+            import torch.distributed as dist
+
+            dist.all_reduce(numbers)
 
     def close(self) -> None:
         """Give the model back as it was, as far as it is whole."""
@@ -98,7 +107,7 @@ class DDPModel(ParallelModel):
         self._without_sum = parallel.no_sync
         # After its first backward pass torch puts the gradients into another order, in which three ranks and more sum
         # them otherwise: that pass is none of a step, so that a run that goes on sums as the one that it goes on with.
-        self.without_an_image(black_image(_model_in(forward)), "float32").backward()
+        self.empty_loss("float32").backward()
         parallel.zero_grad(set_to_none=True)
 
     def gradient_sync(self, last: bool) -> contextlib.AbstractContextManager[None]:
@@ -128,7 +137,10 @@ class FSDPModel(ParallelModel):
             if hasattr(model, name):
                 register_fsdp_forward_method(model, name)
         super().__init__(forward, norms)
-        self.all_in_each_part = True
+
+    def waits_for(self, last: bool) -> bool:
+        """In every part: the ranks gather their weights together."""
+        return True
 
 
 def _model_in(forward: nn.Module) -> Model:
@@ -158,7 +170,7 @@ def _sum(_, bucket):  # torch compares annotations by identity
 
 
 def black_image(model: Model) -> Batch:
-    """One black image, for a rank that has none in a step: what it gives counts nothing (`nothing`)."""
+    """One black image, for a rank that has none in a step."""
     patchifier, grid = model.patch_embed.patchifier, model.config.train_grid
     layout = TokenLayout.packed([grid], num_prefix_tokens=model.num_prefix_tokens)
     inputs = torch.zeros((1, grid.cells, patchifier.patch_dim), dtype=torch.uint8)
@@ -166,9 +178,9 @@ def black_image(model: Model) -> Batch:
     return Batch(inputs, layout, targets={}, indices=indices, names=[], slices=[]).to(model.anchor.device)
 
 
-def nothing(outputs: Any) -> Tensor:
+def _nothing(outputs: Any) -> Tensor:
     """A loss of 0 that hangs on every output, so that each parameter has a gradient of 0."""
     if isinstance(outputs, Tensor):
         return outputs.float().sum() * 0
     inner = outputs.values() if isinstance(outputs, dict) else outputs
-    return torch.stack([nothing(one) for one in inner]).sum()
+    return torch.stack([_nothing(one) for one in inner]).sum()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
@@ -16,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from sightline.distributed import machine
 from sightline.errors import StorageError
-from sightline.io.atomic import remove_temporaries, storage_errors, write_file
+from sightline.io.atomic import storage_errors, write_file
 from sightline.io.run_files import PROFILE
 from sightline.training.log import unheard
 
@@ -89,27 +88,16 @@ class Profile:
             "torch": torch.__version__,
             "commit": machine.git_commit(),
         }
+        trace = self._out / TRACE
         try:
-            self._write_trace(self._out / TRACE)
+            with storage_errors(f"{trace}: cannot be written"):
+                self._out.mkdir(exist_ok=True)
+                # What hinders it torch prints, and goes on.
+                trace.open("ab").close()
+                self._profile.export_chrome_trace(str(trace))
             write_file(self._out / ROW, json.dumps(self.row) + "\n")
         except StorageError as error:
             self._warn(f"--profile: {error}; the run goes on without it")
-
-    def _write_trace(self, path: Path) -> None:
-        """Write torch's trace, whole or not at all; raises StorageError."""
-        temporary = path.with_name(f".{path.name}.writing-{os.getpid()}-trace")
-        with storage_errors(f"{path}: cannot be written"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            remove_temporaries(path)
-            try:
-                self._profile.export_chrome_trace(str(temporary))
-                # What hinders it torch prints, and goes on.
-                if not temporary.exists():
-                    raise StorageError(f"{path}: cannot be written")
-                temporary.replace(path)
-            finally:
-                for left in path.parent.glob(f"{temporary.name}*"):
-                    left.unlink()
 
     def give_up(self) -> None:
         """End the profile of a run that ended before it; nothing is written."""

@@ -6,11 +6,14 @@ import contextlib
 import json
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sightline.errors import StorageError
 from sightline.io.atomic import write_file
 from sightline.io.run_files import PROGRESS
-from sightline.training.speed import Pace
+
+if TYPE_CHECKING:
+    from sightline.training.loop import TrainProgress
 
 _EVERY = 5.0
 
@@ -26,26 +29,19 @@ class ProgressFile:
         self._path = folder / PROGRESS
         self._written = -_EVERY
 
-    def __call__(
-        self, *, step: int, steps: int, images: int, total: int, tokens: int, loss: float | None, lr: float,
-        seconds: float, pace: Pace,
-    ) -> None:  # fmt: skip
-        """Note where the run is after a step.
-
-        Args:
-            steps, total: that are expected in all; total counts images.
-            seconds: of training, earlier sittings included.
-        """
+    def write(self, at: TrainProgress) -> None:
+        """Note where the run is after a step."""
         now = time.monotonic()
-        if now - self._written < _EVERY and step < steps:
+        if now - self._written < _EVERY and at.step < at.steps:
             return
         self._written = now
-        rates = pace.rates
+        rates = at.pace.rates
         said = {
-            "step": step, "steps": steps, "images": images, "total": total, "tokens": tokens, "loss": loss, "lr": lr,
-            "seconds": seconds, "images_per_second": None if rates is None else rates.images,
-            "tokens_per_second": None if rates is None else rates.tokens, "peak_share": pace.peak_share,
-            "memory": pace.memory,
+            "step": at.step, "steps": at.steps, "images": at.images, "total": at.total, "tokens": at.tokens,
+            "loss": at.loss, "lr": at.lr, "seconds": at.seconds,
+            "images_per_second": None if rates is None else rates.images,
+            "tokens_per_second": None if rates is None else rates.tokens,
+            "peak_share": at.pace.peak_share, "memory": at.pace.memory,
         }  # fmt: skip
         with contextlib.suppress(StorageError):
             write_file(self._path, json.dumps(said) + "\n")

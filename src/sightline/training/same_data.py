@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sightline.data.fingerprint import Fingerprint, counted, describe_differences
-from sightline.data.open import open_source
 from sightline.data.source import Source
-from sightline.errors import InputError, SightlineError
+from sightline.errors import InputError
 from sightline.io.run_files import LISTING
 from sightline.training.config import BUDGETS, TrainConfig
 from sightline.training.log import unheard
@@ -92,13 +91,3 @@ def check_same_data(
     warn(changed)
     saved = training["config"]
     return dataclasses.replace(config, **{name: saved.get(name) for name in BUDGETS})
-
-
-def say_changes(source: Source, config: TrainConfig, warn: Callable[[str], None]) -> None:
-    """Say what of the data is not as it was when `source` was opened: a run that ends was trained on some of each."""
-    try:
-        said = describe_differences(source.fingerprint(), open_source(config.data).fingerprint())
-    except SightlineError as error:
-        said = [str(error)]
-    if said:
-        warn(f"{config.data} changed while it was trained on: {'; '.join(said)}")

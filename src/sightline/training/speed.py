@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from sightline.distributed import machine
 from sightline.distributed.ranks import Ranks
@@ -71,6 +73,22 @@ class Throughput:
             self._peak = measure_peak_flops(self._device, self._precision) * self._ranks.size
         share = rates.flops / self._peak if rates is not None and self._peak is not None else None
         return Pace(rates, share, machine.peak_memory(self._device))
+
+
+def read_later(numbers: Tensor) -> Callable[[], list[float]]:
+    """A function that gives numbers as they are now; on a GPU it waits for them only when it is called."""
+    if numbers.device.type != "cuda":
+        return numbers.tolist
+    host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+    host.copy_(numbers, non_blocking=True)
+    copied = torch.cuda.Event()
+    copied.record()
+
+    def read() -> list[float]:
+        copied.synchronize()
+        return host.tolist()
+
+    return read
 
 
 def measure_peak_flops(device: torch.device, precision: str) -> float:

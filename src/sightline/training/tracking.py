@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -80,23 +79,6 @@ def tracking(
     def begin(name: str) -> None:
         at_work[name] = registry.find(Tracker, _PACKAGE, "tracker", name)(folder, config, step)
 
-    # By package, what threads of its own failed by: Python would print their tracebacks.
-    lost: dict[str, BaseException] = {}
-    tell, packages = threading.excepthook, {registry.find(Tracker, _PACKAGE, "tracker", name).needs for name in names}
-
-    def told(fault: Any) -> None:
-        package = type(fault.thread).__module__.partition(".")[0]
-        if package in packages:
-            lost.setdefault(package, fault.exc_value)
-        else:
-            tell(fault)
-
-    def end(one: Tracker) -> None:
-        one.close()
-        if (fault := lost.get(one.needs)) is not None:
-            raise fault
-
-    threading.excepthook = told
     for name in names:
         tried(name, functools.partial(begin, name))
     seen: dict[str, Any] = {"validated": None}
@@ -116,8 +98,7 @@ def tracking(
         yield note
     finally:
         for name, one in list(at_work.items()):
-            tried(name, functools.partial(end, one))
-        threading.excepthook = tell
+            tried(name, one.close)
 
 
 _PACKAGE = "sightline.training.trackers"

@@ -99,7 +99,7 @@ class Validation:
                 model, task, self._source, VALIDATION_SPLIT, self._indices, self.view, precision=config.precision
             ):
                 lost, count = task.loss(one.outputs, one.batch.targets, one.batch.layout)
-                total, units = total + float(lost), units + count
+                total, units = total + float(lost), units + int(count)
                 metrics[0].update(one.outputs, one.batch)
         except UnreadableDataError as error:
             self._indices = []
