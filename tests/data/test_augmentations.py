@@ -18,7 +18,6 @@ from sightline.data.mixing import read_example
 from sightline.data.open import open_source
 from sightline.data.rng import generator
 from sightline.distributed.machine import import_timm
-from tests.batches import uniform_batches
 
 ALL = {"three_augment": {}, "colour_jitter": {}, "rand_augment": {}, "random_erasing": {"chance": 1.0}}
 
@@ -179,17 +178,6 @@ def test_what_one_draws_hangs_on_no_other():
         told = {"seed": 3, "epoch": 2, "index": index}
         expected = apply_augmentations(apply_augmentations(image, [erasing], **told), [alone], **told)
         assert np.array_equal(apply_augmentations(image, both, **told), expected)
-
-
-def test_batches_are_the_same_in_any_order_and_for_any_number_of_workers():
-    scenes, size = open_source("scenes"), (12, 20)
-    options = {"image_size": size, "batch_size": 3, "seed": 5, "augment": make_augmentations(ALL)}
-    first, second = uniform_batches(scenes, "train", indices=[4, 9, 2, 7, 1, 0], **options)
-    back, front = uniform_batches(scenes, "train", indices=[0, 1, 7, 2, 9, 4], workers=2, **options)
-    assert torch.equal(first.inputs, front.inputs.flip(0))
-    assert torch.equal(second.inputs, back.inputs.flip(0))
-    plain = next(iter(uniform_batches(scenes, "train", indices=[4, 9, 2], **options | {"augment": ()})))
-    assert not torch.equal(first.inputs, plain.inputs)
 
 
 def test_both_of_two_mixed_images_are_augmented():

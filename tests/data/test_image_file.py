@@ -190,13 +190,6 @@ def test_transparency_is_laid_over_white(tmp_path: Path) -> None:
     alpha = pixels[..., 3:] / 255
     expected = pixels[..., :3] * alpha + 255 * (1 - alpha)
     assert np.abs(read_image(tmp_path / "rgba.png") - expected).max() <= 1
-    gray = Image.fromarray(np.array([[10, 20]], dtype=np.uint8))
-    gray.save(tmp_path / "trns.png", transparency=10)
-    assert read_image(tmp_path / "trns.png")[0, :, 0].tolist() == [255, 20]
-    palette = Image.fromarray(np.array([[0, 1]], dtype=np.uint8))
-    palette.putpalette([9, 9, 9, 70, 80, 90])
-    palette.save(tmp_path / "p.png", transparency=0)
-    assert read_image(tmp_path / "p.png")[0].tolist() == [[255, 255, 255], [70, 80, 90]]
     for name in ("rgba.png", "la.png", "palette_transparent.png"):
         with Image.open(INPUTS / name) as image:
             layer = image.convert("RGBA")

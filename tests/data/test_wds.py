@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import os
-import tarfile
 
 import numpy as np
 import pytest
@@ -236,40 +235,12 @@ def test_a_shard_that_is_no_archive_is_one_image_that_cannot_be_read(tmp_path):
         WebDataset(str(tmp_path)).length("train")
 
 
-@pytest.mark.parametrize("size", [-512, -1024, 1 << 62, 1 << 80], ids=str)
-def test_a_header_with_an_impossible_size_is_where_the_archive_ends(size, tmp_path):
-    """One below 0 leads back to where the archive was read before, again and again; one beyond all, to no place."""
-    path = tmp_path / "train-0.tar"
-    write_tar(path, [part for number in range(4) for part in sample(number, number % 2)])
-    with tarfile.open(path) as archive:
-        begins = archive.getmembers()[4].offset
-    content = bytearray(path.read_bytes())
-    content[begins + 124 : begins + 136] = size.to_bytes(12, "big", signed=True)
-    content[begins + 124] = 0xFF if size < 0 else 0x80
-    content[begins + 148 : begins + 156] = b" " * 8
-    content[begins + 148 : begins + 156] = b"%06o\0 " % sum(content[begins : begins + 512])
-    path.write_bytes(content)
-    source = WebDataset(str(tmp_path))
-    assert [one.rpartition(":")[2] for one in source.listing.paths[:2]] == ["000.png", "001.png"]
-    lost = unreadable(source)
-    assert lost
-    assert all("what stood behind is lost" in reason for reason in lost.values())
-
-
-@pytest.mark.parametrize("kind", ["link", "ring", "pipe", "folder"])
+@pytest.mark.parametrize("kind", ["link", "folder"])
 def test_what_is_called_a_shard_and_is_no_file_is_refused(kind, tmp_path, refused):
     """To pass it over would be to train on less without a word."""
-    whole(tmp_path)
-    odd = tmp_path / "train-2.tar"
-    if kind == "link":
-        odd.symlink_to("elsewhere.tar")
-    elif kind == "ring":
-        odd.symlink_to(odd.name)
-    elif kind == "pipe":
-        os.mkfifo(odd)
-    else:
-        odd.mkdir()
-    refused("data", "check", f"wds:{tmp_path}", says=[str(odd), "expected: a tar file"])
+    odd = whole(tmp_path) / "train-2.tar"
+    odd.symlink_to("elsewhere.tar") if kind == "link" else odd.mkdir()
+    refused("data", "check", f"wds:{tmp_path}", says=[str(odd)], code=3)
 
 
 def test_a_broken_link_to_the_names_of_classes_is_refused(tmp_path):

@@ -76,8 +76,6 @@ class CocoFile:
         try:
             # Numbers may be NaN or infinite: that is a fault of the image that they stand in.
             said = json.loads(content.decode("utf-8-sig"))
-        except RecursionError:
-            raise InputError(f"{self.path}: is nested too deep, expected {EXPECTED}") from None
         except ValueError as error:
             raise InputError(f"{self.path}: is not JSON ({error}), expected {EXPECTED}") from None
         if not isinstance(said, dict):

@@ -143,11 +143,10 @@ def _scan(path: str, stamp: Stamp, wanted: SampleFields) -> TarShard:
 
 @dataclass(eq=False)
 class _Sample:
-    """The members of one key: by extension where their bytes are, and of those that may say the label what they say and
-    why that is no number."""
+    """The members of one key: by extension where their bytes are, and the content of those that may say the label."""
 
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
-    said: dict[str, tuple[int | str, str]] = field(default_factory=dict)
+    texts: dict[str, bytes] = field(default_factory=dict)
     fault: str = ""
 
 
@@ -156,12 +155,9 @@ def _members(file: io.BufferedReader, shard: TarShard, samples: dict[str, _Sampl
     size, place = os.fstat(file.fileno()).st_size, 0
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
-            while place <= size and (member := archive.next()) is not None:
+            while (member := archive.next()) is not None:
                 # It would keep every one.
                 archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # the stubs lack it
-                if archive.offset < member.offset_data:
-                    # A size below 0, which leads back to headers that were read.
-                    return member.offset
                 place = archive.offset
                 _add(file, member, size, shard, samples, wanted)
     except OSError:
@@ -202,20 +198,23 @@ def _add(
     sample.places[extension] = (member.offset_data, min(member.size, size))
     if member.offset_data + member.size > size:
         sample.fault = f"the shard ends inside of {base}: what stood behind is lost"
-    elif extension == wanted.number or (extension == "json" and wanted.number not in sample.said):
-        if member.size > CONFIGURATION:
-            sample.said[extension] = BAD_LABEL, f"has {member.size} bytes (expected: at most {CONFIGURATION})"
-            return
+    elif extension == wanted.number or (extension == "json" and wanted.number not in sample.texts):
         file.seek(member.offset_data)
-        content, read = file.read(member.size), _text if extension == wanted.number else _field
-        try:
-            sample.said[extension] = read(content, wanted)
-        except ValueError as error:
-            sample.said[extension] = BAD_LABEL, " ".join(str(error).split())
+        sample.texts[extension] = file.read(min(member.size, CONFIGURATION + 1))
+
+
+def _label(extension: str, content: bytes, wanted: SampleFields) -> tuple[int | str, str]:
+    """The label that a member says, and why that is no number."""
+    if len(content) > CONFIGURATION:
+        return BAD_LABEL, f"is larger than {CONFIGURATION} bytes"
+    try:
+        return _text(content, wanted) if extension == wanted.number else _field(content, wanted)
+    except ValueError as error:
+        return BAD_LABEL, " ".join(str(error).split())
 
 
 def _text(content: bytes, wanted: SampleFields) -> tuple[int | str, str]:
-    """The label that a member of text says, and why that is no number."""
+    """As `_label`, of a member that holds nothing else."""
     said = content.strip()
     if re.fullmatch(rb"[0-9]{1,18}", said) and int(said) < MOST_CLASSES:
         return int(said), ""
@@ -227,7 +226,7 @@ def _text(content: bytes, wanted: SampleFields) -> tuple[int | str, str]:
 
 
 def _field(content: bytes, wanted: SampleFields) -> tuple[int | str, str]:
-    """As `_text`, of a field of JSON."""
+    """As `_label`, of a field of JSON."""
     try:
         value = parse_json(content)
     except ValueError as error:
@@ -249,13 +248,13 @@ def _field(content: bytes, wanted: SampleFields) -> tuple[int | str, str]:
 
 def _take(shard: TarShard, key: str, sample: _Sample, wanted: SampleFields) -> None:
     """Add a sample to its shard, and why it cannot be read where it cannot."""
-    told = next((one for one in (wanted.number, "json") if one in sample.said), None)
+    told = next((one for one in (wanted.number, "json") if one in sample.texts), None)
     members = ", ".join(sample.places)
     if told is None:
         label, expected = NO_LABEL, f"{key}.{wanted.number} or {key}.json); label=EXT chooses"
         unlabelled = f"no label (members: {members}; expected: {expected}"
     else:
-        label, reason = sample.said[told]
+        label, reason = _label(told, sample.texts[told], wanted)
         unlabelled = reason and f"{key}.{told}: {reason}"
     known = (wanted.image.lower(),) if wanted.image else _IMAGES
     images = [extension for extension in sample.places if extension in known]

@@ -29,7 +29,6 @@ _STREAMING = (
     "is streamed: no exact passes, no shuffle of all images, and no run that goes on where it was (expected: a data "
     "set by index, without streaming)"
 )
-_TABLES = (".arrow", ".parquet")
 
 
 class HuggingFace(ClassificationFiles):
@@ -207,15 +206,11 @@ def _load(place: str, config: str | None) -> Any:
         # An absolute one is no name on the Hub.
         where = os.path.abspath(place)
         saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
-        tables = [file for pattern in ("*", "*/*") for file in sorted(folder.glob(pattern)) if file.suffix in _TABLES]
-        if not saved and not any(file.suffix == ".parquet" for file in tables):
+        if not saved and not any(any(folder.glob(pattern)) for pattern in ("*.parquet", "*/*.parquet")):
             raise InputError(
                 f"{place}: no data set of Hugging Face in this folder (expected: what save_to_disk wrote, or .parquet "
                 f"files in it or in data/; is it imagefolder:{place}?)"
             )
-        # A pipe is waited for without an end, and a broken link to Parquet is passed over without a word.
-        if odd := [file for file in tables if not os.path.isfile(file)]:
-            raise InputError(f"{odd[0]}: no regular file, or a link to a missing one (expected: a table; move it away)")
         if saved and config is not None:
             raise InputError(f"hf:{place}: config={config} is for a name or Parquet files, not for what was saved")
         files = None if saved or config is not None else _parquet_by_split(where)
