@@ -51,7 +51,7 @@ def measure(encoding: str, seed: int, chosen: argparse.Namespace) -> dict[str, A
         run = open_run(out)
         tested = EvaluateConfig((run.side,), images=chosen.tested)
         for count in FRAMES:
-            source = run.source.showing_frames(FrameSampling(count))
+            source = run.source.with_view(frames=FrameSampling(count))
             rows += evaluate(run.model, source, tested, dataclasses.replace(run.identity, seed=seed))
     return {"rows": [as_written(row) for row in rows]}
 

@@ -22,7 +22,7 @@ SIZES = [(8, 12), (12, 8), (8, 8), (4, 12)]
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Clips:
     """Of each class a clip of 5 frames, of 4, of 3, and an image."""
-    return Clips(make(tmp_path_factory.mktemp("clips"))).showing_frames(FrameSampling(4, exact=False))
+    return Clips(make(tmp_path_factory.mktemp("clips"))).with_view(frames=FrameSampling(4, exact=False))
 
 
 def model_of(encoding: str, tubelet: int, randomise) -> Model:
@@ -65,7 +65,7 @@ def test_packed_is_alone(source: Clips, encoding: str, tubelet: int, kept: bool,
 
 def test_a_batch_of_clips_of_one_size_is_the_tensor_that_a_model_takes(source: Clips, randomise) -> None:
     model = model_of("lookhere_90", 2, randomise)
-    uniform = source.showing_frames(FrameSampling(4))
+    uniform = source.with_view(frames=FrameSampling(4))
     from sightline.data.batch import collate_uniform
 
     task = task_of(model)

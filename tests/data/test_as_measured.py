@@ -27,25 +27,25 @@ def test_files_are_cut_as_in_evaluation_and_decoded_whole(tmp_path):
         whole = np.asarray(file.convert("RGB"))
     expected = apply_crop(whole, eval_crop((300, 400), (16, 16), 0.875), "bilinear")
     for seed, epoch in ((0, 0), (3, 5)):
-        assert np.array_equal(shown(source.as_measured(), seed=seed, epoch=epoch), expected)
+        assert np.array_equal(shown(source.with_view(still=True), seed=seed, epoch=epoch), expected)
     assert not np.array_equal(shown(source), expected)
     # Whatever order the two are asked in, and the source itself is as it was.
-    assert np.array_equal(shown(source.as_measured().prepared("bilinear", 0.875)), expected)
+    assert np.array_equal(shown(source.with_view(still=True).prepared("bilinear", 0.875)), expected)
     assert not source.still
-    assert source.as_measured().still
+    assert source.with_view(still=True).still
 
 
 @pytest.mark.parametrize("parts", [None, 0.3, "simple"], ids=str)
 def test_scenes_are_shown_whole(parts):
     source = open_source("scenes")
-    varied = source if parts is None else source.showing(parts)
-    assert np.array_equal(shown(varied.as_measured(), 7, 24), shown(source, 7, 24))
+    varied = source if parts is None else source.with_view(parts=parts)
+    assert np.array_equal(shown(varied.with_view(still=True), 7, 24), shown(source, 7, 24))
     assert parts is None or not np.array_equal(shown(varied, 7, 24), shown(source, 7, 24))
 
 
 def test_digits_are_neither_moved_nor_zoomed():
     source = open_source("digits")
-    still = source.as_measured()
+    still = source.with_view(still=True)
     assert np.array_equal(shown(still, 3), shown(still, 3, seed=5, epoch=2))
     assert not np.array_equal(shown(source, 3), shown(source, 3, seed=5, epoch=2))
     # What is measured is as it was.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import math
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageFilter, ImageOps
+from PIL import Image
 
 from sightline.data.augmentations import rand_augment
 from sightline.data.augmenting import apply_augmentations, make_augmentations
@@ -19,7 +18,6 @@ from sightline.data.mixing import read_example
 from sightline.data.open import open_source
 from sightline.data.rng import generator
 from sightline.distributed.machine import import_timm
-from tests.batches import uniform_batches
 
 ALL = {"three_augment": {}, "colour_jitter": {}, "rand_augment": {}, "random_erasing": {"chance": 1.0}}
 
@@ -57,22 +55,6 @@ def as_random(draws: np.random.Generator) -> SimpleNamespace:
         randint=lambda low, high: int(draws.integers(low, high + 1)),
         choice=lambda values: values[draws.integers(len(values))],
     )
-
-
-def test_three_augment_is_one_of_grey_solarised_and_blurred(transforms):
-    kind, seen = one("three_augment"), []
-    for index in range(36):
-        image, (draws, theirs) = IMAGES[index % 3], twins(index)
-        before = Image.fromarray(image)
-        which = int(theirs.integers(3))
-        # As augment.py of DeiT III: a blur by Pillow whose radius is uniform between .1 and 2.
-        if which == 2:
-            expected = before.filter(ImageFilter.GaussianBlur(radius=theirs.uniform(0.1, 2.0)))
-        else:
-            expected = ImageOps.solarize(before) if which else transforms.Grayscale(3)(before)
-        assert np.array_equal(kind(image, draws), np.asarray(expected))
-        seen.append(which)
-    assert {0, 1, 2} == set(seen)
 
 
 def test_three_augment_is_that_of_timm(monkeypatch):
@@ -188,33 +170,6 @@ def test_it_is_a_function_of_its_draws_and_leaves_what_it_is_given(name):
     assert kind(np.zeros((1, 1, 3), np.uint8), draws).shape == (1, 1, 3)
 
 
-def test_each_of_three_comes_a_third_of_the_time():
-    kind, image = one("three_augment"), IMAGES[0]
-    grey = solarised = 0
-    for index in range(1500):
-        found = kind(image, generator("augment/three_augment/1", 4, index))
-        grey += bool((found == found[..., :1]).all())
-        solarised += np.array_equal(found, np.asarray(ImageOps.solarize(Image.fromarray(image))))
-    # Four standard deviations of 18.
-    assert all(abs(count - 500) < 73 for count in (grey, solarised, 1500 - grey - solarised))
-
-
-def test_boxes_that_are_erased_are_as_large_as_asked():
-    kind = one("random_erasing", chance=0.5, fill="mean", area=[0.1, 0.3], aspect=[0.5, 2.0], mean=[0, 0, 0])
-    image, shares = np.full((100, 100, 3), 255, np.uint8), []
-    for index in range(400):
-        erased = kind(image, generator("test/2", 0, index))[..., 0] == 0
-        if erased.any():
-            rows, cols = erased.any(axis=1).sum(), erased.any(axis=0).sum()
-            assert erased.sum() == rows * cols
-            assert 0.5 / 1.1 <= rows / cols <= 2.0 * 1.1
-            shares.append(erased.mean())
-    assert 160 < len(shares) < 240
-    assert 0.09 < min(shares) < 0.13
-    assert 0.27 < max(shares) < 0.31
-    assert math.isclose(float(np.mean(shares)), 0.2, abs_tol=0.02)
-
-
 def test_what_one_draws_hangs_on_no_other():
     image = IMAGES[0]
     both, alone = make_augmentations({"random_erasing": {}, "three_augment": {}}), one("three_augment")
@@ -223,28 +178,6 @@ def test_what_one_draws_hangs_on_no_other():
         told = {"seed": 3, "epoch": 2, "index": index}
         expected = apply_augmentations(apply_augmentations(image, [erasing], **told), [alone], **told)
         assert np.array_equal(apply_augmentations(image, both, **told), expected)
-
-
-def test_seed_epoch_and_index_decide():
-    kinds = make_augmentations(ALL)
-    told = {"seed": 1, "epoch": 1, "index": 1}
-    found = [
-        apply_augmentations(IMAGES[0], kinds, **told | change)
-        for change in ({}, {"seed": 2}, {"epoch": 2}, {"index": 2})
-    ]
-    assert all(not np.array_equal(found[0], other) for other in found[1:])
-    assert np.array_equal(found[0], apply_augmentations(IMAGES[0], kinds, **told))
-
-
-def test_batches_are_the_same_in_any_order_and_for_any_number_of_workers():
-    scenes, size = open_source("scenes"), (12, 20)
-    options = {"image_size": size, "batch_size": 3, "seed": 5, "augment": make_augmentations(ALL)}
-    first, second = uniform_batches(scenes, "train", indices=[4, 9, 2, 7, 1, 0], **options)
-    back, front = uniform_batches(scenes, "train", indices=[0, 1, 7, 2, 9, 4], workers=2, **options)
-    assert torch.equal(first.inputs, front.inputs.flip(0))
-    assert torch.equal(second.inputs, back.inputs.flip(0))
-    plain = next(iter(uniform_batches(scenes, "train", indices=[4, 9, 2], **options | {"augment": ()})))
-    assert not torch.equal(first.inputs, plain.inputs)
 
 
 def test_both_of_two_mixed_images_are_augmented():

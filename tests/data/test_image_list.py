@@ -113,8 +113,6 @@ def test_names_in_no_encoding_survive(photos):
         (["-"], b"", "-: standard input holds no paths"),
         (["-"], b"\n \n\r\n", "-: standard input holds no paths"),
         (["-"], None, "-: standard input holds no paths"),
-        (["-", "a", "-"], b"a\n", "-: stands for standard input, .* not 2 times"),
-        (["a", ""], None, "an empty word"),
     ],
 )
 def test_what_is_refused(words, stdin, says, photos):

@@ -137,19 +137,13 @@ def refused(kind, root):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_map_of_another_size_than_its_image(kind, made):
+def test_a_map_of_another_size_and_one_that_is_no_image(kind, made):
     root = made(kind)
-    folders.index_png(root / SECOND[kind][1], np.ones((16, 10)))
-    assert f"{SECOND[kind][1]} is 16 x 10 pixels (expected: 16 x 9, height x width of the upright" in refused(
-        kind, root
-    )
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_map_that_is_no_image(kind, made):
-    root = made(kind)
-    (root / SECOND[kind][1]).write_bytes(b"none")
-    assert f"its map of labels {root / SECOND[kind][1]}: " in refused(kind, root)
+    path = root / SECOND[kind][1]
+    folders.index_png(path, np.ones((16, 10)))
+    assert f"{path} is 16 x 10 pixels (expected: 16 x 9" in refused(kind, root)
+    path.write_bytes(b"none")
+    assert f"its map of labels {path}: " in refused(kind, root)
 
 
 def decoded(kind, root):
@@ -185,22 +179,15 @@ def test_sixteen_bits_of_small_numbers_are_read(made):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_map_with_colours(kind, made):
-    root = made(kind)
-    folders.picture(root / SECOND[kind][1], folders.SIZES[1], 0)
-    said = decoded(kind, root)
-    assert said.startswith(f"{root / SECOND[kind][1]}: ")
-    assert "is a colour" in said
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_map_that_is_cut(kind, made):
+def test_a_map_that_is_cut_or_has_colours(kind, made):
     root = made(kind)
     if kind == "masks":
         (root / "classes.txt").write_text("\n".join("abcdefg"))
     path = root / SECOND[kind][1]
     path.write_bytes(path.read_bytes()[:-60])
     assert decoded(kind, root).startswith(f"{path}: ")
+    folders.picture(path, folders.SIZES[1], 0)
+    assert "is a colour" in decoded(kind, root)
 
 
 def test_a_map_is_of_the_upright_image(made):

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
-
 import numpy as np
 import pytest
 from PIL import Image
 
 from sightline.data.image_file import read_image_size, read_label_map
-from sightline.data.label_map import LabelMapping
+from sightline.data.paired import LabelMapping
 from sightline.errors import UnreadableDataError
-
-
-def png(values, bits, colour=0, extra=b""):
-    """A PNG of grey values or of indices of a palette, each of so many bits."""
-
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    rows = b""
-    for row in values:
-        text = "".join(format(value, f"0{bits}b") for value in row.tolist())
-        text += "0" * (-len(text) % 8)
-        rows += b"\0" + int(text, 2).to_bytes(len(text) // 8, "big")
-    height, width = values.shape
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))
-    palette = chunk(b"PLTE", bytes(range(256))[: 3 * min(2**bits, 85)]) if colour == 3 else b""
-    return b"\x89PNG\r\n\x1a\n" + head + extra + palette + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+from tests.data.image_bytes import chunk, png
 
 
 @pytest.mark.parametrize(("bits", "colour"), [(1, 0), (2, 0), (4, 0), (8, 0), (16, 0), (1, 3), (2, 3), (4, 3), (8, 3)])
 def test_numbers_are_those_that_are_written(tmp_path, bits, colour):
     """Pillow shows grey values of two and four bits widened to eight, and a bilevel image as truth values."""
-    values = np.random.default_rng(bits).integers(0, min(2**bits, 2**bits if colour == 0 else 85), (5, 7))
-    (tmp_path / "a.png").write_bytes(png(values, bits, colour))
-    read = read_label_map(tmp_path / "a.png")
-    assert read.shape == (5, 7)
-    assert (read == values).all()
+    values = np.random.default_rng(bits).integers(0, min(2**bits, 85) if colour else 2**bits, (5, 7))
+    palette = chunk(b"PLTE", bytes(range(256))[: 3 * min(2**bits, 85)]) if colour else b""
+    (tmp_path / "a.png").write_bytes(png(values, bits, colour, palette))
+    assert (read_label_map(tmp_path / "a.png") == values).all()
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

@@ -63,23 +63,9 @@ def test_workers_leave_the_global_random_state_alone(scenes: Source) -> None:
         assert (np.random.get_state()[1] == numpy_before).all()  # pyright: ignore
 
 
-def test_the_batch_size_does_not_change_an_image(scenes: Source) -> None:
-    def images(batch_size: int) -> torch.Tensor:
-        return torch.cat([batch.inputs for batch in collect(scenes, 0, batch_size)])
-
-    assert torch.equal(images(1), images(8))
-    assert torch.equal(images(100), images(8))
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_no_indices_give_no_batch(scenes: Source, workers: int) -> None:
     assert list(uniform_batches(scenes, "test", indices=[], image_size=(8, 8), batch_size=4, workers=workers)) == []
-
-
-def test_there_is_no_size_and_no_group_where_a_source_has_none() -> None:
-    batch = next(uniform_batches(open_source("digits"), "test", indices=[3, 1], image_size=(8, 8), batch_size=4))
-    assert batch.slices == [{}, {}]
-    assert batch.indices.tolist() == [3, 1]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -171,34 +157,3 @@ def test_a_tree_of_targets_is_pinned_whole(monkeypatch: pytest.MonkeyPatch) -> N
     assert described(pinned.targets, torch.Tensor.tolist) == changed
     assert (pinned.indices.tolist(), pinned.names, pinned.slices) == ([8, 6], batch.names, batch.slices)
     assert torch.equal(pinned.inputs, ~batch.inputs)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_batches_are_pinned_whole_where_a_gpu_will_fetch_them(workers, monkeypatch):
-    """Pinning itself needs CUDA; that each tensor is asked to be pinned, and nothing else changes, does not."""
-    asked = []
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *_: asked.append(self) or self)
-    monkeypatch.setattr(torch.utils.data.DataLoader, "__init__", _without_pinning_thread)
-    options = {"indices": [0, 1, 2], "image_size": (8, 12), "batch_size": 2}
-    plain = list(uniform_batches(open_source("scenes"), "train", workers=workers, **options))
-    assert not asked
-    pinned = list(uniform_batches(open_source("scenes"), "train", workers=workers, pin=True, **options))
-    if workers == 0:
-        assert {id(one) for one in asked} == {
-            id(t) for batch in pinned for t in (batch.inputs, batch.targets["labels"], batch.indices)
-        }
-    else:
-        assert _ASKED == [True]
-    for one, other in zip(plain, pinned, strict=True):
-        assert same(one, other)
-
-
-_ASKED = []
-_LOADER = torch.utils.data.DataLoader.__init__
-
-
-def _without_pinning_thread(self, *arguments, pin_memory=False, **options):
-    """torch's loader, whose thread that pins would only warn here that there is no accelerator."""
-    if pin_memory:
-        _ASKED.append(True)
-    _LOADER(self, *arguments, pin_memory=False, **options)

@@ -16,7 +16,7 @@ from sightline.errors import InputError
 
 
 def shown(count: int, stride: int | None = None, size: tuple[int, int] = (32, 32)):
-    source = open_source("moving").showing_frames(FrameSampling(count, stride))
+    source = open_source("moving").with_view(frames=FrameSampling(count, stride))
     return lambda split, index, **given: source.example(split, index, size, **given)
 
 
@@ -116,13 +116,13 @@ def test_splits_and_refusals() -> None:
     assert [source.length(split) for split in source.splits] == [None, 2000, 10000]
     assert source.stored_size("test", 0) is None
     assert source.stored_frames("test", 0) is None
-    assert source.showing_frames(FrameSampling(5)).frames_shown("test", 0) == 5
+    assert source.with_view(frames=FrameSampling(5)).frames_shown("test", 0) == 5
     for ask, said in (
         (lambda: open_source("moving:glyphs"), "data moving:glyphs: has one task"),
         (lambda: source.example("test", 10_000, (8, 8)), "index 10000 is outside moving/test"),
         (lambda: source.example("test", 0, (0, 8)), "image size 0x8 has no pixels"),
         (lambda: source.length("val"), "split of moving 'val'"),
-        (lambda: source.showing(0.5), "which shows its training images in its own way"),
+        (lambda: source.with_view(parts=0.5), "which shows its training images in its own way"),
     ):
         with pytest.raises(InputError) as raised:
             ask()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data import label_map
+from sightline.data import paired
 from sightline.data.open import open_source
 from sightline.errors import InputError
 from tests.data import dense_folders
@@ -158,8 +158,8 @@ def test_reading_stops_at_the_second_class_and_is_remembered(kind, tmp_path, mon
     root = dense_folders.WRITERS[kind](tmp_path / "data")
     (root / "classes.txt").write_text("\n".join("abcdefg"))
     opened(f"{kind}:{root}")
-    read, real = [], label_map.read_label_map
-    monkeypatch.setattr(label_map, "read_label_map", lambda path, **options: read.append(path) or real(path, **options))
+    read, real = [], paired.read_label_map
+    monkeypatch.setattr(paired, "read_label_map", lambda path, **options: read.append(path) or real(path, **options))
     for _ in range(2):
         opened(f"{kind}:{root}").check_classes()
         assert len(read) == 1

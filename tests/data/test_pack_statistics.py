@@ -8,12 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from sightline.data.image_file import read_image, read_image_size
 from sightline.data.open import open_source
 from sightline.data.packs import displayed_size, histogram, pack_statistics
 from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
-from sightline.errors import InputError, UnreadableDataError
-from tests.tiny import INPUTS
+from sightline.errors import InputError
 
 PAPER = ResolutionSampling(64, 256)
 
@@ -60,21 +58,6 @@ def test_photographs_have_their_own_sizes(tmp_path):
         source.stored_size("train", 3)
 
 
-@pytest.mark.parametrize(
-    "file", [*sorted(INPUTS.glob("exif_*.jpg")), INPUTS / "good.jpg", INPUTS / "strip_1x131070.png"]
-)
-def test_a_size_is_that_of_the_pixels(file):
-    assert read_image_size(file) == read_image(file).shape[:2]
-
-
-@pytest.mark.parametrize(
-    "name", ["zero_bytes.jpg", "text.jpg", "bomb_100000x100000.png", "header_only.jpg", "none.png"]
-)
-def test_a_header_that_cannot_be_read_is_named(name):
-    with pytest.raises(UnreadableDataError, match=name):
-        read_image_size(INPUTS / name)
-
-
 @given(values=st.lists(st.integers(1, 500), min_size=1), bins=st.integers(1, 20))
 def test_a_histogram_counts_each_value_once(values, bins):
     found = histogram(values, bins)
@@ -83,7 +66,3 @@ def test_a_histogram_counts_each_value_once(values, bins):
     for (low, high, count), following in zip(found, [*found[1:], None], strict=True):
         assert count == sum(low <= value <= high for value in values)
         assert following is None or following[0] == high + 1
-
-
-def test_nothing_has_no_histogram():
-    assert histogram([]) == []

@@ -11,16 +11,11 @@ from PIL import Image
 
 from sightline.data import image_index
 from sightline.data.open import open_source
-from sightline.data.packs import PackPlan, of_rank, plan
-from sightline.data.preprocessing import preprocessing
-from sightline.data.sampling import BetaDrop, ConstantDrop, ResolutionSampling, SizeSampler
-from sightline.encodings import list_encodings
+from sightline.data.packs import PackPlan, plan
+from sightline.data.sampling import BetaDrop, ResolutionSampling, SizeSampler
 from sightline.errors import InputError, UnreadableDataError
-from sightline.models import create_model
-from sightline.tasks.base import predict_batch
 from sightline.tokens.patchify import patchify
-from tests.batches import packed_batches, same
-from tests.contract.randomise import randomise_parameters
+from tests.batches import packed_batches
 
 SAMPLER = SizeSampler(4, ResolutionSampling(8, 40), BetaDrop(), most_tokens=64)
 
@@ -50,13 +45,6 @@ def test_each_image_of_a_pass_comes_once_before_the_next():
     assert sum(one.image_size != by_index[one.index].image_size for one in first) > 600
 
 
-def test_no_batch_is_too_long_and_little_is_unused():
-    batches = planned(open_source("scenes"), 60)
-    sums = [sum(one.tokens for one in batch) for batch in batches]
-    assert max(sums) <= 256
-    assert sum(sums) > 0.99 * 256 * len(sums)
-
-
 def test_a_run_that_was_killed_goes_on_where_it_was():
     """At several places, in the middle of a pass and after one: the same ids, drops and sizes."""
     source = open_source("digits")
@@ -65,14 +53,6 @@ def test_a_run_that_was_killed_goes_on_where_it_was():
         again = ids(list(plan(source, "train", SAMPLER, capacity=256, seed=3, images=2000))[done:])
         assert again == whole[done:]
     assert ids(planned(source, images=2000, seed=4)) != whole
-
-
-def test_workers_make_the_same_batches():
-    source = open_source("scenes")
-    batches = planned(source, 6)
-    alone, by_two = (list(packed_batches(source, "train", batches, seed=3, workers=workers)) for workers in (0, 2))
-    assert len(alone) == len(by_two) == 6
-    assert all(same(one, other) for one, other in zip(alone, by_two, strict=True))
 
 
 def test_a_batch_holds_the_kept_patches_of_its_images():
@@ -91,36 +71,6 @@ def test_a_batch_holds_the_kept_patches_of_its_images():
         start = end
     assert (start, batch.inputs.dtype) == (batch.inputs.shape[1], torch.uint8)
     assert len(batch) == len(wanted) > 3
-
-
-@pytest.mark.parametrize("drop", [None, ConstantDrop(0.6)])
-@pytest.mark.parametrize("encoding", list_encodings())
-@torch.no_grad()
-def test_an_image_in_a_pack_gives_what_it_gives_alone(encoding, drop):
-    source = open_source("scenes")
-    sampler = SizeSampler(4, ResolutionSampling(8, 40), drop, most_tokens=64)
-    batches = list(islice(plan(source, "train", sampler, capacity=256, images=12), 2))
-    kind = {"depth": 2, "dim": 96, "pool": "mean", "mean": (0.2, 0.3, 0.4), "std": (0.3, 0.2, 0.5)}
-    model = create_model("vit_micro_patch4", encoding=encoding, num_classes=5, **kind)
-    randomise_parameters(model).eval()
-    prefix = model.num_prefix_tokens
-    for batch in packed_batches(source, "train", batches, num_prefix_tokens=prefix):
-        together = predict_batch(model, batch)
-        assert together.std() > 0.02
-        singles = packed_batches(
-            source, "train", [[one] for one in _unpacked(batches, batch)], num_prefix_tokens=prefix
-        )
-        alone = torch.cat([predict_batch(model, one) for one in singles])
-        assert (together - alone).abs().max() < 2e-5
-        if drop is None:
-            size = tuple(4 * side for side in batch.layout.segments[0].grid)
-            # As somebody prepares it who has but the image.
-            image = preprocessing(model).normalise(source.example("train", int(batch.indices[0]), size).image)
-            assert (model(image[None]) - together[0]).abs().max() < 2e-5
-
-
-def _unpacked(batches, batch):
-    return next(one for one in batches if [image.index for image in one] == batch.indices.tolist())
 
 
 def test_what_cannot_be_planned_or_read(tmp_path):
@@ -143,25 +93,6 @@ def test_what_cannot_be_planned_or_read(tmp_path):
     for workers in (0, 2):
         with pytest.raises(UnreadableDataError, match=r"1\.png"):
             list(packed_batches(source, "train", batches, workers=workers))
-
-
-@pytest.mark.parametrize("world", [1, 2, 3, 5])
-def test_processes_share_a_plan(world):
-    """Each image once in all, as many steps each, and the same whoever asks."""
-    whole = planned(open_source("digits"), images=1297)
-    ranks = [list(of_rank(iter(whole), rank, world)) for rank in range(world)]
-    assert {len(one) for one in ranks} == {-(-len(whole) // world)}
-    steps = [batch for step in zip(*ranks, strict=True) for batch in step if batch]
-    assert ids(steps) == ids(whole)
-    made = list(packed_batches(open_source("digits"), "train", ranks[-1], seed=3))
-    assert [len(one) for one in made] == [len(one) for one in ranks[-1]]
-    assert all(
-        one.inputs.shape == (1, sum(image.tokens for image in step), 48)
-        for one, step in zip(made, ranks[-1], strict=True)
-    )
-    for rank, ranks in ((2, 2), (-1, 2), (0, 0)):
-        with pytest.raises(InputError, match="rank"):
-            next(of_rank(iter(whole), rank, ranks))
 
 
 @pytest.mark.parametrize(("how", "alike", "most"), [("first_fit", 0.2, 0.35), ("best_fit", 0.6, 2.0)])
@@ -229,6 +160,6 @@ def test_native_images_of_a_folder_are_not_stretched(tmp_path):
 
     assert len(ratios(source)) > 8
     assert max(ratios(source)) > 1.15
-    kept = ratios(source.keeping_aspect())
+    kept = ratios(source.with_view(aspect=(1.0, 1.0)))
     assert len(kept) > 8
     assert all(0.95 < ratio < 1.05 for ratio in kept)

@@ -127,17 +127,3 @@ def test_the_oldest_are_dropped(cache, folder, tmp_path, monkeypatch):
     read(tmp_path / "other")
     assert first not in list(cache.iterdir())
     assert len(list(cache.iterdir())) == 1
-
-
-def test_sizes_of_before_tiffs_were_upright_are_not_believed(cache, tmp_path, monkeypatch):
-    """Version 2 kept the size of a turned TIFF as it lies."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    for name in "ab":
-        (tmp_path / "tiffs" / "train" / name).mkdir(parents=True)
-        Image.new("RGB", (30, 20)).save(tmp_path / "tiffs" / "train" / name / "0.tif", exif=exif)
-    with monkeypatch.context() as before:
-        before.setattr(image_index, "_VERSION", 2)
-        before.setattr(image_index, "read_image_size", lambda *given, **named: (20, 30))
-        assert read(tmp_path / "tiffs") == [(20, 30)] * 2
-    assert read(tmp_path / "tiffs") == [(30, 20)] * 2

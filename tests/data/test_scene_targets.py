@@ -5,42 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sightline.data.scenes.draw import MANY, SPLITS, draw
+from sightline.data.scenes.draw import MANY, draw
 from sightline.data.scenes.render import RenderedScene
 from sightline.data.sources.scenes import Scenes
 
 SIZES = [(32, 32), (40, 24), (33, 80)]
-
-
-@pytest.mark.parametrize("task", SPLITS)
-@pytest.mark.parametrize("size", SIZES)
-def test_boxes_hold_their_masks_exactly(task, size):
-    source = Scenes(task)
-    for index in range(8):
-        said = source.example("test", index, size).target.objects
-        assert said.size == size
-        assert said.masks.shape == (len(said.boxes), *size)
-        assert ((said.labels >= 0) & (said.labels < len(source.object_classes))).all()
-        for box, mask in zip(said.boxes, said.masks, strict=True):
-            rows, cols = np.nonzero(mask)
-            if len(rows):
-                seen = np.array([rows.min(), cols.min(), rows.max() + 1, cols.max() + 1])
-                assert (seen[:2] >= np.floor(box[:2]) - 1e-9).all()
-                assert (seen[2:] <= np.ceil(box[2:]) + 1e-9).all()
-
-
-@pytest.mark.parametrize("task", SPLITS)
-def test_pixels_and_objects_agree_across_sizes(task):
-    source = Scenes(task)
-    for index in range(6):
-        # What scales lengths is 32 pixels in `search`, whatever the size: it has no larger one to agree with.
-        small, large = ((32, 48), (32, 48)) if task == "search" else ((32, 48), (128, 192))
-        one, many = (source.example("test", index, size).target for size in (small, large))
-        times = large[0] / small[0]
-        assert np.allclose(one.objects.boxes * times, many.objects.boxes, atol=1e-9)
-        assert np.allclose(one.objects.areas * times**2, many.objects.areas, rtol=1e-4, atol=0.1)
-        shares = [np.bincount(each.pixels.ravel(), minlength=30) / each.pixels.size for each in (one, many)]
-        assert np.abs(shares[0] - shares[1]).max() < 0.02
 
 
 def test_a_pixel_is_what_covers_most_of_it():
@@ -94,7 +63,7 @@ def test_search_keeps_pixels_and_grows_the_image():
 
 
 def test_parts_of_scenes_in_training_say_what_they_show():
-    source, seen = Scenes("many").showing(0.3), 0
+    source, seen = Scenes("many").with_view(parts=0.3), 0
     for index in range(12):
         said = source.example("train", index, (40, 56), seed=1).target
         assert said.pixels.shape == (40, 56)

@@ -2,20 +2,18 @@
 
 import dataclasses
 import json
-import os
 import pickle
 
 import numpy as np
 import pytest
 import torch
 
-from sightline.data.folder_check import check_folder
 from sightline.data.loader import uniform
 from sightline.data.open import open_source
 from sightline.data.packs import epoch_order
 from sightline.errors import InputError, UnreadableDataError
-from tests.batches import same, uniform_batches
-from tests.data.three_kinds import CLASSES, KINDS, encoded, images, made, write_tar
+from tests.batches import uniform_batches
+from tests.data.three_kinds import CLASSES, KINDS, images, made, write_tar
 from tests.tiny import MODEL, Stopped, log_lines, stop_at, tiny_config, train, weights
 
 NEW = ["hf", "parquet", "wds"]
@@ -64,15 +62,6 @@ def test_a_pickled_copy_gives_the_same(kind, opened):
     again = pickle.loads(pickle.dumps(source))
     for index in (0, source.length("train") - 1):
         assert np.array_equal(again.example("train", index, (9, 8)).image, source.example("train", index, (9, 8)).image)
-
-
-@pytest.mark.parametrize("kind", NEW)
-def test_two_workers_give_the_same_batches(kind, opened):
-    source = opened[kind]
-    asked = {"indices": range(source.length("train")), "image_size": (12, 8), "batch_size": 4}
-    batches = [list(uniform_batches(source, "train", workers=workers, **asked)) for workers in (0, 2)]
-    assert len(batches[0]) == len(batches[1]) > 3
-    assert all(same(one, two) for one, two in zip(*batches, strict=True))
 
 
 def test_the_same_ids_in_the_same_order(opened):
@@ -178,7 +167,7 @@ def test_data_check_names_what_cannot_be_read(kind, cli, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["hf", "wds"])
 def test_what_was_found_is_remembered(kind, tmp_path, monkeypatch):
-    from sightline.data import image_index, shards
+    from sightline.data import image_index, tar_index
 
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
     spec = KINDS[kind](tmp_path / kind, images(count=2))
@@ -186,15 +175,15 @@ def test_what_was_found_is_remembered(kind, tmp_path, monkeypatch):
     sizes = [first.stored_size("train", index) for index in range(first.length("train"))]
     with monkeypatch.context() as nothing:
         nothing.setattr(image_index, "read_header", None)
-        nothing.setattr(shards, "_scan", None)
+        nothing.setattr(tar_index, "_scan", None)
         again, _ = open_source(spec).check_readable("train")
         assert [again.stored_size("train", index) for index in range(again.length("train"))] == sizes
         assert again.fingerprint() == first.fingerprint()
     if kind == "wds":
         # One shard is another now: it alone is listed anew.
         write_tar(tmp_path / kind / "train-0001.tar", [("n.png", images(1)["val"][0][2]), ("n.cls", b"2")])
-        scanned, real = [], shards._scan
-        monkeypatch.setattr(shards, "_scan", lambda path, *rest: scanned.append(path) or real(path, *rest))
+        scanned, real = [], tar_index._scan
+        monkeypatch.setattr(tar_index, "_scan", lambda path, *rest: scanned.append(path) or real(path, *rest))
         changed = open_source(spec)
         assert scanned == [str(tmp_path / kind / "train-0001.tar")]
         assert changed.length("train") == 8
@@ -202,32 +191,6 @@ def test_what_was_found_is_remembered(kind, tmp_path, monkeypatch):
         # Who opened it before says so, and reads nothing at the old places.
         with pytest.raises(UnreadableDataError, match=r"train-0001.tar: changed since"):
             again.example("train", 8, (8, 8))
-
-
-def test_members_that_changed_are_told_from_shards_that_were_touched(tmp_path, monkeypatch):
-    """As for files: by their whole contents, where `data check` has read them."""
-    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
-    rng, members = np.random.default_rng(0), []
-    for number in range(3):
-        members += [(f"{number}.png", encoded(rng.integers(0, 256, (90, 90, 3), dtype=np.uint8)))]
-        members += [(f"{number}.cls", b"%d" % (number % 2))]
-    assert all(len(content) > 12288 for name, content in members if name.endswith("png"))
-    shard, spec = tmp_path / "data" / "train-0.tar", f"wds:{tmp_path}/data"
-    write_tar(shard, members)
-    source = open_source(spec)
-    check_folder(source)
-    before = open_source(spec).fingerprint()
-    os.utime(shard, ns=(1, 1))
-    touched = open_source(spec)
-    assert touched.fingerprint().digest == before.digest
-    assert touched.changed_contents(before) == ([], [])
-    # A bit that no sample of the content holds: between its beginning and its middle.
-    content = bytearray(shard.read_bytes())
-    content[content.index(members[2][1]) + 5000] ^= 1
-    shard.write_bytes(content)
-    changed = open_source(spec)
-    assert changed.fingerprint().digest == before.digest
-    assert changed.changed_contents(before) == (["train/1/train-0.tar:1.png"], [])
 
 
 def test_a_path_alone_is_named_as_what_it_looks_like(specs):

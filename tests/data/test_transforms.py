@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import math
 
 import numpy as np
 import pytest
@@ -42,16 +41,6 @@ def native_view(image, patch_size: int, max_tokens: int | None = None) -> np.nda
     return apply_crop(image, whole_crop(image.shape[:2], (grid.rows * patch_size, grid.cols * patch_size)))
 
 
-def two_steps(image: np.ndarray, side: int, crop: float) -> np.ndarray:
-    """The usual evaluation: resize the shorter side, then cut the centre."""
-    height, width = image.shape[:2]
-    short = math.floor(side / crop)
-    size = (short, int(short * width / height)) if height <= width else (int(short * height / width), short)
-    resized = Image.fromarray(image).resize((size[1], size[0]), Image.Resampling.BICUBIC)
-    top, left = round((size[0] - side) / 2), round((size[1] - side) / 2)
-    return np.asarray(resized)[top : top + side, left : left + side]
-
-
 @pytest.mark.parametrize("kind", [RandomResizedCrop, SimpleRandomCrop])
 def test_an_image_of_pillow_is_cut_as_its_pixels_are(kind) -> None:
     mirrored = set()
@@ -64,29 +53,6 @@ def test_an_image_of_pillow_is_cut_as_its_pixels_are(kind) -> None:
         mirrored.add(crop.mirrored)
     assert mirrored == {True, False}
     assert np.array_equal(apply_crop(Image.fromarray(IMAGE), whole_crop((61, 97), (61, 97))), IMAGE)
-
-
-@pytest.mark.parametrize("shape", [(61, 97), (97, 61), (64, 64), (33, 200)])
-@pytest.mark.parametrize("side", [24, 32, 61, 100])
-@pytest.mark.parametrize("crop", [1.0, 0.875])
-def test_eval_crop_is_resize_and_centre_crop(shape: tuple[int, int], side: int, crop: float) -> None:
-    # Between the extremes: Pillow clips between its two passes, whose order depends on the sizes.
-    image = np.random.default_rng(1).integers(100, 156, (*shape, 3), dtype=np.uint8)
-    view = eval_view(image, (side, side), crop=crop)
-    assert view.shape == (side, side, 3)
-    assert np.abs(view.astype(int) - two_steps(image, side, crop)).max() <= 2
-
-
-@pytest.mark.parametrize("size", [(32, 32), (16, 48), (48, 16), (200, 30), (1, 1)])
-def test_eval_crop_covers_any_size_and_is_centred(size: tuple[int, int]) -> None:
-    view = eval_view(RAMP, size).astype(float)
-    assert view.shape == (*size, 3)
-    assert view[..., 0].mean() == pytest.approx(RAMP[..., 0].mean(), abs=3)
-    assert view[..., 1].mean() == pytest.approx(RAMP[..., 1].mean(), abs=3)
-    if min(size) > 10:
-        # Both axes are scaled alike: the ramps are equally steep.
-        steps = [np.diff(view[..., 0], axis=0)[2:-2].mean(), np.diff(view[..., 1], axis=1)[:, 2:-2].mean()]
-        assert steps[0] == pytest.approx(steps[1], rel=0.06)
 
 
 def test_eval_crop_of_the_same_size_is_the_image() -> None:
@@ -105,15 +71,6 @@ def test_an_extreme_strip_needs_no_memory() -> None:
 def test_interpolations_are_those_of_pillow(name: str) -> None:
     expected = np.asarray(Image.fromarray(IMAGE).resize((40, 30), INTERPOLATIONS[name]))
     assert (resize(IMAGE, (30, 40), name) == expected).all()
-
-
-def test_train_crop_is_a_function_of_seed_epoch_and_index() -> None:
-    def view(seed: int, epoch: int, index: int) -> bytes:
-        return train_view(IMAGE, (24, 32), seed=seed, epoch=epoch, index=index).tobytes()
-
-    keys = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
-    assert view(0, 0, 0) == view(0, 0, 0)
-    assert len({view(*key) for key in keys}) == 4
 
 
 def test_train_crop_ranges() -> None:
@@ -143,13 +100,6 @@ def test_train_crop_without_room_takes_the_nearest_aspect() -> None:
     shown = np.diff(view[..., 1].astype(float), axis=1)[:, 4:-4].mean() * 32
     assert shown == pytest.approx(10 * 4 / 3, abs=1.5)
     assert view[..., 1].mean() == pytest.approx(124.5, abs=1)
-
-
-def test_train_crop_flip_is_a_probability() -> None:
-    plain = train_view(IMAGE, (32, 32), seed=0, epoch=0, index=0, flip=0)
-    mirrored = train_view(IMAGE, (32, 32), seed=0, epoch=0, index=0, flip=1)
-    assert (plain == mirrored[:, ::-1]).all()
-    assert (plain != mirrored).any()
 
 
 @pytest.mark.parametrize(
@@ -262,7 +212,7 @@ def test_a_long_strip_is_never_scaled_as_a_whole() -> None:
 
 
 def test_a_source_shows_simple_crops_where_it_is_asked_to() -> None:
-    source = open_source("scenes:pairs").showing("simple")
+    source = open_source("scenes:pairs").with_view(parts="simple")
     whole = open_source("scenes:pairs").example("train", 3, (32, 48), seed=1).image
     views = [source.example("train", 3, (32, 48), seed=1, epoch=epoch).image for epoch in range(40)]
     # Never mirrored, as scenes are; moved by at most 4 pixels.

@@ -81,7 +81,7 @@ def test_a_feature_is_what_timm_calls_pre_logits_of_the_image_as_it_is_measured(
     for name, found, indices in (
         ("train", train, chosen["train"]), ("minival", held_out, chosen["minival"]), ("test", images, range(6)),
     ):  # fmt: skip
-        shown = [source.as_measured().example(name, index, (20, 20)) for index in indices]
+        shown = [source.with_view(still=True).example(name, index, (20, 20)) for index in indices]
         assert found.labels.tolist() == task.targets(shown)["labels"].tolist()
         for example, values in list(zip(shown, found.values, strict=True))[:5]:
             pixels = torch.from_numpy(example.image.copy()).permute(2, 0, 1).float() / 255
@@ -162,7 +162,7 @@ def test_what_is_chosen_is_chosen_before_an_image_of_the_test_split_is_read(tmp_
     def example(split, index, *arguments, **options):
         if split == "test":
             raise UnreadableDataError("the test split was read")
-        return source.as_measured().example(split, index, *arguments, **options)
+        return source.with_view(still=True).example(split, index, *arguments, **options)
 
     guarded.example = example
     model, kind = tiny(source.classes), measure_class(name)

@@ -99,7 +99,7 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
         models = _load(asked, data, where)
         source = open_source(data)
         pixels = asked.max_pixels or min(one[3] for one in models)
-        source = source.up_to(pixels)
+        source = source.with_view(max_pixels=pixels)
         split = asked.split or ("test" if "test" in source.splits else source.splits[-1])
         source.check(split)
         wanted = [(model, sizes or usual_sizes(model)) for model, *_ in models]

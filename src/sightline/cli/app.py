@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from sightline import __version__, plugins
 from sightline.cli import commands
-from sightline.data.scanning import watched
+from sightline.data.scanning import WATCH
 from sightline.distributed import machine, ranks, signals
 from sightline.errors import InputError, RanksError, SightlineError, StoppedError, StorageError
 
@@ -166,9 +166,9 @@ def _open_standard_streams() -> None:
 def _call(app: App, arguments: list[str]) -> Any:
     from cyclopts import CycloptsError, UnknownOptionError
 
+    token = WATCH.set(_listing_bar)
     try:
-        with watched(_listing_bar):
-            return app(arguments)
+        return app(arguments)
     except CycloptsError as error:
         if isinstance(error.__cause__, InputError):
             raise error.__cause__ from None
@@ -182,6 +182,8 @@ def _call(app: App, arguments: list[str]) -> Any:
             hint = meant(word, taken, trains=error.command_chain == ("train",))
             said = said.partition(" Did you mean")[0] + (f" Did you mean {hint}?" if hint else "")
         raise InputError(f"{said} See: {chain} --help") from None
+    finally:
+        WATCH.reset(token)
 
 
 def _listing_bar(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:

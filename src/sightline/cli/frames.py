@@ -21,7 +21,7 @@ def in_frames(model: ViTConfig, source: Source, frames: tuple[int, ...]) -> list
     if not model.takes_clips:
         raise InputError(f"--frames {frames[0]}: this model's embedder {model.embedder!r} cuts images (expected none)")
     sampling = source.sampling or FrameSampling(1)
-    return [source.showing_frames(replace(sampling, count=count)) for count in frames]
+    return [source.with_view(frames=replace(sampling, count=count)) for count in frames]
 
 
 def for_frames(model: ViTConfig, frames: tuple[int, ...]) -> ViTConfig:

@@ -82,7 +82,7 @@ def run_suite(
                 workers,
             )
             parts = map_classes(model, opened.parts, suite)
-            parts = [replace(part, source=part.source.up_to(max_pixels or pixels)) for part in parts]
+            parts = [replace(part, source=part.source.with_view(max_pixels=max_pixels or pixels)) for part in parts]
             todo = planned(model, parts, config)
             _warn_of_memory(model, todo, str(asked.model), where)
             for line in opened.missing:

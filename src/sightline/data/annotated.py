@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,9 +14,9 @@ import numpy as np
 from sightline.data.annotations import CocoFile
 from sightline.data.image_file import said_if_turned
 from sightline.data.image_index import ImageIndex
-from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
+from sightline.data.image_list import IMAGE_SUFFIXES, images_below
 from sightline.data.skip_policy import Unreadable
-from sightline.data.stored import FileSource
+from sightline.data.stored import FileSource, split_roles
 from sightline.data.targets import Objects
 from sightline.errors import InputError, UnreadableDataError
 
@@ -30,53 +31,98 @@ class DetectionFiles(FileSource):
     fewer than three points, are left out (`left_out`); an area that is not said is that of the mask, or of the box.
 
     Attributes:
+        annotation_files: split's own name -> its annotations, below the folder; those that are not there are no split.
+        roles: name of a split -> split's own name.
+        file_key: what of an image names its file.
         whole_folders: whether an image that no annotations name was passed over, and not another data set's.
-        category_ids: of each of `things`, in the file: what results are to be written with.
+        category_ids: of each of `object_classes`, in the file: what results are to be written with.
     """
 
     provides: ClassVar[tuple[str, ...]] = ("objects",)
+    annotation_files: ClassVar[Mapping[str, str]]
+    roles: ClassVar[Mapping[str, str]]
+    file_key: ClassVar[str] = "file_name"
     whole_folders: ClassVar[bool] = True
     category_ids: tuple[int, ...]
 
-    def __init__(self, root: Path, parts: Mapping[str, tuple[CocoFile, Sequence[Path]]], folder_of: Mapping[str, str]):
-        """A data set of what some files say.
-
-        Args:
-            parts: split's own name -> its annotations, and where the file of each of its images should be.
-            folder_of: name of a split -> split's own name.
+    def __init__(self, root: str | Path) -> None:
+        """Read the annotations in a folder.
 
         Raises:
-            InputError: an image is missing, is named twice, or two files have other categories.
+            InputError: there are none, or they are not as described (`CocoFile`); an image is missing, or is named
+                twice; two files have other categories. One line with the file and the place.
         """
-        self.task, self.classes = "detection", ()
-        (first, _), *others = parts.values()
-        for other, _ in others:
+        root = Path(root)
+        parts = {
+            own: CocoFile(root / file, self.file_key)
+            for own, file in self.annotation_files.items()
+            if (root / file).exists()
+        }
+        if not parts:
+            raise InputError(f"{root}: no {' or '.join(self.annotation_files.values())} in it")
+        first, *others = parts.values()
+        for other in others:
             if other.names != first.names:
                 raise InputError(f"{other.path}: its categories are not those of {first.path} (expected: the same)")
         if not first.names:
             raise InputError(f"{first.path}: has no categories (expected: one or more)")
+        self.task, self.classes = "detection", ()
         self.category_ids, self.object_classes = tuple(first.names), tuple(first.names.values())
-        names, paths, stamps, rows = [], [], [], {}
+        names, paths, rows = list[str](), list[Path](), dict[str, np.ndarray]()
+        # Behind the images of each file that file, as a part of the data.
         self._said_by: list[tuple[CocoFile, int]] = []
-        for own, (said, files) in parts.items():
-            rows[own] = np.arange(len(names), len(names) + len(files))
-            here = [*files, said.path]
-            names += [f"{own}/{path.relative_to(root).as_posix()}" for path in here]
-            paths += map(str, here)
-            found = _found(said, files)
-            stamps += [*(found.pop(os.fspath(path)) for path in files), stamp_of(said.path)]
-            if self.whole_folders:
-                self.skipped += tuple(Unreadable(path, f"not among the images of {said.path}") for path in found)
-            self._said_by += [(said, number) for number in range(len(here))]
-        listing = ImageIndex(names, paths, np.array(stamps, np.int64))
-        super().__init__(root, listing, rows, folder_of)
-        for own, (said, _) in parts.items():
+        for own, said in parts.items():
+            images = self._images(root, own, said)
+            rows[own] = np.arange(len(names), len(names) + len(images))
+            names += [f"{own}/{path.relative_to(root).as_posix()}" for path in (*images, said.path)]
+            paths += [*images, said.path]
+            self._said_by += [(said, number) for number in range(len(images) + 1)]
+        listing = ImageIndex.of_files(names, paths)
+        super().__init__(root, listing, rows, split_roles(parts, self.roles))
+        for own, said in parts.items():
             # Of the annotations the whole content is known.
             row = int(rows[own][-1]) + 1
             listing.samples[row], listing.read[row] = np.frombuffer(bytes.fromhex(said.digest), np.uint8), True
             listing.digests[row] = said.digest
-        self.left_out = {str(said.path): said.left_out for said, _ in parts.values() if said.left_out}
-        self._places = {own: said.path for own, (said, _) in parts.items()}
+        self.left_out = {str(said.path): said.left_out for said in parts.values() if said.left_out}
+        self._places = {own: said.path for own, said in parts.items()}
+
+    @abstractmethod
+    def image_path(self, root: Path, own: str, name: str) -> Path | None:
+        """Where the file of an image should be, by what names it in the annotations of a split; None where that is no
+        name of an image's file."""
+
+    def _images(self, root: Path, own: str, said: CocoFile) -> list[Path]:
+        """The file of each image.
+
+        Raises:
+            InputError: there is no image, a name is none, a file is missing, or two images have one.
+        """
+        found = list[Path]()
+        for number, name in enumerate(said.files):
+            path = self.image_path(root, own, name)
+            if path is None:
+                shown = f"{'' if self.file_key == 'file_name' else f'{self.file_key} '}{name[:80]!r}"
+                raise InputError(f"{said.path}: images[{number}]: {shown} (expected: the name of an image's file)")
+            found.append(path)
+        if not found:
+            raise InputError(f"{said.path}: has no images (expected: one or more)")
+        there: set[str] = set()
+        for folder in dict.fromkeys(path.parent for path in found if path.parent.is_dir()):
+            there |= set(images_below(folder, []))
+        missing = [number for number, path in enumerate(found) if os.fspath(path) not in there]
+        if missing:
+            raise InputError(
+                f"{found[missing[0]]}: no such file (expected: images[{missing[0]}] of {said.path} names it; "
+                f"{len(missing)} of {len(found)} are missing)"
+            )
+        if len(set(found)) < len(found):
+            [(twice, count)] = Counter(found).most_common(1)
+            raise InputError(f"{said.path}: {count} of its images are {twice} (expected: one)")
+        if self.whole_folders:
+            others = sorted(there - set(map(os.fspath, found)))
+            self.skipped += tuple(Unreadable(path, f"not among the images of {said.path}") for path in others)
+        return found
 
     def image_id(self, split: str, index: int) -> int:
         """The id of an image in its file, which results are to be written with; raises InputError as `example`."""
@@ -85,16 +131,12 @@ class DetectionFiles(FileSource):
 
     def header_error(self, row: int) -> str | None:
         """As `FileSource.header_error`; what is wrong with what is said of an image is the image's too."""
-        if (own := super().header_error(row)) is not None:
-            return own
-        return self._fault(row, tuple(self.listing.sizes[row].tolist()))
+        return super().header_error(row) or self._fault(row, tuple(self.listing.sizes[row].tolist()))
 
     def _fault(self, row: int, size: tuple[int, ...]) -> str | None:
         said, number = self._said_by[row]
-        if number in said.faults:
-            return said.faults[number]
-        if size == said.sizes[number]:
-            return None
+        if number in said.faults or size == said.sizes[number]:
+            return said.faults.get(number)
         here, there = (f"{height} x {width}" for height, width in (size, said.sizes[number]))
         turned = said_if_turned(self.listing.image(row), size, said.sizes[number])
         return f"is {here} pixels (expected: {there}, height x width, as {said.path} says){turned}"
@@ -106,40 +148,11 @@ class DetectionFiles(FileSource):
         return said.objects(number)
 
 
-def _found(said: CocoFile, files: Sequence[Path]) -> dict[str, tuple[int, int, int]]:
-    """Stamps of all images in the folders of these, those among them.
-
-    Raises:
-        InputError: the file of an image is missing, or two images have one.
-    """
-    if not files:
-        raise InputError(f"{said.path}: has no images (expected: one or more)")
-    found: dict[str, tuple[int, int, int]] = {}
-    skipped: list[Unreadable] = []
-    for folder in dict.fromkeys(path.parent for path in files):
-        if not folder.is_dir():
-            raise InputError(f"{folder}: no such folder (expected: the images of {said.path})")
-        found |= {entry.path: stamp_of(entry) for entry in images_below(folder, skipped)}
-    missing = [number for number, path in enumerate(files) if os.fspath(path) not in found]
-    if missing:
-        raise InputError(
-            f"{files[missing[0]]}: no such file (expected: images[{missing[0]}] of {said.path} names it; "
-            f"{len(missing)} of {len(files)} are missing)"
-        )
-    if len(set(files)) < len(files):
-        [(twice, count)] = Counter(files).most_common(1)
-        raise InputError(f"{said.path}: {count} of its images are {twice} (expected: one)")
-    return found
-
-
-def file_in(said: CocoFile, number: int, folder: Path, name: str) -> Path:
-    """Where the file of an image is: at a path below its folder, or below the folder beside which that is.
-
-    Raises:
-        InputError: the name is no such path of an image.
-    """
+def path_below(folder: Path, name: str) -> Path | None:
+    """Where the file of an image is: at a path below its folder, or below the folder beside which that is; None where
+    the name is no such path of an image."""
     place = Path(name)
     if place.is_absolute() or ".." in place.parts or "\0" in name or not name.lower().endswith(IMAGE_SUFFIXES):
-        raise InputError(f"{said.path}: images[{number}]: {name[:80]!r} (expected: the name of an image's file)")
+        return None
     beside = place.parts[0] == folder.name and len(place.parts) > 1 and not (folder / folder.name).is_dir()
     return (folder.parent if beside else folder) / place

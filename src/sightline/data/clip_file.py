@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from PIL import Image
 
@@ -94,15 +95,13 @@ class AnimationFile(Clip):
         return open(self.name, "rb")
 
     def header(self) -> ClipHeader:
-        size = read_image_size(self.name, max_pixels=None)
-        return ClipHeader(*size, self._count())
-
-    def _count(self) -> int:
         with opened_image(self.name, None) as image:
-            if image.format == "GIF":
-                with open(self.name, "rb") as file:
-                    return gif_frames(file, self.name)
-            return getattr(image, "n_frames", 1) if image.format == "WEBP" else 1
+            try:
+                # Of other formats the first frame is the image; of a GIF that is cut off, those before the cut count.
+                frames = getattr(image, "n_frames", 1) if image.format in ("GIF", "WEBP") else 1
+            except struct.error:
+                raise UnreadableDataError(f"{self.name}: image file is truncated (in a header of a frame)") from None
+        return ClipHeader(*read_image_size(self.name, max_pixels=None), frames)
 
     def frames(
         self, places: Sequence[int], *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None
@@ -210,42 +209,3 @@ def _check_file(path: str) -> None:
     """Refuse a pipe or a device, whose opening might never return, and what is no file."""
     if reason := check_image_file(path):
         raise UnreadableDataError(f"{path}: {reason}")
-
-
-def gif_frames(file: BinaryIO, name: str) -> int:
-    """The number of frames of a GIF, from its blocks alone (GIF89a, section 18 to 26), no pixel decoded; at most one
-    more than `MOST_FRAMES` are counted. A file that only lacks its trailer is whole.
-
-    Raises:
-        UnreadableDataError: it ends inside a frame, or has none; `name` begins the line.
-    """
-
-    def taken(count: int) -> bytes:
-        found = file.read(count)
-        if len(found) < count:
-            raise UnreadableDataError(f"{name}: image file is truncated (ends within frame {frames + 1})")
-        return found
-
-    def pass_blocks() -> None:
-        while (size := taken(1)[0]) > 0:
-            taken(size)
-
-    def pass_table(flags: int) -> None:
-        if flags & 0x80:
-            taken(3 << ((flags & 7) + 1))
-
-    frames = 0
-    pass_table(taken(13)[10])
-    while (kind := file.read(1)) and kind != b";" and frames <= MOST_FRAMES:
-        if kind == b"!":
-            taken(1)
-            pass_blocks()
-        elif kind == b",":
-            pass_table(taken(9)[8])
-            taken(1)
-            pass_blocks()
-            frames += 1
-        # What stands between blocks says nothing, as Pillow has it.
-    if not frames:
-        raise UnreadableDataError(f"{name}: a GIF without a frame")
-    return frames

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from sightline.data.clip_file import ANIMATIONS, Clip, clip_at, is_frame
-from sightline.data.encoded import EncodedImage, ImageCollection
-from sightline.data.folders import Entry, entries_of, folders_in, walk
-from sightline.data.image_list import (
-    Example,
-    ListedFile,
-    check_stdin,
-    found_below,
-    holds_images,
-    list_images,
-    matches,
-    natural_key,
-    stamp_of,
-)
+from sightline.data.encoded import EncodedImage
+from sightline.data.folders import entries_of, folders_in, walk
+from sightline.data.image_index import NOT_A_FILE, stamp_of
+from sightline.data.image_list import holds_images, list_images
 from sightline.data.skip_policy import Unreadable
-from sightline.errors import InputError
 
 
-class ClipContents(ImageCollection):
-    """Clips of a listing, each at its path."""
-
-    def of(self, row: int, name: str) -> Clip:
-        return clip_at(name)
+def clip_of(row: int, path: str) -> Clip:
+    """The clip of a row of a listing, at its path."""
+    return clip_at(path)
 
 
-def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[Example]:
+def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[str]:
     """The clips of a class folder: its own image files, one each, and every folder below it that holds image files,
     which are that one's frames. Links to folders are followed (`folders.walk`).
 
@@ -45,18 +33,18 @@ def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[Example]:
     """
     for place, folders, files in walk(folder, skipped):
         own = place == str(folder)
-        frames = [entry for entry in (files if own else (*files, *folders)) if is_frame(entry.name)]
-        others = [entry for entry in files if not is_frame(entry.name)]
+        frames = [entry.path for entry in (files if own else (*files, *folders)) if is_frame(entry.name)]
+        others = [entry.path for entry in files if not is_frame(entry.name)]
         if own:
             yield from frames
         elif frames:
-            others += [entry for entry in folders if not is_frame(entry.name)]
+            others += [entry.path for entry in folders if not is_frame(entry.name)]
             folders.clear()
-            yield ListedFile(place, _stamp(Path(place), frames))
+            yield place
         elif not folders:
             skipped.append(Unreadable(place, "a folder without frames"))
         reason = "no frame, in a folder of frames" if frames and not own else "unknown extension"
-        skipped += [Unreadable(entry.path, reason) for entry in others]
+        skipped += [Unreadable(path, reason) for path in others]
 
 
 def holds_clips(folder: Path) -> str:
@@ -69,25 +57,18 @@ def holds_clips(folder: Path) -> str:
     return holds_images(folder) or ("folders" if framed else "")
 
 
-def _stamp(folder: Path, frames: Sequence[Entry]) -> tuple[int, int, int]:
-    """All bytes of a folder's frames, and when they, or their names, last changed; as `image_list.stamp_of`."""
-    size, modified, changed = 0, 0, 0
+def clip_stamp(path: str) -> tuple[int, int, int]:
+    """As `stamp_of`; of a folder of frames all their bytes, and when they, or their names, last changed."""
+    if not os.path.isdir(path):
+        return stamp_of(path)
     try:
-        for entry in (folder, *frames):
-            status = entry.stat()
-            modified, changed = max(modified, status.st_mtime_ns), max(changed, status.st_ctime_ns)
-            size += 0 if entry is folder else status.st_size
+        frames = [entry.stat() for entry in entries_of(path) if is_frame(entry.name)]
+        every = [os.stat(path), *frames]
     # A link to a missing file among them: reading says which.
     except (OSError, ValueError):
-        return -1, -1, -1
-    return size, modified, changed
-
-
-def clip_stamp(path: str) -> tuple[int, int, int]:
-    """What tells a clip at a path from another one that was there: as a listing keeps it."""
-    if not os.path.isdir(path):
-        return stamp_of(Path(path))
-    return _stamp(Path(path), [entry for entry in entries_of(Path(path)) if is_frame(entry.name)])
+        return NOT_A_FILE
+    size = sum(one.st_size for one in frames)
+    return size, max(one.st_mtime_ns for one in every), max(one.st_ctime_ns for one in every)
 
 
 def list_clips(
@@ -102,36 +83,10 @@ def list_clips(
     Raises:
         InputError: as `list_images`.
     """
-    check_stdin(given)
-    passed_over = [] if skipped is None else skipped
-    found: list[str | EncodedImage | Unreadable] = []
-    for word in given:
-        if os.path.isdir(word):
-            clips = _clips_in(word, passed_over)
-            if not clips:
-                wanted = "frames, or files ending in .gif or .webp"
-                raise InputError(f"{word}: no clips in this folder (expected: {wanted})")
-            found += clips
-        elif any(map(os.path.isdir, matched := matches(word) or ())):
-            found += _matched(matched, passed_over)
-        else:
-            found += list_images([word], stdin, passed_over)
-    return [clip_at(one) if isinstance(one, str) else one for one in found]
 
-
-def _matched(paths: Collection[str], skipped: list[Unreadable]) -> list[str | Unreadable]:
-    """The clips that a pattern matched; a folder without one is told when it is read."""
-    folders = tuple(os.path.join(path, "") for path in paths if os.path.isdir(path))
-    outer = sorted((path for path in paths if not path.startswith(folders)), key=natural_key)
-    clips: list[str | Unreadable] = []
-    for path in outer:
-        clips += (_clips_in(path, skipped) or [path]) if os.path.isdir(path) else [path]
-    return clips
-
-
-def _clips_in(folder: str, skipped: list[Unreadable]) -> list[str | Unreadable]:
     def clips(place: str, images: list[str]) -> list[str]:
         moving = [path for path in images if path.lower().endswith(ANIMATIONS)]
         return moving if len(moving) == len(images) else [place]
 
-    return found_below(folder, skipped, clips)
+    found = list_images(given, stdin, skipped, clips)
+    return [clip_at(one) if isinstance(one, str) else one for one in found]

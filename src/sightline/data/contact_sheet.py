@@ -54,16 +54,17 @@ def contact_sheet(
             row, column = divmod(place, columns)
             left, top = _MARGIN + column * cell_width, above + _MARGIN // 2 + row * cell_height
             sheet.paste(Image.fromarray(example.middle_frame), (left, top))
-            caption = _fitting(example.target.describe(source.classes), font, cell_width - _MARGIN)
+            caption = fitted_text(example.target.describe(source.classes), font, cell_width - _MARGIN)
             pen.text((left, top + height), caption, fill="black", font=font)
         above += rows * cell_height
     return np.array(sheet)
 
 
-def _fitting(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
-    """The text, cut with two dots where it is wider than `width` pixels."""
+def fitted_text(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
+    """As much of a text as there is room for in `width` pixels, with dots behind it where that is not all."""
+    text = "".join(char if char.isprintable() else "?" for char in text)
     shown = text
-    while font.getlength(shown) > width and text:
+    while text and font.getlength(shown) > width:
         text = text[:-1]
-        shown = text + ".."
+        shown = f"{text}..."
     return shown

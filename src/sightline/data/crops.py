@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 from PIL import Image
@@ -197,6 +197,21 @@ class RandomResizedCrop:
         if not 0 < self.aspect[0] <= self.aspect[1]:
             raise InputError(f"aspect {self.aspect} is out of range (expected: 0 < low <= high)")
         check_value("flip", self.flip, Share)
+
+    def changed(
+        self,
+        parts: Parts | None = None,
+        flip: float | None = None,
+        interpolation: str | None = None,
+        aspect: tuple[float, float] | None = None,
+    ) -> RandomResizedCrop:
+        """The same with what is not None changed, as `Source.with_view`."""
+        asked: dict[str, Any] = {"flip": flip, "interpolation": interpolation, "aspect": aspect}
+        # The largest part of a source's own is kept with its smallest.
+        if parts not in (None, SIMPLE, self.scale[0]):
+            asked["scale"] = (parts, 1.0)
+        changes = {name: value for name, value in asked.items() if value is not None}
+        return replace(SimpleRandomCrop.of(self) if parts == SIMPLE else self, **changes)
 
     def train_crop(
         self, size: tuple[int, int], image_size: tuple[int, int], *, seed: int, epoch: int, index: int

@@ -52,12 +52,8 @@ def open_image_bytes(stored: ImageRef) -> io.BufferedReader:
     return stored.open() if isinstance(stored, EncodedImage) else open(stored, "rb")
 
 
-class ImageCollection(ABC):
-    """Where the images of a listing are, whose rows are no files of their own. It is pickled to workers."""
-
-    @abstractmethod
-    def of(self, row: int, name: str) -> EncodedImage:
-        """The bytes of a row, which messages call by this name."""
+ImageAt = Callable[[int, str], EncodedImage]
+"""From a row of a listing and what messages call it to the image, which is no file of its own; workers unpickle it."""
 
 
 class ByteRange(io.RawIOBase):

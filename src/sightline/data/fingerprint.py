@@ -48,27 +48,19 @@ class Fingerprint:
         return cls(seen.hexdigest()[:32], tuple(classes), listed, tuple(stamps))
 
     def pack(self) -> bytes:
-        """The classes and files, compressed; b"" where `unpacked` would not read so many."""
-        lines = [json.dumps({"digest": self.digest, "classes": self.classes})]
-        stamps = self.stamps or ((-1, ""),) * len(self.files)
-        lines += [
-            f"{size}\t{sample}\t{json.dumps(name)}\t{changed}\t{whole}"
-            for (name, size, sample), (changed, whole) in zip(self.files, stamps, strict=True)
-        ]
-        content = "\n".join(lines).encode()
+        """All of it, compressed; b"" where `unpack` would not read so much."""
+        content = json.dumps(vars(self)).encode()
         return zlib.compress(content, 1) if len(content) <= _MOST_BYTES else b""
 
     @classmethod
     def unpack(cls, content: bytes, where: str) -> Fingerprint:
-        """The inverse of `packed`; raises InputError where it is damaged."""
+        """The inverse of `pack`; raises InputError where it is damaged."""
         try:
-            first, *lines = zlib.decompressobj().decompress(content, _MOST_BYTES).decode().splitlines()
-            record = json.loads(first)
-            rows = [line.split("\t") for line in lines]
-            files = tuple((json.loads(name), int(size), sample) for size, sample, name, *_ in rows)
-            stamps = tuple((int(stamp[0]), stamp[1]) for _, _, _, *stamp in rows if stamp)
-            return cls(record["digest"], tuple(record["classes"]), files, stamps)
-        except (zlib.error, ValueError, KeyError, TypeError, IndexError) as error:
+            said = json.loads(zlib.decompressobj().decompress(content, _MOST_BYTES))
+            files = tuple((name, int(size), sample) for name, size, sample in said["files"])
+            stamps = tuple((int(changed), whole) for changed, whole in said["stamps"])
+            return cls(said["digest"], tuple(said["classes"]), files, stamps)
+        except (zlib.error, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{where}: cannot be read as the listing of a data set ({error})") from None
 
 

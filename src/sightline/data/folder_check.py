@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from sightline.data.image_file import MAX_PIXELS
 from sightline.data.image_index import thread_map
 from sightline.data.skip_policy import Unreadable
 from sightline.data.stored import FileSource
 from sightline.data.summary import Summary
 from sightline.data.targets import IGNORE
 from sightline.errors import InaccessibleDataError, UnreadableDataError
+
+# Images of more pixels are decoded one at a time.
+_LARGE = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,25 +52,6 @@ class FolderCheck:
         return max(map(len, self.unreadable.values()), default=0)
 
 
-class _Room:
-    """Pixels that may be decoded at once: many small images side by side, a large one alone."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._taken, self._changed = most, 0, threading.Condition()
-
-    @contextmanager
-    def taken(self, pixels: int) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._taken == 0 or self._taken + pixels <= self._most)
-            self._taken += pixels
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._taken -= pixels
-                self._changed.notify_all()
-
-
 def check_folder(source: FileSource, *, progress: Callable[[str, int, int], None] | None = None) -> FolderCheck:
     """Decode every image once, and what is said of it, side by side, and remember what was found.
 
@@ -81,14 +64,11 @@ def check_folder(source: FileSource, *, progress: Callable[[str, int, int], None
     files, paths, splits = source.listing, source.listing.paths, source.listing.splits
     say = progress or (lambda *_: None)
     files.read_headers(range(len(paths)), lambda done, total: say("reading headers", done, total))
-    room = _Room(MAX_PIXELS // 4)
-
-    targets: dict[int, Mapping[int, int]] = {}
+    alone, targets = threading.Lock(), dict[int, Mapping[int, int]]()
 
     def fault(row: int) -> UnreadableDataError | None:
-        height, width = files.sizes[row].tolist()
         try:
-            with room.taken(height * width):
+            with alone if files.sizes[row].prod(dtype=np.int64) > _LARGE else contextlib.nullcontext():
                 targets[row] = source.target(row, source.decoded_size(row)).counted()
             # What a run compares where only times differ; just read, it is in memory.
             files.digest(row)
@@ -112,34 +92,28 @@ def check_folder(source: FileSource, *, progress: Callable[[str, int, int], None
     source.remember()
     labelled = {split: split not in source.unlabelled for split in dict.fromkeys(splits)}
     counts = {split: dict.fromkeys(source.classes or ("images",), 0) if has else {} for split, has in labelled.items()}
+    totals = {split: Counter[int]() for split in counts}
     good = [row for row in source.images if row not in said]
     for row in good:
         count, name = counts[splits[row]], source.class_name(row)
         count[name] = count.get(name, 0) + 1
-    names = source.pixel_classes or source.object_classes
-    totals = {split: Counter[int]() for split in counts}
-    for row in good:
         totals[splits[row]].update(targets[row])
+    names = source.pixel_classes or source.object_classes
 
     def told_apart(groups: Iterable[list[int]], by: Callable[[int], object]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(paths[row] for row in group) for group in groups if len({by(row) for row in group}) > 1)
 
+    # One whose label is none of the classes has no class.
+    classed = ([row for row in group if row not in said and labelled[splits[row]]] for group in twins)
+    bad = {split: [row for row in sorted(said) if splits[row] == split] for split in counts}
     return FolderCheck(
         counts=counts,
-        said={split: {name: found[at] for at, name in enumerate(names)} for split, found in totals.items()}
-        if names
-        else {},
+        said={split: {name: found[at] for at, name in enumerate(names)} for split, found in totals.items() if names},
         ignored={split: found[IGNORE] if source.pixel_classes else 0 for split, found in totals.items()},
         sizes=files.sizes[good].astype(np.int64),
-        unreadable={
-            split: tuple(Unreadable(paths[row], said[row]) for row in sorted(said) if splits[row] == split)
-            for split in counts
-        },
-        duplicates=tuple(tuple(paths[row] for row in group) for group in twins),
-        across=told_apart(twins, lambda row: splits[row]),
-        # One whose label is none of the classes has no class.
-        disputed=told_apart(
-            ([row for row in group if row not in said and labelled[splits[row]]] for group in twins), source.class_name
-        ),
+        unreadable={split: tuple(Unreadable(paths[row], said[row]) for row in rows) for split, rows in bad.items()},
+        duplicates=told_apart(twins, paths.__getitem__),
+        across=told_apart(twins, splits.__getitem__),
+        disputed=told_apart(classed, source.class_name),
         summary=summary,
     )

@@ -73,16 +73,20 @@ def read_picture(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[i
     """
     with opened_image(path, max_pixels) as image:
         _draft(image, least)
-        if image.mode == "RGB" and _orientation(image) == 1 and not image.has_transparency_data:
-            samples = Samples(image, path)
-            if samples.plain:
-                return image
-            pixels = _upright(samples)
-        else:
-            pixels = rgb_pixels(image, path)
+        samples = Samples(image, path)
+        if _is_rgb(samples):
+            return samples.image
+        pixels = _upright(samples)
         # Not three at once.
+        del samples
         image.close()
         return Image.fromarray(pixels)
+
+
+def _is_rgb(samples: Samples) -> bool:
+    """Whether an image is RGB and upright as it is."""
+    image = samples.image
+    return samples.plain and image.mode == "RGB" and not image.has_transparency_data and _orientation(image) == 1
 
 
 def _draft(image: Image.Image, least: tuple[int, int] | None) -> None:
@@ -239,8 +243,7 @@ def rgb_pixels(image: Image.Image, name: ImageRef = "image") -> np.ndarray:
 def _upright(samples: Samples) -> np.ndarray:
     image = samples.image
     orientation, (width, height) = _orientation(image), image.size
-    plain = samples.plain and image.mode == "RGB" and not image.has_transparency_data
-    if plain and orientation == 1 and width * height <= _STRIP_PIXELS:
+    if width * height <= _STRIP_PIXELS and _is_rgb(samples):
         return np.array(image)
     upright = np.empty((width, height, 3) if orientation >= 5 else (height, width, 3), dtype=np.uint8)
     pixels = _AS_STORED[orientation](upright) if orientation in _AS_STORED else upright

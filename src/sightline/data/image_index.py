@@ -13,6 +13,7 @@ import io
 import itertools
 import json
 import os
+import stat
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,11 +21,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from sightline.data.encoded import EncodedImage, ImageCollection, ImageRef, open_image_bytes
+from sightline.data.encoded import EncodedImage, ImageAt, ImageRef, open_image_bytes
 from sightline.data.image_file import read_image_size
 from sightline.data.skip_policy import Progress
 from sightline.distributed import machine
@@ -43,9 +44,23 @@ T = TypeVar("T")
 R = TypeVar("R")
 # Of what is kept of all folders together; the oldest are dropped. A million files take about 100 MB.
 _MOST_BYTES = 512 * 2**20
-# 3: sizes of TIFFs are upright too.
-_VERSION = 4
+_VERSION = 5
 _COLUMNS = ("stats", "sizes", "samples", "read")
+_NOTED = ("frames", "faults", "damaged", "digests")
+Stamp = tuple[int, int, int]
+NOT_A_FILE = (-1, -1, -1)
+"""The stamp of what is no regular file."""
+
+
+def stamp_of(path: str | Path) -> Stamp:
+    """What tells a file from what it was: its size in bytes, and when content and file last changed, in ns."""
+    try:
+        status = os.stat(path)
+    # The name of a table's image may be none for the system.
+    except (OSError, ValueError):
+        return NOT_A_FILE
+    regular = stat.S_ISREG(status.st_mode)
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns) if regular else NOT_A_FILE
 
 
 @dataclass(eq=False)
@@ -54,13 +69,12 @@ class ImageIndex:
 
     Attributes:
         names: paths below the folder, of the split, the class and the file; paths: where they are, what messages name.
-        stamps: int64 [files, 3], what `stat` says: the size in bytes, and when content and file last changed, in
-            nanoseconds; -1 where it is no regular file. Of a part of a file: its own size, and that file's times.
+        stats: int64 [files, 3], as `stamp_of`. Of a part of a file: its own size, and that file's times.
         contents: where the bytes of rows are that are no files of their own; None: `paths` are files.
         sizes: int32 [files, 2], (height, width) upright; 0 where it is not known.
         samples: uint8 [files, 16], a digest of a sample of the content.
-        frames: row -> how many it has, of clips (`EncodedImage.header`).
         read: bool [files], whether the header was read.
+        frames: row -> how many it has, of clips (`EncodedImage.header`).
         faults: row -> why its header cannot be read; passing: those of them that are not the file's own.
         damaged: row -> why its pixels cannot be decoded, where that was tried.
         digests: row -> half of the SHA-256 of the whole file, in hexadecimal, where that was asked for.
@@ -71,7 +85,7 @@ class ImageIndex:
     names: list[str]
     paths: list[str]
     stats: np.ndarray
-    contents: ImageCollection | None = None
+    contents: ImageAt | None = None
     sizes: np.ndarray = field(init=False)
     samples: np.ndarray = field(init=False)
     read: np.ndarray = field(init=False)
@@ -88,6 +102,12 @@ class ImageIndex:
         self.sizes, self.samples = np.zeros((count, 2), np.int32), np.zeros((count, _DIGEST), np.uint8)
         self.read = np.zeros(count, bool)
 
+    @classmethod
+    def of_files(cls, names: list[str], paths: Sequence[str | Path], stamp: Callable[[str], Stamp] = stamp_of) -> Self:
+        """Of files at these paths, as they are now."""
+        told = [os.fspath(path) for path in paths]
+        return cls(names, told, np.array(list(map(stamp, told)), np.int64).reshape(-1, 3))
+
     @cached_property
     def splits(self) -> list[str]:
         """The folder of the split of each row."""
@@ -95,24 +115,20 @@ class ImageIndex:
 
     def image(self, row: int) -> ImageRef:
         """Where the bytes of a row are."""
-        return self.paths[row] if self.contents is None else self.contents.of(row, self.paths[row])
+        return self.paths[row] if self.contents is None else self.contents(row, self.paths[row])
 
     def remember(self, before: ImageIndex) -> None:
         """Take over what was known of the files whose stamps are still the same."""
-        if self.names == before.names:
-            rows = olds = np.arange(len(self.names))
-        else:
-            place = {name: row for row, name in enumerate(before.names)}
-            pairs = [(row, place[name]) for row, name in enumerate(self.names) if name in place]
-            rows, olds = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        place = {name: row for row, name in enumerate(before.names)}
+        pairs = [(row, place[name]) for row, name in enumerate(self.names) if name in place]
+        rows, olds = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         same = (self.stats[rows] == before.stats[olds]).all(axis=1) & (self.stats[rows, 0] >= 0)
         rows, olds = rows[same], olds[same]
         for column in ("sizes", "samples", "read"):
             getattr(self, column)[rows] = getattr(before, column)[olds]
         now = dict(zip(olds.tolist(), rows.tolist(), strict=True))
-        for told in ("frames", "faults", "damaged", "digests"):
-            known = getattr(before, told).items()
-            setattr(self, told, {now[old]: value for old, value in known if old in now})
+        for told in _NOTED:
+            setattr(self, told, {now[old]: value for old, value in getattr(before, told).items() if old in now})
         self.notes = dict(before.notes)
         self.changed = len(rows) < max(len(self.names), len(before.names))
 
@@ -217,51 +233,38 @@ def content_sample(path: ImageRef) -> bytes:
     return hashlib.sha256(content).digest()[:_DIGEST]
 
 
-def _file(root: Path) -> Path | None:
-    """Where a scan is kept, or None where nothing is."""
+def _file(place: Path) -> Path | None:
+    """Where what is known of a place is kept, or None where nothing is."""
     folder = machine.cache_folder()
-    if folder is None:
-        return None
-    name = hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:32]
-    return folder / "scans" / f"{name}.npz"
+    name = hashlib.sha256(os.fsencode(os.path.realpath(place))).hexdigest()[:32]
+    return None if folder is None else folder / "scans" / f"{name}.npz"
 
 
-Kept = tuple[dict[str, Any], list[str], dict[str, np.ndarray]]
-"""What is kept: plain values, names, and columns, as many values each as there are names."""
-
-
-def recall_columns(root: Path, columns: Iterable[str]) -> Kept | None:
-    """What is kept under the name of a place; None where there is nothing, or nothing that can be read."""
-    path = _file(root)
+def recall(place: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+    """The plain values and the columns that are kept under the name of a place; None where there is nothing, or nothing
+    that can be read."""
+    path = _file(place)
     try:
         if path is None or not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return None
         with np.load(path, allow_pickle=False) as kept:
-            about = json.loads(kept["about"].tobytes())
-            if about["version"] != _VERSION:
-                return None
-            text = zlib.decompressobj().decompress(kept["names"].tobytes(), _MOST_BYTES)
-            names = os.fsdecode(text).split("\0") if text else []
-            found = {column: kept[column] for column in columns}
-        return (about, names, found) if all(len(one) == len(names) for one in found.values()) else None
+            text = zlib.decompressobj().decompress(kept["about"].tobytes(), _MOST_BYTES)
+            about = json.loads(text)
+            columns = {name: kept[name] for name in kept.files if name != "about"}
+        return (about, columns) if about["version"] == _VERSION else None
     # A damaged file raises nearly anything; what it said is found out anew.
     except Exception:
         return None
 
 
-def keep_columns(root: Path, about: dict[str, Any], names: Sequence[str], columns: dict[str, np.ndarray]) -> bool:
-    """Keep what `recall_columns` gives, whole or not at all; False, and silently, where the cache cannot be written."""
-    path = _file(root)
+def keep(place: Path, about: dict[str, Any], columns: dict[str, np.ndarray]) -> bool:
+    """Keep what `recall` gives, whole or not at all; False, and silently, where the cache cannot be written."""
+    path = _file(place)
     if path is None:
         return False
-    packed = zlib.compress(os.fsencode("\0".join(names)), 1)
-    said = json.dumps({"version": _VERSION, **about}).encode()
+    packed = zlib.compress(json.dumps({"version": _VERSION, **about}).encode(), 1)
     content = io.BytesIO()
-    arrays: dict[str, Any] = columns | {
-        "names": np.frombuffer(packed, np.uint8),
-        "about": np.frombuffer(said, np.uint8),
-    }
-    np.savez(content, **arrays)
+    np.savez(content, about=np.frombuffer(packed, np.uint8), **columns)  # pyright: ignore[reportArgumentType]
     with contextlib.suppress(OSError, StorageError):
         write_out(path, content.getvalue())
         _drop_oldest(path)
@@ -269,42 +272,36 @@ def keep_columns(root: Path, about: dict[str, Any], names: Sequence[str], column
     return False
 
 
-def load_index(root: Path) -> ImageIndex | None:
-    """What is remembered of a folder; None where there is nothing, or nothing that can be read."""
-    kept = recall_columns(root, _COLUMNS)
+def load_index(place: Path) -> ImageIndex | None:
+    """What is remembered of a data set; None where there is nothing, or nothing that can be read."""
+    kept = recall(place)
     if kept is None:
         return None
-    about, names, columns = kept
-    listing = ImageIndex(names, names, np.zeros((len(names), 3), np.int64))
+    about, columns = kept
     try:
-        for column, values in columns.items():
-            if values.shape != getattr(listing, column).shape:
+        listing = ImageIndex(about["names"], about["names"], np.zeros((len(about["names"]), 3), np.int64))
+        for column in _COLUMNS:
+            if columns[column].shape != getattr(listing, column).shape:
                 return None
-            setattr(listing, column, values)
-        for name in ("faults", "damaged", "digests"):
-            setattr(listing, name, {int(row): str(value) for row, value in about[name].items()})
-        listing.frames = {int(row): int(count) for row, count in about.get("frames", {}).items()}
+            setattr(listing, column, columns[column])
+        for told in _NOTED:
+            setattr(listing, told, {int(row): value for row, value in about[told].items()})
         listing.notes = dict(about["notes"])
-    # As for `recall_columns`.
+    # As for `recall`.
     except Exception:
         return None
     return listing
 
 
-def save_index(root: Path, listing: ImageIndex) -> None:
-    """Remember what is known of a folder, whole or not at all; silently not where the cache cannot be written."""
+def save_index(place: Path, listing: ImageIndex) -> None:
+    """Remember what is known of a data set, whole or not at all; silently not where the cache cannot be written."""
     # A fault of the system's is asked for again.
     known = listing.read.copy()
     known[list(listing.passing)] = False
-    about = {
-        "faults": {row: reason for row, reason in listing.faults.items() if row not in listing.passing},
-        "damaged": listing.damaged,
-        "digests": listing.digests,
-        "notes": listing.notes,
-        **({"frames": listing.frames} if listing.frames else {}),
-    }
-    columns = {column: getattr(listing, column) for column in _COLUMNS} | {"read": known}
-    if keep_columns(root, about, listing.names, columns):
+    about: dict[str, Any] = {told: getattr(listing, told) for told in _NOTED}
+    about["faults"] = {row: reason for row, reason in listing.faults.items() if row not in listing.passing}
+    about |= {"names": listing.names, "notes": listing.notes}
+    if keep(place, about, {column: getattr(listing, column) for column in _COLUMNS} | {"read": known}):
         listing.changed = False
 
 

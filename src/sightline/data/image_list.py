@@ -4,18 +4,16 @@ and which a folder of a data set holds, under which split and class."""
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-import numpy as np
-
 from sightline.data.encoded import EncodedImage
 from sightline.data.folders import Entry, entries_of, folders_in, is_folder, walk
-from sightline.data.image_index import ImageIndex
+from sightline.data.image_index import ImageIndex, stamp_of
 from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import split_called, split_folders
 from sightline.errors import InputError
@@ -25,11 +23,15 @@ STDIN = "-"
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 NO_LABEL, NO_CLASS = -1, "?"
 """The label of an image that has none, and what stands for its class in the image's name."""
-_NOT_A_FILE = (-1, -1, -1)
+Chosen = Callable[[str, list[str]], list[str]]
+"""Given a folder and the images in it: what is taken of them."""
 
 
 def list_images(
-    given: Iterable[str], stdin: BinaryIO | None = None, skipped: list[Unreadable] | None = None
+    given: Iterable[str],
+    stdin: BinaryIO | None = None,
+    skipped: list[Unreadable] | None = None,
+    clips: Chosen | None = None,
 ) -> list[str | EncodedImage | Unreadable]:
     """The image files that words name, in the order of the words; a file named twice is there twice.
 
@@ -43,46 +45,45 @@ def list_images(
         given: the words; paths that are not UTF-8 hold surrogates, as `os.fsdecode` makes them.
         stdin: where the list of `-` comes from, as bytes.
         skipped: what is passed over in folders and data sets is added.
+        clips: what is taken of a folder, itself or images in it, where a folder may be a clip; what a pattern matches
+            in a folder that it matches too is a part of that.
 
     Returns:
         The paths, or where the bytes are, and in their place the folders inside a folder that could not be read.
 
     Raises:
-        InputError: a folder without an image, a pattern without a match, an empty list, or `-` more than once.
+        InputError: a folder without an image, a pattern without a match, or an empty list.
     """
-    words = list(given)
-    check_stdin(words)
     passed_over = [] if skipped is None else skipped
-    return [image for word in words for image in _images_of(word, stdin, passed_over)]
-
-
-def check_stdin(words: Sequence[str]) -> None:
-    """Refuse `-` more than once, by an InputError."""
-    if words.count(STDIN) > 1:
-        raise InputError(f"{STDIN}: stands for standard input, which can be read once, not {words.count(STDIN)} times")
+    return [image for word in given for image in _images_of(word, stdin, passed_over, clips)]
 
 
 def _images_of(
-    word: str, stdin: BinaryIO | None, skipped: list[Unreadable]
+    word: str, stdin: BinaryIO | None, skipped: list[Unreadable], clips: Chosen | None
 ) -> Sequence[str | EncodedImage | Unreadable]:
-    if not word:
-        raise InputError("an empty word among the images (expected: a file, a folder, a pattern, or - for a list)")
     if word == STDIN:
         return _listed(stdin)
     if images := images_of_set(word, skipped):
         return images
     if os.path.isdir(word):
-        if not (below := found_below(word, skipped)):
-            raise InputError(
-                f"{word}: no images in this folder (expected: files ending in {', '.join(IMAGE_SUFFIXES)})"
-            )
-        return below
-    if (found := matches(word)) is not None:
-        files = [path for path in found if not os.path.isdir(path)]
-        if not files:
-            raise InputError(f"{word}: no file matches this pattern")
-        return sorted(files, key=natural_key)
-    return [word]
+        if below := found_below(word, skipped, clips):
+            return below
+        things = "images" if clips is None else "clips"
+        raise InputError(f"{word}: no {things} in this folder (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
+    if not glob.has_magic(word) or os.path.lexists(word):
+        return [word]
+    matched = sorted(_found(word), key=natural_key)
+    folders = [path for path in matched if os.path.isdir(path)]
+    files: list[str | Unreadable] = [path for path in matched if path not in folders]
+    if clips is not None:
+        inside = tuple(os.path.join(path, "") for path in folders)
+        outer = [path for path in matched if not path.startswith(inside)]
+        # A folder without a clip is told when it is read.
+        each = ((path in folders and found_below(path, skipped, clips)) or [path] for path in outer)
+        files = list(itertools.chain.from_iterable(each))
+    if not files:
+        raise InputError(f"{word}: no file matches this pattern")
+    return files
 
 
 def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[str | EncodedImage]:
@@ -126,22 +127,20 @@ def _listed(stdin: BinaryIO | None) -> list[str]:
     return paths
 
 
-def found_below(
-    folder: str, skipped: list[Unreadable], chosen: Callable[[str, list[str]], list[str]] = lambda _, images: images
-) -> list[str | Unreadable]:
+def found_below(folder: str, skipped: list[Unreadable], chosen: Chosen | None = None) -> list[str | Unreadable]:
     """What a folder and those below it hold, in natural order, and in their place those that cannot be read.
 
     Args:
         skipped: what is passed over is added.
-        chosen: given a folder and the images in it: what is taken of them; all unless given.
+        chosen: what is taken of each folder; all images unless given.
     """
     closed: list[OSError] = []
     found: dict[str, str | Unreadable] = {}
     named_so: list[str] = []
     for place, folders, files in walk(folder, skipped, closed):
-        images = [entry.path for entry in _ending(files, IMAGE_SUFFIXES, skipped)]
-        found |= {path: path for path in chosen(place, images)}
-        named_so += [entry.path for entry in _ending(folders, IMAGE_SUFFIXES)]
+        images = _ending(files, IMAGE_SUFFIXES, skipped)
+        found |= {path: path for path in (images if chosen is None else chosen(place, images))}
+        named_so += _ending(folders, IMAGE_SUFFIXES)
     for path in named_so:
         # With images in it, it is a folder like others.
         if not any(one.startswith((os.path.join(path, ""), path)) for one in found):
@@ -149,11 +148,6 @@ def found_below(
     for error in closed:
         found[str(error.filename)] = Unreadable(str(error.filename), error.strerror or type(error).__name__)
     return [found[path] for path in sorted(found, key=natural_key)]
-
-
-def matches(word: str) -> set[str] | None:
-    """What a pattern matches, folders too; None where the word is none. A file may have such a name itself: it wins."""
-    return _found(word) if glob.has_magic(word) and not os.path.lexists(word) else None
 
 
 def _found(pattern: str) -> set[str]:
@@ -176,35 +170,70 @@ def natural_key(path: str) -> tuple[list[str | int], str]:
     return [int(part) if index % 2 else part for index, part in enumerate(re.split("([0-9]+)", path))], path
 
 
-class ListedFile(NamedTuple):
-    """What is listed and is no file of its own, as a folder of frames; `stamp` as a `ImageIndex` keeps it."""
+def images_below(folder: Path, skipped: list[Unreadable], suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> Iterator[str]:
+    """The images in a folder and the folders in it, as `folders.walk` finds them.
 
-    path: str
-    stamp: tuple[int, int, int]
+    Args:
+        skipped: what is passed over is added, also files that end in none of `suffixes`.
+
+    Raises:
+        UnreadableDataError: a folder may not be read.
+    """
+    for _, folders, files in walk(folder, skipped):
+        yield from _ending(files, suffixes, skipped)
+        # A folder or a broken link with an image's name is kept: to pass it over would hide a fault.
+        yield from _ending(folders, suffixes)
+        folders[:] = [entry for entry in folders if not entry.name.lower().endswith(suffixes)]
 
 
-Example = Entry | ListedFile
+def _ending(entries: list[Entry], suffixes: tuple[str, ...], skipped: list[Unreadable] | None = None) -> list[str]:
+    """The paths that end in one of `suffixes`; the others are added to `skipped`."""
+    if skipped is not None:
+        others = (entry.path for entry in entries if not entry.name.lower().endswith(suffixes))
+        kinds = {True: "unknown extension", False: "a link to what is not there"}
+        skipped += [Unreadable(path, kinds[os.path.exists(path)]) for path in others]
+    return [entry.path for entry in entries if entry.name.lower().endswith(suffixes)]
+
+
+def holds_images(folder: Path) -> str:
+    """As what images stand in a folder directly: "files", or "" where none does."""
+    found = (entry for entry in entries_of(folder) if entry.name.lower().endswith(IMAGE_SUFFIXES))
+    return "files" if any(entry.name[0] != "." and not is_folder(entry) for entry in found) else ""
+
+
+class ClassFolders(NamedTuple):
+    """What stands in the class folders of a data set.
+
+    Attributes:
+        classes: their names, sorted.
+        listing: the images of all splits, split by split, sorted by path.
+        labels: of each, `NO_LABEL` where it has none.
+        skipped: what was passed over: hidden files, unknown extensions, what is not in a class or split folder.
+        places: split -> its folder; "test" alone where the folder holds class folders directly.
+    """
+
+    classes: tuple[str, ...]
+    listing: ImageIndex
+    labels: list[int]
+    skipped: tuple[Unreadable, ...]
+    places: dict[str, Path]
 
 
 def scan_class_folders(
     root: Path,
-    below: Callable[[Path, list[Unreadable]], Iterable[Example]] | None = None,
+    below: Callable[[Path, list[Unreadable]], Iterable[str]] = images_below,
     things: str = "images",
-    holds: Callable[[Path], str] | None = None,
-) -> tuple[tuple[str, ...], ImageIndex, list[int], tuple[Unreadable, ...], dict[str, Path]]:
+    holds: Callable[[Path], str] = holds_images,
+    stamp: Callable[[str], tuple[int, int, int]] = stamp_of,
+) -> ClassFolders:
     """Find the images of `root/SPLIT/CLASS/**` or of `root/CLASS/**`, by their extensions; no image is opened.
 
     The classes are those of `train`, or where there is no `train` those of all splits together. A split to measure on
     that holds images and no class folders, beside one that has class folders or without `train`, has no labels.
 
     Args:
-        below: what finds the examples of a class folder, as `images_below` does, which is the default; things: what
-            they are called; holds: as what they stand in a folder directly, as `holds_images`.
-
-    Returns:
-        The names of the classes, sorted; the images of all splits, split by split ("test" alone where the folder holds
-        class folders directly), sorted by path; the label of each, `NO_LABEL` where it has none; what was passed over:
-        hidden files, unknown extensions, what is not in a class or split folder; and split -> its folder.
+        below: what finds the examples of a class folder, as `images_below`; things: what they are called; holds: as
+            what they stand in a folder directly, as `holds_images`; stamp: what an `ImageIndex` keeps of one.
 
     Raises:
         InputError: no such folder, no class folder, a class folder without an image, a class that `train` lacks, or
@@ -213,19 +242,16 @@ def scan_class_folders(
     """
     if not root.is_dir():
         raise InputError(f"{root}: no such folder (expected: SPLIT/CLASS/{things} or CLASS/{things} in it)")
-    below, holds = below or images_below, holds or holds_images
     skipped: list[Unreadable] = []
     splits = _class_folders(root, holds, skipped)
-    found: dict[str, dict[str, list[Example]]] = {}
+    found: dict[str, dict[str, list[str]]] = {}
     for split, folder in splits.items():
-        part = {name: list(below(folder / name, skipped)) for name in folders_in(folder)}
-        empty = [name for name, entries in part.items() if not entries]
-        if empty:
+        found[split] = {name: list(below(folder / name, skipped)) for name in folders_in(folder)}
+        if empty := [name for name, paths in found[split].items() if not paths]:
             raise InputError(
-                f"{folder / empty[0]}: no {things} in this class folder ({len(empty)} of {len(part)} class folders are "
-                f"empty; expected: files ending in {', '.join(IMAGE_SUFFIXES)})"
+                f"{folder / empty[0]}: no {things} in this class folder ({len(empty)} of {len(found[split])} class "
+                f"folders are empty; expected: files ending in {', '.join(IMAGE_SUFFIXES)})"
             )
-        found[split] = part
     held = {split: holds(folder) for split, folder in splits.items()}
     withheld = any(found.values()) or not ("train" in splits or root in splits.values())
     for split, folder in splits.items():
@@ -234,32 +260,27 @@ def scan_class_folders(
         if split != "train" and held[split] and withheld and (loose or not found[split]):
             found[split] = {NO_CLASS: list(below(folder, skipped))}
         elif found[split]:
-            skipped += [
-                Unreadable(entry.path, "not in a class folder") for entry in entries_of(folder) if not is_folder(entry)
-            ]
+            strays = (entry for entry in entries_of(folder) if not is_folder(entry))
+            skipped += [Unreadable(entry.path, "not in a class folder") for entry in strays]
         else:
             hint = f"; images without labels are images:{root}" if held[split] and things == "images" else ""
             raise InputError(f"{folder}: no class folders in it (expected: CLASS/{things}{hint})")
     named = {split: set(part) - {NO_CLASS} for split, part in found.items()}
     classes = tuple(sorted(named.get("train") or set().union(*named.values())))
-    labels = {NO_CLASS: NO_LABEL} | {name: label for label, name in enumerate(classes)}
-    files = []
+    numbers = {NO_CLASS: NO_LABEL} | {name: label for label, name in enumerate(classes)}
+    names, paths, labels = list[str](), list[str](), list[int]()
     for split, part in found.items():
-        unknown = sorted(set(part) - set(labels))
-        if unknown:
+        if unknown := sorted(set(part) - set(numbers)):
             raise InputError(
                 f"{splits[split]}: class folders that {splits['train']} lacks: {', '.join(unknown[:5])} "
                 f"({len(unknown)} in all; expected: the same names or fewer)"
             )
-        listed = []
-        for name, entries in part.items():
+        for path, name in sorted((path, name) for name, inside in part.items() for path in inside):
             above = len(str(splits[split] if name == NO_CLASS else splits[split] / name))
-            listed += [
-                (entry.path, f"{split}/{name}{entry.path[above:]}", labels[name], stamp_of(entry)) for entry in entries
-            ]
-        files += sorted(listed)
-    paths, names, numbers, stamps = map(list, zip(*files, strict=True))
-    return classes, ImageIndex(names, paths, np.array(stamps, np.int64)), numbers, tuple(skipped), splits
+            names.append(f"{split}/{name}{path[above:]}")
+            paths.append(path)
+            labels.append(numbers[name])
+    return ClassFolders(classes, ImageIndex.of_files(names, paths, stamp), labels, tuple(skipped), splits)
 
 
 def _class_folders(root: Path, holds: Callable[[Path], str], skipped: list[Unreadable]) -> dict[str, Path]:
@@ -284,49 +305,3 @@ def _class_folders(root: Path, holds: Callable[[Path], str], skipped: list[Unrea
             "alone; rename or move one)"
         )
     return {"test": root} if classes else split_folders(root, "test", skipped)
-
-
-def holds_images(folder: Path) -> str:
-    """As what images stand in a folder directly: "files", or "" where none does."""
-    found = (entry for entry in entries_of(folder) if entry.name.lower().endswith(IMAGE_SUFFIXES))
-    return "files" if any(entry.name[0] != "." and not is_folder(entry) for entry in found) else ""
-
-
-def stamp_of(entry: Example | Path) -> tuple[int, int, int]:
-    """What a `ImageIndex` keeps in `stamps`."""
-    if isinstance(entry, ListedFile):
-        return entry.stamp
-    try:
-        status = entry.stat()
-    # The name of a table's image may be none for the system.
-    except (OSError, ValueError):
-        return _NOT_A_FILE
-    regular = stat.S_ISREG(status.st_mode)
-    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns) if regular else _NOT_A_FILE
-
-
-def images_below(
-    folder: Path, skipped: list[Unreadable], suffixes: tuple[str, ...] = IMAGE_SUFFIXES
-) -> Iterator[Entry]:
-    """The images in a folder and the folders in it, as `folders.walk` finds them.
-
-    Args:
-        skipped: what is passed over is added, also files that end in none of `suffixes`.
-
-    Raises:
-        UnreadableDataError: a folder may not be read.
-    """
-    for _, folders, files in walk(folder, skipped):
-        yield from _ending(files, suffixes, skipped)
-        # A folder or a broken link with an image's name is kept: to pass it over would hide a fault.
-        yield from _ending(folders, suffixes)
-        folders[:] = [entry for entry in folders if not entry.name.lower().endswith(suffixes)]
-
-
-def _ending(entries: list[Entry], suffixes: tuple[str, ...], skipped: list[Unreadable] | None = None) -> list[Entry]:
-    """Those that end in one of `suffixes`; the others are added to `skipped`."""
-    if skipped is not None:
-        others = (entry for entry in entries if not entry.name.lower().endswith(suffixes))
-        kinds = {True: "unknown extension", False: "a link to what is not there"}
-        skipped += [Unreadable(entry.path, kinds[os.path.exists(entry.path)]) for entry in others]
-    return [entry for entry in entries if entry.name.lower().endswith(suffixes)]

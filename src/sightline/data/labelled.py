@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -15,7 +14,7 @@ from sightline.data.image_list import NO_CLASS, NO_LABEL
 from sightline.data.skip_policy import Unreadable
 from sightline.data.stored import FileSource, split_roles
 from sightline.data.targets import Label, Target
-from sightline.errors import InputError, SightlineError, UnreadableDataError, require_known
+from sightline.errors import InputError, SightlineError, UnreadableDataError
 
 BAD_LABEL = -2
 """The label of an image whose label cannot be read, or is none of the classes."""
@@ -161,22 +160,3 @@ def understood(
 def class_part(classes: Sequence[str], label: int) -> str:
     """What names an image's class in a listing, where a name is SPLIT/CLASS/IMAGE."""
     return classes[label].replace("/", "_") if 0 <= label < len(classes) else NO_CLASS
-
-
-def options_of(argument: str, allowed: Collection[str]) -> tuple[str, dict[str, str]]:
-    """What a data set is opened by, "PLACE,option=value,...", taken apart.
-
-    Raises:
-        InputError: an option is not known, is given twice, or has no value.
-    """
-    # A pattern may hold commas too.
-    found = re.fullmatch(r"(.*?)((?:,[A-Za-z_]+=[^,]*)*)", argument, re.DOTALL)
-    assert found is not None
-    options: dict[str, str] = {}
-    for pair in found[2].split(",")[1:]:
-        option, _, value = pair.partition("=")
-        require_known(f"{argument}: option", option, allowed)
-        if option in options or not value:
-            raise InputError(f"{argument}: option {option} {'twice' if value else 'without a value'} (expected: one)")
-        options[option] = value
-    return found[1], options

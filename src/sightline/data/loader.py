@@ -73,17 +73,9 @@ class Collator:
             UnreadableDataError: there is one, and the source has no allowance for it.
         """
         here, examples, left_out = [], [], []
+        how: dict[str, Any] = {"seed": self.seed, "mixing": self.mixing, "augment": self.augment}
         for one in planned:
-            example, lost = read_example(
-                self.source,
-                self.split,
-                one.index,
-                one.image_size,
-                seed=self.seed,
-                epoch=one.epoch,
-                mixing=self.mixing,
-                augment=self.augment,
-            )
+            example, lost = read_example(self.source, self.split, one.index, one.image_size, epoch=one.epoch, **how)
             left_out += [] if lost is None else [lost]
             if example is not None:
                 here.append(one)
@@ -95,10 +87,8 @@ class Collator:
             inputs, layout = self.arrange(rows, grids, [one.kept for one in here], self.num_prefix_tokens, pixels)
             layout = layout.with_seeds([image_seed(self.seed, one.epoch, one.index) for one in here])
         else:
-            inputs, layout = (
-                torch.empty((1, 0, self.rows.patchifier.patch_dim), dtype=torch.uint8),
-                TokenLayout.packed([]),
-            )
+            inputs = torch.empty((1, 0, self.rows.patchifier.patch_dim), dtype=torch.uint8)
+            layout = TokenLayout.packed([])
         return Batch(
             inputs,
             layout,
@@ -146,21 +136,34 @@ def load_batches(
         InputError: the number of workers is out of range, or there is no such split; before the first batch.
         UnreadableDataError: an image could not be read, when its batch is asked for, beyond the source's allowance.
     """
+    from torch.utils.data import DataLoader
+
     check_workers(workers)
     make.source.check(make.split)
-    return _counted(make, planned, workers, pin)
+    loader = DataLoader(
+        _Planned(make),  # pyright: ignore[reportArgumentType]  # anything with __getitem__ is a data set of the loader
+        batch_size=None,
+        sampler=planned,  # pyright: ignore[reportArgumentType]  # keys of any kind
+        num_workers=workers,
+        pin_memory=pin,
+        # Its own generator: without one the loader takes a number from torch's global state.
+        generator=torch.Generator(),
+        worker_init_fn=_begin_worker,
+    )
+    return _counted(make, loader)
 
 
-def _counted(make: Collator, planned: Iterable[Sequence[SampleSpec]], workers: int, pin: bool) -> Iterator[Batch]:
-    here = (make(one).pin_memory() if pin else make(one) for one in planned)
-    for batch in _from_workers(make, planned, workers, pin) if workers else here:
+def _counted(make: Collator, batches: Iterable[Batch | SightlineError]) -> Iterator[Batch]:
+    for batch in batches:
+        if isinstance(batch, SightlineError):
+            raise batch
         if batch.left_out and make.source.allowance is not None:
             make.source.allowance.add(make.split, batch.left_out)
         yield batch
 
 
 @dataclass(frozen=True, slots=True)
-class _InWorker:
+class _Planned:
     """What torch's loader takes for a data set."""
 
     make: Collator
@@ -176,22 +179,3 @@ class _InWorker:
 def _begin_worker(_: int) -> None:
     setup_worker_signals()
     exit_with_parent()
-
-
-def _from_workers(make: Collator, planned: Iterable[Sequence[SampleSpec]], workers: int, pin: bool) -> Iterator[Batch]:
-    from torch.utils.data import DataLoader
-
-    loader = DataLoader(
-        _InWorker(make),  # pyright: ignore[reportArgumentType]  # anything with __getitem__ is a data set of the loader
-        batch_size=None,
-        sampler=planned,  # pyright: ignore[reportArgumentType]  # keys of any kind
-        num_workers=workers,
-        pin_memory=pin,
-        # Its own generator: without one the loader takes a number from torch's global state.
-        generator=torch.Generator(),
-        worker_init_fn=_begin_worker,
-    )
-    for batch in loader:
-        if isinstance(batch, SightlineError):
-            raise batch
-        yield batch

@@ -82,7 +82,7 @@ def _of_as_many_frames(source: Source, image: np.ndarray) -> Source:
     """A data set that shows what an image is mixed with, of a clip with as many frames, whatever it has itself."""
     if source.sampling is None or not source.is_video:
         return source
-    return source.showing_frames(replace(source.sampling, count=len(image), exact=True))
+    return source.with_view(frames=replace(source.sampling, count=len(image), exact=True))
 
 
 def _left_out(source: Source, split: str, index: int, error: UnreadableDataError) -> Unreadable:

@@ -92,16 +92,10 @@ def pack_window(
         The numbers of each sequence's images.
 
     Raises:
-        InputError: an image is longer than a sequence, or has no token; names it. Or the packer is not known, or a
-            number is out of range.
+        InputError: an image is longer than a sequence; names it. Or the packer is not known.
     """
     require_known("packing", how, PACKERS)
-    check_value("sequence length", capacity, Count)
-    if most_images is not None:
-        check_value("most_images", most_images, Count)
     for number, length in lengths.items():
-        if length < 1:
-            raise InputError(f"image {number}: has {length} tokens, expected at least 1")
         if length > capacity:
             raise InputError(f"image {number}: has {length} tokens, and a sequence {capacity}; lower the resolution")
     numbers, sequences = list(lengths), []

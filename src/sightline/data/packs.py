@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,25 +131,6 @@ def plan(
     """
     for _, batches in PackPlan(source, split, sampler, capacity, **options).windows():
         yield from batches
-
-
-def of_rank(planned: Iterable[list[SampleSpec]], rank: int, world: int) -> Iterator[list[SampleSpec]]:
-    """What one of several processes does of a plan: in each step one batch a process, so that all take as many steps.
-
-    Together they show what was planned, each image once; in the last step some may have no image.
-
-    Args:
-        planned: the same for all of them.
-        rank: of this process, from 0; world: how many there are.
-
-    Raises:
-        InputError: the rank is not one of the world.
-    """
-    if not 0 <= rank < world:
-        raise InputError(f"rank {rank}: expected 0 to {world - 1} of a world of {world}")
-    batches = iter(planned)
-    while step := list(itertools.islice(batches, world)):
-        yield step[rank] if rank < len(step) else []
 
 
 def displayed_size(source: Source, split: str, index: int, seed: int) -> tuple[int, int]:

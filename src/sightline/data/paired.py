@@ -9,22 +9,58 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from sightline.data.image_file import said_if_turned
+from sightline.data.image_file import MAX_PIXELS, read_label_map, said_if_turned
 from sightline.data.image_index import ImageIndex
-from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
-from sightline.data.label_map import LabelMapping
+from sightline.data.image_list import IMAGE_SUFFIXES, images_below
 from sightline.data.skip_policy import Unreadable
-from sightline.data.stored import FileSource
+from sightline.data.stored import FileSource, split_roles
 from sightline.data.targets import IGNORE, Pixels
 from sightline.errors import InputError, UnreadableDataError
 from sightline.io.read import CONFIGURATION, read_text
 
-File = tuple[Path, tuple[int, int, int]]
-"""Where a file is, and its stamp."""
-Files = Mapping[str, File]
+MOST_CLASSES = IGNORE
+"""Classes that a map of bytes can tell apart, beside `IGNORE`."""
+Files = Mapping[str, Path]
 """What an image and its map have in common -> a file."""
 UNREAD = -1
 """Among classes, for a map that cannot be read."""
+
+
+class LabelMapping:
+    """Which class each stored number means.
+
+    Attributes:
+        values: the stored number of each class; ignored: of pixels that count nowhere.
+        expected: the numbers that are allowed, in words.
+    """
+
+    def __init__(self, class_of: Sequence[int], expected: str, ignored: Sequence[int] = (IGNORE,)) -> None:
+        """A mapping.
+
+        Args:
+            class_of: the stored number of each class, in the order of the classes.
+            ignored: stored numbers of pixels that count nowhere.
+        """
+        self.values, self.ignored, self.expected = tuple(class_of), tuple(ignored), expected
+        # -1 is no class.
+        self._table = np.full(max(*self.values, *self.ignored, 255) + 1, -1, np.int16)
+        self._table[list(ignored)] = IGNORE
+        self._table[list(class_of)] = np.arange(len(class_of))
+
+    def read(self, path: str, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+        """The class of each pixel of a stored map: uint8 [height, width], `IGNORE` where nothing is said.
+
+        Raises:
+            UnreadableDataError: as `read_label_map`, or a number is no class; names the first such one and where it is.
+        """
+        numbers = read_label_map(path, max_pixels=max_pixels)
+        classes = self._table[np.minimum(numbers, len(self._table) - 1)]
+        wrong = (classes < 0) | (numbers >= len(self._table))
+        if wrong.any():
+            row, col = np.argwhere(wrong)[0].tolist()
+            said = f"value {int(numbers[row, col])} at row {row}, column {col} is no class"
+            raise UnreadableDataError(f"{path}: {said} (expected: {self.expected})")
+        return classes.astype(np.uint8)
 
 
 class Doubt(NamedTuple):
@@ -42,7 +78,7 @@ def files_below(
     skipped: list[Unreadable],
     others: Sequence[str] = (),
     first_wins: bool = False,
-) -> dict[str, File]:
+) -> dict[str, Path]:
     """The files below a folder that end in one of these, by their paths below it without that ending, sorted.
 
     Args:
@@ -57,25 +93,23 @@ def files_below(
     expected = ", ".join(endings)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder (expected: files ending in {expected})")
-    found: dict[str, File] = {}
-    known = (*endings, *others)
-    for entry in images_below(folder, skipped, tuple(one.lower() for one in known)):
-        path = Path(entry.path)
+    found: dict[str, Path] = {}
+    for path in map(Path, images_below(folder, skipped, tuple(one.lower() for one in (*endings, *others)))):
         ending = next((one for one in endings if path.name.lower().endswith(one.lower())), None)
         if ending is None:
             continue
         key = path.relative_to(folder).as_posix()[: -len(ending)]
         if key in found and not first_wins:
-            other = found[key][0].name
-            raise InputError(f"{path}: {other} is beside it (expected: one file of this name, whatever it ends in)")
-        if key not in found or path.name.lower().endswith(endings[0].lower()):
-            found[key] = (path, stamp_of(entry))
+            said = f"{found[key].name} is beside it (expected: one file of this name, whatever it ends in)"
+            raise InputError(f"{path}: {said}")
+        if key not in found or ending == endings[0]:
+            found[key] = path
     if not found:
         raise InputError(f"{folder}: no files ending in {expected} in this folder")
     return dict(sorted(found.items()))
 
 
-def images_and_maps(images: Path, maps: Path, skipped: list[Unreadable]) -> tuple[dict[str, File], dict[str, File]]:
+def images_and_maps(images: Path, maps: Path, skipped: list[Unreadable]) -> tuple[Files, Files]:
     """The images below one folder and the PNG maps below another, as `files_below`."""
     return files_below(images, IMAGE_SUFFIXES, skipped), files_below(maps, (".png",), skipped)
 
@@ -93,48 +127,44 @@ class SegmentationFiles(FileSource):
         self,
         root: Path,
         parts: Mapping[str, tuple[Files, Files]],
-        folder_of: Mapping[str, str],
         names: Sequence[str],
         legend: LabelMapping,
         skipped: Iterable[Unreadable] = (),
+        roles: Mapping[str, str] | None = None,
     ) -> None:
         """A data set of these images and maps.
 
         Args:
             parts: folder of a split -> its images and its maps.
-            folder_of: name of a split -> its folder.
             names: of the classes; legend: what numbers in the maps mean.
             skipped: what was passed over.
+            roles: as `split_roles`.
 
         Raises:
             InputError: an image has no map.
         """
         self.task, self.classes, self.pixel_classes, self.legend = "segmentation", (), tuple(names), legend
         self.skipped = tuple(skipped)
-        listed: list[tuple[str, File]] = []
+        listed: list[tuple[str, Path]] = []
         rows, beside = {}, []
         for folder, (images, maps) in parts.items():
             if missing := [key for key in images if key not in maps]:
-                first, place = images[missing[0]][0], next(iter(maps.values()))[0].parent
+                first, place = images[missing[0]], next(iter(maps.values())).parent
                 raise InputError(
                     f"{first}: no map of labels ({len(missing)} of {len(images)} images have none; expected one for "
                     f"each, as in {place})"
                 )
-            self.skipped += tuple(
-                Unreadable(str(maps[key][0]), "a map of labels without an image") for key in maps if key not in images
-            )
+            strays = (str(maps[key]) for key in maps if key not in images)
+            self.skipped += tuple(Unreadable(path, "a map of labels without an image") for path in strays)
             start = len(listed)
             rows[folder] = np.arange(start, start + len(images))
             beside += [*range(start + len(images), start + 2 * len(images)), *[-1] * len(images)]
             listed += [(folder, images[key]) for key in images] + [(folder, maps[key]) for key in images]
         self._map_of = np.array(beside, np.int64)
-        listing = ImageIndex(
-            [f"{folder}/{path.relative_to(root).as_posix()}" for folder, (path, _) in listed],
-            [str(path) for _, (path, _) in listed],
-            np.array([stamp for _, (_, stamp) in listed], np.int64),
-        )
-        super().__init__(root, listing, rows, folder_of)
-        self._places = {folder: next(iter(images.values()))[0].parent for folder, (images, _) in parts.items()}
+        names_listed = [f"{folder}/{path.relative_to(root).as_posix()}" for folder, path in listed]
+        listing = ImageIndex.of_files(names_listed, [path for _, path in listed])
+        super().__init__(root, listing, rows, split_roles(parts, roles))
+        self._places = {folder: next(iter(images.values())).parent for folder, (images, _) in parts.items()}
 
     def map_path(self, row: int) -> str:
         """Where the map of labels of an image is."""
@@ -147,32 +177,46 @@ class SegmentationFiles(FileSource):
     def _beside(self, rows: Iterable[int]) -> list[int]:
         return self._map_of[list(rows)].tolist()
 
+    def noted(
+        self, what: str, rows: Sequence[int], more: object, measure: Callable[[list[str]], list[int]]
+    ) -> list[int]:
+        """What is found in the maps of these rows of the listing, remembered while they stay as they are; not where
+        `UNREAD` is among it.
+
+        Args:
+            what: its name; more: what else it hangs on.
+            measure: finds it, given the paths of the maps.
+        """
+        listing = self.listing
+        said = repr([[listing.names[row] for row in rows], more]).encode() + listing.stats[rows].tobytes()
+        known, of = listing.notes.get(what, {}), hashlib.sha256(said).hexdigest()
+        if known.get("of") == of:
+            return known["found"]
+        found = measure([listing.paths[row] for row in rows])
+        if UNREAD not in found:
+            listing.notes[what], listing.changed = {"of": of, "found": found}, True
+            self.remember()
+        return found
+
     def seen(self) -> list[int]:
         """The classes of the pixels of `train`, `IGNORE` where that is there too; `UNREAD` among them stands for a map
         that cannot be read, which is said where its image is asked for.
 
         Maps are read until the second class is seen, and what was found is remembered.
         """
-        listing, legend = self.listing, self.legend
         rows = self._map_of[self._rows[self._folder("train")]].tolist()
-        names = [listing.names[row] for row in rows]
-        of = hashlib.sha256(repr([names, legend.values, legend.ignored]).encode() + listing.stats[rows].tobytes())
-        known = listing.notes.get("seen", {})
-        if known.get("of") != of.hexdigest():
-            seen = set[int]()
-            for path in (listing.paths[row] for row in rows):
-                try:
-                    seen |= set(np.unique(self.legend_of(path).read(path, max_pixels=self.max_pixels)).tolist())
-                except UnreadableDataError:
-                    seen.add(UNREAD)
-                if len(seen - {IGNORE, UNREAD}) > 1:
-                    break
-            if UNREAD in seen:
-                return sorted(seen)
-            listing.notes["seen"] = known = {"of": of.hexdigest(), "classes": sorted(seen)}
-            listing.changed = True
-            self.remember()
-        return known["classes"]
+        return self.noted("seen", rows, [self.legend.values, self.legend.ignored], self._seen_in)
+
+    def _seen_in(self, paths: Iterable[str]) -> list[int]:
+        seen = set[int]()
+        for path in paths:
+            try:
+                seen |= set(np.unique(self.legend_of(path).read(path, max_pixels=self.max_pixels)).tolist())
+            except UnreadableDataError:
+                seen.add(UNREAD)
+            if len(seen - {IGNORE, UNREAD}) > 1:
+                break
+        return sorted(seen)
 
     def doubt(self) -> Doubt | None:
         """What is odd of the numbers in the maps of `train`: its labelled pixels are all of one class."""
@@ -237,9 +281,7 @@ def names_in(path: Path, expected: str, most: int) -> tuple[str, ...]:
     Raises:
         InputError: as `read_text`; or there are none, more than `most`, an empty one, or one twice.
     """
-    names = [line.strip() for line in read_text(path, CONFIGURATION, expected).splitlines()]
-    while names and not names[-1]:
-        names.pop()
+    names = [line.strip() for line in read_text(path, CONFIGURATION, expected).rstrip().splitlines()]
     if not 1 <= len(names) <= most:
         raise InputError(f"{path}: {len(names)} names (expected: {expected}, 1 to {most})")
     seen: dict[str, int] = {}

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sightline.data.config import SkipUnreadable
-from sightline.data.crops import SIMPLE, CropMode, Parts, Picture, SimpleRandomCrop, check_image_size, size_of
+from sightline.data.crops import CropMode, Parts, Picture, check_image_size, size_of
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.frames import FrameSampling
+from sightline.data.image_file import MAX_PIXELS
 from sightline.data.skip_policy import Progress, SkipPolicy, Unreadable
 from sightline.data.summary import Summary
 from sightline.data.targets import Target
@@ -26,7 +27,7 @@ class Example:
     """One image, and what is said of it.
 
     Attributes:
-        image: uint8 [height, width, 3], RGB, or a clip [frames, height, width, 3] (`Source.showing_frames`).
+        image: uint8 [height, width, 3], RGB, or a clip [frames, height, width, 3] (`Source.sampling`).
         target: as `Label`, whose number is an index into the source's `classes`.
         name: the file it came from, or a name such as "scenes/glyphs/test/17".
         slices: what a measurement may be cut by: `group`, the name of the label's confusable group; `size`, the longest
@@ -56,21 +57,24 @@ class Source(ABC):
         provides: what is said of each image, as attributes of its target: `label`, `pixels` (the class of each),
             `objects` (where they are, as `Objects`).
         classes: the names of the classes, in the order of the labels.
-        pixel_classes: names of what `pixels` says; things: of what `objects` are.
+        pixel_classes: names of what `pixels` says; object_classes: of what `objects` are.
         groups: name of a group of classes that are easily confused -> the labels in it; empty where there are none.
         splits: the names of the splits, `train` first where there is one.
         skipped: the files that were passed over or left out, and why.
         left_out: file -> what it says that is passed over, as objects without area -> how often.
-        transform: how stored images are shown; None where they are shown in a way of their own.
-        still: training images are shown as those that are measured (`as_measured`).
-        drawn: its examples are drawn, and no folder's order tells them apart.
-        of_clips: examples are clips, of which so many frames are shown as `sampling` says; None shows one, as an image.
+        is_synthetic: its examples are drawn, and no folder's order tells them apart.
+        is_video: its examples are clips.
+        transform: how stored images are shown, a `RandomResizedCrop`; None where that is a way of their own.
+        still, sampling, max_pixels: as `still`, `frames` and `max_pixels` of `with_view`; without a sampling a clip is
+            shown as an image.
         allowance: what batches may leave out because it cannot be read; None where that was not asked yet, and an
             image that cannot be read is then refused.
     """
 
     name: ClassVar[str]
     provides: ClassVar[tuple[str, ...]] = ("label",)
+    is_synthetic: ClassVar[bool] = False
+    is_video: ClassVar[bool] = False
     task: str
     classes: tuple[str, ...]
     pixel_classes: tuple[str, ...] = ()
@@ -79,11 +83,10 @@ class Source(ABC):
     splits: tuple[str, ...]
     skipped: tuple[Unreadable, ...] = ()
     left_out: Mapping[str, Mapping[str, int]] = {}
-    transform: Any = None  # an ImageTransform; a source that has one says so
+    transform: Any = None
     still: bool = False
-    is_synthetic: ClassVar[bool] = False
-    is_video: ClassVar[bool] = False
     sampling: FrameSampling | None = None
+    max_pixels: int = MAX_PIXELS
     allowance: SkipPolicy | None = None
 
     @classmethod
@@ -150,60 +153,55 @@ class Source(ABC):
     ) -> tuple[np.ndarray, Target]:
         """A stored image, as `cut` takes it, and what is said of it, as `shown`."""
         assert self.transform is not None
-        varied = split == "train" and not self.still
-        if varied:
-            crop = self.transform.train_crop(size_of(image), image_size, seed=seed, epoch=epoch, index=index)
-        else:
+        if split != "train" or self.still:
             crop = self.transform.measured(size_of(image), image_size)
-        moved = target.transform(crop) if varied else target.for_evaluation(crop)
-        return self.transform.cut(image, crop), moved
+            return self.transform.cut(image, crop), target.for_evaluation(crop)
+        crop = self.transform.train_crop(size_of(image), image_size, seed=seed, epoch=epoch, index=index)
+        return self.transform.cut(image, crop), target.transform(crop)
 
-    def _with(self, **changes: Any) -> Self:
-        """The same data set, shown in another way; those that show images in a way of their own stay."""
-        made = copy.copy(self)
-        made.transform = None if self.transform is None else replace(self.transform, **changes)
-        return made
-
-    def as_measured(self) -> Self:
-        """The same data set, whose training images are shown as those that are measured: neither cut at random nor
-        mirrored nor moved. A source that shows them in a way of its own looks at `still`."""
-        made = copy.copy(self)
-        made.still = True
-        return made
-
-    def keeping_aspect(self) -> Self:
-        """The same data set, whose training images are not stretched where they are augmented."""
-        return self._with(aspect=(1.0, 1.0))
-
-    def showing(self, parts: Parts | None = None, flip: float | None = None, interpolation: str | None = None) -> Self:
-        """The same data set, whose training images are shown in another way; None leaves it as it is.
+    def with_view(
+        self,
+        *,
+        parts: Parts | None = None,
+        flip: float | None = None,
+        interpolation: str | None = None,
+        aspect: tuple[float, float] | None = None,
+        still: bool | None = None,
+        frames: FrameSampling | None = None,
+        max_pixels: int | None = None,
+    ) -> Self:
+        """The same data set, shown in another way; what is None stays as it is.
 
         Args:
-            parts: the smallest part of an image's area of which a random one is shown, another one each time
-                (`train_crop`); the largest is the whole. Or "simple" (`SimpleRandomCrop`).
-            flip: how often an image is mirrored, from 0 to 1.
+            parts: of training images: the smallest part of an image's area of which a random one is shown, another one
+                each time (`train_crop`); the largest is the whole. Or "simple" (`SimpleRandomCrop`).
+            flip: how often a training image is mirrored, from 0 to 1.
             interpolation: a filter of Pillow, antialiased.
+            aspect: of training images, as `RandomResizedCrop`, where stored images are shown.
+            still: training images are shown as those that are measured: neither cut at random nor mirrored nor moved.
+            frames: which frames of a clip are shown; an image is a clip of one.
+            max_pixels: of the largest image that is read.
 
         Raises:
-            InputError: this data set shows its training images in a way of its own.
+            InputError: this data set shows its training images in a way of its own; or it has images alone, and more
+                frames than one are asked for.
         """
-        given = {"parts": parts, "flip": flip, "interpolation": interpolation}
-        given = {name: value for name, value in given.items() if value is not None}
-        if given and self.transform is None:
+        if frames is not None and frames.count > 1 and not self.is_video:
+            raise InputError(
+                f"data {self.name}: is of images, of one frame each (expected frames 1, not {frames.count})"
+            )
+        made = copy.copy(self)
+        made.still = self.still if still is None else still
+        made.sampling, made.max_pixels = frames or self.sampling, max_pixels or self.max_pixels
+        asked = {"parts": parts, "flip": flip, "interpolation": interpolation}
+        asked = {name: value for name, value in asked.items() if value is not None}
+        if self.transform is not None:
+            made.transform = self.transform.changed(**asked, aspect=aspect)
+        elif asked:
             own = f"data {self.name!r}, which shows its training images in its own way"
-            name, value = next(iter(given.items()))
+            name, value = next(iter(asked.items()))
             raise InputError(f"{name} {value}: not for {own}")
-        made = self
-        if parts == SIMPLE:
-            made = copy.copy(self)
-            made.transform = SimpleRandomCrop.of(self.transform)
-            given.pop("parts")
-        elif parts is not None:
-            least = given.pop("parts")
-            # The largest part of a source's own is kept with it.
-            if isinstance(self.transform, SimpleRandomCrop) or least != self.transform.scale[0]:
-                given["scale"] = (least, 1.0)
-        return made._with(**given) if given else made
+        return made
 
     def prepared(
         self, interpolation: str, crop: float | None, crop_mode: CropMode = "center", fill: tuple[int, ...] = (0, 0, 0)
@@ -216,7 +214,11 @@ class Source(ABC):
             crop, crop_mode, fill: as `eval_crop`; a crop of None cuts nothing off: the whole image is resized, as where
                 each keeps its own aspect.
         """
-        return self._with(interpolation=interpolation, crop=crop, crop_mode=crop_mode, fill=fill)
+        made = copy.copy(self)
+        if self.transform is not None:
+            shown = {"interpolation": interpolation, "crop": crop, "crop_mode": crop_mode, "fill": fill}
+            made.transform = replace(self.transform, **shown)
+        return made
 
     def stored_size(self, split: str, index: int) -> tuple[int, int] | None:
         """(height, width) in pixels of the stored image, upright, without decoding it; None where an example is drawn
@@ -228,20 +230,6 @@ class Source(ABC):
         """
         self.check(split, index)
         return None
-
-    def showing_frames(self, sampling: FrameSampling) -> Self:
-        """The same data set, of whose clips these frames are shown; an image is a clip of one frame.
-
-        Raises:
-            InputError: it has images alone, and more frames than one are asked for.
-        """
-        if not self.is_video and sampling.count > 1:
-            raise InputError(
-                f"data {self.name}: is of images, of one frame each (expected frames 1, not {sampling.count})"
-            )
-        made = copy.copy(self)
-        made.sampling = sampling
-        return made
 
     def stored_frames(self, split: str, index: int) -> int | None:
         """How many frames a clip has, without decoding one; None where it is drawn with as many as are asked for.
@@ -259,10 +247,6 @@ class Source(ABC):
             return 1
         stored = self.stored_frames(split, index)
         return self.sampling.count if stored is None else self.sampling.shown(stored)
-
-    def up_to(self, max_pixels: int) -> Self:
-        """The same data set, of which images of at most so many pixels are read."""
-        return self
 
     def hold_out(self, share: float) -> Self:
         """The same data set, of whose `train` a part is `minival` and nothing else: the last of a permutation, which is

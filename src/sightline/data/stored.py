@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import os
+import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,7 +17,7 @@ from sightline.data.config import SkipUnreadable
 from sightline.data.crops import Picture, RandomResizedCrop, size_of
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.folders import walk
-from sightline.data.image_file import MAX_PIXELS, read_image, read_picture, too_large
+from sightline.data.image_file import read_image, read_picture, too_large
 from sightline.data.image_index import SAMPLED_WHOLE, ImageIndex, load_index, save_index, thread_map
 from sightline.data.rng import generator
 from sightline.data.skip_policy import Progress, SkipPolicy, Unreadable
@@ -24,7 +25,7 @@ from sightline.data.source import Example, Source
 from sightline.data.splits import is_same_split
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.targets import Target
-from sightline.errors import InputError, UnreadableDataError, unknown_name_error
+from sightline.errors import InputError, UnreadableDataError, require_known, unknown_name_error
 
 # Whose image it is where a file stands in several splits.
 _KEEPS = ("train", "test", "val", "validation", "minival")
@@ -35,18 +36,19 @@ _HELD_OUT = "what is held out of train"
 class FileSource(Source):
     """Images that are files below a folder, and what files beside them say of each.
 
-    A kind of data set finds its files, and says by `target_of` what is known of an image. What was found out of files
-    is remembered (`image_index`), and asked for again where a file's size or times changed.
+    A kind of data set finds its files, and says by `target` what is known of an image. What was found out of files is
+    remembered (`image_index`), and asked for again where a file's size or times changed.
 
     Attributes:
+        options: names of what may stand behind the folder, as "DIR,flip=0"; `__init__` takes each as it is written.
         root: the folder; listing: all files that are the data set, those beside the images too, whose names begin with
             the folder of their split; images: the rows of all images among them.
-        max_pixels: of the largest image that is read.
         cleaned: whether what stands in two splits was left out of one.
         unlabelled: splits of which no image has a label, which are not measured.
         reduced: whether a training image may be decoded at a part of its size, where nothing is said of its pixels.
     """
 
+    options: ClassVar[tuple[str, ...]] = ()
     transform: RandomResizedCrop
     reduced: ClassVar[bool] = False
     cleaned: bool = False
@@ -58,14 +60,18 @@ class FileSource(Source):
 
         Args:
             rows: folder of a split -> int64, the rows of its images in the order of the indices.
-            folder_of: name of a split -> its folder; a folder may be asked for by several names.
+            folder_of: name of a split -> its folder (`split_roles`); a folder may be asked for by several names.
         """
-        self.root, self.transform, self.max_pixels = root, RandomResizedCrop(), MAX_PIXELS
-        self.listing, self._rows, self._folder_of, self.groups = listing, dict(rows), dict(folder_of), {}
+        self.root, self.transform, self.groups = root, RandomResizedCrop(), {}
+        self.listing, self._rows = listing, dict(rows)
         self.images: list[int] = np.sort(np.concatenate(list(self._rows.values()))).tolist()
-        self.splits = tuple(split for split in ("train", "minival", "test") if split in self._folder_of)
+        self._take_roles(folder_of)
         if (before := load_index(self._remembered_as)) is not None:
             self.listing.remember(before)
+
+    def _take_roles(self, folder_of: Mapping[str, str]) -> None:
+        self._folder_of = dict(folder_of)
+        self.splits = tuple(split for split in ("train", "minival", "test") if split in self._folder_of)
 
     @property
     def _remembered_as(self) -> Path:
@@ -74,16 +80,23 @@ class FileSource(Source):
 
     @classmethod
     def open(cls, argument: str) -> Self:
-        """The folder that the argument names."""
-        if not argument:
+        """The folder that the argument names, with its options."""
+        place, options = options_of(argument, cls.options)
+        if not place:
             raise InputError(f"the data set {cls.name} needs a folder: {cls.name}:DIR")
-        return cls(argument)  # pyright: ignore[reportCallIssue]  # each kind is made of its folder alone
+        # Each kind is made of its folder and its options.
+        kind: Any = cls
+        return kind(place, **options)
 
     @classmethod
     def folders(cls, argument: str) -> tuple[Path, ...]:
         """The folder, and those that links below it lead to."""
-        root = Path(argument)
-        if not argument or not root.is_dir():
+        try:
+            place, _ = options_of(argument, cls.options)
+        except InputError:
+            return ()
+        root = Path(place)
+        if not place or not root.is_dir():
             return ()
         links = (entry for _, folders, _ in walk(root, [], []) for entry in folders if entry.is_symlink())
         return (root, *(Path(os.path.realpath(link.path)) for link in links))
@@ -116,24 +129,22 @@ class FileSource(Source):
         """An image that stands in two splits is measured in none that another one has seen."""
         self.cleaned = True
         paths, folders = self.listing.paths, self.listing.splits
-        twins: dict[int, int] = {}
         measured = [row for row in self.images if folders[row] not in self.unlabelled]
+        twins: dict[int, int] = {}
         for group in self.listing.duplicates(across=True, rows=measured):
             first = min(group, key=lambda row: (_KEEPS.index(folders[row]), row))
             twins |= {row: first for row in group if folders[row] != folders[first]}
         for folder, rows in self._rows.items():
             here = [row for row in rows.tolist() if row in twins]
-            self._rows[folder] = rows[~np.isin(rows, here)]
             if here and len(here) == len(rows):
                 first = twins[here[0]]
                 raise InputError(
                     f"{paths[here[0]]}: the same image as {paths[first]}; the splits {folders[first]} and {folder} "
                     f"overlap, and nothing of {folder} is left (expected: no file in two splits)"
                 )
-            said = (
-                Unreadable(paths[row], f"the same image as {paths[twins[row]]}, left out of {folder}") for row in here
-            )
-            self.skipped = (*self.skipped, *said)
+            self._rows[folder] = rows[~np.isin(rows, here)]
+            why = (f"the same image as {paths[twins[row]]}, left out of {folder}" for row in here)
+            self.skipped += tuple(map(Unreadable, (paths[row] for row in here), why))
         self.remember()
 
     def remember(self) -> None:
@@ -169,15 +180,13 @@ class FileSource(Source):
         if row in self.listing.damaged:
             raise UnreadableDataError(f"{path}: {self.listing.damaged[row]}")
         shown = {"split": split, "index": index, "image_size": image_size, "seed": seed, "epoch": epoch}
-        picture = self._picture(row, self._least(split, image_size), **shown)
+        # As `read_image`: what is measured is decoded whole.
+        times, least = self.transform.most_enlarged, None
+        if split == "train" and self.reduced and not self.still:
+            least = times * image_size[0], times * image_size[1]
+        picture = self._picture(row, least, **shown)
         target = self.target(row, size_of(picture))
         return Example(*self._seen(picture, target, **shown), path)
-
-    def _least(self, split: str, image_size: tuple[int, int]) -> tuple[int, int] | None:
-        """As `read_image`: of what is measured none, which is decoded whole."""
-        times = self.transform.most_enlarged
-        part = split == "train" and self.reduced and not self.still
-        return (times * image_size[0], times * image_size[1]) if part else None
 
     def _picture(self, row: int, least: tuple[int, int] | None, **shown: Any) -> Picture:
         """The pixels of a row; `shown` are the arguments of `example`."""
@@ -205,12 +214,6 @@ class FileSource(Source):
         """Why a file whose header was read is not to be used, as far as the header says."""
         height, width = self.listing.sizes[row].tolist()
         return self.listing.faults.get(row) or too_large(height, width, self.max_pixels)
-
-    def up_to(self, max_pixels: int) -> Self:
-        """As `Source.up_to`."""
-        allowed = copy.copy(self)
-        allowed.max_pixels = max_pixels
-        return allowed
 
     def hold_out(self, share: float) -> Self:
         """As `Source.hold_out`; an image that stands in `train` twice stays there.
@@ -240,8 +243,7 @@ class FileSource(Source):
         held = np.isin(rows, np.setdiff1d(last, twins))
         made = copy.copy(self)
         made._rows = self._rows | {folder: rows[~held], _HELD_OUT: rows[held]}
-        made._folder_of = self._folder_of | {"minival": _HELD_OUT}
-        made.splits = tuple(split for split in ("train", "minival", "test") if split in made._folder_of)
+        made._take_roles(self._folder_of | {"minival": _HELD_OUT})
         return made
 
     def fingerprint(self, split: str = "train") -> Fingerprint:
@@ -325,11 +327,36 @@ class FileSource(Source):
         return remaining, tuple(Unreadable(listing.paths[row], reason) for row, reason in faults.items())
 
 
-def split_roles(folders: Iterable[str]) -> dict[str, str]:
-    """Name of a split -> its folder: the folders under their own names, and the held-out one as minival or test."""
-    given = tuple(folders)
-    found = {folder: folder for folder in given}
-    for held_out in ("val", "validation"):
-        if held_out in given:
-            found.setdefault("test" if "test" not in given else "minival", held_out)
-    return found
+def split_roles(folders: Iterable[str], roles: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Name of a split -> its folder: the folders under their own names, and those that play a role.
+
+    Args:
+        roles: name of a split -> a folder, which may not be there; None: the held-out one is `minival` or `test`.
+    """
+    found = {folder: folder for folder in folders}
+    if roles is None:
+        held_out = next((one for one in ("val", "validation") if one in found), "")
+        role = "test" if "test" not in found else "minival"
+        roles = {} if role in found else {role: held_out}
+    return found | {split: folder for split, folder in roles.items() if folder in found}
+
+
+def options_of(argument: str, allowed: Collection[str]) -> tuple[str, dict[str, str]]:
+    """What a data set is opened by, "PLACE,option=value,...", taken apart; all is the place where none is allowed.
+
+    Raises:
+        InputError: an option is not known, is given twice, or has no value.
+    """
+    if not allowed:
+        return argument, {}
+    # A pattern may hold commas too.
+    found = re.fullmatch(r"(.*?)((?:,[A-Za-z_]+=[^,]*)*)", argument, re.DOTALL)
+    assert found is not None
+    options: dict[str, str] = {}
+    for pair in found[2].split(",")[1:]:
+        option, _, value = pair.partition("=")
+        require_known(f"{argument}: option", option, allowed)
+        if option in options or not value:
+            raise InputError(f"{argument}: option {option} {'twice' if value else 'without a value'} (expected: one)")
+        options[option] = value
+    return found[1], options

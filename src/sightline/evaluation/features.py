@@ -117,7 +117,7 @@ class FrozenFeatureMeasure(ModelMeasure):
     def rows(
         self, subject: MeasureInput, parts: WorkFolder, work: str, advance: Callable[[int], None] | None = None
     ) -> list[MetricValue]:
-        subject = replace(subject, source=subject.source.as_measured())
+        subject = replace(subject, source=subject.source.with_view(still=True))
         others = self.reads(subject.source, subject.split)
         indices = {name: _chosen(subject.source, name) for name in others} | {subject.split: subject.indices}
         size = _size_of(subject)

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from sightline.data.image_index import ImageIndex
-from sightline.data.image_list import images_below, natural_key, stamp_of
+from sightline.data.image_list import images_below, natural_key
 from sightline.data.labelled import ClassificationFiles
 from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
@@ -41,9 +39,8 @@ class SuiteImages(ClassificationFiles):
         """
         found = list(images)
         names = [f"{TEST}/{one.name}" for one in found]
-        stamps = np.array([stamp_of(Path(one.path)) for one in found], np.int64).reshape(-1, 3)
         self._data = data
-        listing = ImageIndex(names, [one.path for one in found], stamps)
+        listing = ImageIndex.of_files(names, [one.path for one in found])
         super().__init__(root, classes, listing, [one.label for one in found])
 
     @property
@@ -72,9 +69,9 @@ def in_class_folders(root: Path, labels: Mapping[str, int], what: str) -> list[L
             raise InputError(
                 f"{root / folder}: is no class of {what} (expected {len(labels)} folders: {expected}, ...)"
             )
-        entries = sorted(images_below(root / folder, skipped), key=lambda entry: natural_key(entry.path))
+        paths = sorted(images_below(root / folder, skipped), key=natural_key)
         above = len(os.fspath(root)) + 1
-        found += [LabelledFile(entry.path, entry.path[above:], labels[folder]) for entry in entries]
+        found += [LabelledFile(path, path[above:], labels[folder]) for path in paths]
     if not found:
         raise InputError(f"{root}: holds no image in class folders (expected {what}: CLASS/images in it)")
     return found

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from sightline.data.contact_sheet import fitted_text
 from sightline.data.targets import IGNORE
 
 ColorKey = Sequence[tuple[str, tuple[int, int, int]]]
@@ -71,7 +72,7 @@ def sheet(pictures: Sequence[tuple[str, Image.Image]], legend: ColorKey, columns
         row, column = divmod(number, columns)
         x, y = _MARGIN + column * width, _MARGIN + row * height
         made.paste(picture, (x, y))
-        pen.text((x, y + picture.height), _fitting(name, font, width - _MARGIN), fill="black", font=font)
+        pen.text((x, y + picture.height), fitted_text(name, font, width - _MARGIN), fill="black", font=font)
     for (name, colour), (x, y) in zip(legend, places, strict=True):
         pen.rectangle((x, y + 2, x + _LINE - 6, y + _LINE - 4), fill=colour, outline="grey")
         pen.text((x + _LINE, y), name, fill="black", font=font)
@@ -83,13 +84,3 @@ def as_png(picture: Image.Image) -> bytes:
     content = io.BytesIO()
     picture.save(content, "PNG")
     return content.getvalue()
-
-
-def _fitting(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
-    """As much of a text as there is room for."""
-    text = "".join(char if char.isprintable() else "?" for char in text)
-    if font.getlength(text) <= width:
-        return text
-    while text and font.getlength(text + "...") > width:
-        text = text[:-1]
-    return text + "..."

@@ -55,7 +55,7 @@ def decided_frames(config: TrainConfig, model: ViTConfig, source: Source) -> int
         )
     frames = config.frames or clip_frames(model, source)
     assert frames is not None
-    source.showing_frames(FrameSampling(frames, config.frame_stride))
+    source.with_view(frames=FrameSampling(frames, config.frame_stride))
     return frames
 
 
@@ -77,4 +77,4 @@ def showing_frames(source: Source, frames: int | None, stride: int | None, *, pa
     Args:
         packed: a clip of fewer frames shows those that it has, an image one.
     """
-    return source if frames is None else source.showing_frames(FrameSampling(frames, stride, exact=not packed))
+    return source if frames is None else source.with_view(frames=FrameSampling(frames, stride, exact=not packed))

@@ -212,7 +212,8 @@ def as_trained_on(source: Source, config: TrainConfig) -> Source:
     Raises:
         InputError: its training images are shown in another way.
     """
-    return source.up_to(config.max_pixels).showing(config.parts, config.flip, config.interpolation)
+    shown = {"parts": config.parts, "flip": config.flip, "interpolation": config.interpolation}
+    return source.with_view(max_pixels=config.max_pixels, **shown)
 
 
 def training_view(config: TrainConfig, source: Source) -> dict[str, Any]:
@@ -352,7 +353,7 @@ class PackedPlan(TrainingPlan):
     """Images of drawn sizes, a pack a step, until the budget is spent."""
 
     def __init__(self, config: TrainConfig, model: ViTConfig, source: Source, packing: PackingConfig) -> None:
-        super().__init__(config, model, source.keeping_aspect() if packing.aspect == "native" else source)
+        super().__init__(config, model, source.with_view(aspect=(1.0, 1.0)) if packing.aspect == "native" else source)
         self.packing = packing
         self.arrange = functools.partial(collate_packed, padded=packing.padded)
 

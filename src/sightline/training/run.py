@@ -78,7 +78,7 @@ class Run:
             InputError: it cannot be opened, or is of clips, and the model takes images.
         """
         if self.opened is None:
-            source = open_source(self.data).up_to(self.max_pixels)
+            source = open_source(self.data).with_view(max_pixels=self.max_pixels)
             check_clips(self.model.config, source, self.data)
             frames = clip_frames(self.model.config, source, self.config.get("frames"))
             packed = self.config.get("packing") is not None

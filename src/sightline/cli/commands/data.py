@@ -59,7 +59,7 @@ def check(
         if sheet.suffix.lower() != ".png":
             raise InputError(f"--sheet {sheet}: expected a name that ends in .png")
         output.claim_file(sheet, inputs=guard.Inputs(data=[data]), overwrite=overwrite, option="--sheet")
-    source = open_source(data).up_to(max_pixels or MAX_PIXELS)
+    source = open_source(data).with_view(max_pixels=max_pixels or MAX_PIXELS)
     if not isinstance(source, FileSource):
         raise InputError(
             f"data check {data}: comes with the package, there are no files to check (expected: imagefolder:DIR)"

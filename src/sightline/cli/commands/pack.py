@@ -72,7 +72,7 @@ def stats(
     sampling = None if native else ResolutionSampling(*parse_range(resolutions), measure, distribution)
     sampler = SizeSampler(patch_size, sampling, None if drop is None else ConstantDrop(drop), sequence_length)
     with progress.Bars() as bars:
-        opened = open_source(data).up_to(max_pixels or MAX_PIXELS)
+        opened = open_source(data).with_view(max_pixels=max_pixels or MAX_PIXELS)
         source = bars.read_headers(opened, (split,), skip_unreadable)
         found = pack_statistics(
             source,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -17,7 +16,15 @@ from sightline.io.config import config_dataclass
 BINS = 31
 """How many magnitudes there are, 0 the weakest."""
 
-_Operation = Callable[[Image.Image, int, np.random.Generator], Image.Image]
+_MOVES = ("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate")
+_ENHANCERS = {
+    "brightness": ImageEnhance.Brightness,
+    "color": ImageEnhance.Color,
+    "contrast": ImageEnhance.Contrast,
+    "sharpness": ImageEnhance.Sharpness,
+}
+# In torchvision's order.
+_OPERATIONS = (*_MOVES, *_ENHANCERS, "posterize", "solarize", "autocontrast", "equalize")
 
 
 @config_dataclass
@@ -42,89 +49,42 @@ class RandAugment(Augmentation):
     def __call__(self, image: np.ndarray, draws: np.random.Generator) -> np.ndarray:
         picture = Image.fromarray(image)
         for _ in range(self.operations):
-            picture = _OPERATIONS[draws.integers(len(_OPERATIONS))](picture, self.magnitude, draws)
+            picture = _applied(_OPERATIONS[draws.integers(len(_OPERATIONS))], picture, self.magnitude, draws)
         return np.asarray(picture)
+
+
+def _applied(operation: str, picture: Image.Image, magnitude: int, draws: np.random.Generator) -> Image.Image:
+    def signed(most: float) -> float:
+        return _between(0.0, most, magnitude) * (-1 if draws.integers(2) else 1)
+
+    def affine(*matrix: float) -> Image.Image:
+        return picture.transform(picture.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST)
+
+    if operation in _ENHANCERS:
+        return _ENHANCERS[operation](picture).enhance(1.0 + signed(0.9))
+    match operation:
+        case "shear_x":
+            return affine(1, signed(0.3), 0, 0, 1, 0)
+        case "shear_y":
+            return affine(1, 0, 0, signed(0.3), 1, 0)
+        case "translate_x":
+            return affine(1, 0, -int(signed(150.0 / 331.0 * picture.width)), 0, 1, 0)
+        case "translate_y":
+            return affine(1, 0, 0, 0, 1, -int(signed(150.0 / 331.0 * picture.height)))
+        case "rotate":
+            return picture.rotate(signed(30.0), Image.Resampling.NEAREST)
+        case "posterize":
+            return ImageOps.posterize(picture, 8 - round(magnitude / ((BINS - 1) / 4)))
+        case "solarize":
+            # Only whole values are compared with it.
+            return ImageOps.solarize(picture, math.ceil(_between(255.0, 0.0, magnitude)))
+        case "autocontrast":
+            return ImageOps.autocontrast(picture)
+        case "equalize":
+            return ImageOps.equalize(picture)
+    return picture
 
 
 def _between(first: float, last: float, magnitude: int) -> float:
     """In torchvision's own float32: a pixel more or less hangs on the last bit."""
     return float(torch.linspace(first, last, BINS)[magnitude])
-
-
-def _sign(draws: np.random.Generator) -> int:
-    return -1 if draws.integers(2) else 1
-
-
-def _affine(picture: Image.Image, matrix: tuple[float, ...]) -> Image.Image:
-    return picture.transform(picture.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST)
-
-
-def _same(picture: Image.Image, magnitude: int, draws: np.random.Generator) -> Image.Image:
-    return picture
-
-
-def _shear(axis: int) -> _Operation:
-    """Along x (axis 0) or y, about the upper left corner."""
-
-    def shear(picture: Image.Image, magnitude: int, draws: np.random.Generator) -> Image.Image:
-        slope = _between(0.0, 0.3, magnitude) * _sign(draws)
-        return _affine(picture, (1, 0, 0, slope, 1, 0) if axis else (1, slope, 0, 0, 1, 0))
-
-    return shear
-
-
-def _translate(axis: int) -> _Operation:
-    """Along x (axis 0) or y, by whole pixels."""
-
-    def translate(picture: Image.Image, magnitude: int, draws: np.random.Generator) -> Image.Image:
-        pixels = int(_between(0.0, 150.0 / 331.0 * picture.size[axis], magnitude)) * _sign(draws)
-        return _affine(picture, (1, 0, 0, 0, 1, -pixels) if axis else (1, 0, -pixels, 0, 1, 0))
-
-    return translate
-
-
-def _rotate(picture: Image.Image, magnitude: int, draws: np.random.Generator) -> Image.Image:
-    return picture.rotate(_between(0.0, 30.0, magnitude) * _sign(draws), Image.Resampling.NEAREST)
-
-
-def _enhance(enhancer: Callable[[Image.Image], ImageEnhance._Enhance]) -> _Operation:
-    def enhance(picture: Image.Image, magnitude: int, draws: np.random.Generator) -> Image.Image:
-        return enhancer(picture).enhance(1.0 + _between(0.0, 0.9, magnitude) * _sign(draws))
-
-    return enhance
-
-
-def _posterize(picture: Image.Image, magnitude: int, draws: np.random.Generator) -> Image.Image:
-    return ImageOps.posterize(picture, 8 - round(magnitude / ((BINS - 1) / 4)))
-
-
-def _solarize(picture: Image.Image, magnitude: int, draws: np.random.Generator) -> Image.Image:
-    # Only whole values are compared with it.
-    return ImageOps.solarize(picture, math.ceil(_between(255.0, 0.0, magnitude)))
-
-
-def _autocontrast(picture: Image.Image, magnitude: int, draws: np.random.Generator) -> Image.Image:
-    return ImageOps.autocontrast(picture)
-
-
-def _equalize(picture: Image.Image, magnitude: int, draws: np.random.Generator) -> Image.Image:
-    return ImageOps.equalize(picture)
-
-
-# In torchvision's order.
-_OPERATIONS: tuple[_Operation, ...] = (
-    _same,
-    _shear(0),
-    _shear(1),
-    _translate(0),
-    _translate(1),
-    _rotate,
-    _enhance(ImageEnhance.Brightness),
-    _enhance(ImageEnhance.Color),
-    _enhance(ImageEnhance.Contrast),
-    _enhance(ImageEnhance.Sharpness),
-    _posterize,
-    _solarize,
-    _autocontrast,
-    _equalize,
-)

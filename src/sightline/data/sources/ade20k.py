@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from sightline.data.label_map import LabelMapping
-from sightline.data.paired import SegmentationFiles, images_and_maps
+from sightline.data.paired import LabelMapping, SegmentationFiles, images_and_maps
 from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
 from sightline.io.read import CONFIGURATION, read_text
 
 _CLASSES = 150
-_FOLDER_OF = {"train": "training", "test": "validation"}
+_ROLES = {"train": "training", "test": "validation"}
 _INFO = "objectInfo150.txt"
 
 
@@ -36,14 +35,13 @@ class ADE20K(SegmentationFiles):
         root, skipped, images = Path(root), list[Unreadable](), Path(root) / "images"
         parts = {
             folder: images_and_maps(images / folder, root / "annotations" / folder, skipped)
-            for folder in _FOLDER_OF.values()
+            for folder in _ROLES.values()
             if (images / folder).is_dir()
         }
         if not parts:
             raise InputError(f"{images}: no training or validation in it (expected: the folder ADEChallengeData2016)")
-        splits = {split: folder for split, folder in _FOLDER_OF.items() if folder in parts}
         legend = LabelMapping(range(1, _CLASSES + 1), f"0, which is ignored, or 1 to {_CLASSES}", ignored=[0])
-        super().__init__(root, parts, {**splits, **{one: one for one in parts}}, _names(root / _INFO), legend, skipped)
+        super().__init__(root, parts, _names(root / _INFO), legend, skipped, _ROLES)
 
 
 def _names(path: Path) -> tuple[str, ...]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from sightline.data.label_map import LabelMapping
-from sightline.data.paired import File, SegmentationFiles, files_below
+from sightline.data.paired import LabelMapping, SegmentationFiles, files_below
 from sightline.data.skip_policy import Unreadable
 from sightline.data.targets import IGNORE
 from sightline.errors import InputError
@@ -23,7 +22,7 @@ _IMAGE = "_leftImg8bit.png"
 _TRAIN_IDS, _LABEL_IDS = "_gtFine_labelTrainIds.png", "_gtFine_labelIds.png"
 # What the annotations hold besides.
 _OTHERS = ("_gtFine_color.png", "_gtFine_instanceIds.png", "_gtFine_instanceTrainIds.png", "_gtFine_polygons.json")
-_FOLDER_OF = {"train": "train", "test": "val"}
+_ROLES = {"train": "train", "test": "val"}
 
 
 class Cityscapes(SegmentationFiles):
@@ -44,27 +43,22 @@ class Cityscapes(SegmentationFiles):
             UnreadableDataError: a folder in it may not be read.
         """
         root, skipped, images = Path(root), list[Unreadable](), Path(root) / "leftImg8bit"
+        endings = (_TRAIN_IDS, _LABEL_IDS)
         parts = {
-            folder: (files_below(images / folder, (_IMAGE,), skipped), _maps(root / "gtFine" / folder, skipped))
-            for folder in _FOLDER_OF.values()
+            folder: (
+                files_below(images / folder, (_IMAGE,), skipped),
+                files_below(root / "gtFine" / folder, endings, skipped, others=_OTHERS, first_wins=True),
+            )
+            for folder in _ROLES.values()
             if (images / folder).is_dir()
         }
         if not parts:
             raise InputError(f"{images}: no train or val in it (expected: leftImg8bit/{{train,val}}/CITY/*{_IMAGE})")
-        splits = {split: folder for split, folder in _FOLDER_OF.items() if folder in parts}
-        self._by_id = LabelMapping(
-            list(_IDS.values()),
-            f"an id of Cityscapes, 0 to {_LAST_ID}",
-            [*set(range(_LAST_ID + 1)) - set(_IDS.values())],
-        )
+        scored, ignored = list(_IDS.values()), [*set(range(_LAST_ID + 1)) - set(_IDS.values())]
+        self._by_id = LabelMapping(scored, f"an id of Cityscapes, 0 to {_LAST_ID}", ignored)
         legend = LabelMapping(range(len(_IDS)), f"0 to {len(_IDS) - 1}, or {IGNORE}, which is ignored")
-        super().__init__(root, parts, {**splits, **{one: one for one in parts}}, list(_IDS), legend, skipped)
+        super().__init__(root, parts, list(_IDS), legend, skipped, _ROLES)
 
     def legend_of(self, path: str) -> LabelMapping:
         """As `SegmentationFiles.legend_of`: by the name of the file."""
         return self._by_id if path.endswith(_LABEL_IDS) else self.legend
-
-
-def _maps(folder: Path, skipped: list[Unreadable]) -> dict[str, File]:
-    """The map of each image, that of trainIds where there is one."""
-    return files_below(folder, (_TRAIN_IDS, _LABEL_IDS), skipped, others=_OTHERS, first_wins=True)

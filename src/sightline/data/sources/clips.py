@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from sightline.data.clip_file import Clip, ClipHeader, too_long
-from sightline.data.clip_list import ClipContents, clips_below, holds_clips
+from sightline.data.clip_list import clip_of, clip_stamp, clips_below, holds_clips
 from sightline.data.crops import FrameStream, Picture, size_of
 from sightline.data.image_list import scan_class_folders
-from sightline.data.labelled import ClassificationFiles, options_of
+from sightline.data.labelled import ClassificationFiles
 from sightline.data.sources.imagefolder import ImageFolder
 from sightline.errors import InputError
 
@@ -24,37 +23,25 @@ class Clips(ImageFolder):
     its frames, in natural order (2 before 10), all of one size. Any other image file in a class folder is a clip of one
     frame. `clips:DIR,flip=0` mirrors no clip in training (half of them are), for classes that say left or right.
 
-    Headers alone are read before a run: those of all frames of a folder, the blocks of a GIF. `train` shows the same
-    random part of all frames of a clip; which frames is `showing_frames`'s to say.
+    Headers alone are read before a run. `train` shows the same random part of all frames of a clip; which frames is
+    `sampling`'s to say.
     """
 
     name: ClassVar[str] = "clips"
     is_video: ClassVar[bool] = True
 
-    def __init__(self, root: str | Path) -> None:
-        """Scan the folder DIR; raises as `ImageFolder`."""
-        root = Path(root)
-        classes, listing, labels, self.skipped, self._places = scan_class_folders(
-            root, clips_below, "clips", holds_clips
-        )
-        listing.contents = ClipContents()
-        ClassificationFiles.__init__(self, root, classes, listing, labels)
+    options: ClassVar[tuple[str, ...]] = ("flip",)
 
-    @classmethod
-    def open(cls, argument: str) -> Self:
-        """The folder that the argument names, with its options."""
-        place, options = options_of(argument, ("flip",))
-        made = super().open(place)
-        if "flip" in options:
-            try:
-                made.transform = replace(made.transform, flip=float(options["flip"]))
-            except ValueError:
-                raise InputError(f"clips:{argument}: flip={options['flip']} (expected a share from 0 to 1)") from None
-        return made
-
-    @classmethod
-    def folders(cls, argument: str) -> tuple[Path, ...]:
-        return super().folders(options_of(argument, ("flip",))[0])
+    def __init__(self, root: str | Path, flip: str | None = None) -> None:
+        """Scan the folder DIR; raises as `ImageFolder`, and where `flip` is no share."""
+        found = scan_class_folders(Path(root), clips_below, "clips", holds_clips, clip_stamp)
+        classes, listing, labels, self.skipped, self._places = found
+        listing.contents = clip_of
+        ClassificationFiles.__init__(self, Path(root), classes, listing, labels)
+        try:
+            self.transform = self.transform.changed(flip=None if flip is None else float(flip))
+        except ValueError:
+            raise InputError(f"clips:{root}: flip={flip} (expected a share from 0 to 1)") from None
 
     @property
     def _remembered_as(self) -> Path:
@@ -89,8 +76,7 @@ class Clips(ImageFolder):
         return frames.first if self.sampling is None else frames
 
     def decoded_size(self, row: int) -> tuple[int, int]:
-        every = range(self.listing.frames.get(row, 1))
         size = (0, 0)
-        for frame in self._clip(row).frames(every, max_pixels=self.max_pixels):
+        for frame in self._clip(row).frames(range(self.listing.frames.get(row, 1)), max_pixels=self.max_pixels):
             size = size_of(frame)
         return size

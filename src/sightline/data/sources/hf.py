@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import glob
+import io
 import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.data.image_index import ImageIndex
-from sightline.data.image_list import NO_LABEL, natural_key, stamp_of
-from sightline.data.labelled import ClassificationFiles, class_part, options_of, understood
+from sightline.data.encoded import ByteRange, EncodedImage
+from sightline.data.image_file import check_image_file
+from sightline.data.image_index import ImageIndex, stamp_of
+from sightline.data.image_list import NO_LABEL, natural_key
+from sightline.data.labelled import ClassificationFiles, class_part, understood
 from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among, synonyms_beside
-from sightline.data.tables import ArrowImages, image_lengths
-from sightline.errors import InputError, unknown_name_error
+from sightline.data.stored import options_of
+from sightline.errors import InputError, UnreadableDataError, unknown_name_error
 from sightline.io.read import RECORD, read_text
 
-_OPTIONS = ("image", "label", "config", "streaming")
 _STREAMING = (
     "is streamed: no exact passes, no shuffle of all images, and no run that goes on where it was (expected: a data "
     "set by index, without streaming)"
 )
-_TABLES = (".arrow", ".parquet")
 
 
 class HuggingFace(ClassificationFiles):
@@ -43,6 +44,7 @@ class HuggingFace(ClassificationFiles):
     """
 
     name: ClassVar[str] = "hf"
+    options: ClassVar[tuple[str, ...]] = ("image", "label", "config", "streaming")
 
     def __init__(
         self,
@@ -80,16 +82,15 @@ class HuggingFace(ClassificationFiles):
             # A column of no name: what needs no labels takes the images.
             label, self._no_label = "", error
         self._columns = image, label
-        tables = {}
-        for split, part in known.items():
+        for split, part in list(known.items()):
             # Where labels are withheld the column may be, too.
             missing = [one for one in self._columns if one and one not in part.column_names]
             if missing and (split == "train" or image in missing):
                 raise unknown_name_error(f"hf:{place}: column of {split}", missing[0], part.column_names)
             # Rows in another order than they are stored in are written out once.
-            tables[split] = part if getattr(part, "_indices", None) is None else part.flatten_indices()
-        splits = np.repeat(list(tables), [len(table) for table in tables.values()])
-        said = [one for table in tables.values() for one in _labels(table, label)]
+            known[split] = part if getattr(part, "_indices", None) is None else part.flatten_indices()
+        splits = np.repeat(list(known), [len(table) for table in known.values()])
+        said = [one for table in known.values() for one in _labels(table, label)]
         faults = {row: f"no label in column {label}" for row, one in enumerate(said) if one is None}
         classes, labels, unknown = understood(
             [NO_LABEL if one is None else one for one in said],
@@ -97,7 +98,15 @@ class HuggingFace(ClassificationFiles):
             f"hf:{place}: column {label}",
             _class_names(place, known, label),
         )
-        listing = _listing(place, tables, image, labels, classes)
+        numbers = [number for table in known.values() for number in range(len(table))]
+        rows = list(zip(splits.tolist(), labels, numbers, strict=True))
+        contents = TableImages(known.values(), image)
+        listing = ImageIndex(
+            [f"{split}/{class_part(classes, label)}/{number}" for split, label, number in rows],
+            [f"{place}:{split}/{number}" for split, _, number in rows],
+            contents.stats(),
+            contents,
+        )
         super().__init__(Path(place), classes, listing, labels, faults | unknown)
 
     @property
@@ -108,7 +117,7 @@ class HuggingFace(ClassificationFiles):
     @classmethod
     def open(cls, argument: str) -> Self:
         """The folder or the name that the argument begins with."""
-        place, options = options_of(argument, _OPTIONS)
+        place, options = options_of(argument, cls.options)
         if not place:
             raise InputError("the data set hf needs a folder or a name: hf:DIR or hf:OWNER/NAME")
         if "streaming" in options:
@@ -116,17 +125,71 @@ class HuggingFace(ClassificationFiles):
         parts, skipped = _by_split(place, _load(place, options.get("config")))
         return cls(place, parts, image=options.get("image"), label=options.get("label"), skipped=skipped)
 
-    @classmethod
-    def folders(cls, argument: str) -> tuple[Path, ...]:
-        """The folder; none for a name."""
-        try:
-            place, _ = options_of(argument, _OPTIONS)
-        except InputError:
-            return ()
-        return (Path(place),) if place and os.path.isdir(place) else ()
-
     def _hint(self, split: str) -> str:
         return "; to train, save it as DatasetDict({'train': ...})" if split == "train" else ""
+
+
+class TableImages:
+    """The encoded images in a column of some tables, a row each; a process maps their files itself."""
+
+    def __init__(self, tables: Iterable[Any], column: str) -> None:
+        """Of these `datasets.Dataset`, one after the other."""
+        self._tables, self._column = [one.select_columns([column]).with_format("arrow") for one in tables], column
+        self._starts = np.cumsum([0, *map(len, self._tables)])
+
+    def __call__(self, row: int, name: str) -> EncodedImage:
+        return _Cell(name, *self._cell(row))
+
+    def _cell(self, row: int) -> tuple[memoryview | None, str | None]:
+        """An image's bytes, where the table has them, and the file that it names."""
+        number = int(np.searchsorted(self._starts, row, side="right")) - 1
+        cell = self._tables[number][row - int(self._starts[number])][self._column][0]
+        path = None
+        if hasattr(cell, "keys"):
+            path = cell["path"].as_py() if cell.is_valid else None
+            cell = cell["bytes"] if cell.is_valid else cell
+        # Of a mapped file, no more than is read.
+        return memoryview(cell.as_buffer()).cast("B") if hasattr(cell, "as_buffer") and cell.is_valid else None, path
+
+    def stats(self) -> np.ndarray:
+        """As `ImageIndex.stats`: of an image its own size and its table's times, or those of its file; no image is
+        touched."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        pc: Any = compute
+        found = []
+        for table in self._tables:
+            column = table.data.column(self._column)
+            content = pc.struct_field(column, "bytes") if pa.types.is_struct(column.type) else column
+            sizes = pc.fill_null(pc.binary_length(content), -1).to_numpy()
+            stamps = [stamp_of(file["filename"])[1:] for file in table.cache_files]
+            # In memory alone, it is new.
+            times = np.max(stamps, axis=0) if stamps else (time.time_ns(), 0)
+            found.append(np.column_stack([sizes, *(np.full(len(sizes), when, np.int64) for when in times)]))
+        joined = np.concatenate(found)
+        for row in np.flatnonzero(joined[:, 0] < 0).tolist():
+            if path := self._cell(row)[1]:
+                joined[row] = stamp_of(path)
+        return joined
+
+
+class _Cell(EncodedImage):
+    """An image in a table, or in the file that the table names."""
+
+    def __init__(self, name: str, content: memoryview | None, path: str | None) -> None:
+        super().__init__(name)
+        self._content, self._path = content, path
+
+    def open(self) -> io.BufferedReader:
+        content = self._content
+        if content is None and self._path:
+            if reason := check_image_file(self._path):
+                raise UnreadableDataError(f"{self.name}: its file {self._path}: {reason}")
+            return open(self._path, "rb")
+        if not content:
+            raise UnreadableDataError(f"{self.name}: no image in this row")
+        return ByteRange.buffered(len(content), lambda place, count: content[place : place + count])
 
 
 def _load(place: str, config: str | None) -> Any:
@@ -138,27 +201,21 @@ def _load(place: str, config: str | None) -> Any:
     # Where nobody looks, bars would be lines of a log.
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    folder = Path(place)
+    folder, saved, files, where = Path(place), False, None, place
     if folder.is_dir():
+        # An absolute one is no name on the Hub.
+        where = os.path.abspath(place)
         saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
         if not saved and not any(any(folder.glob(pattern)) for pattern in ("*.parquet", "*/*.parquet")):
             raise InputError(
                 f"{place}: no data set of Hugging Face in this folder (expected: what save_to_disk wrote, or .parquet "
                 f"files in it or in data/; is it imagefolder:{place}?)"
             )
-        # A pipe is waited for without an end, and a broken link to Parquet is passed over without a word.
-        tables = [file for pattern in ("*", "*/*") for file in folder.glob(pattern) if file.suffix in _TABLES]
-        if odd := [file for file in sorted(tables) if not os.path.isfile(file)]:
-            raise InputError(f"{odd[0]}: no regular file, or a link to a missing one (expected: a table; move it away)")
         if saved and config is not None:
             raise InputError(f"hf:{place}: config={config} is for a name or Parquet files, not for what was saved")
+        files = None if saved or config is not None else _parquet_by_split(where)
     elif not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place) or place.startswith("."):
         raise InputError(f"{place}: no such folder (expected: a folder, or a name as OWNER/NAME)")
-    else:
-        saved = False
-    files = _parquet_by_split(folder.absolute()) if folder.is_dir() and not saved and config is None else None
-    # An absolute one is no name on the Hub.
-    where = os.path.abspath(place) if folder.is_dir() else place
     loud = datasets.logging.get_verbosity()
     try:
         # What it logs as an error it raises as well.
@@ -169,14 +226,11 @@ def _load(place: str, config: str | None) -> Any:
         # Of an error while it converts files it says no more than that there was one; the cause says which.
         first = error.__cause__ if type(error).__name__ == "DatasetGenerationError" else None
         said = " ".join(str(first or error).split()) or type(error).__name__
-        raise InputError(f"hf:{place}: cannot be loaded by datasets ({_shortened(said)})") from None
+        # The reason may stand at its end.
+        shown = said if len(said) <= 300 else f"{said[:150]} ... {said[-145:]}"
+        raise InputError(f"hf:{place}: cannot be loaded by datasets ({shown})") from None
     finally:
         datasets.logging.set_verbosity(loud)
-
-
-def _shortened(said: str) -> str:
-    """Beginning and end, where the reason may stand."""
-    return said if len(said) <= 300 else f"{said[:150]} ... {said[-145:]}"
 
 
 def _by_split(place: str, loaded: Any) -> tuple[dict[str, Any], tuple[Unreadable, ...]]:
@@ -190,29 +244,30 @@ def _by_split(place: str, loaded: Any) -> tuple[dict[str, Any], tuple[Unreadable
     return {split: loaded[name] for split, name in named.items()}, others
 
 
-def _parquet_by_split(folder: Path) -> dict[str, list[str]] | None:
+def _parquet_by_split(folder: str) -> dict[str, list[str]] | None:
     """Split -> the Parquet files in a folder and those in it; None where its README.md says which they are.
 
     `datasets` would take one file's word for all, and leave the others out.
     """
-    card = folder / "README.md"
+    card = Path(folder) / "README.md"
     if card.is_file() and re.search(r"^(configs|data_files):", read_text(card, RECORD, "a data card"), re.MULTILINE):
         return None
-    files = glob.glob(f"{glob.escape(str(folder))}/*.parquet") + glob.glob(f"{glob.escape(str(folder))}/*/*.parquet")
+    files = [file for part in ("*", "*/*") for file in glob.glob(f"{glob.escape(folder)}/{part}.parquet")]
     return files_by_split(sorted(files, key=natural_key), "train")
 
 
 def _column(place: str, table: Any, kind: str, asked: str | None) -> str:
     """The column of images, or of labels."""
     features = table.features
-    stored = {name: getattr(feature, "_type", "") for name, feature in features.items()}
     dtype = {name: str(getattr(feature, "dtype", "")) for name, feature in features.items()}
+    meant = {"image": "Image", "label": "ClassLabel"}[kind]
+    own = [name for name, feature in features.items() if getattr(feature, "_type", "") == meant]
     if kind == "image":
-        own = [name for name, found in stored.items() if found == "Image"]
-        others = [name for name in features if _has_bytes(features[name]) or dtype[name] in ("binary", "large_binary")]
+        # What images are stored as, where a file does not say that they are.
+        stored = [name for name, one in features.items() if isinstance(one, Mapping) and set(one) == {"bytes", "path"}]
+        others = [name for name in features if name in stored or dtype[name] in ("binary", "large_binary")]
         expected = "a column of Image, or of bytes"
     else:
-        own = [name for name, found in stored.items() if found == "ClassLabel"]
         kinds = r"u?int\d+|(large_)?string|string_view|bool"
         others = [name for name in features if re.fullmatch(kinds, dtype[name]) and name not in own]
         # One that says what it is needs not be named.
@@ -223,7 +278,7 @@ def _column(place: str, table: Any, kind: str, asked: str | None) -> str:
         if len(own) == 1:
             return own[0]
         named = ", ".join(own or others) or f"none; columns: {', '.join(features)}"
-        found = f"{len(own)} columns of {'Image' if kind == 'image' else 'ClassLabel'}"
+        found = f"{len(own)} columns of {meant}"
         raise InputError(f"hf:{place}: {found}, give one: hf:{place},{kind}=NAME (candidates: {named})")
     if asked not in features:
         raise unknown_name_error(f"hf:{place}: column", asked, list(features))
@@ -251,11 +306,6 @@ def _class_names(place: str, tables: Mapping[str, Any], label: str) -> tuple[str
     return tuple(names or ())
 
 
-def _has_bytes(feature: Any) -> bool:
-    """Whether a column is what images are stored as, where its file does not say that they are."""
-    return isinstance(feature, Mapping) and set(feature) == {"bytes", "path"}
-
-
 def _labels(table: Any, column: str) -> list[int | str | None]:
     """What a column says of each row: a number, or a word; None where it says nothing."""
     import pyarrow as pa
@@ -265,31 +315,3 @@ def _labels(table: Any, column: str) -> list[int | str | None]:
     values = table.data.column(column)
     values = values.cast(pa.string()) if pa.types.is_boolean(values.type) else values
     return [one.strip() if isinstance(one, str) else one for one in values.to_pylist()]
-
-
-def _listing(
-    place: str, tables: Mapping[str, Any], image: str, labels: list[int], classes: tuple[str, ...]
-) -> ImageIndex:
-    names, paths, stamps = [], [], []
-    for split, table in tables.items():
-        start = len(names)
-        numbers = range(len(table))
-        names += [f"{split}/{class_part(classes, labels[start + row])}/{row}" for row in numbers]
-        paths += [f"{place}:{split}/{row}" for row in numbers]
-        lengths = image_lengths(table.data.column(image))
-        stamps.append(np.column_stack([lengths, *(np.full(len(table), when, np.int64) for when in _times(table))]))
-    contents = ArrowImages(tables, image)
-    joined = np.concatenate(stamps)
-    # Images that are files of their own have their own stamps.
-    for row in np.flatnonzero(joined[:, 0] < 0).tolist():
-        if (path := contents.path_of(row)) is not None:
-            joined[row] = stamp_of(Path(path))
-    return ImageIndex(names, paths, joined, contents)
-
-
-def _times(table: Any) -> tuple[int, int]:
-    """When a table's files last changed; now, where it is in memory alone."""
-    stamps = [stamp_of(Path(file["filename"]))[1:] for file in table.cache_files]
-    if not stamps:
-        return time.time_ns(), 0
-    return max(modified for modified, _ in stamps), max(changed for _, changed in stamps)

@@ -18,13 +18,8 @@ class ImageFolder(ClassificationFiles):
     called `train`, `minival` and `test` as everywhere: `val` is `test` where there is no `test` folder, else `minival`
     where there is no `minival` folder, and can be asked for by its own name too. A DIR that holds class folders
     directly is one split, `test`: it can be evaluated on, not trained on. A folder of such a name that holds images
-    directly, beside others that do, is a class.
-
-    One class is enough to evaluate; a `train` split needs two. Hidden files and unknown extensions are passed over,
-    and listed in `skipped`, as is what `train` holds too: it is left out of the splits that measure. `train` shows
-    random parts of the images (`train_crop`), the others their centre (`eval_crop`).
-
-    What was found out is remembered (`image_index`), and asked for again where a file's size or times changed.
+    directly, beside others that do, is a class. One class is enough to evaluate; a `train` split needs two. Hidden
+    files and unknown extensions are passed over, and listed in `skipped`.
     """
 
     name: ClassVar[str] = "imagefolder"
@@ -33,12 +28,11 @@ class ImageFolder(ClassificationFiles):
         """Scan the folder DIR.
 
         Raises:
-            InputError: the folder is not as described; see `image_list.scan`.
+            InputError: the folder is not as described; see `scan_class_folders`.
             UnreadableDataError: a folder in it may not be read.
         """
-        root = Path(root)
-        classes, listing, labels, self.skipped, self._places = scan_class_folders(root)
-        super().__init__(root, classes, listing, labels)
+        classes, listing, labels, self.skipped, self._places = scan_class_folders(Path(root))
+        super().__init__(Path(root), classes, listing, labels)
 
     @property
     def _remembered_as(self) -> Path:
@@ -52,4 +46,4 @@ class ImageFolder(ClassificationFiles):
 
     def files(self, split: str) -> tuple[tuple[str, int], ...]:
         """(path, label) of each image of a split, in the order of the indices."""
-        return tuple((self.listing.paths[row], self.labels[row]) for row in self._rows[self._folder(split)])
+        return tuple((self.listing.paths[row], self.labels[row]) for row in self.rows_of(split))

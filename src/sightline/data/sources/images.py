@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from sightline.data.image_index import ImageIndex
-from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
+from sightline.data.image_list import IMAGE_SUFFIXES, images_below
 from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import split_folders
 from sightline.data.stored import FileSource, split_roles
@@ -39,18 +39,16 @@ class Images(FileSource):
         if not root.is_dir():
             raise InputError(f"{root}: no such folder (expected: images in it, or SPLIT/images)")
         self.task, self.classes = "images", ()
-        self._places = folders = split_folders(root, "train", skipped)
-        paths, names, stamps = list[str](), list[str](), list[tuple[int, int, int]]()
-        rows: dict[str, np.ndarray] = {}
-        for split, folder in folders.items():
-            found = sorted(images_below(folder, skipped), key=lambda entry: entry.path)
+        self._places = split_folders(root, "train", skipped)
+        paths, names, rows = list[str](), list[str](), dict[str, np.ndarray]()
+        for split, folder in self._places.items():
+            found = sorted(images_below(folder, skipped))
             if not found:
                 raise InputError(f"{folder}: no images in it (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
             rows[split] = np.arange(len(paths), len(paths) + len(found))
-            paths += [entry.path for entry in found]
-            names += [f"{split}/{Path(entry.path).relative_to(folder).as_posix()}" for entry in found]
-            stamps += [stamp_of(entry) for entry in found]
-        super().__init__(root, ImageIndex(names, paths, np.array(stamps, np.int64)), rows, split_roles(rows))
+            paths += found
+            names += [f"{split}/{Path(path).relative_to(folder).as_posix()}" for path in found]
+        super().__init__(root, ImageIndex.of_files(names, paths), rows, split_roles(rows))
         self.skipped = tuple(skipped)
         self._leave_out_twins()
 

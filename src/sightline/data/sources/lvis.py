@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from sightline.data.annotated import DetectionFiles, file_in
-from sightline.data.annotations import CocoFile
-from sightline.errors import InputError
+from sightline.data.annotated import DetectionFiles, path_below
+from sightline.data.targets import Objects
 
-_FILE_OF = {"train": "train", "test": "val"}
 _FOLDERS = ("train2017", "val2017", "test2017")
 
 
@@ -24,32 +24,16 @@ class LVIS(DetectionFiles):
     """
 
     name: ClassVar[str] = "lvis"
+    annotation_files: ClassVar[Mapping[str, str]] = {own: f"lvis_v1_{own}.json" for own in ("train", "val")}
+    roles: ClassVar[Mapping[str, str]] = {"train": "train", "test": "val"}
+    file_key: ClassVar[str] = "coco_url"
     whole_folders: ClassVar[bool] = False
 
-    def __init__(self, root: str | Path) -> None:
-        """Read the annotations in DIR.
+    def image_path(self, root: Path, own: str, name: str) -> Path | None:
+        folder, _, file = "/".join(name.split("/")[-2:]).partition("/")
+        return path_below(root / folder, file) if folder in _FOLDERS else None
 
-        Raises:
-            InputError: the folder or a file of annotations is not as described; one line with the file and the place.
-        """
-        root = Path(root)
-        parts = {}
-        for own in _FILE_OF.values():
-            path = root / f"lvis_v1_{own}.json"
-            if path.exists():
-                said = CocoFile(path, file_key="coco_url")
-                # A federated data set without the list says nothing of any other class.
-                said.absent = [[] if one is None else one for one in said.absent]
-                parts[own] = (said, [_file(root, said, at, url) for at, url in enumerate(said.files)])
-        if not parts:
-            raise InputError(f"{root}: no lvis_v1_train.json or lvis_v1_val.json in it")
-        splits = {split: own for split, own in _FILE_OF.items() if own in parts}
-        super().__init__(root, parts, {**splits, **{own: own for own in parts}})
-
-
-def _file(root: Path, said: CocoFile, number: int, url: str) -> Path:
-    folder, _, name = "/".join(url.split("/")[-2:]).partition("/")
-    if folder not in _FOLDERS:
-        expected = f"an address that ends in one of {', '.join(_FOLDERS)} and a file"
-        raise InputError(f"{said.path}: images[{number}]: coco_url {url[:80]!r} (expected: {expected})")
-    return file_in(said, number, root / folder, name)
+    def target(self, row: int, size: tuple[int, int]) -> Objects:
+        said = super().target(row, size)
+        # Without the list nothing is said of any other class.
+        return replace(said, negative_classes=said.negative_classes or ())

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from sightline.data.image_file import read_label_map
 from sightline.data.image_index import thread_map
-from sightline.data.label_map import MOST_CLASSES, LabelMapping
-from sightline.data.labelled import options_of
-from sightline.data.paired import UNREAD, Doubt, SegmentationFiles, images_and_maps, names_in
+from sightline.data.paired import (
+    MOST_CLASSES,
+    UNREAD,
+    Doubt,
+    LabelMapping,
+    SegmentationFiles,
+    images_and_maps,
+    names_in,
+)
 from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import folder_like, split_folders
-from sightline.data.stored import split_roles
 from sightline.data.targets import IGNORE
 from sightline.errors import InputError, UnreadableDataError
 
@@ -39,17 +43,26 @@ class Masks(SegmentationFiles):
     """
 
     name: ClassVar[str] = "masks"
+    options: ClassVar[tuple[str, ...]] = ("values",)
 
-    def __init__(self, root: str | Path, values: Sequence[int] = ()) -> None:
+    def __init__(self, root: str | Path, values: str = "") -> None:
         """Scan the folder DIR.
 
         Args:
-            values: the stored number of each class; by default they count from 0.
+            values: the stored number of each class, as "0+255"; by default they count from 0.
 
         Raises:
             InputError: the folder is not as described, or there are not as many names as values.
             UnreadableDataError: a folder in it may not be read.
         """
+        stored = [int(one) for one in values.split("+") if one.isdecimal()]
+        if (
+            values != "+".join(map(str, stored))
+            or len(set(stored)) < len(stored)
+            or max(stored, default=0) > _MOST_STORED
+        ):
+            expected = f"different whole numbers up to {_MOST_STORED}, as values=0+255"
+            raise InputError(f"masks:{root}: values={values} (expected: {expected})")
         root, skipped = Path(root), list[Unreadable]()
         images, maps, names = root / "images", root / "masks", root / _NAMES
         splits = split_folders(images, "test", skipped) if images.is_dir() else {"test": images}
@@ -58,32 +71,14 @@ class Masks(SegmentationFiles):
             for split, folder in splits.items()
         }
         known = names_in(names, "the name of a class a line", MOST_CLASSES) if names.exists() else ()
-        if known and values and len(known) != len(values):
-            raise InputError(f"{names}: {len(known)} names (expected: {len(values)}, one for each of values)")
-        super().__init__(root, parts, split_roles(parts), known, _legend(values or range(len(known))), skipped)
-        self._named, self._counted = bool(known), not known and not values
+        if known and stored and len(known) != len(stored):
+            raise InputError(f"{names}: {len(known)} names (expected: {len(stored)}, one for each of values)")
+        super().__init__(root, parts, known, _legend(stored or range(len(known))), skipped)
+        self._named, self._counted = bool(known), not known and not stored
         self._leave_out_twins()
         if not known:
-            numbers = values or range(self._highest() + 1)
+            numbers = stored or range(self._highest() + 1)
             self.pixel_classes, self.legend = tuple(map(str, numbers)), _legend(numbers)
-
-    @classmethod
-    def open(cls, argument: str) -> Self:
-        """The folder that the argument names, with its option `values`."""
-        place, options = options_of(argument, ("values",))
-        said = options.get("values")
-        if said is None:
-            return super().open(place)
-        numbers = [int(one) for one in said.split("+") if one.isdecimal()]
-        if said != "+".join(map(str, numbers)) or len(set(numbers)) < len(numbers) or max(numbers) > _MOST_STORED:
-            expected = f"different whole numbers up to {_MOST_STORED}, as values=0+255"
-            raise InputError(f"masks:{argument}: values={said} (expected: {expected})")
-        return cls(place, numbers)
-
-    @classmethod
-    def folders(cls, argument: str) -> tuple[Path, ...]:
-        """As `FileSource.folders`, of what the options follow."""
-        return super().folders(options_of(argument, ("values",))[0])
 
     def doubt(self) -> Doubt | None:
         """As `SegmentationFiles.doubt`; or numbers are no classes, or most classes up to the highest have no pixels."""
@@ -129,18 +124,12 @@ class Masks(SegmentationFiles):
 
     def _numbers(self) -> list[int]:
         """The numbers in all maps, of those that can be read, in their order."""
-        listing, rows = self.listing, self._map_of[self._map_of >= 0].tolist()
-        of = hashlib.sha256(
-            repr([listing.names[row] for row in rows]).encode() + listing.stats[rows].tobytes()
-        ).hexdigest()
-        known = listing.notes.get("numbers", {})
-        if known.get("of") != of:
-            told = thread_map(_numbers_in, [listing.paths[row] for row in rows])
-            found = set[int]().union(*(numbers for _, numbers in told))
-            listing.notes["numbers"] = known = {"of": of, "numbers": sorted(found)}
-            listing.changed = True
-            self.remember()
-        return known["numbers"]
+        rows = self._map_of[self._map_of >= 0].tolist()
+        return self.noted("numbers", rows, None, _numbers_of)
+
+
+def _numbers_of(paths: list[str]) -> list[int]:
+    return sorted(set[int]().union(*(numbers for _, numbers in thread_map(_numbers_in, paths))))
 
 
 def _numbers_in(path: str) -> list[int]:

@@ -61,7 +61,7 @@ class Moving(Source):
         return LENGTHS[split]
 
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
-        """A clip rendered at `image_size`; without `showing_frames` its first frame, an image."""
+        """A clip rendered at `image_size`; without a `sampling` its first frame, an image."""
         self.check(split, index, image_size)
         seed = seed if split == "train" else 0
         scene = draw("glyphs", split, index, seed)

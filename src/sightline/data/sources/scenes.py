@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.data.crops import CropMode, Parts, RandomResizedCrop
+from sightline.data.crops import CropMode, RandomResizedCrop
 from sightline.data.scenes.draw import (
     GLYPH_CLASSES,
     GLYPH_GROUPS,
@@ -113,11 +113,12 @@ class Scenes(Source):
         """The same: what is measured is drawn at its size."""
         return self
 
-    def showing(self, parts: Parts | None = None, flip: float | None = None, interpolation: str | None = None) -> Self:
-        """As `Source.showing`; whole scenes are drawn at their size and never resized."""
-        made = super().showing(parts, flip, interpolation)
+    def with_view(self, **changes: Any) -> Self:
+        """As `Source.with_view`; whole scenes are drawn at their size and never resized."""
+        made = super().with_view(**changes)
         if made.transform.interpolation != self.transform.interpolation and not made.transform.shows_parts:
-            raise InputError(f"interpolation {interpolation}: has no effect on whole scenes (expected parts below 1)")
+            said = f"interpolation {made.transform.interpolation}: has no effect on whole scenes"
+            raise InputError(f"{said} (expected parts below 1)")
         return made
 
     def length(self, split: str) -> int | None:

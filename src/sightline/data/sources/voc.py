@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from sightline.data.image_list import stamp_of
-from sightline.data.label_map import LabelMapping
-from sightline.data.paired import File, Files, SegmentationFiles
+from sightline.data.paired import Files, LabelMapping, SegmentationFiles
 from sightline.data.targets import IGNORE
 from sightline.errors import InputError
 from sightline.io.read import RECORD, read_text
@@ -16,7 +14,7 @@ NAMES = (
     "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable",
     "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
-_FOLDER_OF = {"train": "train", "test": "val"}
+_ROLES = {"train": "train", "test": "val"}
 
 
 class VOC(SegmentationFiles):
@@ -36,26 +34,21 @@ class VOC(SegmentationFiles):
         Raises:
             InputError: the folder is not as described; a file that a list names is missing; a name stands twice.
         """
-        root = Path(root)
-        lists = root / "ImageSets" / "Segmentation"
-        parts = {
-            folder: _listed(root, lists / f"{folder}.txt")
-            for folder in _FOLDER_OF.values()
-            if (lists / f"{folder}.txt").exists()
-        }
+        root, lists = Path(root), Path(root) / "ImageSets" / "Segmentation"
+        paths = {folder: lists / f"{folder}.txt" for folder in _ROLES.values()}
+        parts = {folder: _listed(root, path) for folder, path in paths.items() if path.exists()}
         if not parts:
             raise InputError(f"{lists}: no train.txt or val.txt (expected: a year's folder of VOCdevkit)")
         if both := sorted(set(parts.get("train", ({}, {}))[0]) & set(parts.get("val", ({}, {}))[0])):
             raise InputError(f"{lists / 'val.txt'}: {both[0]!r} is in train.txt too (expected: no image in two splits)")
-        splits = {split: folder for split, folder in _FOLDER_OF.items() if folder in parts}
         legend = LabelMapping(range(len(NAMES)), f"0 to {len(NAMES) - 1}, or {IGNORE}, which is ignored")
-        super().__init__(root, parts, {**splits, **{one: one for one in parts}}, NAMES, legend)
+        super().__init__(root, parts, NAMES, legend, roles=_ROLES)
 
 
 def _listed(root: Path, path: Path) -> tuple[Files, Files]:
     """The images and the maps that a list names, in its order."""
-    images: dict[str, File] = {}
-    maps: dict[str, File] = {}
+    images: dict[str, Path] = {}
+    maps: dict[str, Path] = {}
     lines = read_text(path, RECORD, "the name of an image a line").splitlines()
     for number, name in enumerate(map(str.strip, lines), start=1):
         if not name:
@@ -63,12 +56,11 @@ def _listed(root: Path, path: Path) -> tuple[Files, Files]:
         if name in images or "/" in name or "\0" in name:
             said = "stands twice" if name in images else "is no name of an image"
             raise InputError(f"{path}:{number}: {name!r} {said} (expected: the name of an image a line)")
-        for files, folder, ending in ((images, "JPEGImages", ".jpg"), (maps, "SegmentationClass", ".png")):
-            file = root / folder / f"{name}{ending}"
+        images[name], maps[name] = root / "JPEGImages" / f"{name}.jpg", root / "SegmentationClass" / f"{name}.png"
+        for file in (images[name], maps[name]):
             # A link that leads nowhere is said where headers are read.
             if not file.exists() and not file.is_symlink():
                 raise InputError(f"{file}: no such file (expected: {path.name} names it in line {number})")
-            files[name] = (file, stamp_of(file))
     if not images:
         raise InputError(f"{path}: names no image (expected: the name of an image a line)")
     return images, maps

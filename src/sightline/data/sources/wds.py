@@ -16,15 +16,14 @@ import numpy as np
 from sightline.data.folders import folders_in
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import natural_key
-from sightline.data.labelled import MOST_CLASSES, ClassificationFiles, class_part, options_of, understood
+from sightline.data.labelled import MOST_CLASSES, ClassificationFiles, class_part, understood
 from sightline.data.paired import names_in
-from sightline.data.shard_images import TarImages
-from sightline.data.shards import SampleFields, TarShard, index_shards
 from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import files_by_split, split_called, split_in
+from sightline.data.stored import options_of
+from sightline.data.tar_index import SampleFields, TarImages, by_row, index_shards
 from sightline.errors import InputError
 
-_OPTIONS = ("image", "label", "streaming")
 _CLASSES = ("classes.txt", "classnames.txt")
 _COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".lz4")
 _MOST_SHARDS = 100_000
@@ -50,6 +49,7 @@ class WebDataset(ClassificationFiles):
     """
 
     name: ClassVar[str] = "wds"
+    options: ClassVar[tuple[str, ...]] = ("image", "label", "streaming")
 
     def __init__(self, argument: str) -> None:
         """List what is in the shards.
@@ -58,34 +58,41 @@ class WebDataset(ClassificationFiles):
             InputError: there is no shard, one is compressed, or an option is not known.
             UnreadableDataError: the system does not let one be read.
         """
-        shards, options = options_of(argument, _OPTIONS)
+        shards, options = options_of(argument, self.options)
         if "streaming" in options:
             raise InputError(
                 f"wds:{argument}: shards are not streamed but read by index, for exact passes, a shuffle of all images "
                 f"and a run that goes on where it was; leave streaming out"
             )
-        found = _find(shards)
-        root = _root(shards, found)
-        self._argument = argument
-        parts = files_by_split(found, "test")
+        paths = _find(shards)
+        root, self._argument = _root(shards, paths), argument
+        split_of = {path: split for split, own in files_by_split(paths, "test").items() for path in own}
         inside = dict.fromkeys(map(os.path.dirname, glob.glob(os.path.join(glob.escape(shards), "*", "*.tar"))))
         others = (folder for folder in inside if split_called(os.path.basename(folder)) is None)
         self.skipped = tuple(Unreadable(folder, "not a split") for folder in others)
         wanted = SampleFields(options.get("image"), options.get("label"))
-        listed = index_shards(
-            [path for paths in parts.values() for path in paths], wanted, self._place_of(root, "labels")
-        )
-        self.skipped += tuple(one for shard in listed for one in shard.passed_over())
-        split_of = {path: split for split, paths in parts.items() for path in paths}
-        said = [label for shard in listed for label in shard.said()]
-        if not said:
-            raise InputError(f"{root}: no samples in {len(listed)} shards (expected: KEY.jpg with KEY.cls or KEY.json)")
-        splits = np.repeat([split_of[shard.path] for shard in listed], [len(shard.names) for shard in listed])
+        found = index_shards(list(split_of), wanted, self._place_of(root, "labels"))
+        for shard in found:
+            passed = ((f"{shard.path}:{name}" if name else shard.path, reason) for name, reason in shard.skipped)
+            self.skipped += tuple(itertools.starmap(Unreadable, passed))
+        if not any(shard.names for shard in found):
+            raise InputError(f"{root}: no samples in {len(found)} shards (expected: KEY.jpg with KEY.cls or KEY.json)")
+        said = [label for shard in found for label in shard.labels]
+        splits = np.repeat([split_of[shard.path] for shard in found], [len(shard.names) for shard in found])
         file = next((root / name for name in _CLASSES if os.path.lexists(root / name)), None)
-        names = () if file is None else names_in(file, "the name of a class a line", MOST_CLASSES)
-        classes, labels, unknown = understood(said, splits, f"wds:{argument}", names)
-        faults = {row: reason for row, reason in _faults(listed).items() if labels[row] < 0}
-        super().__init__(root, classes, _listing(root, listed, split_of, classes, labels), labels, faults | unknown)
+        called = () if file is None else names_in(file, "the name of a class a line", MOST_CLASSES)
+        classes, labels, unknown = understood(said, splits, f"wds:{argument}", called)
+        names, paths, stats = list[str](), list[str](), list[tuple[int, ...]]()
+        for shard in found:
+            split, where = split_of[shard.path], os.path.relpath(shard.path, root)
+            for name, size in zip(shard.names, shard.sizes, strict=True):
+                names.append(f"{split}/{class_part(classes, labels[len(names)])}/{where}:{name}")
+                paths.append(f"{shard.path}:{name}")
+                stats.append((size, *shard.stamp[1:]))
+        listing = ImageIndex(names, paths, np.array(stats, np.int64), TarImages(found))
+        faults = by_row(found, "lost") | by_row(found, "unlabelled")
+        faults = {row: reason for row, reason in faults.items() if labels[row] < 0}
+        super().__init__(root, classes, listing, labels, faults | unknown)
 
     def _place_of(self, root: Path, what: str) -> Path:
         # A name of no file; other options see other things in the same shards.
@@ -106,7 +113,7 @@ class WebDataset(ClassificationFiles):
     def folders(cls, argument: str) -> tuple[Path, ...]:
         """The folder; of a pattern the shards themselves, beside which anything may stand."""
         try:
-            shards, _ = options_of(argument, _OPTIONS)
+            shards, _ = options_of(argument, cls.options)
             return (Path(shards),) if os.path.isdir(shards) else tuple(map(Path, _find(shards)))
         except InputError:
             return ()
@@ -114,25 +121,21 @@ class WebDataset(ClassificationFiles):
     def _hint(self, split: str) -> str:
         if split != "train":
             return ""
-        names = map(os.path.basename, _find(options_of(self._argument, _OPTIONS)[0]))
+        names = map(os.path.basename, _find(options_of(self._argument, self.options)[0]))
         unnamed = [f" (of {name} no word is a split's)" for name in names if split_in(name) is None]
         return f"; to train, call shards train-0000.tar, all of them{''.join(unnamed[:1])}"
 
 
 def _find(shards: str) -> list[str]:
     """The archives that are meant, in natural order."""
+    found: list[str] = []
     if os.path.isdir(shards):
         inside = [os.path.join(shards, name) for name in folders_in(shards) if split_called(name)]
         files = [entry.path for folder in (shards, *inside) for entry in os.scandir(folder)]
         found = [path for path in files if path.endswith((".tar", *_COMPRESSED))]
         if not found:
             raise InputError(f"{shards}: no .tar files in this folder ({_EXPECTED})")
-        if odd := [path for path in found if not os.path.isfile(path)]:
-            # To pass it over would be to train on less without a word.
-            what = "no regular file" if os.path.exists(min(odd)) else "a link to a missing file"
-            raise InputError(f"{min(odd)}: {what} (expected: a tar file; move away what is none)")
     else:
-        found = []
         for word in [shards] if os.path.isfile(shards) else _expanded(shards):
             matches = glob.glob(word) if glob.has_magic(word) and not os.path.lexists(word) else [word]
             if not matches:
@@ -172,30 +175,5 @@ def _root(shards: str, found: list[str]) -> Path:
     """The folder that all shards are in, above those of splits."""
     if os.path.isdir(shards):
         return Path(shards)
-    folders = {os.path.dirname(path) or os.curdir for path in found}
-    root = Path(os.path.commonpath(folders))
+    root = Path(os.path.commonpath({os.path.dirname(path) or os.curdir for path in found}))
     return root.parent if split_called(root.name) else root
-
-
-def _listing(
-    root: Path, shards: list[TarShard], split_of: dict[str, str], classes: tuple[str, ...], labels: list[int]
-) -> ImageIndex:
-    names, paths, stamps = [], [], []
-    told = iter(labels)
-    for shard in shards:
-        split, where = split_of[shard.path], os.path.relpath(shard.path, root)
-        for name, size in zip(shard.names, shard.sizes, strict=True):
-            names.append(f"{split}/{class_part(classes, next(told))}/{where}:{name}")
-            paths.append(f"{shard.path}:{name}")
-            stamps.append((size, *shard.stamp[1:]))
-    return ImageIndex(names, paths, np.array(stamps, np.int64), TarImages(shards))
-
-
-def _faults(shards: list[TarShard]) -> dict[int, str]:
-    """Row -> why its label, or its image, cannot be read."""
-    starts = itertools.accumulate((len(shard.names) for shard in shards), initial=0)
-    return {
-        start + row: reason
-        for shard, start in zip(shards, starts, strict=False)
-        for row, reason in (shard.lost | shard.unlabelled).items()
-    }
