@@ -24,6 +24,7 @@ T = TypeVar("T")
 CpuForm = Literal["sdpa", "products", "tiles"]
 # Fewest tokens of an image at which tiles pay, and at which plain products pay on AMD processors (docs/LOG.md).
 _TILES_FROM = 800
+_AMX_TILES_FROM = 3_000
 _PRODUCTS_FROM = 400
 
 LOG2_E = math.log2(math.e)
@@ -55,11 +56,13 @@ def cpu_form(
     """
     amd = machine.cpu_vendor() == "amd" if amd is None else amd
     amx = has_amx() if amx is None else amx
-    low = dtype == torch.bfloat16
+    low, directed = dtype == torch.bfloat16, pattern is not None and pattern.directed
     if low and amx:
-        # The fused kernel multiplies by AMX tiles.
+        # The fused kernel multiplies by AMX tiles; its bias is made twice in a training step.
+        if training and directed and tokens >= _AMX_TILES_FROM:
+            return "tiles"
         return "products" if training and tokens < _PRODUCTS_FROM else "sdpa"
-    if pattern is not None and pattern.directed and tokens >= _TILES_FROM:
+    if directed and tokens >= _TILES_FROM:
         return "tiles"
     if (low and training) or (amd and tokens >= _PRODUCTS_FROM):
         return "products"
