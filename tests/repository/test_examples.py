@@ -17,7 +17,7 @@ from tests.tiny import MODEL, pictures
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
-TESTED = {"README.md": 3, "docs/CONVERT.md": 2, "docs/PACKING.md": 2, "docs/TIMM.md": 1, "docs/EXPORT.md": 2}
+TESTED = {"README.md": 3, "docs/CONVERT.md": 2, "docs/PACKING.md": 3, "docs/TIMM.md": 1, "docs/EXPORT.md": 2}
 TESTED |= {"docs/COMPARE.md": 1, "docs/ANALYSIS.md": 2, "docs/FAMILIES.md": 1}
 
 
@@ -131,7 +131,14 @@ def test_found_12_the_examples_of_packing_md():
     given = {"kept_of_first": kept[0], "kept_of_second": kept[1], "patches": patches}
     found = run("docs/PACKING.md", 0, model=model, wide=wide, small=small, tall=tall, **given)
     assert found["logits"].shape == (2, 5)
-    run("docs/PACKING.md", 1, sightline=sightline)
+    run("docs/PACKING.md", 2, sightline=sightline)
+
+
+def test_the_loop_of_packing_md(at_home):
+    given = {"paths": ["photo.jpg"] * 6, "labels": [0, 1] * 3, "device": "cpu"}
+    found = run("docs/PACKING.md", 1, **given)
+    assert found["loss"].isfinite()
+    assert (at_home / "my_model" / "model.safetensors").is_file()
 
 
 @pytest.mark.slow
