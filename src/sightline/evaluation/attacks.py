@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +28,7 @@ from sightline.models import Model
 from sightline.models.model import eval_mode
 from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task
-from sightline.tasks.classification import LINK_OF, Loss, classification_loss
+from sightline.tasks.classification import Loss, classification_loss
 from sightline.tokens.patchify import Patchifier
 
 EPSILONS = (1, 3)
@@ -56,9 +56,8 @@ class Attack:
 
 
 def losses_of(model: Model) -> list[Loss]:
-    """The softmax cross entropy, which attacks every classifier, and the loss that trained it where that is another."""
-    own: list[Loss] = [loss for loss in get_args(Loss) if LINK_OF[loss] == model.config.score_link]
-    return ["ce", *(loss for loss in own if loss != "ce")]
+    """The softmax cross entropy, which attacks every classifier, and the binary one where sigmoids read its scores."""
+    return ["ce", "bce"] if model.config.score_link == "sigmoid" else ["ce"]
 
 
 def epsilon_ball(pixels: Tensor, epsilon: float, there: Tensor | None = None) -> tuple[Tensor, Tensor]:
