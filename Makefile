@@ -44,7 +44,7 @@ GPU_PYTHON ?= 3.12
 gpu-wheels: setup
 	mkdir -p .whl
 	$(VENV)/bin/python -m pip download --no-deps --only-binary=:all: --python-version $(GPU_PYTHON) --platform manylinux2014_x86_64 --dest .whl \
-		$$(grep -E '^(pydantic|pydantic-core|annotated-types|typing-inspection|typing-extensions|filelock)==' constraints.txt)
+		$$(grep -E '^(pydantic|pydantic-core|annotated-types|typing-inspection|typing-extensions|filelock|ruamel-yaml)==' constraints.txt)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis

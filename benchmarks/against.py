@@ -40,7 +40,7 @@ def _steps(recipe: str, folder: Path) -> Callable[[], float]:
     import dataclasses
 
     from sightline.recipes import recipe as named
-    from sightline.training.loop import train
+    from sightline.training import train
 
     config = dataclasses.replace(named(recipe), images=640, flops=None, validation=None, checkpoint_every=10**6)
     number = iter(range(10**6))
@@ -48,7 +48,7 @@ def _steps(recipe: str, folder: Path) -> Callable[[], float]:
     def measure() -> float:
         at: list[float] = []
         out = folder / f"{recipe}{next(number)}"
-        train(config, out, device="cpu", observe=lambda _: at.append(time.perf_counter()))
+        train(config, out, test=False, device="cpu", observe=lambda _: at.append(time.perf_counter()))
         # The first step warms up and the last one saves.
         return statistics.median(after - before for before, after in itertools.pairwise(at[:-1]))
 

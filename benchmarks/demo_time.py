@@ -47,7 +47,7 @@ def serve() -> None:
     from sightline.evaluation import evaluate
     from sightline.evaluation.measure import RunInfo
     from sightline.recipes.demo import demo_jobs
-    from sightline.training.loop import train
+    from sightline.training import train
 
     jobs = {job.name: job for job in demo_jobs(Path(), seed=0, quick=False, cores=2)}
     models: dict[str, Any] = {}
@@ -58,7 +58,7 @@ def serve() -> None:
         started = time.process_time()
         if part == "steps" or name not in models:
             with tempfile.TemporaryDirectory() as folder:
-                models[name] = train(config, Path(folder) / "run", device="cpu")
+                models[name] = train(config, Path(folder) / "run", test=False, device="cpu").model
         if part == "test":
             evaluate(models[name], open_source(config.data), tests, RunInfo(name, config.data, 32, 0))
         print(time.process_time() - started, flush=True)

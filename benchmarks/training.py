@@ -2,8 +2,8 @@
 
     python benchmarks/training.py [--quick] [--rounds 12] [--batch 8] [--out OUT] [--threads 1] [--device cpu|cuda]
 
-The subject is `training.loop.train` as it is called by the command: the batch made of images in memory, the step with
-its checks, the log line, all but checkpoints. The baseline is the usual loop over timm's vit_small_patch16_224: the
+The subject is `train_loop` as it is called by the command: the batch made of images in memory, the step with its
+checks, the log line, all but checkpoints. The baseline is the usual loop over timm's vit_small_patch16_224: the
 same images, loss, AdamW (fused, decay on matrices alone), clip and precision. After each step of ours one of theirs is
 taken; a ratio is their time over ours, the images a second of ours over theirs. At least `wanted` is expected with the
 encoding that theirs has (learned_1d). A processor without bfloat16 computes it ten times as slowly as float32: there
@@ -31,8 +31,8 @@ from sightline.data.targets import Label
 from sightline.distributed import machine
 from sightline.io.config import Precision
 from sightline.tasks.classification import Loss
+from sightline.training import TrainProgress, train
 from sightline.training.config import OptimizerConfig, TrainConfig
-from sightline.training.loop import TrainProgress, train
 
 _SIDE, _CLASSES, _CLIP, _RATE, _DECAY = 224, 1000, 1.0, 1e-3, 0.05
 # Ours and timm's, and what both are made with.
@@ -142,7 +142,8 @@ def compare(
         optimizer=OptimizerConfig(lr=_RATE, weight_decay=_DECAY, clip=_CLIP),
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as place:
-        model = train(config, Path(place) / "run", source=source, device=device, observe=observe)
+        run = train(config, Path(place) / "run", source=source, test=False, device=device, observe=observe)
+        model = run.model
     mine, usual = (sum(one.numel() for one in some.parameters()) for some in (model, theirs))
     # The same model, where it has the same encoding.
     assert mine == usual or encoding != "learned_1d", (mine, usual)

@@ -30,7 +30,7 @@ from sightline.io.atomic import write_out
 from sightline.recipes import recipe
 from sightline.reports.frames_plot import by_frames
 from sightline.results.rows import ResultRow, as_written, dump_rows, read_rows
-from sightline.training.loop import train
+from sightline.training import train
 from sightline.training.run import open_run
 
 # The new encoding beside factorised positions (ViT's tables, one an axis, summed) and rotary ones.
@@ -47,7 +47,7 @@ def measure(encoding: str, seed: int, chosen: argparse.Namespace) -> dict[str, A
     rows: list[ResultRow] = []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / encoding
-        train(config, out, device="cpu")
+        train(config, out, test=False, device="cpu")
         run = open_run(out)
         tested = EvaluateConfig((run.side,), images=chosen.tested)
         for count in FRAMES:

@@ -17,7 +17,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from sightline import training
 from sightline.hub.load import to_nested
+from sightline.models import Model
 from sightline.training.checkpointer import Checkpointer
 from sightline.training.config import OptimizerConfig, TrainConfig
 
@@ -28,6 +30,11 @@ MEASURES = SOFTMAX_MEASURES | {"ece_sigmoid"}
 TRAINING = "training/shard-00001-model-00001-of-00001.safetensors"
 """What the next step needs, in a checkpoint of a process alone."""
 MODEL = {"depth": 1, "dim": 48, "heads": 4}
+
+
+def train(config: TrainConfig, out: str | Path, **options: Any) -> Model:
+    """`sightline.training.train` without a test: the trained model."""
+    return training.train(config, out, **{"test": False, **options}).model
 
 
 def tiny_config(**changes: Any) -> TrainConfig:

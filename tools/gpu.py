@@ -4,10 +4,11 @@
                          [--device cuda|cpu] [--dry-run]
 
 Needs a Python with torch, timm, pytest, pytest-xdist, hypothesis, numpy, scipy, pandas and safetensors, and no package
-registry: pydantic, what it needs and filelock are taken from the wheels in `.whl/` (`make gpu-wheels`) where pydantic
-is not installed. Cases run in the order that `--dry-run` prints, by one clock: one whose estimate is more than what is
-left is not started, and named as not measured. Rows are added to gpu_attention.jsonl, gpu_packed.jsonl and
-gpu_models.jsonl after each case; the outcome of the tests is gpu_tests.json. Exit code 1 where a test or a case failed.
+registry: pydantic, what it needs, filelock and ruamel.yaml are taken from the wheels in `.whl/` (`make gpu-wheels`)
+where pydantic is not installed. Cases run in the order that `--dry-run` prints, by one clock: one whose estimate is
+more than what is left is not started, and named as not measured. Rows are added to gpu_attention.jsonl,
+gpu_packed.jsonl and gpu_models.jsonl after each case; the outcome of the tests is gpu_tests.json. Exit code 1 where a
+test or a case failed.
 `--device cpu` runs each case at a size that shows no speed, to try the script.
 """
 

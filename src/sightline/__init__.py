@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sightline.models import list_models as list_models
     from sightline.tokens.grid import Grid as Grid
     from sightline.tokens.layout import TokenLayout as TokenLayout
+    from sightline.training import train as train
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,7 @@ _HOMES = {
     "preprocessing": "sightline.data.preprocessing",
     "push_to_hub": "sightline.hub.push",
     "save_model": "sightline.hub.load",
+    "train": "sightline.training",
 }
 
 __all__ = ["__version__", *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -79,7 +79,7 @@ def test_found_34_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, mo
     """Once all jobs are at work; then each line has the expected end, and a page shows the curves so far."""
     now = [1000.0]
     monkeypatch.setattr("sightline.distributed.machine.cpu_count", lambda: 3)
-    monkeypatch.setattr(estimate, "_TEST", 0.0)
+    monkeypatch.setattr(estimate, "_TRAINING", 1.0)
 
     class Enough(Exception):
         pass

@@ -17,7 +17,8 @@ from sightline.io.run_files import checkpoints
 from sightline.io.yaml import read_yaml
 from sightline.recipes import recipe
 from sightline.results.rows import read_rows
-from sightline.training import checkpointer, loop
+from sightline.training import checkpointer
+from sightline.training import run as run_module
 from tests.tiny import MEASURES, MODEL, log_lines, tree, weights
 
 OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
@@ -173,12 +174,12 @@ def test_resume_of_an_unfinished_run_drops_what_was_measured(cli, monkeypatch):
     def run(*arguments, **options):
         return loop_train(*arguments, **{**options, "observe": stop})
 
-    loop_train = loop.train
-    monkeypatch.setattr(loop, "train", run)
+    loop_train = run_module.train_loop
+    monkeypatch.setattr(run_module, "train_loop", run)
     command = [*TINY, "--set", "checkpoint_every=16", "--set", "batch_size=16", "--out", "a"]
     with pytest.raises(Stopped):
         cli("train", *command)
-    monkeypatch.setattr(loop, "train", loop_train)
+    monkeypatch.setattr(run_module, "train_loop", loop_train)
     assert cli("evaluate", "a", "--resolutions", "24", "--images", 5, "--threads", 1)[0] == 0
     assert cli("train", *command, "--resume")[0] == 0
     assert {row.resolution for row in read_rows("a/results.jsonl")} == {16}

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from sightline.cli.output import add_rows
+from sightline.evaluation.update import update_rows
 from sightline.io.run_lock import LOCK, RunLock
 from sightline.results.rows import read_rows
 from sightline.training import checkpointer, jobs
@@ -72,16 +72,16 @@ def test_found_30_after_the_last_step_too(cli, tmp_path, monkeypatch):
 
 
 def slowly_add(file, row):
-    from sightline.cli import output
+    from sightline.evaluation import update
 
-    real = output.merge_rows
+    real = update.merge_rows
 
     def merge(*arguments, **options):
         time.sleep(0.2)
         return real(*arguments, **options)
 
-    output.merge_rows = merge
-    add_rows(file, [row])
+    update.merge_rows = merge
+    update_rows(file, [row])
 
 
 def test_found_28_two_evaluations_at_once_lose_no_rows(run_copy):

@@ -16,9 +16,8 @@ import pytest
 from sightline.cli.run_config import training_config
 from sightline.errors import StoppedError
 from sightline.hub.load import read_config_record
-from sightline.training import train
 from tests.ranks import free_port
-from tests.tiny import log_lines
+from tests.tiny import log_lines, train
 
 SMALL = (
     "--data", "digits", "--set", "model_options.depth=1", "--set", "model_options.dim=48", "--set",

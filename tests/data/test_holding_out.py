@@ -13,11 +13,10 @@ import pytest
 from sightline.data.open import open_source, parse_spec
 from sightline.data.rng import generator
 from sightline.errors import InputError
-from sightline.training import train
 from sightline.training.config import ValidationConfig
 from sightline.training.run import open_run
 from tests.data.three_kinds import images, made
-from tests.tiny import MODEL, log_lines, pictures, tiny_config, weights
+from tests.tiny import MODEL, log_lines, pictures, tiny_config, train, weights
 
 
 def names(source, split):

@@ -12,10 +12,9 @@ from sightline.data.loader import uniform
 from sightline.data.open import open_source
 from sightline.data.packs import epoch_order
 from sightline.errors import InputError, UnreadableDataError
-from sightline.training import train
 from tests.batches import uniform_batches
 from tests.data.three_kinds import CLASSES, KINDS, images, made, write_tar
-from tests.tiny import MODEL, Stopped, log_lines, stop_at, tiny_config, weights
+from tests.tiny import MODEL, Stopped, log_lines, stop_at, tiny_config, train, weights
 
 NEW = ["hf", "parquet", "wds"]
 

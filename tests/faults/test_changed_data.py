@@ -14,10 +14,10 @@ from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
 from sightline.hub.load import load_model
 from sightline.io.run_files import CHECKPOINT, LEFT_OUT
-from sightline.training import TrainConfig, train
+from sightline.training import TrainConfig
 from sightline.training.config import ValidationConfig
 from sightline.training.run import open_training_data
-from tests.tiny import MODEL, log_lines, weights
+from tests.tiny import MODEL, log_lines, train, weights
 
 CLASSES = ("ant", "bee", "cow")
 

@@ -17,9 +17,9 @@ from sightline.cli.app import main
 from sightline.errors import RanksError
 from sightline.hub.load import load_model, read_config_record
 from sightline.io.run_files import LOCK, checkpoints, step_folder
-from sightline.training import loop, train
+from sightline.training import loop
 from tests.ranks import together
-from tests.tiny import INPUTS, MODEL, TRAINING, log_lines, tiny_config, tree, wait_for_saves, weights
+from tests.tiny import INPUTS, MODEL, TRAINING, log_lines, tiny_config, train, tree, wait_for_saves, weights
 
 OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
 # Six steps, a checkpoint after each.

@@ -21,11 +21,10 @@ import yaml
 import sightline
 from sightline.data.config import PackingConfig
 from sightline.io.run_files import checkpoints
-from sightline.training import train
 from sightline.training.config import OptimizerConfig, ValidationConfig
 from tests.data.three_kinds import encoded, images
 from tests.ranks import together
-from tests.tiny import MODEL, pictures, tiny_config, wait_for_saves
+from tests.tiny import MODEL, pictures, tiny_config, train, wait_for_saves
 
 SAFE = {"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"}
 

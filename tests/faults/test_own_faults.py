@@ -13,10 +13,9 @@ from sightline.cli.app import main
 from sightline.distributed.ranks import is_comm_error
 from sightline.errors import RanksError
 from sightline.tasks.classification import Classification
-from sightline.training import train
 from tests.cli.test_torchrun import SMALL, environment
 from tests.ranks import free_port, together
-from tests.tiny import tiny_config
+from tests.tiny import tiny_config, train
 
 
 class Breaks(torch.autograd.Function):

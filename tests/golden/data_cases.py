@@ -21,13 +21,13 @@ from sightline.evaluation.predict import plan_split
 from sightline.models import create_model
 from sightline.recipes import list_recipes, recipe
 from sightline.tasks.base import Task, task_class
-from sightline.training import train
 from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.plan import TrainingPlan, as_trained_on, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from sightline.training.run import open_training_data
 from tests.golden.forms import fixed_attention
 from tests.golden.records import digest, plain, summary
+from tests.tiny import train
 
 CPU = torch.device("cpu")
 MODEL = {"depth": 2, "dim": 48, "heads": 4}

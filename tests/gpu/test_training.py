@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from sightline.errors import StoppedError
-from sightline.training import train
-from tests.tiny import ENDLESS, log_lines, weights
+from tests.tiny import ENDLESS, log_lines, train, weights
 
 pytestmark = pytest.mark.gpu
 

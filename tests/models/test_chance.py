@@ -15,8 +15,7 @@ from sightline.models import create_model
 from sightline.models.stochastic import Dropout, DropPath, draw_noise
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.rng import image_seed, uniform, uniform_per_channel
-from sightline.training import train
-from tests.tiny import MODEL, Stopped, log_lines, stop_at, tiny_config, weights
+from tests.tiny import MODEL, Stopped, log_lines, stop_at, tiny_config, train, weights
 
 
 def dropped(drop, x, layout):

@@ -9,8 +9,8 @@ import torch
 
 from sightline.models import make_model, model_config
 from sightline.recipes import recipe
-from sightline.training import train
 from sightline.training.plan import with_patch_sizes
+from tests.tiny import train
 
 
 def test_the_sizes_of_the_paper():

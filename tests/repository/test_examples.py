@@ -1,5 +1,6 @@
 """The Python examples of README and docs run as they are printed; those of docs/EXPORT.md run in tests/export."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -8,13 +9,15 @@ import torch
 from PIL import Image
 
 import sightline
+from sightline import recipes
 from sightline.convert import export_weights
 from sightline.distributed.machine import import_timm
 from tests.compared import made_run, share
+from tests.tiny import MODEL, pictures
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
-TESTED = {"README.md": 2, "docs/CONVERT.md": 2, "docs/PACKING.md": 2, "docs/TIMM.md": 1, "docs/EXPORT.md": 2}
+TESTED = {"README.md": 3, "docs/CONVERT.md": 2, "docs/PACKING.md": 2, "docs/TIMM.md": 1, "docs/EXPORT.md": 2}
 TESTED |= {"docs/COMPARE.md": 1, "docs/ANALYSIS.md": 2, "docs/FAMILIES.md": 1}
 
 
@@ -73,6 +76,17 @@ def test_found_12_the_second_example_of_readme(at_home):
     found = run("README.md", 1, sightline=sightline, state_dict=state_dict, config=config)
     assert found["tuned"].config.encoding == "rope_mixed"
     assert found["tuned"].config.dim == 48
+
+
+def test_the_example_of_a_training(at_home, monkeypatch, capsys):
+    pictures(at_home / "my_images")
+    real, small = recipes.recipe, {"model": "vit_micro_patch4", "model_options": MODEL, "resolution": 16}
+    small |= {"epochs": None, "images": 8, "batch_size": 4}
+    monkeypatch.setattr(recipes, "recipe", lambda *words: dataclasses.replace(real(*words), **small))
+    found = run("README.md", 2, sightline=sightline)
+    assert capsys.readouterr().out.startswith("test 16 top1 ")
+    assert (at_home / "runs" / "mine" / "results.jsonl").is_file()
+    assert found["result"].model.config.num_classes == 2
 
 
 def test_the_example_of_clips(at_home):

@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = str(ROOT / "tools" / "gpu.py")
 MISSING = (
-    "av", "cyclopts", "datasets", "fastapi", "jinja2", "matplotlib", "optuna", "pycocotools", "rich", "ruamel",
-    "starlette", "tensorboard", "torchmetrics", "uvicorn", "wandb", "webdataset",
+    "av", "cyclopts", "datasets", "fastapi", "jinja2", "matplotlib", "optuna", "pycocotools", "rich", "starlette",
+    "tensorboard", "torchmetrics", "uvicorn", "wandb", "webdataset",
 )  # fmt: skip
 # What the script and the tests that it starts import; timm brings its own.
 BLOCK = f"""

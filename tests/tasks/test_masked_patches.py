@@ -25,8 +25,7 @@ from sightline.tasks.base import make_task, predict_batch, task_of
 from sightline.tasks.patch_targets import class_colours, colour_classes, from_cells, in_cells
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
-from sightline.training import train
-from tests.tiny import Stopped, stop_at, tiny_config, weights
+from tests.tiny import Stopped, stop_at, tiny_config, train, weights
 
 TARGETS = ["mean", "cells", "pixels"]
 TASK = tiny_config(task="masked_patches", images=128, checkpoint_every=64, encoding="rope_axial+learned_1d")

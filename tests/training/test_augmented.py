@@ -17,11 +17,11 @@ from sightline.data.sources.scenes import Scenes
 from sightline.errors import InputError
 from sightline.io.config import build_config
 from sightline.models import model_config
-from sightline.training import TrainConfig, train
+from sightline.training import TrainConfig
 from sightline.training.plan import as_trained_on, training_plan
 from sightline.training.prepare import resolve_config
 from sightline.training.same_run import check_same_run
-from tests.tiny import Stopped, log_lines, pictures, stop_at, tiny_config, weights
+from tests.tiny import Stopped, log_lines, pictures, stop_at, tiny_config, train, weights
 
 AUGMENT = {
     "three_augment": {},

@@ -13,12 +13,12 @@ from sightline.data.open import open_source
 from sightline.errors import InputError
 from sightline.hub.load import load_model
 from sightline.io.config import build_config, dump_config
-from sightline.training import TrainConfig, train
+from sightline.training import TrainConfig
 from sightline.training.prepare import resolve, resolve_config
 from sightline.training.run import open_run
 from sightline.training.same_run import check_same_run
 from tests.clips import make
-from tests.tiny import MODEL, Stopped, log_lines, stop_at, weights
+from tests.tiny import MODEL, Stopped, log_lines, stop_at, train, weights
 
 TUBELETS = {"embedder": "tubelets", "embedder_options": {"frames": 2}}
 CPU = torch.device("cpu")

@@ -8,9 +8,8 @@ import pytest
 
 from sightline.errors import InputError
 from sightline.models import compile as compiling
-from sightline.training import train
 from sightline.training.config import OptimizerConfig
-from tests.tiny import MODEL, tiny_config
+from tests.tiny import MODEL, tiny_config, train
 from tests.training.test_ranks import assert_alike
 
 CONFIG = tiny_config(

@@ -11,8 +11,9 @@ from sightline.errors import InputError
 from sightline.models import create_model
 from sightline.recipes import default_recipe
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS, demo_jobs
-from sightline.training import prepare, train
+from sightline.training import prepare
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
+from tests.tiny import train
 
 
 @pytest.mark.parametrize("data", ["scenes", "scenes:pairs", "digits", "imagefolder:some/where", "unheard-of"])

@@ -14,8 +14,8 @@ from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.models import Model
 from sightline.tasks.base import predict_batch
-from sightline.training import TrainConfig, parallel, train
-from tests.tiny import TRAINING, OptimizerConfig, Stopped, digest, stop_at, tiny_config
+from sightline.training import TrainConfig, parallel
+from tests.tiny import TRAINING, OptimizerConfig, Stopped, digest, stop_at, tiny_config, train
 
 TRUNK = {"depth": 2, "dim": 48, "heads": 4, "drop_path": 0.3}
 

@@ -13,9 +13,9 @@ from sightline.errors import InputError
 from sightline.hub.load import load_model, read_config_record
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import checkpoints, step_folder
-from sightline.training import checkpointer, train
+from sightline.training import checkpointer
 from sightline.training.config import TrainConfig
-from tests.tiny import ENDLESS, INPUTS, MODEL, Stopped, flip_a_byte, log_lines, stop_at, tree, weights
+from tests.tiny import ENDLESS, INPUTS, MODEL, Stopped, flip_a_byte, log_lines, stop_at, train, tree, weights
 
 # Six steps, each of which is saved.
 THREE = dataclasses.replace(ENDLESS, checkpoint_every=16, keep_last=3)

@@ -14,7 +14,6 @@ from sightline.hub.load import load_model, read_config_record
 from sightline.io import checkpoint
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import step_folder
-from sightline.training import train
 from sightline.training.checkpointer import last_whole
 from sightline.training.config import ValidationConfig
 from sightline.training.log import read_log
@@ -28,6 +27,7 @@ from tests.tiny import (
     killed,
     log_lines,
     stop_at,
+    train,
     tree,
     wait_for_saves,
     weights,

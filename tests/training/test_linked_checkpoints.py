@@ -8,8 +8,8 @@ import pytest
 
 from sightline.errors import InputError, StorageError
 from sightline.io.run_lock import LOCK, RunLock
-from sightline.training import loop, train
-from tests.tiny import ENDLESS, Stopped, stop_at, tiny_config, tree
+from sightline.training.config import ValidationConfig
+from tests.tiny import ENDLESS, Stopped, stop_at, tiny_config, train, tree
 
 
 @pytest.mark.parametrize("dangling", [False, True])
@@ -26,7 +26,7 @@ def test_a_checkpoint_that_is_a_link_is_not_written_through(dangling, tmp_path):
 
 
 def test_a_best_checkpoint_that_is_a_link_is_not_either(tmp_path):
-    config = tiny_config(validation=loop.TrainConfig(data="digits").validation)
+    config = tiny_config(validation=ValidationConfig())
     train(config, tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "checkpoint.best").symlink_to(tmp_path / "a" / "checkpoint.best")

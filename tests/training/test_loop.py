@@ -16,11 +16,11 @@ from sightline.hub.load import load_model
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.tensors import load_tensors
 from sightline.tasks.classification import Classification
-from sightline.training import TrainConfig, loop, train
+from sightline.training import TrainConfig, loop
 from sightline.training.config import OptimizerConfig
 from sightline.training.prepare import resolve
 from sightline.training.run import open_training_data
-from tests.tiny import EVENTFUL, MODEL, TRAINING, log_lines, tiny_config, tree, wait_for_saves, weights
+from tests.tiny import EVENTFUL, MODEL, TRAINING, log_lines, tiny_config, train, tree, wait_for_saves, weights
 
 SCENES = tiny_config(data="scenes", images=96, batch_size=16)
 
@@ -69,7 +69,7 @@ def test_found_31_the_switches_of_the_caller_are_as_they_were(mode, fails, tmp_p
     queued = len(torch.cuda._queued_calls)
     try:
         with pytest.raises(ZeroDivisionError) if fails else contextlib.nullcontext():
-            train(tiny_config(images=32), tmp_path / "a", observe=stop if fails else None)
+            train(tiny_config(images=32), tmp_path / "a", **({"observe": stop} if fails else {}))
         assert read() == before
         assert torch.equal(torch.get_rng_state(), random)
         assert (np.random.get_state()[1] == numpy_random).all()
@@ -77,6 +77,14 @@ def test_found_31_the_switches_of_the_caller_are_as_they_were(mode, fails, tmp_p
         assert len(torch.cuda._queued_calls) == queued
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_kernels_are_deterministic_where_asked_for(deterministic, tmp_path):
+    seen = []
+    config = tiny_config(images=32, deterministic=deterministic)
+    train(config, tmp_path / "a", observe=lambda at: seen.append(torch.are_deterministic_algorithms_enabled()))
+    assert seen == [deterministic]
 
 
 def test_the_log_has_a_line_a_step(tmp_path):

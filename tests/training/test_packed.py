@@ -16,12 +16,11 @@ from sightline.data.packing import padded_length
 from sightline.errors import InputError
 from sightline.hub.load import read_config_record
 from sightline.tasks.base import predict_batch, task_class
-from sightline.training import train
 from sightline.training.checkpointer import Checkpointer
 from sightline.training.plan import DataState, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from tests.batches import kept_of
-from tests.tiny import EVENTFUL, MODEL, KillAt, killed, log_lines, tiny_config, weights
+from tests.tiny import EVENTFUL, MODEL, KillAt, killed, log_lines, tiny_config, train, weights
 
 PACKING = PackingConfig(tokens=512, resolutions=(6, 24), drop="beta", drop_options={"mean": 0.4})
 # All that a step may hang on, in two passes over the data.

@@ -14,13 +14,12 @@ from sightline.data.config import PackingConfig, PatchSizes
 from sightline.errors import InputError, StoppedError
 from sightline.hub.load import load_model
 from sightline.tasks.base import task_class
-from sightline.training import train
 from sightline.training.config import OptimizerConfig
 from sightline.training.plan import EpochPlan, SizeSchedule, resolve_length, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from sightline.training.run import open_training_data
 from tests.ranks import together
-from tests.tiny import MODEL, TRAINING, digest, log_lines, tiny_config, weights
+from tests.tiny import MODEL, TRAINING, digest, log_lines, tiny_config, train, weights
 from tests.training.test_ranks import SGD, alone, assert_alike, run
 
 FLEXIBLE = {**MODEL, "embedder": "flexible", "embedder_options": {"base": 8}}

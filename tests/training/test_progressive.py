@@ -14,12 +14,11 @@ from sightline.analysis.flops import training_flops
 from sightline.data.config import PackingConfig
 from sightline.errors import InputError, StoppedError
 from sightline.tasks.base import task_class
-from sightline.training import train
 from sightline.training.config import OptimizerConfig
 from sightline.training.plan import EpochPlan, SizeSchedule, as_trained_on, resolve_length, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from sightline.training.run import open_training_data
-from tests.tiny import TRAINING, digest, log_lines, tiny_config
+from tests.tiny import TRAINING, digest, log_lines, tiny_config, train
 
 # Seven steps: 3 of 8 px, 2 of 16, 2 of 24.
 GROWING = tiny_config(

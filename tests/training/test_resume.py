@@ -18,7 +18,7 @@ from sightline.hub.load import load_model, read_config_record, save_model
 from sightline.io import atomic, checkpoint
 from sightline.io.run_files import checkpoints, step_folder
 from sightline.models import VisionTransformer
-from sightline.training import checkpointer, train
+from sightline.training import checkpointer
 from sightline.training.config import OptimizerConfig
 from tests.tiny import (
     ENDLESS,
@@ -35,6 +35,7 @@ from tests.tiny import (
     reseal,
     stop_at,
     tiny_config,
+    train,
     tree,
     weights,
 )
@@ -143,7 +144,14 @@ def test_killed_while_saving(moment, undisturbed, tmp_path):
     train(ENDLESS, tmp_path / "a", resume=True)
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
     left = [name for name in tree(tmp_path / "a") if name.count("/") < 2 or "step" not in name]
-    assert left == ["checkpoint", "checkpoints", "checkpoints/step-00000006", "log.jsonl", "progress.json"]
+    assert left == [
+        "checkpoint",
+        "checkpoints",
+        "checkpoints/step-00000006",
+        "config.yaml",
+        "log.jsonl",
+        "progress.json",
+    ]
 
 
 def test_what_a_killed_sitting_left_goes_though_nothing_is_saved_any_more(undisturbed, tmp_path):

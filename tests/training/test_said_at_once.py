@@ -12,9 +12,9 @@ import pytest
 
 from sightline.evaluation import EvaluateConfig
 from sightline.models import VisionTransformer
-from sightline.training import jobs, prepare, train
+from sightline.training import jobs, prepare
 from sightline.training.config import ValidationConfig
-from tests.tiny import MODEL, log_lines, pictures, tiny_config
+from tests.tiny import MODEL, log_lines, pictures, tiny_config, train
 
 VALIDATED = tiny_config(images=320, batch_size=32, checkpoint_every=32, validation=ValidationConfig(images=20))
 

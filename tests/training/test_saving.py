@@ -17,10 +17,10 @@ from sightline.hub.load import read_config_record
 from sightline.io import checkpoint
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import checkpoints, step_folder
-from sightline.training import checkpointer, loop, train
+from sightline.training import checkpointer, loop
 from sightline.training.checkpointer import BackgroundWriter, Checkpointer
 from tests.ranks import together
-from tests.tiny import ENDLESS, MODEL, Stopped, after, digest, killed, log_lines, weights
+from tests.tiny import ENDLESS, MODEL, Stopped, after, digest, killed, log_lines, train, weights
 
 # Six steps, of which two, four and six are saved.
 TINY = ["--data", "digits", "--threads", "1", "--images", "96", "--set", "precision=float32"]

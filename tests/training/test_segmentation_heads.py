@@ -23,8 +23,7 @@ from sightline.models.head import TokenHead
 from sightline.models.heads.eomt import EomtHead
 from sightline.tasks.base import predict_batch
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
-from sightline.training import train
-from tests.tiny import tiny_config
+from tests.tiny import tiny_config, train
 
 HEADS = sorted({*registry.classes(DenseHead, "sightline.models.heads"), "upernet", "eomt"})
 SMALL: dict[str, dict[str, Any]] = {

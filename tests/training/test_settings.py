@@ -30,9 +30,8 @@ from sightline.tasks.base import Task, make_task, task_class
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.tasks.windows import InferenceMode
 from sightline.training.config import OptimizerConfig, TrainConfig, ValidationConfig
-from sightline.training.loop import train
 from sightline.training.prepare import build_model, resolve, resolve_config
-from tests.tiny import MODEL, pictures, weights
+from tests.tiny import MODEL, pictures, train, weights
 
 TASKS = ("classification", "segmentation", "detection", "masked_patches")
 PACKING = PackingConfig(tokens=64, resolutions=(8, 16), drop="constant", drop_options={"drop": 0.2})
@@ -54,6 +53,7 @@ ELSEWHERE = {
     "data": "what all else is of", "task": "the other cases of this file", "task_options": "below",
     "optimizer": "below", "init_from": "test_fine_tune", "frozen": "test_frozen", "frames": "test_clips",
     "frame_stride": "test_clips", "compile": "test_compiling", "sharing": "test_sharing",
+    "deterministic": "test_loop",
 }  # fmt: skip
 OPTIMIZERS = {
     "lr": 0.02, "name": "lamb", "betas": (0.5, 0.5), "eps": 1e-2, "momentum": 0.3, "weight_decay": 0.9,

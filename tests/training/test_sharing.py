@@ -18,11 +18,11 @@ from sightline.errors import InputError, StoppedError, StorageError
 from sightline.hub.load import load_model, save_model
 from sightline.io.checkpoint import read_tensors, tensor_shapes, verify_checkpoint, write_checkpoint
 from sightline.models import create_model
-from sightline.training import checkpointer, loop, train
+from sightline.training import checkpointer, loop
 from sightline.training.config import OptimizerConfig, ValidationConfig
 from sightline.training.parallel import parallelize
 from tests.ranks import together
-from tests.tiny import log_lines, tiny_config, tree
+from tests.tiny import log_lines, tiny_config, train, tree
 from tests.training.test_ranks import CHANCE, IDLE, PACKED, UNEVEN, alone, run, stop_after
 
 # So large that Adam's step is no sign of a gradient near zero, which the order of a sum decides.

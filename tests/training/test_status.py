@@ -11,12 +11,11 @@ import pytest
 from sightline.cli.sweep_table import status_rows
 from sightline.errors import InputError
 from sightline.io.run_lock import LOCK, RunLock
-from sightline.training import progress_file
-from sightline.training.loop import train
+from sightline.training import TrainProgress, progress_file
 from sightline.training.progress_file import ProgressFile
 from sightline.training.speed import Pace, Rates
 from sightline.training.status import run_status
-from tests.tiny import Stopped, stop_at, tiny_config, tree, wait_for_saves
+from tests.tiny import Stopped, stop_at, tiny_config, train, tree, wait_for_saves
 
 CONFIG = tiny_config(images=96, batch_size=16, checkpoint_every=32)
 
@@ -70,7 +69,7 @@ def test_progress_says_the_speed_and_the_end(tmp_path, monkeypatch):
     note = ProgressFile(tmp_path)
     for step in range(1, 101):
         pace = Pace(None if step == 1 else Rates(float(step), 100.0 * step, 1e6), 0.25, 2**20)
-        note(step=step, steps=200, images=20 * step, total=4000, tokens=1, loss=1.0, lr=0.1, seconds=1.0, pace=pace)
+        note.write(TrainProgress(step, 200, 20 * step, 4000, 1, 1, 1.0, 1.0, 0.1, pace))
         now[0] += 1.0
     found = json.loads((tmp_path / "progress.json").read_text())
     # Every five seconds: at the steps 1, 6, ..., 96.

@@ -19,7 +19,7 @@ from sightline.io.run_files import step_folder
 from sightline.recipes import recipe
 from sightline.tasks.base import make_task
 from sightline.tasks.classification import classification_loss
-from sightline.training import checkpointer, loop, train
+from sightline.training import checkpointer
 from sightline.training import validation as module
 from sightline.training.checkpointer import Checkpointer
 from sightline.training.config import TrainConfig, ValidationConfig
@@ -27,7 +27,7 @@ from sightline.training.plan import training_plan
 from sightline.training.prepare import build_model, resolve
 from sightline.training.validation import Validation, best_line, check_best
 from tests.batches import said
-from tests.tiny import EVENTFUL, Stopped, after, digest, finished, killed, log_lines, stop_at, tree, weights
+from tests.tiny import EVENTFUL, Stopped, after, digest, finished, killed, log_lines, stop_at, train, tree, weights
 
 PLAIN = dataclasses.replace(EVENTFUL, images=1297 + 600, batch_size=64, checkpoint_every=64)
 CURVE = dataclasses.replace(PLAIN, validation=ValidationConfig(images=20))
@@ -226,7 +226,7 @@ def test_a_recipe_is_measured_after_each_pass_as_its_paper_says():
     validation = Validation(resolved, model, make_task(resolved.task, model.config), source)
     measured, last = [], 0.0
     for step, _ in training_plan(resolved, model.config, source).steps(0):
-        due = step.last or loop._is_due(step, resolved)
+        due = step.last or checkpointer.checkpoint_due(step, resolved)
         if due and validation.is_due(step, len(measured), last):
             measured.append(step.after.images)
             last = step.ends

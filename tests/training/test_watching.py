@@ -14,11 +14,11 @@ from sightline.cli.progress import Bars
 from sightline.distributed import machine
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
-from sightline.training import profiling, speed, train
+from sightline.training import profiling, speed
 from sightline.training.profiling import PHASES, phase
 from sightline.training.speed import Rates, Throughput, measure_peak_flops
 from sightline.training.tracking import check_trackers, list_trackers, tracking
-from tests.tiny import MODEL, TRAINING, Stopped, digest, pictures, stop_at, tiny_config
+from tests.tiny import MODEL, TRAINING, Stopped, digest, pictures, stop_at, tiny_config, train
 
 CONFIG = tiny_config(images=160, batch_size=8)
 

@@ -9,8 +9,6 @@ import torch
 
 from sightline.cli import guard, next_step, output, progress
 from sightline.cli.compare_watch import CompareWatch
-from sightline.cli.demo_watch import in_about
-from sightline.cli.run_config import save_config
 from sightline.data.open import open_source
 from sightline.distributed import machine, signals
 from sightline.evaluation.compared import compare_runs
@@ -27,11 +25,9 @@ from sightline.tokens.patchify import check_multiples
 from sightline.training.config import TrainConfig
 from sightline.training.jobs import Job, run_jobs
 from sightline.training.prepare import model_config_of, resolve
+from sightline.training.same_run import save_config
 from sightline.training.status import run_status
 
-# Operations a second of one core of an AMD EPYC (AVX512-BF16) in a training, by the demonstration's: 48,000 scenes of
-# 32 px in 350 s. And the seconds in which a process begins.
-_USUAL, _BEGIN = 1.0e11, 6.0
 _DEMONSTRATION = 48_000
 
 
@@ -68,14 +64,9 @@ def carry_out(
         if left:
             with progress.Bars() as bars:
                 watch = CompareWatch(left, at_once, bars)
-                spent = (watch.work / _USUAL + _BEGIN * len(left)) / at_once
                 done = f", of which {len(jobs) - len(left)} are done" if len(left) < len(jobs) else ""
-                print(
-                    f"{len(jobs)} trainings in all{done}, {at_once} at a time; {in_about(spent)} on as many cores of an"
-                )
-                print(
-                    "AMD EPYC (AVX512-BF16), by their operations. How long it takes here is said after the first steps."
-                )
+                print(f"{len(jobs)} trainings in all{done}, {at_once} at a time.")
+                print("How long it takes here is said after the first steps.")
                 run_jobs(left, watch, next_step.warn, at_once)
                 expected = watch.expected
         lock.check()

@@ -30,11 +30,6 @@ class CompareWatch:
         self._at_work: dict[str, str] = {}
         self._names = {job.name for job in jobs}
 
-    @property
-    def work(self) -> float:
-        """The operations of all jobs."""
-        return self._expectation.total
-
     def __call__(self, at: JobProgress) -> None:
         """Show how far all of it is."""
         if at.name not in self._names:

@@ -17,11 +17,11 @@ from sightline.cli.progress import Bars
 from sightline.cli.run_config import largest_pass
 from sightline.cli.train_run import TrainRequest, ready
 from sightline.distributed import machine
-from sightline.distributed.ranks import SINGLE_RANK
 from sightline.errors import InputError
 from sightline.io.config import dump_config
 from sightline.io.read import format_bytes
 from sightline.io.run_files import LOG
+from sightline.io.run_lock import RunLock
 from sightline.io.yaml import dump_yaml
 from sightline.reports.tables import print_table
 from sightline.training import loop
@@ -104,7 +104,7 @@ def dry_run(asked: TrainRequest, bars: Bars) -> DryRun:
     Raises:
         SightlineError: what stands against it.
     """
-    prepared, _ = ready(asked, bars)
+    prepared = ready(asked, bars)
     config, source, model = prepared.config, prepared.source, prepared.model
     steps, spent = _length(prepared)
     image_size, batch = largest_pass(config, model.config, source.length("train"), asked.ranks.size)
@@ -122,12 +122,10 @@ def dry_run(asked: TrainRequest, bars: Bars) -> DryRun:
         optimizer=dataclasses.replace(config.optimizer, warmup=0.1, cooldown=0.0),
     )  # fmt: skip
     seen: list[loop.TrainProgress] = []
-    with tempfile.TemporaryDirectory() as folder:
-        loop.train(
-            small, Path(folder) / "run", prepared=TrainSetup(small, source, None, model), device=asked.device,
-            observe=seen.append, warn=warn, ranks=SINGLE_RANK,
-        )  # fmt: skip
-        losses = [line["loss"] for line in read_log(Path(folder) / "run" / LOG)]
+    with tempfile.TemporaryDirectory() as folder, RunLock(Path(folder) / "run") as lock:
+        setup = TrainSetup(small, source, None, model)
+        loop.train_loop(setup, lock.folder, device=asked.where, lock=lock, observe=seen.append, warn=warn)
+        losses = [line["loss"] for line in read_log(lock.folder / LOG)]
     ends = [0.0, *(one.seconds for one in seen)]
     return DryRun(
         config, images, len(source.classes or source.pixel_classes or source.object_classes),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sightline.cli.guard import Inputs, guard_file, guard_folder, is_rows, is_run
 from sightline.errors import InputError, StorageError
-from sightline.io.atomic import make_parent, storage_errors, write_file, write_out
+from sightline.io.atomic import storage_errors, write_out
 from sightline.io.run_files import (
     CHECKPOINT_FILES,
     CHECKPOINTS,
@@ -34,9 +34,7 @@ from sightline.io.run_files import (
     WANDB,
     is_step_folder,
 )
-from sightline.io.run_lock import RunLock, locked, refuse_locked
-from sightline.results.predictions import Prediction, dump_predictions, merge_predictions, read_predictions
-from sightline.results.rows import ResultRow, dump_rows, merge_rows, read_rows
+from sightline.io.run_lock import RunLock, refuse_locked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -267,32 +265,3 @@ def claim_rows(out: Path) -> None:
     claim_file(out, overwrite=True)
     if out.exists() and not is_rows(out):
         raise InputError(f"--out {out}: exists and holds no rows of a benchmark; it is not replaced")
-
-
-def add_rows(path: Path, fresh: Sequence[ResultRow], *, anew: bool = False, fewer: bool = True) -> None:
-    """Put rows into a file of rows; one that was measured again is replaced. Two at once lose none.
-
-    Args:
-        anew: leave out all that was there.
-        fewer: replace also what was measured on more images.
-
-    Raises:
-        InputError: what is there are no rows.
-        StorageError: it cannot be written.
-    """
-    _add(path, read_rows, lambda before: dump_rows(merge_rows(before, fresh, fewer=fewer)), anew)
-
-
-def add_predictions(path: Path, fresh: Sequence[Prediction], *, anew: bool = False, fewer: bool = True) -> None:
-    """As `add_rows`, of what was said of each image: a split that was shown so again is replaced. Where nothing is said
-    in words no file is made."""
-    if not fresh and not path.exists():
-        return
-    _add(path, read_predictions, lambda before: dump_predictions(merge_predictions(before, fresh, fewer=fewer)), anew)
-
-
-def _add(path: Path, read: Callable[[Path], list[T]], text: Callable[[list[T]], str], anew: bool) -> None:
-    """Write a file from what is in it; nobody else does so meanwhile."""
-    make_parent(path)
-    with storage_errors(f"{path}: cannot be written"), locked(path.with_name(f".{path.name}.writing-lock")):
-        write_file(path, text(read(path) if path.exists() and not anew else []))

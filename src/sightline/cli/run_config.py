@@ -23,16 +23,13 @@ from sightline.data.summary import Summary
 from sightline.errors import InputError
 from sightline.hub.fine_tune import describe_init
 from sightline.hub.load import load_model
-from sightline.io.atomic import write_out
 from sightline.io.config import build_config, dump_config, merge
-from sightline.io.run_files import CONFIG
-from sightline.io.yaml import dump_yaml, read_yaml
+from sightline.io.yaml import read_yaml
 from sightline.models import Model, ViTConfig, model_config
 from sightline.training.config import BUDGETS, DEFAULT_MODEL, TrainConfig
 from sightline.training.plan import as_trained_on, with_patch_sizes
 from sightline.training.prepare import build_model, model_config_of, square_side
 from sightline.training.run import check_training_data
-from sightline.training.same_run import check_same_run
 
 _QUIET_SECONDS = 0.5
 
@@ -280,16 +277,3 @@ def largest_pass(
     side = math.isqrt(cells - 1) + 1
     slots = max(packing.tokens, *(packing.padded or (0,)))
     return side * model.patch_size, -(-slots // (side**2 * thick * parts))
-
-
-def save_config(resolved: TrainConfig, folder: Path) -> None:
-    """Write `config.yaml` into the folder of a run, or compare with the one that is there.
-
-    Raises:
-        InputError: the run in the folder was begun with another configuration; names the key.
-    """
-    path = folder / CONFIG
-    if path.exists():
-        check_same_run(read_yaml(path), resolved, folder)
-    else:
-        write_out(path, dump_yaml(dump_config(resolved)))

@@ -24,6 +24,7 @@ from sightline.errors import InputError
 from sightline.evaluation.measure import planned_images
 from sightline.evaluation.suite import Measurement, SuiteConfig, map_classes, measure, planned, refuse_others
 from sightline.evaluation.suites.base import OpenedSuite, open_suite
+from sightline.evaluation.update import update_rows
 from sightline.io.config import Count, Precision, check_value
 from sightline.io.run_files import RESULTS
 from sightline.models import Model
@@ -99,7 +100,7 @@ def run_suite(
                         model, one, config, named, out / LOGITS, ranks, overwrite=overwrite, advance=advance
                     )  # fmt: skip
                     if ranks.is_main:
-                        output.add_rows(out / RESULTS, fresh)
+                        update_rows(out / RESULTS, fresh)
                     rows += fresh
             for source in {id(one.part.source): one.part.source for one in todo}.values():
                 bars.say_left_out(source)

@@ -156,19 +156,12 @@ def default_image_count(source: Source) -> int | None:
 
 def planned_images(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> int:
     """How many images `evaluate` will pass through the model: the length of its progress bar."""
-    return sum(images for _, images in planned_passes(source, model, config, train_resolution))
-
-
-def planned_passes(
-    source: Source, model: Model, config: EvaluateConfig, train_resolution: int
-) -> list[tuple[int | View, int]]:
-    """What `evaluate` shows a model, in order: how, and how many images; those shrunk too."""
-    planned: list[tuple[int | View, int]] = []
+    total = 0
     for split, resolution in measurements(source, config, train_resolution):
-        planned.append((resolution, passes(source, model, config, split, resolution)))
+        total += passes(source, model, config, split, resolution)
         if config.shrinks(resolution, train_resolution):
-            planned.append((train_resolution, count_of(source, config, split, resolution)))
-    return planned
+            total += count_of(source, config, split, resolution)
+    return total
 
 
 def passes(source: Source, model: Model, config: EvaluateConfig, split: str, resolution: int | View) -> int:

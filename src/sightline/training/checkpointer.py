@@ -49,8 +49,9 @@ from sightline.io.run_files import (
 )
 from sightline.io.run_lock import RunLock
 from sightline.io.tensors import copy_to_host, full_tensor
+from sightline.training.config import TrainConfig
 from sightline.training.log import text_of, unheard
-from sightline.training.plan import DataState
+from sightline.training.plan import DataState, StepSpec, completed_parts
 from sightline.training.same_run import check_same_run, training_record
 from sightline.training.state import RAW_WEIGHTS, TrainState, load_optimizer, optimizer_tensors
 from sightline.training.validation import best_line
@@ -300,6 +301,14 @@ def restore_state(state: TrainState, path: Path, warn: Callable[[str], None]) ->
         state.source.allowance.restore(found)
     if training["course"] is not None:
         state.position = DataState.of(training["course"])
+
+
+def checkpoint_due(step: StepSpec, config: TrainConfig) -> bool:
+    """Whether a checkpoint is written after a step: each `checkpoint_every` images, or so many times in a run."""
+    every = config.checkpoint_every
+    if every is None:
+        return completed_parts(config.checkpoints, step.ends) != completed_parts(config.checkpoints, step.begins)
+    return step.after.images // every != step.before.images // every
 
 
 def has_checkpoint(out: Path) -> bool:

@@ -28,8 +28,7 @@ from sightline.results.predictions import Prediction, dump_predictions
 from sightline.results.rows import MetricValue, ResultRow, dump_rows, merge_rows, read_rows
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
-from sightline.training.loop import train
-from sightline.training.run import open_run
+from sightline.training.run import open_run, train
 
 # Seconds in which a job that is to end may finish its step.
 _PATIENCE = 120.0
@@ -193,23 +192,22 @@ def _work(job: Job, messages: Any) -> None:
 def run_job(
     job: Job,
     observe: Callable[[JobProgress], None],
-    warn: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] = unheard,
 ) -> None:
     """Train and measure one run in this process, which holds its folder."""
     rows = job.out / RESULTS
     machine.set_threads(job.threads)
-    with RunLock(job.out, warn or unheard) as lock:
-        with signals.defer_interrupts() as told:
-            train(
-                job.train,
-                job.out,
-                device=job.device,
-                resume=True,
-                observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss, at.validated)),
-                warn=warn,
-                lock=lock,
-                stop=told.is_set,
-            )
+    with RunLock(job.out, warn) as lock:
+        train(
+            job.train,
+            job.out,
+            test=False,
+            device=job.device,
+            resume=True,
+            observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss, at.validated)),
+            warn=warn,
+            lock=lambda: contextlib.nullcontext(lock),
+        )
         lock.check()
         # Training drops rows of earlier weights; those of these may be of other sizes, as a user measured them.
         if job.is_measured:

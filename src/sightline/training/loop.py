@@ -20,39 +20,29 @@ from torch import Tensor
 from sightline.data.batch import Batch
 from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Source
-from sightline.distributed import machine
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
-from sightline.errors import InputError, NonFiniteError, StoppedError
+from sightline.errors import NonFiniteError, StoppedError
 from sightline.hub.load import load_model
 from sightline.io.run_files import LOG, VALIDATION
 from sightline.io.run_lock import RunLock
-from sightline.io.tensors import local_tensor
 from sightline.models import Model
 from sightline.models.compile import compile_blocks, uncompile_blocks
 from sightline.models.head import TokenHead
 from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task, task_class
-from sightline.training.checkpointer import (
-    Checkpointer,
-    has_checkpoint,
-    last_whole,
-    measured_files,
-    restore_state,
-)
-from sightline.training.config import TrainConfig
+from sightline.training.checkpointer import Checkpointer, checkpoint_due, measured_files, restore_state
 from sightline.training.determinism import reproducible, seed_generators
 from sightline.training.log import parse_validation, restore_file, unheard
 from sightline.training.optim import Ema, clip_gradients, freeze_trunk, make_optimizer
 from sightline.training.parallel import ParallelModel, parallelize
-from sightline.training.plan import StepSpec, as_trained_on, completed_parts, training_plan
-from sightline.training.prepare import TrainSetup, build_model, resolve_config, set_up, task_options, warn_of_mirrors
+from sightline.training.plan import StepSpec, training_plan
+from sightline.training.prepare import TrainSetup, task_options, warn_of_mirrors
 from sightline.training.profiling import Profile, phase, waited_for
 from sightline.training.progress_file import ProgressFile
-from sightline.training.run import open_training_data
 from sightline.training.same_data import minival_digest
 from sightline.training.schedule import learning_rate
 from sightline.training.speed import Pace, Throughput, read_later
-from sightline.training.state import TrainState, averaged
+from sightline.training.state import TrainState, averaged, check_finite
 from sightline.training.validation import Validation
 
 # Apple's GPUs have no float64.
@@ -176,61 +166,46 @@ class StepLog:
         self._lines.append(json.dumps(line))
 
 
-def train(
-    config: TrainConfig,
-    out: str | Path,
+def train_loop(
+    setup: TrainSetup,
+    out: Path,
     *,
-    source: Source | None = None,
-    prepared: TrainSetup | None = None,
-    device: str = "auto",
-    resume: bool = False,
-    accept_changed_data: bool = False,
-    observe: Callable[[TrainProgress], None] | None = None,
-    warn: Callable[[str], None] | None = None,
+    device: torch.device,
     lock: RunLock | None = None,
-    stop: Callable[[], bool] = lambda: False,
     ranks: Ranks = SINGLE_RANK,
+    stop: Callable[[], bool] = lambda: False,
+    observe: Callable[[TrainProgress], None] = lambda at: None,
+    warn: Callable[[str], None] = unheard,
     profile: bool = False,
 ) -> Model:
-    """Train a model and leave its checkpoint in `out/checkpoint`, and a line a step in `out/log.jsonl`.
+    """Train what was set up, and leave its checkpoints in `out/checkpoints`, and a line a step in `out/log.jsonl`.
 
     Args:
-        config: of the run; what it leaves open is decided by `resolve`.
-        out: the folder of the run; `resume` continues from its last checkpoint, if it has one.
-        source: the data set, where the caller has opened and checked it already.
-        prepared: the run, where the caller has done that and the rest; `config` and `source` are then those in it.
-        accept_changed_data: resume also where the data is not what it was.
-        observe: called after each step, of a GPU after the one behind it, on the first rank.
-        warn: called with lines for the user.
-        lock: of the folder, where the caller holds it already.
-        stop: asked in each step, on every rank; where one says so, the run is saved after that step and ends.
+        lock: of the folder `out`, on the first rank.
         ranks: that train it together, each of which calls this: of each step each sees its part, and the first alone
-            writes, measures and is observed.
+            writes, measures, warns and is observed.
+        stop: asked in each step, on every rank; where one says so, the run is saved after that step and ends.
+        observe: called after each step, of a GPU after the one behind it.
+        warn: called with lines for the user.
         profile: leave in `out/profile` where the time of ten steps goes, those of the first rank.
 
     Returns:
         The trained model, in evaluation mode: the mean of the weights where there is one.
 
     Raises:
-        InputError: the configuration, or what is in `out`, is wrong, or another run is at work there.
         UnreadableDataError: more images are unreadable than `skip_unreadable`.
         NonFiniteError: the loss or the gradient was not finite; nothing of that step is saved.
         StoppedError: `stop` said so before the last step; what was trained is saved.
         RanksError: another rank ended; the last checkpoint is whole.
         StorageError: a checkpoint cannot be written, or the folder was moved; the last one still loads.
     """
-    where, out = machine.resolve_device(device if ranks.size == 1 else str(ranks.device)), Path(out)
-    say = (warn or unheard) if ranks.is_main else unheard
+    config, source, last = setup.config, setup.source, setup.last
+    warn = warn if ranks.is_main else unheard
     with contextlib.ExitStack() as stack:
-        stack.enter_context(reproducible(config.deterministic, where))
-        if lock is None and ranks.is_main:
-            lock = stack.enter_context(RunLock(out, say))
-        if prepared is None:
-            prepared = _prepared(config, out, source, where, resume, accept_changed_data, say)
-        config, source, last = prepared.config, prepared.source, prepared.last
+        stack.enter_context(reproducible(config.deterministic, device))
         foreign = measured_files(out) if last is None else []
 
-        model = prepared.model.to(where).train()
+        model = setup.model.to(device).train()
         model.blocks.activation_checkpointing = config.recompute
         if config.frozen:
             freeze_trunk(model)
@@ -244,41 +219,40 @@ def train(
         optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
         state = TrainState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks)
         if last is not None:
-            restore_state(state, last, say)
+            restore_state(state, last, warn)
             if ranks.is_main:
-                restore_file(out / LOG, state.log, say)
-                restore_file(out / VALIDATION, state.validation, say)
-        warn_of_mirrors(config, source, say)
+                restore_file(out / LOG, state.log, warn)
+                restore_file(out / VALIDATION, state.validation, warn)
+        warn_of_mirrors(config, source, warn)
 
         task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
-        validation = Validation(config, model, task, source, say)
+        validation = Validation(config, model, task, source, warn)
         saver = None
         if ranks.is_main or state.sharded:
-            saver = stack.enter_context(Checkpointer(state, out, lock, foreign, say))
+            saver = stack.enter_context(Checkpointer(state, out, lock, foreign, warn))
         plan = training_plan(config, model.config, source)
-        pin = where.type == "cuda"
+        pin = device.type == "cuda"
         steps = plan.batches(model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks)
         # Its workers end with the loop, however that does.
         stack.callback(steps.close)
-        log, throughput = StepLog(state.log), Throughput(where, config.precision, ranks)
+        log, throughput = StepLog(state.log), Throughput(device, config.precision, ranks)
         progress_file = ProgressFile(out)
-        profiled = Profile(out, where, say) if profile and ranks.is_main else None
+        profiled = Profile(out, device, warn) if profile and ranks.is_main else None
         if profiled is not None:
             stack.callback(profiled.give_up)
         began, waiting = time.perf_counter() - state.seconds, None
 
         def report(at: TrainProgress) -> None:
             progress_file.write(at)
-            if observe is not None:
-                observe(at)
+            observe(at)
 
         for step, batches in waited_for(steps):
             images, stopping = _agree(batches, source, ranks, stop)
-            seed_generators(config.seed, state.step, where)
+            seed_generators(config.seed, state.step, device)
             if isinstance(model.head, TokenHead):
                 model.head.done = step.begins
             lr = learning_rate(config.optimizer, step.number, step.begins, step.ends)
-            parts = [batch.to(where) for batch in batches]
+            parts = [batch.to(device) for batch in batches]
             # Of nothing there is nothing to learn.
             numbers = train_step(state, task, parallel, parts, lr, step) if images else None
             log.read()
@@ -292,11 +266,11 @@ def train(
 
             # A process that is alone need not wait for the next step to hear of a signal.
             stopped = not step.last and (stopping if ranks.size > 1 else stop())
-            due = step.last or _is_due(step, config)
-            if due or stopped or not _reads_late(where):
+            due = step.last or checkpoint_due(step, config)
+            if due or stopped or not _reads_late(device):
                 log.read()
             if due or stopped:
-                _check_weights(state, step)
+                check_finite(state.model, step)
                 if lock is not None:
                     lock.check()
                 if saver is not None:
@@ -331,30 +305,10 @@ def train(
             if profiled is not None:
                 profiled.close()
     if state.sharded:
-        return load_model(out).to(where)
+        return load_model(out).to(device)
     if ema is not None:
         ema.swap(model)
     return model.eval().requires_grad_(True)
-
-
-def _prepared(
-    config: TrainConfig,
-    out: Path,
-    source: Source | None,
-    device: torch.device,
-    resume: bool,
-    accept_changed_data: bool,
-    warn: Callable[[str], None],
-) -> TrainSetup:
-    """The run, where its caller has not prepared it."""
-    if has_checkpoint(out) and not resume:
-        raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
-    if source is None:
-        source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
-    source, last = as_trained_on(source, config), last_whole(out, warn) if resume else None
-    own = resolve_config(config, source, device, last)
-    model, begins = build_model(own, source), config.init_from
-    return set_up(own, source, model, last, init_from=begins, accept_changed_data=accept_changed_data, warn=warn)
 
 
 def _agree(batches: Sequence[Batch], source: Source, ranks: Ranks, stop: Callable[[], bool]) -> tuple[int, bool]:
@@ -373,20 +327,3 @@ def _agree(batches: Sequence[Batch], source: Source, ranks: Ranks, stop: Callabl
 def _reads_late(device: torch.device) -> bool:
     """Whether a device computes while this process goes on."""
     return device.type == "cuda"
-
-
-def _is_due(step: StepSpec, config: TrainConfig) -> bool:
-    """Whether a checkpoint is written after a step: each `checkpoint_every` images, or so many times in a run."""
-    every = config.checkpoint_every
-    if every is None:
-        return completed_parts(config.checkpoints, step.ends) != completed_parts(config.checkpoints, step.begins)
-    return step.after.images // every != step.before.images // every
-
-
-def _check_weights(state: TrainState, step: StepSpec) -> None:
-    """Refuse weights that an update with a finite gradient made infinite: a rate beyond float32 does that."""
-    if not all(bool(local_tensor(parameter).isfinite().all()) for parameter in state.model.parameters()):
-        raise NonFiniteError(
-            f"step {step.number + 1} of epoch {step.epoch}: the update left weights that are not finite; they are not "
-            "saved (try a lower optimizer.lr)"
-        )

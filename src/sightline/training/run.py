@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,31 @@ from sightline.data.config import SkipUnreadable
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.open import open_source
 from sightline.data.source import Source
+from sightline.distributed import machine, signals
+from sightline.distributed.machine import preserve_rng_state
+from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
-from sightline.evaluation.measure import RunInfo
+from sightline.evaluation.as_trained import views_as_trained
+from sightline.evaluation.drawn import write_pictures
+from sightline.evaluation.measure import EvaluateConfig, RunInfo, default_image_count, evaluate, planned_images
+from sightline.evaluation.update import update_predictions, update_rows
 from sightline.hub.load import checksum, load_model, read_config_record
-from sightline.io.config import Count, check_value
-from sightline.io.run_files import BEST, last_checkpoint, run_of_checkpoint
+from sightline.io.config import Count, check_value, dump_config
+from sightline.io.run_files import BEST, PREDICTIONS, RESULTS, last_checkpoint, run_of_checkpoint
+from sightline.io.run_lock import RunLock
 from sightline.models import Model
+from sightline.results.predictions import Prediction
+from sightline.results.rows import ResultRow
 from sightline.tasks.base import check_provided, task_class
+from sightline.training.checkpointer import has_checkpoint, last_whole
 from sightline.training.clips import check_clips, clip_frames, showing_frames
 from sightline.training.config import TrainConfig
+from sightline.training.log import unheard
+from sightline.training.loop import TrainProgress, train_loop
 from sightline.training.plan import as_trained_on
+from sightline.training.prepare import TrainSetup, build_model, resolve_config, set_up
+from sightline.training.same_run import save_config
+from sightline.training.tracking import check_trackers, tracking
 
 
 @dataclass
@@ -136,3 +153,158 @@ def check_training_data(config: TrainConfig, source: Source) -> None:
     check_provided(task, source)
     if "label" in task.needs and len(source.classes) < 2:
         raise InputError(f"data {config.data!r}: has {len(source.classes)} class, expected at least 2 to train on")
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What came of a training.
+
+    Attributes:
+        folder: of the run; config: resolved.
+        model: in evaluation mode: the mean of the weights where there is one.
+        last: where the training ended, None where it was complete before.
+        rows: what was measured, none where it was not tested; measured: how, None where it was not.
+    """
+
+    folder: Path
+    config: TrainConfig
+    model: Model
+    last: TrainProgress | None
+    rows: list[ResultRow] = field(default_factory=list)
+    measured: EvaluateConfig | None = None
+
+
+def train(
+    config: TrainConfig,
+    out: str | Path,
+    *,
+    source: Source | None = None,
+    setup: TrainSetup | None = None,
+    test: EvaluateConfig | bool = True,
+    device: str = "auto",
+    resume: bool = False,
+    accept_changed_data: bool = False,
+    trackers: Sequence[str] = (),
+    profile: bool = False,
+    observe: Callable[[TrainProgress], None] = lambda at: None,
+    tested: Callable[[int, int], None] = lambda done, total: None,
+    stop: Callable[[], bool] = lambda: False,
+    warn: Callable[[str], None] = unheard,
+    lock: Callable[[], contextlib.AbstractContextManager[RunLock]] | None = None,
+    ranks: Ranks = SINGLE_RANK,
+) -> TrainResult:
+    """Train a model, test it, and leave all in a folder, as `sightline train` does: checkpoints, `config.yaml`,
+    `log.jsonl`, `validation.jsonl`, `results.jsonl` and `predictions.csv`.
+
+    Ctrl-C and SIGTERM let the step end, and save the run.
+
+    Args:
+        config: of the run; what it leaves open is decided by the data and the model.
+        out: the folder of the run; `resume` continues from its last checkpoint, if it has one.
+        source: the data set, where the caller has opened and checked it already; setup: the run, where the caller has
+            set it up.
+        test: how it is tested; True at the size of training on the test split, False not at all.
+        device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+        accept_changed_data: resume also where the data is not what it was.
+        trackers: names of programs that draw its curves; profile: leave in `profile` where the time of ten steps goes.
+        observe: called after each step, of a GPU after the one behind it, on the first rank; tested: called with how
+            many images of how many are tested.
+        stop: asked in each step; where it says so, the run is saved and ends.
+        warn: called with lines for the user.
+        lock: holds the folder in place of `RunLock`.
+        ranks: that train it together, each of which calls this; the first alone tests.
+
+    Raises:
+        InputError: the configuration, or what is in `out`, is wrong, or another run is at work there.
+        SightlineError: as `train_loop`.
+        KeyboardInterrupt: a signal came in the last step; the run is complete, and not tested.
+    """
+    where, out = machine.resolve_device(device if ranks.size == 1 else str(ranks.device)), Path(out)
+    warn = warn if ranks.is_main else unheard
+    with preserve_rng_state(), contextlib.ExitStack() as stack:
+        check_trackers(trackers)
+        hold = lock or (lambda: RunLock(out, warn))
+        held = stack.enter_context(hold()) if ranks.is_main and setup is None else None
+        if setup is None:
+            setup = _set_up(config, out, source, where, resume, accept_changed_data, warn)
+        if held is None and ranks.is_main:
+            held = stack.enter_context(hold())
+        config, source, last = setup.config, setup.source, None
+        if ranks.is_main:
+            save_config(config, out)
+        saved = 0 if setup.last is None else read_config_record(setup.last)["training"].get("step", 0)
+        named = trackers if ranks.is_main else ()
+        track = stack.enter_context(tracking(named, out, dump_config(config), saved, warn))
+
+        def show(at: TrainProgress) -> None:
+            nonlocal last
+            last = at
+            track(at)
+            observe(at)
+
+        # Told in the last step, it is not tested: what was trained is whole.
+        with signals.defer_interrupts() as told:
+            model = train_loop(
+                setup, out, device=where, lock=held, ranks=ranks, stop=lambda: stop() or told.is_set(), observe=show,
+                warn=warn, profile=profile,
+            )  # fmt: skip
+        if held is None:
+            return TrainResult(out, config, model, last)
+        held.check()
+        splits = tested_splits(test, source)
+        if not splits:
+            return TrainResult(out, config, model, last)
+        run = open_run(out, device=where, source=source)
+        measured = _as_trained(config, run, splits[0]) if isinstance(test, bool) else test
+        assert config.resolution is not None
+        planned, done = planned_images(source, run.model, measured, config.resolution), 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            tested(done, planned)
+
+        answers: list[Prediction] = []
+        pictures: dict[str, Any] = {}
+        about = run.identity
+        rows = evaluate(run.model, source, measured, about, advance=advance, answers=answers, pictures=pictures)
+        held.check()
+        # What was measured before is of other weights, unless the run was complete already.
+        update_predictions(out / PREDICTIONS, answers, anew=last is not None)
+        update_rows(out / RESULTS, rows, anew=last is not None)
+        write_pictures(rows, pictures, out)
+        return TrainResult(out, config, run.model, last, rows, measured)
+
+
+def _set_up(
+    config: TrainConfig,
+    out: Path,
+    source: Source | None,
+    device: torch.device,
+    resume: bool,
+    accept_changed_data: bool,
+    warn: Callable[[str], None],
+) -> TrainSetup:
+    if has_checkpoint(out) and not resume:
+        raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
+    if source is None:
+        source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
+    source, last = as_trained_on(source, config), last_whole(out, warn) if resume else None
+    own = resolve_config(config, source, device, last)
+    model, begins = build_model(own, source), config.init_from
+    return set_up(own, source, model, last, init_from=begins, accept_changed_data=accept_changed_data, warn=warn)
+
+
+def tested_splits(test: EvaluateConfig | bool, source: Source) -> tuple[str, ...]:
+    """The splits that a run is tested on; none where it is not, or the data has none."""
+    if isinstance(test, EvaluateConfig):
+        return test.splits
+    return tuple(name for name in ("test", "minival") if name in source.splits)[:1] if test else ()
+
+
+def _as_trained(config: TrainConfig, run: Run, split: str) -> EvaluateConfig:
+    """A test at the size of the training; of a packed run at native aspect on images at their own aspect too."""
+    assert config.resolution is not None
+    source, patch = run.source, run.model.config.patch_size
+    own = views_as_trained(config.packing, config.resolution, patch, source, split)
+    return EvaluateConfig((config.resolution, *own[:1]), (split,), images=default_image_count(source))

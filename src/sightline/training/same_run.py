@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from sightline.errors import InputError
+from sightline.io.atomic import write_out
+from sightline.io.config import dump_config
 from sightline.io.read import read_json
-from sightline.io.run_files import LOG, MODEL, TRAINING, VALIDATION
+from sightline.io.run_files import CONFIG, LOG, MODEL, TRAINING, VALIDATION
+from sightline.io.yaml import dump_yaml, read_yaml
 from sightline.training.config import TrainConfig
 
 # What may change between a run and its continuation without changing the weights.
@@ -69,3 +72,16 @@ def _differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterato
                 yield key, list(there), list(value)
         elif there != value:
             yield key, there, value
+
+
+def save_config(resolved: TrainConfig, folder: Path) -> None:
+    """Write `config.yaml` into the folder of a run, or compare with the one that is there.
+
+    Raises:
+        InputError: the run in the folder was begun with another configuration; names the key.
+    """
+    path = folder / CONFIG
+    if path.exists():
+        check_same_run(read_yaml(path), resolved, folder)
+    else:
+        write_out(path, dump_yaml(dump_config(resolved)))

@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.source import Source
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
-from sightline.errors import InputError
+from sightline.errors import InputError, NonFiniteError
 from sightline.io.checkpoint import read_tensors, tensor_shapes
+from sightline.io.tensors import local_tensor
 from sightline.models import Model
 from sightline.training.config import TrainConfig
 from sightline.training.optim import Ema
-from sightline.training.plan import DataState
+from sightline.training.plan import DataState, StepSpec
 from sightline.training.same_data import data_record
 
 # The first is of raw weights beside a running mean; the other of a group that counts the steps of its parameters.
@@ -76,6 +77,19 @@ def averaged(state: TrainState) -> Iterator[None]:
     finally:
         if state.ema is not None:
             state.ema.swap(state.model)
+
+
+def check_finite(model: nn.Module, step: StepSpec) -> None:
+    """Refuse weights that an update with a finite gradient made infinite: a rate beyond float32 does that.
+
+    Raises:
+        NonFiniteError: names the step.
+    """
+    if not all(bool(local_tensor(parameter).isfinite().all()) for parameter in model.parameters()):
+        raise NonFiniteError(
+            f"step {step.number + 1} of epoch {step.epoch}: the update left weights that are not finite; they are not "
+            "saved (try a lower optimizer.lr)"
+        )
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:

@@ -34,7 +34,6 @@ def demo(
     """
     from sightline.cli import guard, next_step, output, progress
     from sightline.cli.demo_watch import DemoWatch
-    from sightline.cli.run_config import save_config
     from sightline.cli.run_folder import compose_report
     from sightline.data.open import open_source
     from sightline.distributed import machine, signals
@@ -46,6 +45,7 @@ def demo(
     from sightline.results.rows import dump_rows
     from sightline.training.jobs import run_jobs
     from sightline.training.prepare import resolve
+    from sightline.training.same_run import save_config
 
     cores = machine.cpu_count()
     where = machine.resolve_device(device)

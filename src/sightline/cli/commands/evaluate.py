@@ -111,6 +111,7 @@ def evaluate(
     from sightline.evaluation.parts import kept_beside
     from sightline.evaluation.result_files import planned_files, write_results
     from sightline.evaluation.temperature import check_task
+    from sightline.evaluation.update import update_predictions, update_rows
     from sightline.hub.load import checksum
     from sightline.io.run_files import PICTURES, PREDICTIONS, RESULTS
     from sightline.reports.seen import seen_sizes
@@ -277,10 +278,10 @@ def evaluate(
             if said is not None and files:
                 write_results(said, source, answers, run.side)
             elif said is not None:
-                output.add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
+                update_predictions(said, answers, anew=predictions is not None, fewer=fewer)
             rows, pictures = kept_in(rows, pictures, drawn)
             # Rows first: a picture that finds no room costs none of them.
-            output.add_rows(kept, rows, anew=out is not None, fewer=fewer)
+            update_rows(kept, rows, anew=out is not None, fewer=fewer)
             write_pictures([row for row in rows if row.measurement not in more], pictures, kept.parent)
             parts.discard()
     if not ranks.is_main:

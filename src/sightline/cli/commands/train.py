@@ -126,7 +126,7 @@ def train(
     if profile and not json and profiled_at(folder) not in (None, before):
         print_profile(folder)
     rows, last, resolved = done.rows, done.last, done.config
-    if done.opened is None or done.measured is None:
+    if done.measured is None:
         if not json:
             print(f"trained; {folder}/checkpoint (the data has no split to test on)")
             next_step.say_export(folder)
@@ -134,7 +134,7 @@ def train(
     if json:
         print(dump_rows(rows), end="")
         return
-    print_accuracy(rows, seen={rows[0].run: seen_sizes(asdict(resolved), done.opened.model.config.patch_size)})
+    print_accuracy(rows, seen={rows[0].run: seen_sizes(asdict(resolved), done.model.config.patch_size)})
     if last is not None:
         print(
             f"shown: {last.images:,} images, {last.tokens:,} tokens, {last.flops:.3g} operations; "

@@ -1,0 +1,61 @@
+"""`sightline.train` does what `sightline train` does."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+import sightline
+from sightline.errors import InputError
+from sightline.evaluation import EvaluateConfig
+from sightline.io.config import build_config
+from sightline.io.yaml import read_yaml
+from sightline.recipes import recipe
+from sightline.results.predictions import read_predictions
+from sightline.results.rows import read_rows
+from sightline.training import TrainConfig
+from tests.tiny import MODEL, pictures, tiny_config, tree, weights
+
+OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+
+
+def measured(folder):
+    return [dataclasses.replace(row, run="", seconds=0.0) for row in read_rows(folder / "results.jsonl")]
+
+
+def test_a_call_leaves_what_the_command_leaves(cli, tmp_path):
+    words = ["--data", f"{pictures(tmp_path / 'data', count=8)},minival=0.2", "--resolution", 16, "--images", 32]
+    assert cli("train", *words, "--threads", 1, *OPTIONS, "--out", tmp_path / "a")[0] == 0
+    config = build_config(TrainConfig, read_yaml(tmp_path / "a" / "config.yaml"), "config.yaml")
+    seen, tested = [], []
+    result = sightline.train(
+        config, tmp_path / "b", observe=seen.append, tested=lambda done, total: tested.append((done, total))
+    )
+    assert sorted(tree(tmp_path / "a")) == sorted(tree(tmp_path / "b"))
+    for name in ("config.yaml", "log.jsonl", "validation.jsonl"):
+        assert (tmp_path / "a" / name).read_text() == (tmp_path / "b" / name).read_text()
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    assert measured(tmp_path / "a") == measured(tmp_path / "b")
+    assert read_predictions(tmp_path / "a" / "predictions.csv") == read_predictions(tmp_path / "b" / "predictions.csv")
+    assert result.rows == read_rows(tmp_path / "b" / "results.jsonl")
+    assert (result.folder, result.config, result.last) == (tmp_path / "b", config, seen[-1])
+    assert tested[-1] == (16, 16)
+
+
+def test_a_folder_in_a_few_lines(tmp_path):
+    """As README has it."""
+    config = recipe("imagefolder", pictures(tmp_path / "data", count=4))
+    config = dataclasses.replace(config, resolution=16, epochs=None, images=8, batch_size=4, model_options=dict(MODEL))
+    result = sightline.train(dataclasses.replace(config, model="vit_micro_patch4"), tmp_path / "run")
+    assert [row.metric for row in result.rows if not row.slices][:1] == ["top1"]
+
+
+def test_a_test_of_ones_own_and_none(tmp_path):
+    result = sightline.train(tiny_config(), tmp_path / "a", test=EvaluateConfig((16, 24), images=8))
+    assert {row.resolution for row in result.rows} == {16, 24}
+    result = sightline.train(tiny_config(), tmp_path / "b", test=False)
+    assert (result.rows, result.measured) == ([], None)
+    assert not (tmp_path / "b" / "results.jsonl").exists()
+    with pytest.raises(InputError):
+        sightline.train(tiny_config(), tmp_path / "b")
