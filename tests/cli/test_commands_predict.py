@@ -285,7 +285,6 @@ def test_a_softmax_where_it_was_trained_with_one(cli, tiny_run, tmp_path):
         ([INPUTS / "good.jpg", "--resolution", "16x"], ["--resolution 16x: expected"]),
         ([INPUTS / "good.jpg", "photos/*.nothing"], ["photos/*.nothing: no file matches"]),
         ([INPUTS.parent.parent / "parity" / "golden"], ["golden: no images in this folder"]),
-        ([INPUTS / "good.jpg", "-", "-"], ["-: stands for standard input"]),
         ([INPUTS / "good.jpg", "--device", "tpu"], ["device 'tpu'"]),
     ],
 )
