@@ -105,8 +105,9 @@ def test_an_error_in_a_head_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) 
         assert attend(*random_qkv(LAYOUT), pattern(), LAYOUT).isfinite().all()
 
 
-def _from_threads(counts: list[int], repeats: int) -> list[BaseException]:
-    """Attention from several Python threads at once, each with its own number of threads of torch."""
+@pytest.mark.parametrize("counts", [[2, 2], [2, 3], [1, 2]])
+def test_from_two_threads_at_once(counts: list[int]) -> None:
+    """Each with its own number of threads of torch."""
     qkv, errors = random_qkv(LAYOUT, head_dim=4), []
     expected = with_gradients("tiles", qkv, pattern(), LAYOUT)
     cpu._POOLS.clear()
@@ -116,7 +117,7 @@ def _from_threads(counts: list[int], repeats: int) -> list[BaseException]:
         try:
             torch.set_num_threads(count)
             together.wait(240)
-            for _ in range(repeats):
+            for _ in range(3):
                 for one, other in zip(with_gradients("tiles", qkv, pattern(), LAYOUT), expected, strict=True):
                     assert torch.equal(one, other)
         except BaseException as error:
@@ -128,12 +129,7 @@ def _from_threads(counts: list[int], repeats: int) -> list[BaseException]:
     for thread in calls:
         thread.join(600)
         assert not thread.is_alive(), "attention hangs"
-    return errors
-
-
-@pytest.mark.parametrize("counts", [[2, 2], [2, 3], [1, 2]])
-def test_from_two_threads_at_once(counts: list[int]) -> None:
-    assert _from_threads(counts, 3) == []
+    assert errors == []
 
 
 FORK = """

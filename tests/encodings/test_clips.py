@@ -217,17 +217,33 @@ def test_mixed_rotary_angles_are_a_vector_of_three_components() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "said"),
+    ("grid", "name", "options", "said"),
     [
-        ("lookhere", {"times": ("past",)}, "lookhere times: 1 given for 12 heads, expected one each"),
-        ("rope_axial", {"pairs": (1, 2, 2)}, "rope_axial pairs (1, 2, 2): expected 6 together, half of head_dim"),
-        ("rope_axial", {"reference": (4, 5)}, "rope_axial reference (4, 5): is of images (expected none for clips)"),
-        ("learned_2d", {}, "encoding learned_2d: a grid of 3 axes (expected 2)"),
+        (CLIP, "lookhere", {"times": ("past",)}, "lookhere times: 1 given for 12 heads, expected one each"),
+        (CLIP, "rope_axial", {"pairs": (1, 2, 2)}, "rope_axial pairs (1, 2, 2): expected 6 together, half of head_dim"),
+        (
+            CLIP,
+            "rope_axial",
+            {"reference": (4, 5)},
+            "rope_axial reference (4, 5): is of images (expected none for clips)",
+        ),
+        (CLIP, "learned_2d", {}, "encoding learned_2d: a grid of 3 axes (expected 2)"),
+        ((4, 5), "lookhere", {"times": ("past",) * 12}, "lookhere times: are of clips (expected none for images)"),
+        (
+            (4, 5),
+            "rope_axial",
+            {"pairs": (2, 2, 2)},
+            "rope_axial pairs (2, 2, 2): are of clips (expected none for images)",
+        ),
+        *(
+            ((4, 5), name, {"time_step": 2.0}, f"encoding {name}: time_step 2.0: is of clips (expected 1 for images)")
+            for name in ("lookhere", "alibi_2d", "rope_axial")
+        ),
     ],
 )
-def test_what_makes_no_sense_for_clips_is_refused(name: str, options, said: str) -> None:
+def test_what_makes_no_sense_for_clips_or_for_images_is_refused(grid, name: str, options, said: str) -> None:
     with pytest.raises(InputError) as raised:
-        create_encoding(name, **SHAPE, **options)
+        create_encoding(name, **{**SHAPE, "train_grid": grid}, **options)
     assert str(raised.value).startswith(said)
 
 
@@ -244,19 +260,3 @@ def test_options_that_no_clip_has(name: str, options, field: str, value: object)
     with pytest.raises(InputError) as raised:
         create_encoding(name, **SHAPE, **options)
     assert (raised.value.field, raised.value.value) == (field, value)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "said"),
-    [
-        ("lookhere", {"times": ("past",) * 12}, "lookhere times: are of clips (expected none for images)"),
-        ("lookhere_90", {"time_step": 2.0}, "encoding lookhere: time_step 2.0: is of clips (expected 1 for images)"),
-        ("alibi_2d", {"time_step": 2.0}, "encoding alibi_2d: time_step 2.0: is of clips (expected 1 for images)"),
-        ("rope_axial", {"time_step": 2.0}, "encoding rope_axial: time_step 2.0: is of clips (expected 1 for images)"),
-        ("rope_axial", {"pairs": (2, 2, 2)}, "rope_axial pairs (2, 2, 2): are of clips (expected none for images)"),
-    ],
-)
-def test_what_is_of_clips_is_refused_for_images(name: str, options, said: str) -> None:
-    with pytest.raises(InputError) as raised:
-        create_encoding(name, **{**SHAPE, "train_grid": (4, 5)}, **options)
-    assert str(raised.value) == said

@@ -164,21 +164,17 @@ def choose_backend(pattern: Pattern | None, queries: TokenLayout, keys: TokenLay
     return "varlen" if supports("varlen", pattern, queries, keys, spec) else "sdpa"
 
 
-@dataclass(frozen=True, eq=False)
-class RecordedCall:
-    """A call that is shown to the recorder, where there still is one when it is made."""
-
-    call: AttentionCall
-    layer: int | None
-    pattern: Pattern | None
-    keys: TokenLayout
-    queries: TokenLayout
-
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _recorded(
+    call: AttentionCall, layer: int | None, pattern: Pattern | None, keys: TokenLayout, queries: TokenLayout
+) -> AttentionCall:
+    def recorded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        # Where there still is a recorder when the call is made.
         recorder = _RECORDER.get()
         if recorder is not None and q.shape[2]:
-            recorder(AttentionRecord(self.layer, q, k, v, self.pattern, self.keys, self.queries))
-        return self.call(q, k, v)
+            recorder(AttentionRecord(layer, q, k, v, pattern, keys, queries))
+        return call(q, k, v)
+
+    return recorded
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +245,7 @@ def plan_attention(
         _mark_dynamic(call)
     if compiled or torch.compiler.is_compiling() or _RECORDER.get() is None:
         return call
-    return RecordedCall(call, layer, pattern, keys, queries)
+    return _recorded(call, layer, pattern, keys, queries)
 
 
 def _mark_dynamic(call: AttentionCall) -> None:

@@ -135,10 +135,10 @@ def plan_sdpa(
         return None
     if pattern is None:
         return SdpaCall(None)
-    run = ImageRun(queries.segments[0], keys.segments[0], (queries.num_prefix_tokens, keys.num_prefix_tokens))
-    rows = max(run.query.coords.shape[0], run.key.coords.shape[0])
     if pattern.of_images or pattern.terms_of("queries", "keys", "attention"):
         return None
+    run = ImageRun(queries.segments[0], keys.segments[0], (queries.num_prefix_tokens, keys.num_prefix_tokens))
+    rows = max(run.query.coords.shape[0], run.key.coords.shape[0])
     if rows * heads * run.slots[0] * run.slots[1] * dtype.itemsize > COMPILED_BIAS_BYTES:
         return None
     cached = run.cached_bias(pattern, heads, dtype)
