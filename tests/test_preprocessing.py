@@ -147,8 +147,8 @@ def test_a_plain_picture_is_not_copied(model, monkeypatch, tmp_path):
 def test_what_is_turned_is_not_held_three_times(monkeypatch):
     """The decoded picture is gone before a picture is made of its upright pixels."""
     turned, make = [], Image.fromarray
-    rgb = image_file.rgb_pixels
-    monkeypatch.setattr(image_file, "rgb_pixels", lambda image, name: turned.append(image) or rgb(image, name))
+    upright = image_file._upright
+    monkeypatch.setattr(image_file, "_upright", lambda samples: turned.append(samples.image) or upright(samples))
 
     def made(pixels):
         with pytest.raises(ValueError, match="closed image"):

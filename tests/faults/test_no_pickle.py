@@ -124,7 +124,7 @@ CHECKPOINT = {
     "checksums.json": "json", "config.json": "json", "data.listing": "deflated text", "left_out.jsonl": "json",
     "log.jsonl": "json", "model.safetensors": "safetensors", "validation.jsonl": "json",
 }  # fmt: skip
-RUN = {"log.jsonl": "json", "progress.json": "json", "validation.jsonl": "json"}
+RUN = {"config.yaml": "yaml", "log.jsonl": "json", "progress.json": "json", "validation.jsonl": "json"}
 
 
 def everything(folder: Path, **changes):

@@ -266,22 +266,11 @@ class Swin(TimmSurface):
         return stage_config(config, len(SwinOptions.of(config).depths) - 1)
 
     @classmethod
-    def stages(cls, config: ViTConfig) -> tuple[SwinStage, ...]:
-        options, found = SwinOptions.of(config), []
-        made_for = config.train_grid
-        trained = config.grid_of(config.image_size) if options.edges == "padded" else made_for
-        for stage, depth in enumerate(options.depths):
-            # A plain one of its width and depth, but for the windows.
-            own = stage_config(config, stage).replace(architecture="vit", architecture_options={}, depth=depth)
-            frame, _ = options.fitted(options.made_for, merged_grid(made_for, stage))
-            # Four patches of half the width become one.
-            entry = 2 * own.dim**2 if stage else 0
-            there = merged_grid(trained, stage)
-            found.append(SwinStage(own, frame, stage, entry, options=options, trained=there))
-        return tuple(found)
+    def stages(cls, config: ViTConfig) -> tuple[StageSpec, ...]:
+        return swin_stages(config)
 
     def make_trunk(self, config: ViTConfig) -> Trunk:
-        layers = itertools.chain(*(itertools.repeat(stage, stage.config.depth) for stage in self.stages(config)))
+        layers = itertools.chain(*(itertools.repeat(stage, stage.config.depth) for stage in swin_stages(config)))
         return SwinTrunk(SwinBlock(config, stage, layer) for layer, stage in enumerate(layers))
 
     def make_positions(self, config: ViTConfig) -> PositionEncoding:
@@ -333,7 +322,7 @@ class Swin(TimmSurface):
         said = (window, grid) if window_size is not None or window_ratio is not None else self._said
         own = {**config.architecture_options, "window": tuple(window), "table_window": options.made_for}
         config = config.replace(image_size=size, table_grid=tuple(config.train_grid), architecture_options=own)
-        self.config, self._said, stages = config, said, self.stages(config)
+        self.config, self._said, stages = config, said, swin_stages(config)
         for block in self.blocks:
             attn: Any = block.attn
             attn.stage = stages[attn.stage.merged]
@@ -347,6 +336,22 @@ class Swin(TimmSurface):
     @property
     def out_indices(self) -> int | tuple[int, ...]:
         return tuple(range(len(self.stage_ends)))
+
+
+def swin_stages(config: ViTConfig) -> tuple[SwinStage, ...]:
+    """The stages of a model, the first first."""
+    options, found = SwinOptions.of(config), []
+    made_for = config.train_grid
+    trained = config.grid_of(config.image_size) if options.edges == "padded" else made_for
+    for stage, depth in enumerate(options.depths):
+        # A plain one of its width and depth, but for the windows.
+        own = stage_config(config, stage).replace(architecture="vit", architecture_options={}, depth=depth)
+        frame, _ = options.fitted(options.made_for, merged_grid(made_for, stage))
+        # Four patches of half the width become one.
+        entry = 2 * own.dim**2 if stage else 0
+        there = merged_grid(trained, stage)
+        found.append(SwinStage(own, frame, stage, entry, options=options, trained=there))
+    return tuple(found)
 
 
 def stage_config(config: ViTConfig, stage: int) -> ViTConfig:
