@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -135,8 +136,11 @@ def test_found_12_the_examples_of_packing_md():
 
 
 def test_the_loop_of_packing_md(at_home):
-    given = {"paths": ["photo.jpg"] * 6, "labels": [0, 1] * 3, "device": "cpu"}
-    found = run("docs/PACKING.md", 1, **given)
+    for name in ("a/1", "a/2", "b/1"):
+        (at_home / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy("photo.jpg", at_home / "photos" / f"{name}.jpg")
+    found = run("docs/PACKING.md", 1)
+    assert found["labels"] == [0, 0, 1]
     assert found["loss"].isfinite()
     assert (at_home / "my_model" / "model.safetensors").is_file()
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 
 import pytest
 
 import sightline
-from sightline.errors import InputError
+from sightline.errors import InputError, StoppedError, UnreadableDataError
 from sightline.evaluation import EvaluateConfig
 from sightline.io.config import build_config
 from sightline.io.yaml import read_yaml
@@ -30,7 +31,7 @@ def test_a_call_leaves_what_the_command_leaves(cli, tmp_path):
     config = build_config(TrainConfig, read_yaml(tmp_path / "a" / "config.yaml"), "config.yaml")
     seen, tested = [], []
     result = sightline.train(
-        config, tmp_path / "b", observe=seen.append, tested=lambda done, total: tested.append((done, total))
+        config, tmp_path / "b", observe=seen.append, on_tested=lambda done, total: tested.append((done, total))
     )
     assert sorted(tree(tmp_path / "a")) == sorted(tree(tmp_path / "b"))
     for name in ("config.yaml", "log.jsonl", "validation.jsonl"):
@@ -59,3 +60,27 @@ def test_a_test_of_ones_own_and_none(tmp_path):
     assert not (tmp_path / "b" / "results.jsonl").exists()
     with pytest.raises(InputError):
         sightline.train(tiny_config(), tmp_path / "b")
+
+
+def test_ctrl_c_saves_and_the_caller_can_be_interrupted_again(tmp_path):
+    def interrupt(at):
+        if at.step == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    config = tiny_config(images=128)
+    with pytest.raises(StoppedError):
+        sightline.train(config, tmp_path / "a", observe=interrupt)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    sightline.train(config, tmp_path / "a", resume=True, test=False)
+    sightline.train(config, tmp_path / "b", test=False)
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+
+
+def test_images_that_are_tested_are_looked_at_before_the_training(tmp_path):
+    config = tiny_config(data=pictures(tmp_path / "data"), images=8)
+    damaged = next((tmp_path / "data" / "test").rglob("*.png"))
+    damaged.write_bytes(b"no image")
+    with pytest.raises(UnreadableDataError):
+        sightline.train(config, tmp_path / "a")
+    assert not (tmp_path / "a" / "checkpoint").exists()

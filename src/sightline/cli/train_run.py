@@ -108,7 +108,7 @@ def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | N
             trackers=asked.trackers,
             profile=asked.profile,
             observe=lambda at: bars.move(f"training {setup.config.encoding}", at.images, at.total, *_notes(at)),
-            tested=functools.partial(bars.move, "testing"),
+            on_tested=functools.partial(bars.move, "testing"),
             warn=warn,
             lock=lambda: asked.place.claimed(warn),
             ranks=asked.ranks,
@@ -119,7 +119,7 @@ def carry_out(asked: TrainRequest, bars: Bars, way_on: Callable[[Path], str] | N
 
 def _notes(at: TrainProgress) -> list[str]:
     """What stands behind the bar of a training, the most wanted first."""
-    notes = [] if at.loss is None else [f"loss {at.loss:.3f}"]
+    notes = ["no image could be read" if at.loss is None else f"loss {at.loss:.3f}"]
     if at.validated is not None:
         notes.append(f"minival {quantity(at.validated.value, at.validated.unit)}")
     if at.pace.rates is not None:

@@ -76,7 +76,7 @@ class CocoFile:
         try:
             # Numbers may be NaN or infinite: that is a fault of the image that they stand in.
             said = json.loads(content.decode("utf-8-sig"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{self.path}: is not JSON ({error}), expected {EXPECTED}") from None
         if not isinstance(said, dict):
             raise InputError(f"{self.path}: is no object of JSON, expected {EXPECTED}")

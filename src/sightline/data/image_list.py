@@ -68,8 +68,9 @@ def _images_of(
     if os.path.isdir(word):
         if below := found_below(word, skipped, clips):
             return below
-        things = "images" if clips is None else "clips"
-        raise InputError(f"{word}: no {things} in this folder (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
+        if clips is not None:
+            raise InputError(f"{word}: no clips in this folder (expected: frames, or files ending in .gif or .webp)")
+        raise InputError(f"{word}: no images in this folder (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
     if not glob.has_magic(word) or os.path.lexists(word):
         return [word]
     matched = sorted(_found(word), key=natural_key)

@@ -195,7 +195,7 @@ class Source(ABC):
         made.sampling, made.max_pixels = frames or self.sampling, max_pixels or self.max_pixels
         asked = {"parts": parts, "flip": flip, "interpolation": interpolation}
         asked = {name: value for name, value in asked.items() if value is not None}
-        if self.transform is not None:
+        if self.transform is not None and (asked or aspect is not None):
             made.transform = self.transform.changed(**asked, aspect=aspect)
         elif asked:
             own = f"data {self.name!r}, which shows its training images in its own way"

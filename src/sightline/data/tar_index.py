@@ -158,6 +158,9 @@ def _members(file: io.BufferedReader, shard: TarShard, samples: dict[str, _Sampl
             while (member := archive.next()) is not None:
                 # It would keep every one.
                 archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # the stubs lack it
+                if archive.offset < member.offset_data:
+                    # A size below 0 leads back to headers that were read, without end.
+                    return member.offset
                 place = archive.offset
                 _add(file, member, size, shard, samples, wanted)
     except OSError:

@@ -18,11 +18,12 @@ _HEEDED = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Process:
-    """What this process was told, and what goes on with the command that it carries out."""
+    """What this process was told, what goes on with its command, and whether it ends with that."""
 
     first: int | None = None
     hint = ""
     importing = False
+    ends = False
 
 
 def heard() -> bool:
@@ -90,14 +91,14 @@ def handle_signals(*, own_process: bool) -> Iterator[None]:
         own_process: the process ends afterwards, and what comes then is passed over; until `imported` is called a
             signal ends it with a line.
     """
-    _Process.first, _Process.hint, _Process.importing = None, "", own_process
+    _Process.first, _Process.hint, _Process.importing, _Process.ends = None, "", own_process, own_process
     before = _handle(_interrupt)
     if own_process:
         sys.unraisablehook = _tell_unless_interrupted
     try:
         yield
     finally:
-        _Process.importing = False
+        _Process.importing = _Process.ends = False
         _restore(dict.fromkeys(before, signal.SIG_IGN) if own_process else before)
         if own_process and heard() and "multiprocessing" in sys.modules:
             # Workers ignore signals, and this process would wait for them; torch's loaders tell of each that ends.
@@ -124,7 +125,7 @@ def defer_interrupts() -> Iterator[InterruptFlag]:
     try:
         yield flag
     except StoppedError:
-        if flag.is_set() or is_distributed_launch():
+        if is_distributed_launch() or (flag.is_set() and _Process.ends):
             # It is saved; a launcher tells those that are left once more when the first of its processes ends.
             before = dict.fromkeys(before, signal.SIG_IGN)
         raise

@@ -39,7 +39,7 @@ class EncodingGroup(PositionEncoding):
         """Those that it holds, each by the name before its parameters."""
 
     def first_layer(self, place: str) -> int:
-        """The layer from which a member is asked, as its own layer 0, for as many layers as it was made for."""
+        """The trunk's layer that is a member's layer 0."""
         return 0
 
     def _joined(self, hook: str, layer: int, layout: TokenLayout) -> Any:

@@ -278,10 +278,14 @@ class TimmSurface(Model):
     def prune_intermediate_layers(
         self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Drop what the chosen intermediates do not need (timm's `features_only`): later blocks, and the final norm, or
-        the pooling, the norm after it and the head, where it is said; both where the stages left are narrower.
+        """Drop what the chosen intermediates do not need (timm's `features_only`).
 
         The encoding stays whole, since it was made for the whole depth; a pruned model cannot be saved as a folder.
+        Where the stages after the last one were wider, norm and head go with them.
+
+        Args:
+            prune_norm: drop the final norm.
+            prune_head: drop the pooling, the norm after it and the head.
 
         Returns:
             The intermediates that `indices` mean, as in `forward_intermediates`, counted from 0, in order.

@@ -71,7 +71,9 @@ class Classification(Task):
     @classmethod
     def model_defaults(cls, source: Source, options: ClassificationOptions) -> dict[str, Any]:
         # With every class at 1 / classes from the start, the first steps are not spent on the prior.
-        return {"head_bias": -math.log(max(len(source.classes) - 1, 1))} if options.loss == "bce" else {}
+        if LINK_OF[options.loss] != "sigmoid":
+            return {}
+        return {"head_bias": -math.log(max(len(source.classes) - 1, 1))}
 
     def bind(self, source: Source, data: str) -> Self:
         """As `Task.bind`. The model's label of each class of the data is found by its name where the model knows its

@@ -71,7 +71,7 @@ class BackgroundWriter:
     def submit(self, job: Callable[[], object]) -> None:
         """Begin a job, once the one before is done; raises as `wait`."""
         self.wait()
-        self._job = future = Future()
+        future: Future[object] = Future()
 
         def work() -> None:
             try:
@@ -81,6 +81,7 @@ class BackgroundWriter:
 
         # Not an executor's: Python waits for those when it ends, also where a second signal is to end it at once.
         threading.Thread(target=work, name="saving", daemon=True).start()
+        self._job = future
 
     def check(self) -> None:
         """Raise what the last job failed by, if it has ended; nobody waits."""

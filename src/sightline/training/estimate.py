@@ -14,7 +14,7 @@ _TRAINING = 0.7
 
 
 class Expectation:
-    """The time that is left, from real steps: it is told of every step of jobs that are alike.
+    """The time that is left, from real steps: it is told of every step.
 
     Args:
         jobs: those that are not done yet; at_once: how many of them this machine does at full speed.
@@ -32,14 +32,17 @@ class Expectation:
         self._clock = clock
         self._at_once = max(min(at_once, len(jobs)), 1)
         self._begun = min(begun or len(jobs), len(jobs))
-        self._missing = {job.name: 1.0 for job in jobs}
+        # About what each takes: as many patches as its training shows.
+        self._work = {job.name: (job.train.images or 1) * (job.train.resolution or 1) ** 2 for job in jobs}
+        self._missing: dict[str, float] = dict(self._work)
         self._steps = dict.fromkeys(self._missing, 0)
         self._started, self._began = None, 0.0
 
     def observe(self, at: JobProgress) -> None:
         """A job has come so far."""
         share = min(at.done / max(at.total, 1), 1.0)
-        self._missing[at.name] = 1 - _TRAINING * share if at.phase == "train" else (1 - _TRAINING) * (1 - share)
+        missing = 1 - _TRAINING * share if at.phase == "train" else (1 - _TRAINING) * (1 - share)
+        self._missing[at.name] = missing * self._work[at.name]
         self._steps[at.name] += 1
         if self._started is None and sum(steps >= _WARM_STEPS for steps in self._steps.values()) >= self._begun:
             # What was done before, in an earlier sitting too, says nothing of the speed from here on.
@@ -48,7 +51,7 @@ class Expectation:
     @property
     def done(self) -> float:
         """The share of all work, 0 to 1."""
-        return 1 - sum(self._missing.values()) / max(len(self._missing), 1)
+        return 1 - sum(self._missing.values()) / max(sum(self._work.values()), 1)
 
     def left(self) -> float | None:
         """Seconds until all are done; None before enough of it was seen."""

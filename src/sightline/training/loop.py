@@ -184,8 +184,8 @@ def train_loop(
         lock: of the folder `out`, on the first rank.
         ranks: that train it together, each of which calls this: of each step each sees its part, and the first alone
             writes, measures, warns and is observed.
-        stop: asked in each step, on every rank; where one says so, the run is saved after that step and ends.
-        observe: called after each step, of a GPU after the one behind it.
+        stop: asked in each step on every rank of several, else after it; where one says so, the run is saved and ends.
+        observe: called after each step (on a GPU one step late).
         warn: called with lines for the user.
         profile: leave in `out/profile` where the time of ten steps goes, those of the first rank.
 
@@ -262,13 +262,13 @@ def train_loop(
             if saver is not None:
                 saver.check()
             state.step, state.position = state.step + 1, step.position
-            state.seconds = time.perf_counter() - began
 
             # A process that is alone need not wait for the next step to hear of a signal.
             stopped = not step.last and (stopping if ranks.size > 1 else stop())
             due = step.last or checkpoint_due(step, config)
             if due or stopped or not _reads_late(device):
                 log.read()
+            state.seconds = time.perf_counter() - began
             if due or stopped:
                 check_finite(state.model, step)
                 if lock is not None:

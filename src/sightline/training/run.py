@@ -187,7 +187,7 @@ def train(
     trackers: Sequence[str] = (),
     profile: bool = False,
     observe: Callable[[TrainProgress], None] = lambda at: None,
-    tested: Callable[[int, int], None] = lambda done, total: None,
+    on_tested: Callable[[int, int], None] = lambda done, total: None,
     stop: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None] = unheard,
     lock: Callable[[], contextlib.AbstractContextManager[RunLock]] | None = None,
@@ -207,11 +207,12 @@ def train(
         device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
         accept_changed_data: resume also where the data is not what it was.
         trackers: names of programs that draw its curves; profile: leave in `profile` where the time of ten steps goes.
-        observe: called after each step, of a GPU after the one behind it, on the first rank; tested: called with how
-            many images of how many are tested.
-        stop: asked in each step; where it says so, the run is saved and ends.
+        observe: called after each step (on a GPU one step late), on the first rank.
+        on_tested: called with how many images of how many are tested.
+        stop: asked after each step; where it says so, the run is saved and ends.
         warn: called with lines for the user.
-        lock: holds the folder in place of `RunLock`.
+        lock: gives the context manager that holds the
+            folder, in place of `RunLock(out)`.
         ranks: that train it together, each of which calls this; the first alone tests.
 
     Raises:
@@ -226,7 +227,7 @@ def train(
         hold = lock or (lambda: RunLock(out, warn))
         held = stack.enter_context(hold()) if ranks.is_main and setup is None else None
         if setup is None:
-            setup = _set_up(config, out, source, where, resume, accept_changed_data, warn)
+            setup = _set_up(config, out, source, test, where, resume, accept_changed_data, warn)
         if held is None and ranks.is_main:
             held = stack.enter_context(hold())
         config, source, last = setup.config, setup.source, None
@@ -262,7 +263,7 @@ def train(
         def advance(count: int) -> None:
             nonlocal done
             done += count
-            tested(done, planned)
+            on_tested(done, planned)
 
         answers: list[Prediction] = []
         pictures: dict[str, Any] = {}
@@ -280,6 +281,7 @@ def _set_up(
     config: TrainConfig,
     out: Path,
     source: Source | None,
+    test: EvaluateConfig | bool,
     device: torch.device,
     resume: bool,
     accept_changed_data: bool,
@@ -288,7 +290,10 @@ def _set_up(
     if has_checkpoint(out) and not resume:
         raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
     if source is None:
-        source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
+        source = open_training_data(config)
+        # Also those that it is tested on: now, and not after hours of training.
+        for split in ("train", *tested_splits(test, source)):
+            source, _ = source.check_readable(split, skip_unreadable=config.skip_unreadable)
     source, last = as_trained_on(source, config), last_whole(out, warn) if resume else None
     own = resolve_config(config, source, device, last)
     model, begins = build_model(own, source), config.init_from

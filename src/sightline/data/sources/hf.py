@@ -206,11 +206,15 @@ def _load(place: str, config: str | None) -> Any:
         # An absolute one is no name on the Hub.
         where = os.path.abspath(place)
         saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
-        if not saved and not any(any(folder.glob(pattern)) for pattern in ("*.parquet", "*/*.parquet")):
+        tables = sorted((*folder.glob("*.parquet"), *folder.glob("*/*.parquet")))
+        if not saved and not tables:
             raise InputError(
                 f"{place}: no data set of Hugging Face in this folder (expected: what save_to_disk wrote, or .parquet "
                 f"files in it or in data/; is it imagefolder:{place}?)"
             )
+        # A broken link to a table would be passed over without a word.
+        if odd := [file for file in tables if not file.is_file()]:
+            raise InputError(f"{odd[0]}: no regular file, or a link to a missing one (expected: a table; move it away)")
         if saved and config is not None:
             raise InputError(f"hf:{place}: config={config} is for a name or Parquet files, not for what was saved")
         files = None if saved or config is not None else _parquet_by_split(where)

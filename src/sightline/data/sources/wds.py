@@ -55,7 +55,7 @@ class WebDataset(ClassificationFiles):
         """List what is in the shards.
 
         Raises:
-            InputError: there is no shard, one is compressed, or an option is not known.
+            InputError: there is no shard, one is called as a compressed one, or an option is not known.
             UnreadableDataError: the system does not let one be read.
         """
         shards, options = options_of(argument, self.options)
