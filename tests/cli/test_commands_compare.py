@@ -102,7 +102,7 @@ def test_a_miniature(cli, tmp_path, quick_start):
     assert code == 0, errors
     assert "2 encodings (lookhere_90, learned_1d), 1 seed each," in said
     assert "each trained on 64 scenes at 32 px, fewer than the demonstration's 48,000." in said
-    assert "4 trainings in all, 1 at a time; about" in said
+    assert "4 trainings in all, 1 at a time." in said
     for name in ("comparison.jsonl", "tables.csv", "tables.tex", "report.html"):
         assert f": {out / name}" in said
         assert (out / name).stat().st_size > 500

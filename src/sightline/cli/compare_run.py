@@ -56,7 +56,8 @@ def carry_out(
     place = output.RunFolder(out, guard.Inputs(), resume, overwrite, inside)
     with place.claimed(next_step.warn) as lock, signals.resume_hint(way_on):
         for job, config in zip(jobs, resolved, strict=True):
-            save_config(config, job.out)
+            if job.after is None:
+                save_config(config, job.out)
         _say(asked, jobs, where)
         left = [job for job in jobs if not _is_done(job)]
         started = time.perf_counter()

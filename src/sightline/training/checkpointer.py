@@ -67,6 +67,7 @@ class BackgroundWriter:
     def __init__(self, warn: Callable[[str], None] = unheard) -> None:
         self._warn = warn
         self._job: Future[object] | None = None
+        self._thread = threading.Thread()
 
     def submit(self, job: Callable[[], object]) -> None:
         """Begin a job, once the one before is done; raises as `wait`."""
@@ -80,8 +81,9 @@ class BackgroundWriter:
                 future.set_exception(error)
 
         # Not an executor's: Python waits for those when it ends, also where a second signal is to end it at once.
-        threading.Thread(target=work, name="saving", daemon=True).start()
-        self._job = future
+        thread = threading.Thread(target=work, name="saving", daemon=True)
+        thread.start()
+        self._job, self._thread = future, thread
 
     def check(self) -> None:
         """Raise what the last job failed by, if it has ended; nobody waits."""
@@ -91,7 +93,10 @@ class BackgroundWriter:
     def wait(self) -> None:
         """Wait for the job under way, and raise what it failed by."""
         if self._job is not None:
+            # A `Thread.join` that KeyboardInterrupt ends takes the thread for one that has ended.
             wait([self._job])
+            # What is left of it is to free memory, which must not meet the end of the process.
+            self._thread.join()
             job, self._job = self._job, None
             job.result()
 
