@@ -49,6 +49,8 @@ def test_work_that_ends_in_spite_of_a_signal_is_the_last():
 def after_a_stop(*numbers):
     """What a signal does after a run has stopped."""
     with signals.handle_signals(own_process=False):
+        # As of a command, whose process ends with it.
+        signals._Process.ends = True
         with contextlib.suppress(StoppedError), signals.defer_interrupts():
             for number in numbers:
                 signal.raise_signal(number)
