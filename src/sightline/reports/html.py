@@ -20,6 +20,7 @@ from sightline.reports import (
     answers,
     attack_plot,
     calibration_plot,
+    differences,
     explain,
     grids,
     page,
@@ -33,7 +34,6 @@ from sightline.reports import (
 )
 from sightline.reports import seen as sizes_of
 from sightline.reports.content import Answers, FieldsOfViewFigure, Report, RunSummary, Sample, SampleRow
-from sightline.reports.findings import headline, shrinking
 from sightline.reports.series import PlotLine, Study
 from sightline.results.rows import FRACTION
 
@@ -58,7 +58,6 @@ def render(report: Report) -> str:
     seen = sizes_of.by_run(report.runs, report.rows)
     study = Study.of(report.rows, [run.name for run in report.runs], seen=seen, chance=report.chance)
     main, order = study.main, study.order
-    first, evidence = headline(study)
     as_json = partial(json.dumps, indent=2, ensure_ascii=False, default=str)
     every = [line for line in study.lines() if line.shrunk is None]
     chosen = [line for line in every if line.points]
@@ -84,10 +83,9 @@ def render(report: Report) -> str:
         lines=chosen,
         beyond=_beyond(chosen),
         data_words=explain.data_words(main),
-        headline=first,
-        evidence=evidence,
-        cards=[_card(report, name, every, order) for name in dict.fromkeys(line.run for line in every)],
-        shrinking=shrinking(study),
+        cards=[_card(report, study, name, every) for name in dict.fromkeys(line.run for line in every)],
+        differences=differences.between_runs(study),
+        downsampling=differences.of_downsampling(study),
         case=explain.case_words(main),
         chance=None if study.chance is None else words.percent(study.chance),
         tuned=" or ".join(dict.fromkeys(line.searched for line in chosen if line.tuned)),
@@ -133,7 +131,7 @@ def _beyond(chosen: Sequence[PlotLine]) -> float | None:
     return max(highs) if known else None
 
 
-def _card(report: Report, name: str, every: Sequence[PlotLine], order: Sequence[str]) -> dict[str, Any]:
+def _card(report: Report, study: Study, name: str, every: Sequence[PlotLine]) -> dict[str, Any]:
     """A run's encoding in a sentence, and what it reached at a size of training and at the largest."""
     # Default knob before tuned, and the first seed.
     line = next(line for line in every if line.run == name)
@@ -147,8 +145,9 @@ def _card(report: Report, name: str, every: Sequence[PlotLine], order: Sequence[
         "name": line.name,
         "encoding": "" if line.encoding == name else line.encoding,
         "words": explain.encoding_words(line.encoding, [run for run in report.runs if run.name == name]),
-        "colour": style.colour(name, order),
+        "colour": style.colour(name, study.order),
         "numbers": numbers,
+        "near_guessing": bool(line.points) and not differences.learned(line, study.chance),
     }
 
 
