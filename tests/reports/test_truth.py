@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.reports import differences, grids, panels, plots, style, training_plots
+from sightline.reports import differences, grids, panels, style, training_plots
 from sightline.reports.content import Answers, FieldsOfViewFigure, Report, Sample, ValidationPoint
+from sightline.reports.figures import by_resolution
 from sightline.reports.html import render
 from sightline.reports.seen import by_run, seen_sizes
 from sightline.reports.series import Study
@@ -233,7 +234,7 @@ def test_found_40_text_of_figures_is_legible_on_a_phone(figures):
     """Every narrow figure is as wide as the text of a phone of 390 px, and its text is then 11 px high or more."""
     rows, runs = page_of("uniform", "packed").rows, [run_of("uniform"), run_of("packed")]
     drawn = [
-        plots.by_resolution(Study.of(rows, seen=by_run(runs), chance=0.1), narrow=True),
+        by_resolution(Study.of(rows, seen=by_run(runs), chance=0.1), narrow=True),
         training_plots.loss_plot({run.name: run.loss for run in runs}, narrow=True),
         panels.fields_of_view(view("lookhere_90", heads=12), narrow=True),
     ]
@@ -248,8 +249,8 @@ def test_found_40_text_of_figures_is_legible_on_a_phone(figures):
 
 def test_found_40_the_accuracy_axis_can_be_fitted(figures):
     rows = page_of("uniform", values={"uniform": (0.91, 0.92, 0.93, 0.94)}).rows
-    assert "20" in texts(plots.by_resolution(Study.of(rows)))
-    fitted = texts(plots.by_resolution(Study.of(rows), fitted=True))
+    assert "20" in texts(by_resolution(Study.of(rows)))
+    fitted = texts(by_resolution(Study.of(rows), fitted=True))
     assert "0" not in fitted
     assert "94" in fitted
 
