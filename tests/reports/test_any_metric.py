@@ -80,7 +80,7 @@ def test_the_terminal_has_a_table_a_metric_and_of_its_parts():
     for word in ("Corner error in px, split test", "2.5*", "3.74", "Depth error in m, split test", "0.875 ", "corners"):
         assert word in text, word
     assert "Corner error in px by part, tested at 64 px" in text
-    assert "*: lowest of its column" in text
+    assert "*: lowest at its size" in text
     assert "accuracy" not in text
 
 
