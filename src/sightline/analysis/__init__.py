@@ -58,7 +58,8 @@ def _explained(kind: Any) -> str:
     return "\n\n".join(
         [
             *map(cleandoc, [kind.__doc__ or "", *own]),
-            "Args:\n    model: as `load_model` gives it.\n    images, sizes: as `images.batches_by_size`; none for weights alone."
+            "Args:\n    model: as `load_model` gives it."
+            "\n    images, sizes: as `images.batches_by_size`; none for weights alone."
             "\n    **options: of the measure, and as `analyse.analysed`.",
             "\n".join(["Returns:", "    An `Analysis`, of each size:", *arrays]),
         ]
