@@ -45,15 +45,13 @@ class EncodedImage(ABC):
 
 ImageRef = str | os.PathLike[str] | EncodedImage
 """Where the encoded bytes of an image are: a file of its own, or a part of something."""
+ImageAt = Callable[[int, str], EncodedImage]
+"""From a row of a listing and what messages call it to the image, which is no file of its own; workers unpickle it."""
 
 
 def open_image_bytes(stored: ImageRef) -> io.BufferedReader:
     """The bytes of an image, to read and to seek in; raises as `EncodedImage.open`."""
     return stored.open() if isinstance(stored, EncodedImage) else open(stored, "rb")
-
-
-ImageAt = Callable[[int, str], EncodedImage]
-"""From a row of a listing and what messages call it to the image, which is no file of its own; workers unpickle it."""
 
 
 class ByteRange(io.RawIOBase):
@@ -74,18 +72,13 @@ class ByteRange(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._place
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._length}[whence]
         self._place = max(start + offset, 0)
         return self._place
 
     def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        count = min(len(view), max(self._length - self._place, 0))
-        content = self._read_at(self._place, count) if count else b""
-        view[: len(content)] = content
+        content = self._read_at(self._place, min(len(buffer), max(self._length - self._place, 0)))
+        buffer[: len(content)] = content
         self._place += len(content)
         return len(content)
