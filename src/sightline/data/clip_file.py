@@ -12,7 +12,7 @@ import struct
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import NamedTuple
 
 from PIL import Image
@@ -59,6 +59,9 @@ def too_long(header: ClipHeader, max_pixels: int) -> str | None:
 class Clip(EncodedImage):
     """One clip; its bytes are those of all of its frames' files, one after the other."""
 
+    def __init__(self, path: str) -> None:
+        super().__init__(path, _open_file)
+
     @abstractmethod
     def header(self) -> ClipHeader:
         """What it holds, without decoding a pixel; more frames than `MOST_FRAMES` are not all counted.
@@ -103,11 +106,6 @@ class AnimationFile(Clip):
 
     Of a GIF that is cut off the frames before the cut are counted.
     """
-
-    def open(self) -> io.BufferedReader:
-        if reason := check_image_file(self.name):
-            raise UnreadableDataError(f"{self.name}: {reason}")
-        return open(self.name, "rb")
 
     def header(self) -> ClipHeader:
         with opened_image(self.name, None) as image:
@@ -157,17 +155,16 @@ class FrameFolder(Clip):
         return sorted(paths, key=natural_key)
 
     def open(self) -> io.BufferedReader:
-        paths = self.files()[:MOST_FRAMES]
+        paths, ends = self.files()[:MOST_FRAMES], [0]
         for path in paths:
-            if reason := check_image_file(path):
-                raise UnreadableDataError(f"{path}: {reason}")
-        ends = list(accumulate(os.stat(path).st_size for path in paths))
+            with _open_file(path) as file:
+                ends.append(file.seek(0, os.SEEK_END) + ends[-1])
 
         def read_at(place: int, count: int) -> bytes:
-            number = bisect_right(ends, place, hi=len(ends) - 1)
+            number = min(bisect_right(ends, place), len(paths)) - 1
             with open(paths[number], "rb") as file:
-                file.seek(place - (ends[number - 1] if number else 0))
-                return file.read(min(count, ends[number] - place))
+                file.seek(place - ends[number])
+                return file.read(min(count, ends[number + 1] - place))
 
         return ByteRange.buffered(ends[-1], read_at)
 
@@ -194,3 +191,9 @@ class FrameFolder(Clip):
 def is_frame(name: str) -> bool:
     """Whether a file of this name in a folder is a frame of a clip."""
     return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
+
+
+def _open_file(path: str) -> io.BufferedReader:
+    if reason := check_image_file(path):
+        raise UnreadableDataError(f"{path}: {reason}")
+    return open(path, "rb")

@@ -32,28 +32,24 @@ def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[str]:
         UnreadableDataError: a folder may not be read.
     """
     for place, folders, files in walk(folder, skipped):
-        own = place == str(folder)
-        frames = [entry.path for entry in (files if own else (*files, *folders)) if is_frame(entry.name)]
-        others = [entry.path for entry in files if not is_frame(entry.name)]
-        if own:
-            yield from frames
-        elif frames:
-            others += [entry.path for entry in folders if not is_frame(entry.name)]
-            folders.clear()
+        if place == str(folder):
+            yield from (entry.path for entry in files if is_frame(entry.name))
+            others, reason = files, "unknown extension"
+        elif any(is_frame(entry.name) for entry in (*files, *folders)):
             yield place
-        elif not folders:
-            skipped.append(Unreadable(place, "a folder without frames"))
-        reason = "no frame, in a folder of frames" if frames and not own else "unknown extension"
-        skipped += [Unreadable(path, reason) for path in others]
+            others, reason = [*files, *folders], "no frame, in a folder of frames"
+            folders.clear()
+        else:
+            others, reason = files, "unknown extension"
+            skipped += [] if folders else [Unreadable(place, "a folder without frames")]
+        skipped += [Unreadable(entry.path, reason) for entry in others if not is_frame(entry.name)]
 
 
 def holds_clips(folder: Path) -> str:
     """As what clips stand in a folder directly: "files", "folders" of frames, or "" where none does."""
     inside = [folder / name for name in folders_in(folder)]
-    framed = inside and all(
-        holds_images(one) and not any(entry.name.lower().endswith(ANIMATIONS) for entry in entries_of(one))
-        for one in inside
-    )
+    moving = (entry for one in inside for entry in entries_of(one) if entry.name.lower().endswith(ANIMATIONS))
+    framed = inside and all(map(holds_images, inside)) and not any(moving)
     return holds_images(folder) or ("folders" if framed else "")
 
 

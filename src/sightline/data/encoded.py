@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 
-class EncodedImage(ABC):
+class EncodedImage:
     """The encoded bytes of one image; `str` of it is what messages call it.
 
     Attributes:
@@ -19,13 +18,13 @@ class EncodedImage(ABC):
 
     stamp: tuple[int, ...] = ()
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, opener: Callable[[str], io.BufferedReader]) -> None:
+        """An image that is opened by a function of its name."""
+        self.name, self._opener = name, opener
 
     def __str__(self) -> str:
         return self.name
 
-    @abstractmethod
     def open(self) -> io.BufferedReader:
         """Its bytes, to read and to seek in.
 
@@ -33,6 +32,7 @@ class EncodedImage(ABC):
             UnreadableDataError: they are not there, or not all of them; "NAME: reason".
             OSError: the system does not let them be read.
         """
+        return self._opener(self.name)
 
     def header(self) -> tuple[int, int, int] | None:
         """(height, width) in pixels and the number of frames of a clip; None of an image, whose bytes say it.

@@ -9,7 +9,7 @@ import os
 import re
 import tarfile
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -210,25 +210,17 @@ class TarImages:
         self._faults = {row: one.fault for row, one in enumerate(samples) if not one.size}
 
     def __call__(self, row: int, name: str) -> EncodedImage:
-        path, stamp = self._files[self._file[row]]
+        return EncodedImage(name, partial(self._open, row))
+
+    def _open(self, row: int, name: str) -> io.BufferedReader:
         offset, size = self._places[row].tolist()
-        return _Member(name, path, stamp, offset, size, self._faults.get(row))
-
-
-class _Member(EncodedImage):
-    """An image in a shard."""
-
-    def __init__(self, name: str, path: str, stamp: Stamp, offset: int, size: int, fault: str | None) -> None:
-        super().__init__(name)
-        self._path, self._shard, self._offset, self._size, self._fault = path, stamp, offset, size, fault
-
-    def open(self) -> io.BufferedReader:
-        if self._fault is not None:
-            raise UnreadableDataError(f"{self.name}: {self._fault}")
+        if not size:
+            raise UnreadableDataError(f"{name}: {self._faults[row]}")
+        path, stamp = self._files[self._file[row]]
         # The file lives as long as what reads from it.
-        file = _opened(self._path, self._shard)
+        file = _opened(path, stamp)
         status = os.fstat(file.number)
-        if (status.st_size, status.st_mtime_ns) != self._shard[:2]:
-            said = f"{self._path}: changed since its members were listed; start the command again"
-            raise InaccessibleDataError(f"{self.name}: {said}")
-        return ByteRange.buffered(self._size, lambda place, count: os.pread(file.number, count, self._offset + place))
+        if (status.st_size, status.st_mtime_ns) != stamp[:2]:
+            said = f"{path}: changed since its members were listed; start the command again"
+            raise InaccessibleDataError(f"{name}: {said}")
+        return ByteRange.buffered(size, lambda place, count: os.pread(file.number, count, offset + place))

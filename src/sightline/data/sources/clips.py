@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
+from PIL import Image
 
 from sightline.data.clip_file import Clip, ClipHeader, too_long
 from sightline.data.clip_list import clip_of, clip_stamp, clips_below, holds_clips
@@ -29,7 +31,6 @@ class Clips(ImageFolder):
 
     name: ClassVar[str] = "clips"
     is_video: ClassVar[bool] = True
-
     options: ClassVar[tuple[str, ...]] = ("flip",)
 
     def __init__(self, root: str | Path, flip: str | None = None) -> None:
@@ -58,25 +59,22 @@ class Clips(ImageFolder):
         self.stored_size(split, index)
         return self.listing.frames.get(self._row(split, index), 1)
 
-    def _clip(self, row: int) -> Clip:
+    def _frames(self, row: int, places: Sequence[int], least: tuple[int, int] | None = None) -> Iterator[Image.Image]:
         clip = self.listing.image(row)
         assert isinstance(clip, Clip)
-        return clip
+        return clip.frames(places, max_pixels=self.max_pixels, least=least)
 
     def _picture(self, row: int, least: tuple[int, int] | None, **shown: Any) -> Picture:
         stored = self.stored_frames(shown["split"], shown["index"])
         if self.sampling is None:
             # As an image: that in the middle.
-            places = np.array([stored // 2])
-        elif shown["split"] == "train" and not self.still:
+            return next(self._frames(row, [stored // 2], least))
+        if shown["split"] == "train" and not self.still:
             places = self.sampling.draw(stored, seed=shown["seed"], epoch=shown["epoch"], index=shown["index"])
         else:
             places = self.sampling.positions(stored)
-        frames = FrameStream(self._clip(row).frames(places.tolist(), max_pixels=self.max_pixels, least=least))
-        return frames.first if self.sampling is None else frames
+        return FrameStream(self._frames(row, places.tolist(), least))
 
     def decoded_size(self, row: int) -> tuple[int, int]:
-        size = (0, 0)
-        for frame in self._clip(row).frames(range(self.listing.frames.get(row, 1)), max_pixels=self.max_pixels):
-            size = size_of(frame)
-        return size
+        [last] = deque(self._frames(row, range(self.listing.frames.get(row, 1))), maxlen=1)
+        return size_of(last)

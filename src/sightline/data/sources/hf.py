@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -111,13 +112,26 @@ class TableImages:
         self._tables, self._column = [one.select_columns([column]).with_format("arrow") for one in tables], column
         self._starts = np.cumsum([0, *map(len, self._tables)])
 
-    def __call__(self, row: int, name: str) -> TableImage:
-        number = int(np.searchsorted(self._starts, row, side="right")) - 1
-        cell, path = self._tables[number][row - int(self._starts[number])][self._column][0], None
-        if cell.is_valid and hasattr(cell, "keys"):
-            cell, path = cell["bytes"], cell["path"].as_py()
+    def __call__(self, row: int, name: str) -> EncodedImage:
+        return EncodedImage(name, partial(self._open, row))
+
+    def _open(self, row: int, name: str) -> io.BufferedReader:
+        cell, path = self._cell(row)
+        if not cell.is_valid and path:
+            if reason := check_image_file(path):
+                raise UnreadableDataError(f"{name}: its file {path}: {reason}")
+            return open(path, "rb")
         # Of a mapped file, no more than is read.
-        return TableImage(name, memoryview(cell.as_buffer()).cast("B") if cell.is_valid else None, path)
+        content = memoryview(cell.as_buffer() if cell.is_valid else b"").cast("B")
+        if not content:
+            raise UnreadableDataError(f"{name}: no image in this row")
+        return ByteRange.buffered(len(content), lambda place, count: content[place : place + count])
+
+    def _cell(self, row: int) -> tuple[Any, str | None]:
+        """An image's bytes, in a value of pyarrow that may be null, and the file that it names."""
+        number = int(np.searchsorted(self._starts, row, side="right")) - 1
+        cell = self._tables[number][row - int(self._starts[number])][self._column][0]
+        return (cell["bytes"], cell["path"].as_py()) if cell.is_valid and hasattr(cell, "keys") else (cell, None)
 
     def stats(self) -> np.ndarray:
         """As `ImageIndex.stats`: of an image its own size and its table's times, or those of its file; no image is
@@ -129,38 +143,16 @@ class TableImages:
         for table in self._tables:
             column = table.data.column(self._column)
             content = pc.struct_field(column, "bytes") if hasattr(column.type, "fields") else column
+            sizes = pc.fill_null(pc.binary_length(content), -1).to_numpy()
             stamps = [stamp_of(file["filename"])[1:] for file in table.cache_files]
             # In memory alone, it is new.
             times = np.max(stamps, axis=0) if stamps else (time.time_ns(), 0)
-            found.append(np.tile(np.array([-1, *times], np.int64), (len(table), 1)))
-            found[-1][:, 0] = pc.fill_null(pc.binary_length(content), -1).to_numpy()
+            found.append(np.column_stack([sizes, *(np.full(len(sizes), when, np.int64) for when in times)]))
         joined = np.concatenate(found)
         for row in np.flatnonzero(joined[:, 0] < 0).tolist():
-            if path := self(row, "").path:
+            if path := self._cell(row)[1]:
                 joined[row] = stamp_of(path)
         return joined
-
-
-class TableImage(EncodedImage):
-    """An image in a table, or in the file that the table names.
-
-    Attributes:
-        path: of that file; None where the table has the bytes.
-    """
-
-    def __init__(self, name: str, content: memoryview | None, path: str | None) -> None:
-        super().__init__(name)
-        self._content, self.path = content, path
-
-    def open(self) -> io.BufferedReader:
-        content = self._content
-        if content is None and self.path:
-            if reason := check_image_file(self.path):
-                raise UnreadableDataError(f"{self.name}: its file {self.path}: {reason}")
-            return open(self.path, "rb")
-        if not content:
-            raise UnreadableDataError(f"{self.name}: no image in this row")
-        return ByteRange.buffered(len(content), lambda place, count: content[place : place + count])
 
 
 def _load(place: str, config: str | None) -> Any:
