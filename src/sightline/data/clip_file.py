@@ -157,8 +157,9 @@ class FrameFolder(Clip):
     def open(self) -> io.BufferedReader:
         paths, ends = self.files()[:MOST_FRAMES], [0]
         for path in paths:
-            with _open_file(path) as file:
-                ends.append(file.seek(0, os.SEEK_END) + ends[-1])
+            if reason := check_image_file(path):
+                raise UnreadableDataError(f"{path}: {reason}")
+            ends.append(ends[-1] + os.path.getsize(path))
 
         def read_at(place: int, count: int) -> bytes:
             number = min(bisect_right(ends, place), len(paths)) - 1

@@ -31,17 +31,14 @@ class WebDataset(ClassificationFiles):
 
     A sample is the members of one key, their name up to the first dot behind the last slash: an image, and `cls`, the
     number of its class in ASCII, or `json`, whose field `label` or `cls` is that number. `SHARDS,image=EXT,label=NAME`
-    chooses others: NAME is the extension of a member with a number, or a field of `json`. What NAME names, and the
-    field `label`, may be words too, or true and false, where most labels are (`understood`). The classes are called as
-    `classes.txt` or `classnames.txt` beside the shards says, one a line; else by those words, or by their numbers, up
-    to the highest that is trained on.
+    chooses others: NAME is the extension of a member, or a field of `json`. What NAME names, and the field `label`, may
+    be words too, or true and false, where most labels are (`understood`). The classes are called as `classes.txt` or
+    `classnames.txt` beside the shards says, one a line; else by those words, or by numbers up to the highest.
 
     The split is a word of a shard's name (`train-0.tar`, `pets-val-0.tar`), where each has one, or the folder of a
     shard (`DIR/train/0.tar`), and is called as `imagefolder` calls it; else all shards are one split, `test`. Archives
-    are plain: in a compressed one nothing can be sought. The members are listed once, which is remembered, and asked
-    for again where a shard's size or times changed; images are then read where they begin: passes are exact, the
-    shuffle is of all images, and a run goes on where it was. A sample without an image or a label, with two, or of a
-    shard that was cut off, is an image that cannot be read.
+    are plain: in a compressed one nothing can be sought. A sample without an image or a label, with two, or of a shard
+    that was cut off, is an image that cannot be read.
     """
 
     name: ClassVar[str] = "wds"
@@ -55,14 +52,17 @@ class WebDataset(ClassificationFiles):
             UnreadableDataError: the system does not let one be read.
         """
         place, options = options_of(argument, self.options)
-        self._argument, self._shards = argument, _find(place)
-        root = _root(place, self._shards)
+        paths = _find(place)
+        root = self.root = _root(place, paths)
+        self._unnamed = [name for name in map(os.path.basename, paths) if split_in(name) is None][:1]
+        # A name of no file; other options see other things in the same shards.
+        self._remembered = Path(os.path.abspath(root)) / f":wds:{argument}"
         inside = dict.fromkeys(map(os.path.dirname, glob.glob(os.path.join(glob.escape(place), "*", "*.tar"))))
         others = (folder for folder in inside if split_called(os.path.basename(folder)) is None)
         self.skipped = tuple(Unreadable(folder, "not a split") for folder in others)
-        split_of = {path: split for split, own in files_by_split(self._shards, "test").items() for path in own}
+        split_of = {path: split for split, own in files_by_split(paths, "test").items() for path in own}
         fields = SampleFields(options.get("image"), options.get("label"))
-        found = index_shards(list(split_of), fields, self._place_of(root, "samples"))
+        found = index_shards(list(split_of), fields, self._remembered / "samples")
         self.skipped += tuple(itertools.starmap(Unreadable, (one for shard in found for one in shard.skipped)))
         rows = [(shard, split_of[shard.path], sample) for shard in found for sample in shard.samples]
         if not rows:
@@ -86,13 +86,9 @@ class WebDataset(ClassificationFiles):
         own = {row: one.fault for row, (_, _, one) in enumerate(rows) if one.fault and labels[row] < 0}
         super().__init__(root, classes, listing, labels, own | faults)
 
-    def _place_of(self, root: Path, what: str) -> Path:
-        # A name of no file; other options see other things in the same shards.
-        return Path(os.path.abspath(root)) / f":wds:{what}:{self._argument}"
-
     @property
     def _remembered_as(self) -> Path:
-        return self._place_of(self.root, "images")
+        return self._remembered
 
     @classmethod
     def open(cls, argument: str) -> Self:
@@ -111,8 +107,7 @@ class WebDataset(ClassificationFiles):
             return ()
 
     def _hint(self, split: str) -> str:
-        unnamed = [name for name in map(os.path.basename, self._shards) if split_in(name) is None]
-        said = f" (of {unnamed[0]} no word is a split's)" if unnamed else ""
+        said = "".join(f" (of {name} no word is a split's)" for name in self._unnamed)
         return f"; to train, call shards train-0000.tar, all of them{said}" if split == "train" else ""
 
 
