@@ -35,18 +35,6 @@ def polygon_area(points: np.ndarray, following: np.ndarray) -> float:
     return float(0.5 * np.sum(points[:, 0] * end[:, 1] - points[:, 1] * end[:, 0]))
 
 
-def test_coverage_of_a_rectangle_by_hand() -> None:
-    corners = np.array([[0.25, 0.5], [2.0, 0.5], [2.0, 2.75], [0.25, 2.75]])
-    expected = np.outer([0.75, 1.0, 0.0], [0.5, 1.0, 0.75, 0.0])
-    assert coverage(corners, np.roll(corners, -1, axis=0), 3, 4) == pytest.approx(expected, abs=1e-12)
-
-
-def test_coverage_of_a_triangle_by_hand() -> None:
-    corners = np.array([[0.0, 0.0], [2.0, 0.0], [2.0, 2.0]])
-    expected = np.array([[0.5, 0.0], [1.0, 0.5]])
-    assert coverage(corners, np.roll(corners, -1, axis=0), 2, 2) == pytest.approx(expected, abs=1e-12)
-
-
 def test_coverage_of_a_hole() -> None:
     outer = np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 3.0], [0.0, 3.0]])
     inner = np.array([[1.0, 1.0], [1.0, 2.0], [2.0, 2.0], [2.0, 1.0]])

@@ -13,7 +13,7 @@ from sightline.data.image_file import read_image
 from sightline.data.scanning import WATCH
 from sightline.data.sources.wds import WebDataset
 from sightline.data.stored import options_of
-from sightline.data.tar_index import SampleFields, index_shards
+from sightline.data.tar_index import index_shards
 from sightline.errors import InputError, UnreadableDataError
 from tests.data.three_kinds import encoded, write_tar
 
@@ -175,11 +175,11 @@ def test_wherever_a_shard_is_cut_off_it_is_said(tmp_path):
     write_tar(path, members)
     content = path.read_bytes()
     end = len(content.rstrip(b"\0"))
-    [complete] = index_shards([str(path)], SampleFields(), tmp_path)
+    [complete] = index_shards([str(path)], tmp_path)
     assert ([one.fault for one in complete.samples], complete.skipped) == ([""] * 4, [])
     for at in sorted({*range(0, end, 512), *range(100, end, 512), *range(511, end, 512)}):
         path.write_bytes(content[:at])
-        [shard] = index_shards([str(path)], SampleFields(), tmp_path)
+        [shard] = index_shards([str(path)], tmp_path)
         good = [one for one in shard.samples if not one.fault]
         assert set(good) <= set(complete.samples)
         assert all(one.offset + one.size <= at for one in good)
@@ -191,7 +191,7 @@ def test_wherever_a_shard_is_cut_off_it_is_said(tmp_path):
         damaged = bytearray(content)
         damaged[place : place + 8] = b"\xff" * 8
         path.write_bytes(damaged)
-        [shard] = index_shards([str(path)], SampleFields(), tmp_path)
+        [shard] = index_shards([str(path)], tmp_path)
         assert any(one.fault for one in shard.samples) or shard.samples == complete.samples
 
 

@@ -27,19 +27,6 @@ from sightline.io.read import CONFIGURATION, parse_json
 _DAMAGE = (tarfile.TarError, ValueError, LookupError, ArithmeticError, RuntimeError)
 
 
-class SampleFields(NamedTuple):
-    """What a sample is made of.
-
-    Attributes:
-        image: the extension of its image; None: the only one that is an image's.
-        label: the extension of a member that holds a whole number or a word, or the field of its `json` that does;
-            None: `cls`, a number, else the field `label`, or `cls` with a number.
-    """
-
-    image: str | None = None
-    label: str | None = None
-
-
 class TarSample(NamedTuple):
     """A sample of an archive.
 
@@ -71,8 +58,16 @@ class TarShard(NamedTuple):
     skipped: list[tuple[str, str]]
 
 
-def index_shards(paths: Sequence[str], fields: SampleFields, remembered_as: Path) -> list[TarShard]:
+def index_shards(
+    paths: Sequence[str], remembered_as: Path, image: str | None = None, label: str | None = None
+) -> list[TarShard]:
     """What is in each archive: one pass over its headers, but for those whose size and times are as remembered.
+
+    Args:
+        remembered_as: as `image_index.keep`.
+        image: the extension of a sample's image; None: the only one that is an image's.
+        label: the extension of a member that holds a whole number or a word, or the field of its `json` that does;
+            None: `cls`, a number, else the field `label`, or `cls` with a number.
 
     Raises:
         UnreadableDataError: one is no regular file, or the system does not let it be read.
@@ -88,7 +83,7 @@ def index_shards(paths: Sequence[str], fields: SampleFields, remembered_as: Path
     found = {path: shard for path, shard in known.items() if stamps.get(path) == shard.stamp}
     if new := [path for path in stamps if path not in found]:
         with WATCH.get()("listing shards", len(new)) as done:
-            for path, shard in thread_map(lambda path: _scan(path, stamps[path], fields), new):
+            for path, shard in thread_map(lambda path: _scan(path, stamps[path], image, label), new):
                 found[path] = shard
                 done(1)
     shards = [found[path] for path in stamps]
@@ -97,7 +92,7 @@ def index_shards(paths: Sequence[str], fields: SampleFields, remembered_as: Path
     return shards
 
 
-def _scan(path: str, stamp: Stamp, fields: SampleFields) -> TarShard:
+def _scan(path: str, stamp: Stamp, image: str | None, label: str | None) -> TarShard:
     # Key -> extension -> (offset, size) of each of its members of that extension.
     keys, skipped, place = dict[str, dict[str, list[tuple[int, int]]]](), list[tuple[str, str]](), 0
     try:
@@ -118,7 +113,7 @@ def _scan(path: str, stamp: Stamp, fields: SampleFields) -> TarShard:
                     members.setdefault(name[2].lower(), []).append((member.offset_data, member.size))
             file.seek(place)
             behind = file.read(tarfile.BLOCKSIZE)
-            samples = [_sample(key, members, file, fields) for key, members in keys.items()]
+            samples = [_sample(key, members, file, image, label) for key, members in keys.items()]
     except OSError as error:
         raise InaccessibleDataError(f"{path}: {error.strerror or error}") from None
     if place and not behind:
@@ -132,57 +127,59 @@ def _scan(path: str, stamp: Stamp, fields: SampleFields) -> TarShard:
 
 
 def _sample(
-    key: str, members: dict[str, list[tuple[int, int]]], file: io.BufferedReader, fields: SampleFields
+    key: str,
+    members: dict[str, list[tuple[int, int]]],
+    file: io.BufferedReader,
+    image: str | None,
+    label: str | None,
 ) -> TarSample:
-    text = (fields.label or "cls").lower()
-    known = (fields.image.lower(),) if fields.image else tuple(suffix[1:] for suffix in IMAGE_SUFFIXES)
-    images, there = [one for one in members if one in known], f"members: {', '.join(members)}; expected: {key}"
-    label, fault = NO_LABEL, f"no label ({there}.{text} or {key}.json; label=EXT chooses)"
+    text, known = (label or "cls").lower(), (f".{image}".lower(),) if image else IMAGE_SUFFIXES
+    images, there = [one for one in members if f".{one}" in known], f"members: {', '.join(members)}; expected: {key}"
+    number, fault = NO_LABEL, f"no label ({there}.{text} or {key}.json; label=EXT chooses)"
     if said := next((one for one in (text, "json") if one in members), None):
         offset, size = members[said][0]
         file.seek(offset)
-        label, fault = _label(said, file.read(min(size, CONFIGURATION)), fields)
+        number, fault = _label(file.read(min(size, CONFIGURATION)), said == text, label)
         fault = fault and f"{key}.{said}: {fault}"
     if not images:
-        named = f"{fields.image or 'jpg'}; image=EXT chooses; a key ends at the first dot of a name"
-        return TarSample(key, label=label, fault=f"no image ({there}.{named})")
+        named = f"{image or 'jpg'}; image=EXT chooses; a key ends at the first dot of a name"
+        return TarSample(key, label=number, fault=f"no image ({there}.{named})")
     name, (offset, size) = f"{key}.{images[0]}", members[images[0]][0]
     if len(images) > 1:
-        said = " and ".join(images)
-        return TarSample(name, label=label, fault=f"{said} are images of one key (image=EXT chooses)")
-    if twice := [one for one, places in members.items() if len(places) > 1]:
-        return TarSample(name, label=label, fault=f"the key is there twice, with two members {key}.{twice[0]}")
-    return TarSample(name, offset, size, label, fault if size else "the member is empty")
+        lost = f"{' and '.join(images)} are images of one key (image=EXT chooses)"
+    elif twice := [one for one, places in members.items() if len(places) > 1]:
+        lost = f"the key is there twice, with two members {key}.{twice[0]}"
+    else:
+        lost = "" if size else "the member is empty"
+    return TarSample(name, 0, 0, number, lost) if lost else TarSample(name, offset, size, number, fault)
 
 
-def _label(extension: str, content: bytes, fields: SampleFields) -> tuple[int | str, str]:
-    """The label that a member says, and why that is no number."""
-    words, shown = fields.label is not None, ""
+def _label(content: bytes, alone: bool, asked: str | None) -> tuple[int | str, str]:
+    """The label that a member says, which is `alone` or in a record of JSON, and why that is no number."""
+    words, shown, name = asked is not None, "", asked
     try:
-        if extension == (fields.label or "cls").lower():
+        if alone:
             value = content.strip().decode()
             value = int(value) if re.fullmatch("[0-9]{1,18}", value) else value
         else:
             record = parse_json(content)
             if not isinstance(record, dict):
                 raise ValueError("expected an object")
-            asked = (fields.label,) if fields.label else ("label", "cls")
-            name = next((one for one in asked if one in record), None)
+            fields = (asked,) if asked else ("label", "cls")
+            name = next((one for one in fields if one in record), None)
             if name is None:
                 there = ", ".join(map(str, list(record)[:5])) or "none"
-                return NO_LABEL, f"no field {' or '.join(asked)} (fields: {there}; label=FIELD chooses)"
+                return NO_LABEL, f"no field {' or '.join(fields)} (fields: {there}; label=FIELD chooses)"
             value, shown, words = record[name], f"{name} ", words or name == "label"
     except ValueError as error:
         return BAD_LABEL, f"cannot be read: {' '.join(str(error).split())}"
-    hint = "" if words else f"; label={shown.strip() or extension} takes words"
-    reason = f"{shown}{str(value)[:20]!r} (expected: the number of a class{hint})"
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_CLASSES:
+    reason = f"{shown}{str(value)[:20]!r} (expected: the number of a class; label={name or 'cls'} takes words)"
+    value = str(value).lower() if isinstance(value, bool) else value
+    if isinstance(value, int) and 0 <= value < MOST_CLASSES:
         return value, ""
     if value in (None, "", -1, "-1"):
         return NO_LABEL, reason
-    if words and isinstance(value, bool | str):
-        return str(value).lower() if isinstance(value, bool) else value.strip(), reason
-    return BAD_LABEL, reason
+    return value.strip() if words and isinstance(value, str) else BAD_LABEL, reason
 
 
 class _OpenFile:

@@ -19,7 +19,7 @@ from sightline.data.paired import names_in
 from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import files_by_split, split_called, split_in
 from sightline.data.stored import options_of
-from sightline.data.tar_index import SampleFields, TarImages, index_shards
+from sightline.data.tar_index import TarImages, index_shards
 from sightline.errors import InputError
 
 _COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".lz4")
@@ -61,8 +61,7 @@ class WebDataset(ClassificationFiles):
         others = (folder for folder in inside if split_called(os.path.basename(folder)) is None)
         self.skipped = tuple(Unreadable(folder, "not a split") for folder in others)
         split_of = {path: split for split, own in files_by_split(paths, "test").items() for path in own}
-        fields = SampleFields(options.get("image"), options.get("label"))
-        found = index_shards(list(split_of), fields, self._remembered / "samples")
+        found = index_shards(list(split_of), self._remembered / "samples", **options)
         self.skipped += tuple(itertools.starmap(Unreadable, (one for shard in found for one in shard.skipped)))
         rows = [(shard, split_of[shard.path], sample) for shard in found for sample in shard.samples]
         if not rows:
