@@ -9,28 +9,19 @@ from typing import ClassVar
 
 import numpy as np
 
+from sightline.data import paired
 from sightline.data.image_file import read_label_map
 from sightline.data.image_index import thread_map
-from sightline.data.paired import (
-    MOST_CLASSES,
-    UNREAD,
-    Doubt,
-    LabelMapping,
-    SegmentationFiles,
-    images_and_maps,
-    names_in,
-)
 from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import folder_like, split_folders
 from sightline.data.targets import IGNORE
 from sightline.errors import InputError, UnreadableDataError
 
-_MOST_STORED = 0xFFFF
 # Of numbers in the name of a data set that is proposed.
 _MOST_LISTED = 64
 
 
-class Masks(SegmentationFiles):
+class Masks(paired.SegmentationFiles):
     """Images in `DIR/images/SPLIT/` at any depth, each with a PNG of the same path in `DIR/masks/SPLIT/`, whose every
     pixel is the number of a class, or 255, which is `IGNORE`.
 
@@ -56,17 +47,16 @@ class Masks(SegmentationFiles):
             UnreadableDataError: a folder in it may not be read.
         """
         stored = [int(one) for one in values.split("+") if one.isdecimal()]
-        if values != "+".join(map(str, dict.fromkeys(stored))) or max(stored, default=0) > _MOST_STORED:
-            expected = f"different whole numbers up to {_MOST_STORED}, as values=0+255"
-            raise InputError(f"masks:{root}: values={values} (expected: {expected})")
+        if values != "+".join(map(str, dict.fromkeys(stored))) or max(stored, default=0) > 0xFFFF:
+            raise InputError(f"masks:{root}: values={values} (expected: different numbers of 16 bits, as values=0+255)")
         root, skipped = Path(root), list[Unreadable]()
         images, maps, names = root / "images", root / "masks", root / "classes.txt"
         splits = split_folders(images, "test", skipped) if images.is_dir() else {"test": images}
         parts = {
-            split: images_and_maps(folder, maps if folder == images else folder_like(folder.name, maps), skipped)
+            split: paired.images_and_maps(folder, maps if folder == images else folder_like(folder.name, maps), skipped)
             for split, folder in splits.items()
         }
-        known = names_in(names, "the name of a class a line", MOST_CLASSES) if names.exists() else ()
+        known = paired.names_in(names, "the name of a class a line", paired.MOST_CLASSES) if names.exists() else ()
         if known and stored and len(known) != len(stored):
             raise InputError(f"{names}: {len(known)} names (expected: {len(stored)}, one for each of values)")
         super().__init__(root, parts, known, _legend(stored or range(len(known))), skipped)
@@ -76,10 +66,10 @@ class Masks(SegmentationFiles):
             numbers = stored or range(self._highest() + 1)
             self.pixel_classes, self.legend = tuple(map(str, numbers)), _legend(numbers)
 
-    def doubt(self) -> Doubt | None:
+    def doubt(self) -> paired.Doubt | None:
         """As `SegmentationFiles.doubt`; or numbers are no classes, or most classes up to the highest have no pixels."""
         found = self.seen()
-        few, unread = len({*found} - {IGNORE, UNREAD}) < 2, UNREAD in found
+        few, unread = len({*found} - {IGNORE, paired.UNREAD}) < 2, paired.UNREAD in found
         if not few and not self._counted:
             return None
         numbers = self._numbers()
@@ -96,7 +86,7 @@ class Masks(SegmentationFiles):
         else:
             said = f"of {len(self.pixel_classes)} classes {', '.join(map(str, every))} alone have pixels"
             said += f" ({way} leaves the others out)"
-        return Doubt(f"{self.root / 'masks'}: {said}", way, hopeless=few)
+        return paired.Doubt(f"{self.root / 'masks'}: {said}", way, hopeless=few)
 
     def _by_values(self, numbers: list[int], whole: bool = False) -> str | None:
         """The name of the same data in which each of these is a class, 255 where `whole` or for a second one; None
@@ -132,7 +122,7 @@ def _numbers_of(paths: list[str]) -> list[int]:
     return sorted(set[int]().union(*(numbers for _, numbers in thread_map(numbers_in, paths))))
 
 
-def _legend(values: Sequence[int]) -> LabelMapping:
+def _legend(values: Sequence[int]) -> paired.LabelMapping:
     said = f"0 to {len(values) - 1}" if isinstance(values, range) else ", ".join(map(str, values))
     ignored = () if IGNORE in values else (IGNORE,)
-    return LabelMapping(values, f"{said}, or {IGNORE}, which is ignored" if ignored else said, ignored)
+    return paired.LabelMapping(values, f"{said}, or {IGNORE}, which is ignored" if ignored else said, ignored)
