@@ -120,7 +120,7 @@ def _scan(path: str, stamp: Stamp, image: str | None, label: str | None) -> TarS
         skipped.append((path, "ends without the mark of its end: what stood behind, if anything did, is lost"))
     elif behind != bytes(tarfile.BLOCKSIZE):
         # One image that cannot be read stands for what nobody can count.
-        samples.append(TarSample(f"byte {place}", fault="the archive cannot be read from here on"))
+        samples.append(TarSample(f"byte {place}", fault="no archive from here on (expected: a plain tar)"))
     if not samples:
         skipped.append((path, "an archive without samples"))
     return TarShard(path, stamp, samples, skipped)

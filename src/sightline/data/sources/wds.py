@@ -22,7 +22,6 @@ from sightline.data.stored import options_of
 from sightline.data.tar_index import TarImages, index_shards
 from sightline.errors import InputError
 
-_COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".lz4")
 _EXPECTED = "expected: a folder of .tar files, a pattern as 'train-*.tar', or braces as 'train-{0000..0013}.tar'"
 
 
@@ -36,9 +35,9 @@ class WebDataset(ClassificationFiles):
     `classnames.txt` beside the shards says, one a line; else by those words, or by numbers up to the highest.
 
     The split is a word of a shard's name (`train-0.tar`, `pets-val-0.tar`), where each has one, or the folder of a
-    shard (`DIR/train/0.tar`), and is called as `imagefolder` calls it; else all shards are one split, `test`. Archives
-    are plain: in a compressed one nothing can be sought. A sample without an image or a label, with two, or of a shard
-    that was cut off, is an image that cannot be read.
+    shard (`DIR/train/0.tar`), and is called as `imagefolder` calls it; else all shards are one split, `test`. A
+    compressed archive, in which nothing can be sought, cannot be read; nor can a sample without an image or a label,
+    with two, or of a shard that was cut off.
     """
 
     name: ClassVar[str] = "wds"
@@ -48,8 +47,8 @@ class WebDataset(ClassificationFiles):
         """List what is in the shards.
 
         Raises:
-            InputError: there is no shard, one is called as a compressed one, or an option is not known.
-            UnreadableDataError: the system does not let one be read.
+            InputError: there is no shard, or an option is not known.
+            UnreadableDataError: one is no regular file, or the system does not let it be read.
         """
         place, options = options_of(argument, self.options)
         paths = _find(place)
@@ -115,7 +114,8 @@ def _find(shards: str) -> list[str]:
     if os.path.isdir(shards):
         inside = [os.path.join(shards, name) for name in folders_in(shards) if split_called(name)]
         files = [entry.path for folder in (shards, *inside) for entry in os.scandir(folder)]
-        found = [path for path in files if path.endswith((".tar", *_COMPRESSED))]
+        # A compressed one is said to be none.
+        found = [path for path in files if re.search(r"\.(tar|t(ar\.)?(gz|bz2|xz|zst|lz4))$", path)]
     else:
         found = []
         for word in [shards] if os.path.isfile(shards) else _expanded(shards):
@@ -125,8 +125,6 @@ def _find(shards: str) -> list[str]:
             found += matches
     if not found:
         raise InputError(f"{shards}: no .tar files ({_EXPECTED})")
-    if packed := [path for path in found if path.endswith(_COMPRESSED)]:
-        raise InputError(f"{min(packed)}: is compressed, and nothing can be sought in it (expected: a plain tar)")
     return sorted(dict.fromkeys(found), key=natural_key)
 
 
