@@ -62,23 +62,24 @@ class WebDataset(ClassificationFiles):
         split_of = {path: split for split, own in files_by_split(paths, "test").items() for path in own}
         found = index_shards(list(split_of), self._remembered / "samples", **options)
         self.skipped += tuple(itertools.starmap(Unreadable, (one for shard in found for one in shard.skipped)))
-        rows = [(shard, split_of[shard.path], sample) for shard in found for sample in shard.samples]
+        where = {path: os.path.relpath(path, root) for path in split_of}
+        rows = [(split_of[shard.path], shard, sample) for shard in found for sample in shard.samples]
         if not rows:
             raise InputError(f"{root}: no samples in {len(found)} shards (expected: KEY.jpg with KEY.cls or KEY.json)")
         names = [root / name for name in ("classes.txt", "classnames.txt") if os.path.lexists(root / name)]
         classes, labels, faults = understood(
             [sample.label for _, _, sample in rows],
-            np.array([split for _, split, _ in rows]),
+            np.array([split for split, _, _ in rows]),
             f"wds:{argument}",
             names_in(names[0], "the name of a class a line", MOST_CLASSES) if names else (),
         )
         listing = ImageIndex(
             [
-                f"{split}/{class_part(classes, label)}/{os.path.relpath(shard.path, root)}:{sample.name}"
-                for (shard, split, sample), label in zip(rows, labels, strict=True)
+                f"{split}/{class_part(classes, label)}/{where[shard.path]}:{sample.name}"
+                for (split, shard, sample), label in zip(rows, labels, strict=True)
             ],
-            [f"{shard.path}:{sample.name}" for shard, _, sample in rows],
-            np.array([(sample.size, *shard.stamp[1:]) for shard, _, sample in rows], np.int64),
+            [f"{shard.path}:{sample.name}" for _, shard, sample in rows],
+            np.array([(sample.size, *shard.stamp[1:]) for _, shard, sample in rows], np.int64),
             TarImages(found),
         )
         own = {row: one.fault for row, (_, _, one) in enumerate(rows) if one.fault and labels[row] < 0}
