@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.data.loader import uniform
 from sightline.data.open import open_source
-from sightline.data.packs import epoch_order
 from sightline.errors import InputError, UnreadableDataError
 from tests.batches import uniform_batches
 from tests.data.three_kinds import CLASSES, KINDS, images, made, write_tar
@@ -62,22 +60,6 @@ def test_a_pickled_copy_gives_the_same(kind, opened):
     again = pickle.loads(pickle.dumps(source))
     for index in (0, source.length("train") - 1):
         assert np.array_equal(again.example("train", index, (9, 8)).image, source.example("train", index, (9, 8)).image)
-
-
-def test_the_same_ids_in_the_same_order(opened):
-    """The stream of a pass: the plan is a function of the length and the seed, whatever the data are kept in."""
-    streams = set()
-    for kind, source in opened.items():
-        order = epoch_order(source.length("train"), seed=5, epoch=0)
-        assert sorted(order) == list(range(len(order)))
-        planned = uniform(order, (8, 12), 6, 4)
-        for workers in (0, 2):
-            asked = {"indices": order, "image_size": (8, 12), "batch_size": 4, "workers": workers, "seed": 5}
-            batches = list(uniform_batches(source, "train", **asked))
-            assert [batch.indices.tolist() for batch in batches] == [[one.index for one in part] for part in planned]
-            streams.add(tuple(tuple(batch.indices.tolist()) for batch in batches))
-            assert len({source.example_name("train", index) for index in order}) == len(order), kind
-    assert len(streams) == 1
 
 
 RUN = tiny_config(

@@ -193,13 +193,13 @@ def opened_image(path: ImageRef, max_pixels: int | None, least: tuple[int, int] 
                 yield image
     except UnreadableDataError:
         raise
-    except UnidentifiedImageError:
-        raise UnreadableDataError(f"{path}: not an image in a known format ({', '.join(FORMATS)})") from None
     # Pillow's decoders raise nearly anything on a damaged file.
     except Exception as error:
+        unknown = isinstance(error, UnidentifiedImageError)
+        said = f"not an image in a known format ({', '.join(FORMATS)})" if unknown else _one_line(error)
         # A number is of the system: the file itself may be whole.
         kind = InaccessibleDataError if isinstance(error, OSError) and error.errno else UnreadableDataError
-        raise kind(f"{path}: {_one_line(error)}") from None
+        raise kind(f"{path}: {said}") from None
 
 
 def _identified(path: ImageRef) -> Image.Image:

@@ -25,12 +25,7 @@ class ADE20K(SegmentationFiles):
     name: ClassVar[str] = "ade20k"
 
     def __init__(self, root: str | Path) -> None:
-        """Scan the folder DIR.
-
-        Raises:
-            InputError: the folder is not as described.
-            UnreadableDataError: a folder in it may not be read.
-        """
+        """Scan DIR; raises InputError where it is not as described, UnreadableDataError where it may not be read."""
         root, skipped = Path(root), list[Unreadable]()
         parts = {
             folder: images_and_maps(root / "images" / folder, root / "annotations" / folder, skipped)

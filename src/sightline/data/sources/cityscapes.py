@@ -36,12 +36,7 @@ class Cityscapes(SegmentationFiles):
     name: ClassVar[str] = "cityscapes"
 
     def __init__(self, root: str | Path) -> None:
-        """Scan the folder DIR.
-
-        Raises:
-            InputError: the folder is not as described.
-            UnreadableDataError: a folder in it may not be read.
-        """
+        """Scan DIR; raises InputError where it is not as described, UnreadableDataError where it may not be read."""
         root, skipped = Path(root), list[Unreadable]()
         images, maps, endings = root / "leftImg8bit", root / "gtFine", (_TRAIN_IDS, _LABEL_IDS)
         parts = {

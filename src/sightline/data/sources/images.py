@@ -29,12 +29,7 @@ class Images(FileSource):
     reduced: ClassVar[bool] = True
 
     def __init__(self, root: str | Path) -> None:
-        """Scan the folder DIR.
-
-        Raises:
-            InputError: no such folder, or no image in it or in that of a split.
-            UnreadableDataError: a folder in it may not be read.
-        """
+        """Scan DIR; raises InputError where it is not as described, UnreadableDataError where it may not be read."""
         root, skipped = Path(root), list[Unreadable]()
         if not root.is_dir():
             raise InputError(f"{root}: no such folder (expected: images in it, or SPLIT/images)")

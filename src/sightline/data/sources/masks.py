@@ -37,7 +37,7 @@ class Masks(paired.SegmentationFiles):
     options: ClassVar[tuple[str, ...]] = ("values",)
 
     def __init__(self, root: str | Path, values: str = "") -> None:
-        """Scan the folder DIR.
+        """Scan DIR.
 
         Args:
             values: the stored number of each class, as "0+255"; by default they count from 0.

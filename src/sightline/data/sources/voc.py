@@ -29,11 +29,7 @@ class VOC(SegmentationFiles):
     name: ClassVar[str] = "voc"
 
     def __init__(self, root: str | Path) -> None:
-        """Read the lists of the folder DIR.
-
-        Raises:
-            InputError: the folder is not as described; a file that a list names is missing; a name stands twice.
-        """
+        """Read the lists of the folder DIR; raises InputError where it is not as described, or a file is missing."""
         root, lists = Path(root), Path(root) / "ImageSets" / "Segmentation"
         paths = {folder: lists / f"{folder}.txt" for folder in _ROLES.values()}
         parts = {folder: _listed(root, path) for folder, path in paths.items() if path.exists()}
