@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import struct
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from PIL import Image
@@ -56,7 +57,7 @@ def too_long(header: ClipHeader, max_pixels: int) -> str | None:
     return None
 
 
-class Clip(EncodedImage):
+class Clip(EncodedImage, ABC):
     """One clip; its bytes are those of all of its frames' files, one after the other."""
 
     def __init__(self, path: str) -> None:
@@ -86,14 +87,13 @@ class Clip(EncodedImage):
         Raises:
             UnreadableDataError: as `header`, or a frame cannot be decoded or is of another size than the first.
         """
-        counts = {place: len(list(again)) for place, again in groupby(places)}
-        size = None
+        counts, size = Counter(places), None
         for place, picture in zip(counts, self.decode(list(counts), max_pixels, least), strict=True):
             size = size or picture.size
             if picture.size != size:
-                said = "{}x{}, not {}x{}".format(*picture.size, *size)
-                raise UnreadableDataError(f"{self.name}: frame {place} is {said} (expected: frames of one size)")
-            yield from (picture for _ in range(counts[place]))
+                said = f"frame {place} is {picture.size}, not {size} pixels (width, height)"
+                raise UnreadableDataError(f"{self.name}: {said} (expected: frames of one size)")
+            yield from itertools.repeat(picture, counts[place])
 
 
 def clip_at(path: str) -> Clip:
@@ -156,7 +156,7 @@ class FrameFolder(Clip):
 
     def open(self) -> io.BufferedReader:
         paths = self.files()[:MOST_FRAMES]
-        ends = [0, *accumulate(map(os.path.getsize, paths))]
+        ends = [0, *itertools.accumulate(map(os.path.getsize, paths))]
 
         def read_at(place: int, count: int) -> bytes:
             number = min(bisect_right(ends, place), len(paths)) - 1

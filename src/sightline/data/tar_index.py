@@ -183,7 +183,7 @@ def _label(content: bytes, alone: bool, asked: str | None) -> tuple[int | str, s
 
 
 class _OpenFile:
-    """A file that stays open until nobody holds it any more."""
+    """A file that stays open until nobody holds it any more; its stamp tells it from later ones at its path."""
 
     def __init__(self, path: str, _: Stamp) -> None:
         self.number = os.open(path, os.O_RDONLY)
