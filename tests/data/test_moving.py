@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -92,16 +90,6 @@ def test_what_stands_where_render_has_it_is_drawn_alike(size: tuple[int, int]) -
         # The image has no edges: a whole turn is where it began.
         turned = render_moving(scene, size, centre + np.array([3 * size[0], -size[1]]))[0]
         assert np.abs(turned.astype(int) - moving).max() <= 1
-
-
-def test_what_leaves_the_image_enters_it_on_the_other_side() -> None:
-    scene = draw("glyphs", "test", 0)
-    nothing = replace(scene, objects=(replace(scene.objects[0], size=1e-6),))
-    middle, corner = render_moving(scene, (32, 32), np.array([[16.0, 16.0], [0.0, 0.0]])).astype(int)
-    background = render_moving(nothing, (32, 32), np.array([[16.0, 16.0]]))[0]
-    share = [np.abs(one - background).sum() for one in (middle, corner)]
-    assert share[0] == pytest.approx(share[1], rel=0.1)
-    assert np.abs(corner - background)[12:20, 12:20].sum() < 0.2 * share[1]
 
 
 def test_splits_and_refusals() -> None:

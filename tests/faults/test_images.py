@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
-import pytest
-import skimage.data
-from PIL import Image
 
-import sightline
 from tests.tiny import INPUTS, tree
 
 # What the file shows upright (height, width), or why it cannot be read.
@@ -94,58 +86,6 @@ def test_things_that_are_no_files(cli, tiny_run, tmp_path, monkeypatch):
         assert one["image"] == str(tmp_path / name)
         assert one["error"].startswith(reason)
         assert f"{tmp_path / name}: {reason}" in err
-
-
-ANSWERING = """
-import sys
-from sightline.distributed import machine
-if sys.argv[1:]:
-    from sightline.cli.app import main
-    code = main(["predict", *sys.argv[1:], "--json"])
-else:
-    import torch, sightline.hub.load, sightline.models
-    code = 0
-print(machine.peak_memory(), file=sys.stderr)
-sys.exit(code)
-"""
-
-
-def peak_of(*words):
-    """Exit code, lines of stdout, lines of stderr, and the most memory in bytes of a process of its own."""
-    done = subprocess.run([sys.executable, "-c", ANSWERING, *map(str, words)], capture_output=True, text=True)
-    *said, peak = done.stderr.splitlines()
-    return done.returncode, done.stdout.splitlines(), said, int(peak)
-
-
-@pytest.mark.slow
-def test_peak_memory_over_bad_inputs_and_good_images(tmp_path):
-    """Under 1 GB beyond torch and our own code, with the demo's model: every file of the folder, whatever it is,
-    among photographs, one of 24 megapixels and strips; none is lost."""
-    from sightline.models import create_model
-
-    model = create_model("vit_micro_patch4", encoding="lookhere_90", image_size=32, num_classes=10)
-    sightline.save_model(model, tmp_path / "model")
-    noise = np.random.default_rng(0).integers(0, 256, (400, 600, 3), dtype=np.uint8)
-    Image.fromarray(noise).resize((6000, 4000)).save(tmp_path / "24_megapixels.jpg")
-    Image.fromarray(noise.reshape(-1, 2000, 3)[:1]).save(tmp_path / "strip_1x2000.png")
-    Image.fromarray(noise.reshape(2000, -1, 3)[:, :1]).save(tmp_path / "strip_2000x1.png")
-    shipped = sorted(Path(skimage.data.__file__).parent.glob("*.png"))
-    good = [*shipped, *sorted(tmp_path.glob("*.??g"))]
-    files = [*sorted(INPUTS.iterdir()), *good]
-    # Beside good ones in a pack, and not only after them.
-    random.Random(0).shuffle(files)
-    code, out, said, peak = peak_of(tmp_path / "model", *files)
-    assert code == 3
-    found = [json.loads(line) for line in out]
-    assert [one["image"] for one in found] == [str(file) for file in files]
-    assert len(good) >= 15
-    answered = {one["image"] for one in found if "top" in one}
-    assert answered == {str(file) for file in (*(INPUTS / name for name in READABLE), *good)}
-    unread = len(files) - len(answered)
-    assert len(said) == unread + 1
-    assert said[-1] == f"sightline: error: {unread} of {len(files)} images could not be read"
-    beyond = peak - peak_of()[-1]
-    assert beyond < 10**9
 
 
 def test_names_of_all_kinds(cli, tiny_run, tmp_path):
