@@ -111,10 +111,13 @@ class AnimationFile(Clip):
         with opened_image(self.name, None) as image:
             frames = getattr(image, "n_frames", 1) if image.format == "WEBP" else 1
             if isinstance(image, GifImageFile):
-                # As Pillow counts, who knows no bound.
-                with contextlib.suppress(EOFError, struct.error):
-                    while image.tell() < MOST_FRAMES:
-                        image._seek(image.tell() + 1, False)
+                # As Pillow counts, which knows no bound.
+                try:
+                    with contextlib.suppress(EOFError):
+                        while image.tell() < MOST_FRAMES:
+                            image._seek(image.tell() + 1, False)
+                except struct.error:
+                    raise UnreadableDataError(f"{self.name}: is truncated in a header of a frame") from None
                 frames = image.tell() + 1
         return ClipHeader(*read_image_size(self.name, max_pixels=None), frames)
 
