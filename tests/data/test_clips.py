@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from sightline.data import clip_file
-from sightline.data.clip_list import list_clips
+from sightline.data.clip_file import list_clips
 from sightline.data.config import MixingConfig
 from sightline.data.crops import apply_crop, eval_crop, whole_crop
 from sightline.data.folder_check import check_folder

@@ -14,12 +14,13 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from PIL import Image
 from PIL.GifImagePlugin import GifImageFile
 
 from sightline.data.encoded import ByteRange, EncodedImage
+from sightline.data.folders import entries_of
 from sightline.data.frames import MOST_FRAMES
 from sightline.data.image_file import (
     MAX_PIXELS,
@@ -29,7 +30,9 @@ from sightline.data.image_file import (
     read_picture,
     rgb_pixels,
 )
-from sightline.data.image_list import IMAGE_SUFFIXES, natural_key
+from sightline.data.image_index import NOT_A_FILE, stamp_of
+from sightline.data.image_list import IMAGE_SUFFIXES, list_images, natural_key
+from sightline.data.skip_policy import Unreadable
 from sightline.errors import UnreadableDataError
 
 ANIMATIONS = (".gif", ".webp")
@@ -167,7 +170,7 @@ class FrameFolder(Clip):
                 file.seek(place - ends[number])
                 return file.read(min(count, ends[number + 1] - place))
 
-        return ByteRange.buffered(ends[-1], read_at)
+        return io.BufferedReader(ByteRange(ends[-1], read_at))
 
     def header(self) -> ClipHeader:
         paths, first = self.files(), None
@@ -198,3 +201,38 @@ def _open_file(path: str) -> io.BufferedReader:
     if reason := check_image_file(path):
         raise UnreadableDataError(f"{path}: {reason}")
     return open(path, "rb")
+
+
+def clip_stamp(path: str) -> tuple[int, int, int]:
+    """As `stamp_of`; of a folder of frames all their bytes, and when they, or their names, last changed."""
+    if not os.path.isdir(path):
+        return stamp_of(path)
+    try:
+        frames = [entry.stat() for entry in entries_of(path) if is_frame(entry.name)]
+        every = [os.stat(path), *frames]
+    # A link to a missing file among them: reading says which.
+    except (OSError, ValueError):
+        return NOT_A_FILE
+    size = sum(one.st_size for one in frames)
+    return size, max(one.st_mtime_ns for one in every), max(one.st_ctime_ns for one in every)
+
+
+def list_clips(
+    given: Sequence[str], stdin: BinaryIO | None = None, skipped: list[Unreadable] | None = None
+) -> list[str | EncodedImage | Unreadable]:
+    """What words name to a model of clips: as `list_images`, but a folder of frames is one clip.
+
+    A folder that holds image files other than GIF and WebP is one of frames, and so is each such folder in another one;
+    of a folder's GIF and WebP files each is a clip. A folder that a pattern matches is as one that is named; what it
+    matches in such a folder is a part of that.
+
+    Raises:
+        InputError: as `list_images`.
+    """
+
+    def clips(place: str, images: list[str]) -> list[str]:
+        moving = [path for path in images if path.lower().endswith(ANIMATIONS)]
+        return moving if len(moving) == len(images) else [place]
+
+    found = list_images(given, stdin, skipped, clips)
+    return [clip_at(one) if isinstance(one, str) else one for one in found]

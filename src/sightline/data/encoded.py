@@ -61,11 +61,6 @@ class ByteRange(io.RawIOBase):
         """So many bytes, of which `read_at(place, count)` gives some, fewer or none where it fails to."""
         self._length, self._read_at, self._place = length, read_at, 0
 
-    @classmethod
-    def buffered(cls, length: int, read_at: Callable[[int, int], Any]) -> io.BufferedReader:
-        """As other files are opened."""
-        return io.BufferedReader(cls(length, read_at))
-
     def readable(self) -> bool:
         return True
 

@@ -220,4 +220,4 @@ class TarImages:
         if (status.st_size, status.st_mtime_ns) != stamp[:2]:
             said = f"{path}: changed since its members were listed; start the command again"
             raise InaccessibleDataError(f"{name}: {said}")
-        return ByteRange.buffered(size, lambda place, count: os.pread(file.number, count, offset + place))
+        return io.BufferedReader(ByteRange(size, lambda at, count: os.pread(file.number, count, offset + at)))

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 from PIL import Image
 
-from sightline.data.clip_file import Clip, ClipHeader, too_long
-from sightline.data.clip_list import clip_of, clip_stamp, clips_below, holds_clips
+from sightline.data.clip_file import ANIMATIONS, Clip, ClipHeader, clip_at, clip_stamp, is_frame, too_long
 from sightline.data.crops import FrameStream, Picture, size_of
-from sightline.data.image_list import scan_class_folders
+from sightline.data.folders import entries_of, folders_in, walk
+from sightline.data.image_list import holds_images, scan_class_folders
 from sightline.data.labelled import ClassificationFiles
+from sightline.data.skip_policy import Unreadable
 from sightline.data.sources.imagefolder import ImageFolder
 from sightline.errors import InputError
 
@@ -78,3 +79,41 @@ class Clips(ImageFolder):
     def decoded_size(self, row: int) -> tuple[int, int]:
         [last] = deque(self._frames(row, range(self.listing.frames.get(row, 1))), maxlen=1)
         return size_of(last)
+
+
+def clip_of(row: int, path: str) -> Clip:
+    """The clip of a row of a listing, at its path."""
+    return clip_at(path)
+
+
+def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[str]:
+    """The clips of a class folder: its own image files, one each, and every folder below it that holds image files,
+    which are that one's frames. Links to folders are followed (`folders.walk`).
+
+    Args:
+        skipped: what is passed over is added: hidden ones, files of other kinds, folders without frames, and what is
+            in a folder of frames beside these.
+
+    Raises:
+        UnreadableDataError: a folder may not be read.
+    """
+    for place, folders, files in walk(folder, skipped):
+        if place == str(folder):
+            yield from (entry.path for entry in files if is_frame(entry.name))
+            others, reason = files, "unknown extension"
+        elif any(is_frame(entry.name) for entry in (*files, *folders)):
+            yield place
+            others, reason = [*files, *folders], "no frame, in a folder of frames"
+            folders.clear()
+        else:
+            others, reason = files, "unknown extension"
+            skipped += [] if folders else [Unreadable(place, "a folder without frames")]
+        skipped += [Unreadable(entry.path, reason) for entry in others if not is_frame(entry.name)]
+
+
+def holds_clips(folder: Path) -> str:
+    """As what clips stand in a folder directly: "files", "folders" of frames, or "" where none does."""
+    inside = [folder / name for name in folders_in(folder)]
+    moving = (entry for one in inside for entry in entries_of(one) if entry.name.lower().endswith(ANIMATIONS))
+    framed = inside and all(map(holds_images, inside)) and not any(moving)
+    return holds_images(folder) or ("folders" if framed else "")

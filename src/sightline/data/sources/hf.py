@@ -125,7 +125,7 @@ class TableImages:
         content = memoryview(cell.as_buffer() if cell.is_valid else b"").cast("B")
         if not content:
             raise UnreadableDataError(f"{name}: no image in this row")
-        return ByteRange.buffered(len(content), lambda place, count: content[place : place + count])
+        return io.BufferedReader(ByteRange(len(content), lambda place, count: content[place : place + count]))
 
     def _cell(self, row: int) -> tuple[Any, str | None]:
         """An image's bytes, in a value of pyarrow that may be null, and the file that it names."""
