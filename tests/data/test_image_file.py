@@ -76,23 +76,18 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(path) == f"{path}: Permission denied"
 
 
-@pytest.mark.parametrize("name", ["gray8.png", "rgba.png", "animated.gif", "good.jpg", "la.png"])
-def test_files_cut_anywhere_are_refused_or_read_whole(name: str, tmp_path: Path) -> None:
-    data = (INPUTS / name).read_bytes()
-    whole = read_image(INPUTS / name)
-    path = tmp_path / name
+@pytest.mark.parametrize(
+    "name",
+    ["animated.gif", "exif_6.jpg", "gray16_ramp.png", "gray8.png", "la.png", "palette_transparent.png", "rgba.png"],
+)
+def test_files_cut_anywhere_or_with_flipped_bytes_are_refused_or_read_whole(name: str, tmp_path: Path) -> None:
+    data, path = (INPUTS / name).read_bytes(), tmp_path / name
+    whole, random = read_image(INPUTS / name), np.random.default_rng(0)
     for length in np.linspace(0, len(data) - 1, 25).astype(int):
         path.write_bytes(data[:length])
         image = outcome(path)
         assert "\n" not in image if isinstance(image, str) else image.shape == whole.shape
-
-
-@pytest.mark.parametrize("name", ["rgba.png", "good.jpg", "exif_6.jpg", "palette_transparent.png", "gray16_ramp.png"])
-def test_flipped_bytes_never_raise_anything_else(name: str, tmp_path: Path) -> None:
-    data = (INPUTS / name).read_bytes()
-    random = np.random.default_rng(0)
-    path = tmp_path / name
-    for _ in range(150):
+    for _ in range(100):
         damaged = bytearray(data)
         for place in random.integers(0, len(data), 3):
             damaged[place] ^= int(random.integers(1, 256))

@@ -1,8 +1,6 @@
 """The same images give the same examples, batches and runs, be they files, rows of a table or members of tars."""
 
-import dataclasses
 import json
-import pickle
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from sightline.data.open import open_source
 from sightline.errors import InputError, UnreadableDataError
 from tests.batches import uniform_batches
 from tests.data.three_kinds import CLASSES, KINDS, images, made, write_tar
-from tests.tiny import MODEL, Stopped, log_lines, stop_at, tiny_config, train, weights
 
 NEW = ["hf", "parquet", "wds"]
 
@@ -51,35 +48,6 @@ def test_examples_are_those_of_files(kind, opened):
     assert sizes == {files.length("train")}
     contents = [sorted((size, sample) for _, size, sample in one.fingerprint().files) for one in (files, other)]
     assert contents[0] == contents[1]
-
-
-@pytest.mark.parametrize("kind", NEW)
-def test_a_pickled_copy_gives_the_same(kind, opened):
-    source = opened[kind]
-    source.example("train", 0, (8, 8))
-    again = pickle.loads(pickle.dumps(source))
-    for index in (0, source.length("train") - 1):
-        assert np.array_equal(again.example("train", index, (9, 8)).image, source.example("train", index, (9, 8)).image)
-
-
-RUN = tiny_config(
-    model_options={**MODEL, "patch_size": 4}, resolution=16, images=18 + 8, batch_size=4, checkpoint_every=8
-)
-
-
-@pytest.mark.parametrize(("kind", "workers"), [("hf", 0), ("wds", 2)])
-def test_a_run_that_was_stopped_goes_on_to_the_same_weights(kind, workers, specs, tmp_path):
-    config = dataclasses.replace(RUN, data=specs[kind], workers=workers)
-    train(config, tmp_path / "whole")
-    with pytest.raises(Stopped):
-        train(config, tmp_path / "stopped", observe=stop_at(3))
-    train(config, tmp_path / "stopped", resume=True)
-    assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
-    assert log_lines(tmp_path / "stopped") == log_lines(tmp_path / "whole")
-    if kind == "wds":
-        train(dataclasses.replace(RUN, data=specs["imagefolder"]), tmp_path / "files")
-        # The loss is that of the same images in the same order.
-        assert log_lines(tmp_path / "files") == log_lines(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("kind", ["hf", "wds"])

@@ -44,12 +44,8 @@ class WebDataset(ClassificationFiles):
     options: ClassVar[tuple[str, ...]] = ("image", "label")
 
     def __init__(self, argument: str) -> None:
-        """List what is in the shards.
-
-        Raises:
-            InputError: there is no shard, or an option is not known.
-            UnreadableDataError: one is no regular file, or the system does not let it be read.
-        """
+        """List what is in the shards; raises InputError where there is none, or an option is not known, and
+        UnreadableDataError where one is no regular file or may not be read."""
         place, options = options_of(argument, self.options)
         paths = _find(place)
         root = self.root = _root(place, paths)
