@@ -29,8 +29,7 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
         raise InputError("the data set digits needs scikit-learn: pip install '.[digits]'") from None
     images, labels = load_digits(return_X_y=True)
     images = np.round(images.reshape(-1, _PIXELS, _PIXELS) * (255 / 16)).astype(np.uint8)
-    margin = (_MARGIN, _MARGIN)
-    return np.pad(images, ((0, 0), margin, margin)), np.asarray(labels, np.int64)
+    return np.pad(images, ((0, 0), (_MARGIN, _MARGIN), (_MARGIN, _MARGIN))), np.asarray(labels, np.int64)
 
 
 def _split(labels: np.ndarray) -> dict[str, np.ndarray]:
