@@ -82,7 +82,7 @@ def test_glyphs_are_filled_once_and_their_holes_are_holes(face: str) -> None:
         assert holes == (1 if character in "bdpq69ae" else 0), character
 
 
-@pytest.mark.parametrize("task", ["glyphs", "pairs"])
+@pytest.mark.parametrize("task", ["glyphs", "pairs", "many"])
 @pytest.mark.parametrize("size", SIZES)
 def test_a_scene_is_its_larger_self_averaged(task: str, size: tuple[int, int]) -> None:
     """Masks exactly. Images up to rounding (mean 0.25) and to pixels in which two objects' edges meet."""
@@ -97,7 +97,8 @@ def test_a_scene_is_its_larger_self_averaged(task: str, size: tuple[int, int]) -
         alone = dataclasses.replace(scene, strokes=())
         small, large = render(alone, size), render(alone, (4 * size[0], 4 * size[1]))
         difference = np.abs(averaged(large.image.transpose(2, 0, 1), 4) - small.image.transpose(2, 0, 1))
-        assert difference.max() < 8
+        # Nor do shapes of `many` that hide each other have edges of their own.
+        assert task == "many" or difference.max() < 8
         assert difference.mean() < 0.5
 
 
