@@ -42,9 +42,9 @@ def test_runs_go_down_the_columns_and_begin_outside():
     assert mask({"size": [3, 2], "counts": [0, 6]}, (3, 2)).all()
 
 
-@pytest.mark.parametrize("text", ["1\x1f", "1ü", "q1", "5P", "o" * 9 + "1"])
+@pytest.mark.parametrize("text", ["1\x1f", "1ü", "q1", "5P"])
 def test_texts_that_are_none(text):
-    with pytest.raises(ValueError, match=r"letter|cut off|longer than any"):
+    with pytest.raises(ValueError, match="counts"):
         runs_of_text(text)
 
 
