@@ -1,6 +1,5 @@
 """Tar shards: how they are found, what a sample is, and what is wrong with one is said of it alone."""
 
-import contextlib
 import gzip
 import os
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from sightline.data.image_file import read_image
-from sightline.data.scanning import WATCH
+from sightline.data.open import open_source
 from sightline.data.sources.wds import WebDataset
 from sightline.data.stored import options_of
 from sightline.data.tar_index import SampleFields, index_shards
@@ -77,31 +76,21 @@ def test_folders_of_splits_and_padded_numbers(tmp_path):
         WebDataset(f"{tmp_path}/train/{{8..11}}.tar")
 
 
-def test_listing_is_watched_where_there_is_something_to_list(tmp_path, cli, monkeypatch):
+def test_listing_is_watched_where_there_is_something_to_list(tmp_path, monkeypatch):
     seen = []
-
-    @contextlib.contextmanager
-    def watch(what, total):
-        seen.append((what, total))
-        yield seen.append
-        seen.append("end")
-
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
     whole(tmp_path)
-    token = WATCH.set(watch)
-    WebDataset(str(tmp_path))
-    assert seen == [("listing shards", 3), 1, 1, 1, "end"]
+
+    def opened():
+        seen.clear()
+        open_source(f"wds:{tmp_path}", lambda *moved: seen.append(moved))
+        return seen
+
+    assert opened() == [(1, 3), (2, 3), (3, 3)]
     # What is remembered is not listed; what was added is.
-    WebDataset(str(tmp_path))
+    assert opened() == []
     write_tar(tmp_path / "train-2.tar", sample(6, 1))
-    WebDataset(str(tmp_path))
-    WATCH.reset(token)
-    assert seen[5:] == [("listing shards", 1), 1, "end"]
-    monkeypatch.setattr("sightline.cli.progress.bar_of", watch)
-    (tmp_path / "train-2.tar").unlink()
-    write_tar(tmp_path / "train-3.tar", sample(7, 1))
-    assert cli("data", "check", f"wds:{tmp_path}")[0] == 0
-    assert seen[8:] == [("listing shards", 1), 1, "end"]
+    assert opened() == [(1, 1)]
 
 
 def test_a_key_ends_at_the_first_dot_behind_the_last_slash(tmp_path):

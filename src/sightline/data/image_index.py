@@ -1,9 +1,6 @@
 """What is known of the images of a data set, files or parts of files: sizes, times, dimensions, samples of their
-content, faults.
-
-In columns, since there may be millions. Kept between commands, a file a folder in the user's cache folder, and checked
-by `stat` alone.
-"""
+content, faults. In columns, since there may be millions; kept between commands, a file a data set in the user's cache
+folder, and checked by `stat` alone."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ import itertools
 import json
 import os
 import stat
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,13 +34,13 @@ SAMPLED_WHOLE = 3 * _SAMPLE
 _DIGEST = 16
 # Reading headers waits for the disk; past this many threads there is nothing left to gain.
 _THREADS = 16
-# Files that are handed to threads together.
+# Items that are handed to threads together: what waits takes no memory for millions.
 _AT_ONCE = 2048
 T = TypeVar("T")
 R = TypeVar("R")
-# Of what is kept of all folders together; the oldest are dropped. A million files take about 100 MB.
+# Of what is kept of all folders together; the oldest are dropped. A million files take about 150 MB.
 _MOST_BYTES = 512 * 2**20
-_VERSION = 5
+_VERSION = 6
 _COLUMNS = ("stats", "sizes", "samples", "read")
 _NOTED = ("frames", "faults", "damaged", "digests")
 Stamp = tuple[int, int, int]
@@ -73,10 +69,9 @@ class ImageIndex:
         contents: where the bytes of rows are that are no files of their own; None: `paths` are files.
         sizes: int32 [files, 2], (height, width) upright; 0 where it is not known.
         samples: uint8 [files, 16], a digest of a sample of the content.
-        read: bool [files], whether the header was read.
+        read: bool [files], whether the header was read, and needs not be again.
         frames: row -> how many it has, of clips (`EncodedImage.header`).
-        faults: row -> why its header cannot be read; passing: those of them that are not the file's own.
-        damaged: row -> why its pixels cannot be decoded, where that was tried.
+        faults: row -> why its header cannot be read; damaged: why its pixels cannot be decoded, where that was tried.
         digests: row -> half of the SHA-256 of the whole file, in hexadecimal, where that was asked for.
         notes: what was measured of the whole, as plain values.
         changed: whether more is known than was remembered.
@@ -91,7 +86,6 @@ class ImageIndex:
     read: np.ndarray = field(init=False)
     frames: dict[int, int] = field(default_factory=dict)
     faults: dict[int, str] = field(default_factory=dict)
-    passing: set[int] = field(default_factory=set)
     damaged: dict[int, str] = field(default_factory=dict)
     digests: dict[int, str] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
@@ -140,21 +134,20 @@ class ImageIndex:
         """
         wanted = list(rows)
         unknown = [row for row in wanted if not self.read[row]]
-        known = len(wanted) - len(unknown)
-        if progress is not None and known:
-            progress(known, len(wanted))
+        known, say = len(wanted) - len(unknown), progress or (lambda *_: None)
+        if known:
+            say(known, len(wanted))
         headers = thread_map(lambda row: read_header(self.image(row)), unknown, _THREADS)
         for done, (row, (size, sample, fault, lasting)) in enumerate(headers, start=known + 1):
             self.sizes[row], self.samples[row] = size[:2], np.frombuffer(sample, np.uint8)
             if len(size) > 2:
                 self.frames[row] = size[2]
-            self.read[row] = self.changed = True
+            self.faults.pop(row, None)
             if fault is not None:
                 self.faults[row] = fault
-                if not lasting or self.stats[row, 0] < 0:
-                    self.passing.add(row)
-            if progress is not None:
-                progress(done, len(wanted))
+            # A fault of the system's is asked for again.
+            self.read[row], self.changed = lasting and self.stats[row, 0] >= 0, True
+            say(done, len(wanted))
 
     def digest(self, row: int) -> str | None:
         """Of a row's file, which is read once; None where it cannot be read."""
@@ -168,9 +161,8 @@ class ImageIndex:
         return self.digests[row]
 
     def duplicates(self, *, across: bool, rows: Sequence[int] | None = None) -> list[list[int]]:
-        """Groups of rows whose files hold the same bytes, in order. Empty files, and what cannot be read, are left out.
-
-        Contents are told by size, then by a sample, and only then by the whole.
+        """Groups of rows whose files hold the same bytes, in order, told by size, then a sample, and only then by the
+        whole. Empty files, and what cannot be read, are left out.
 
         Args:
             across: only groups that reach over two splits; few files need to be read for those.
@@ -187,9 +179,8 @@ class ImageIndex:
                 found += [part for part in parts.values() if len(part) > 1]
             return [part for part in found if not across or len({self.splits[row] for row in part}) > 1]
 
-        sizes = self.stats[:, 0]
-        among = range(len(sizes)) if rows is None else rows
-        groups = alike([among], lambda row: int(sizes[row]) if sizes[row] > 0 else None)
+        sizes, among = np.maximum(self.stats[:, 0], 0), range(len(self.names)) if rows is None else rows
+        groups = alike([among], lambda row: int(sizes[row]) or None)
         self.read_headers(sorted(itertools.chain.from_iterable(groups)))
         return alike(alike(groups, lambda row: self.samples[row].tobytes()), self.digest)
 
@@ -197,7 +188,7 @@ class ImageIndex:
 def thread_map(
     function: Callable[[T], R], items: Sequence[T], threads: int = os.cpu_count() or 1
 ) -> Iterator[tuple[T, R]]:
-    """Each item and what a function of it gives, in their order; what waits takes no memory for millions of items."""
+    """Each item and what a function of it gives, in their order."""
     with ThreadPoolExecutor(threads) as pool:
         for start in range(0, len(items), _AT_ONCE):
             part = items[start : start + _AT_ONCE]
@@ -207,20 +198,21 @@ def thread_map(
 def read_header(path: ImageRef) -> tuple[tuple[int, ...], bytes, str | None, bool]:
     """What a file's header and a sample of its bytes say: (height, width), of a clip with the number of frames, the
     sample, and why the header cannot be read, or None; last whether such a fault is the file's own. Never raises."""
-    sample = b"\0" * _DIGEST
+    size, sample, reason, lasting = (0, 0), bytes(_DIGEST), None, True
     try:
-        size = path.header() if isinstance(path, EncodedImage) else None
-        return size or read_image_size(path, max_pixels=None), content_sample(path), None, True
+        size = (path.header() if isinstance(path, EncodedImage) else None) or read_image_size(path, max_pixels=None)
     except (UnreadableDataError, OSError) as error:
+        reason = str(error).removeprefix(f"{path}: ")
         lasting = isinstance(error, UnreadableDataError) and not isinstance(error, InaccessibleDataError)
-        try:
-            sample = content_sample(path) if isinstance(path, EncodedImage) or os.path.isfile(path) else sample
-        except (OSError, UnreadableDataError):
-            lasting = False
-        return (0, 0), sample, str(error).removeprefix(f"{path}: "), lasting
+    try:
+        if reason is None or isinstance(path, EncodedImage) or os.path.isfile(path):
+            sample = _content_sample(path)
+    except (OSError, UnreadableDataError) as error:
+        reason, lasting = reason or str(error).removeprefix(f"{path}: "), False
+    return size, sample, reason, lasting
 
 
-def content_sample(path: ImageRef) -> bytes:
+def _content_sample(path: ImageRef) -> bytes:
     """16 bytes that tell contents apart: of the whole of a small file, of the beginning, middle and end of others."""
     with open_image_bytes(path) as file:
         size = file.seek(0, os.SEEK_END)
@@ -245,12 +237,11 @@ def recall(place: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
     that can be read."""
     path = _file(place)
     try:
-        if path is None or not path.is_file() or path.stat().st_size > _MOST_BYTES:
+        if path is None or not path.is_file():
             return None
         with np.load(path, allow_pickle=False) as kept:
-            text = zlib.decompressobj().decompress(kept["about"].tobytes(), _MOST_BYTES)
-            about = json.loads(text)
-            columns = {name: kept[name] for name in kept.files if name != "about"}
+            columns = dict(kept)
+        about = json.loads(columns.pop("about").tobytes())
         return (about, columns) if about["version"] == _VERSION else None
     # A damaged file raises nearly anything; what it said is found out anew.
     except Exception:
@@ -259,12 +250,11 @@ def recall(place: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
 
 def keep(place: Path, about: dict[str, Any], columns: dict[str, np.ndarray]) -> bool:
     """Keep what `recall` gives, whole or not at all; False, and silently, where the cache cannot be written."""
-    path = _file(place)
+    path, content = _file(place), io.BytesIO()
     if path is None:
         return False
-    packed = zlib.compress(json.dumps({"version": _VERSION, **about}).encode(), 1)
-    content = io.BytesIO()
-    np.savez(content, about=np.frombuffer(packed, np.uint8), **columns)  # pyright: ignore[reportArgumentType]
+    text = np.frombuffer(json.dumps({"version": _VERSION, **about}).encode(), np.uint8)
+    np.savez(content, about=text, **columns)  # pyright: ignore[reportArgumentType]
     with contextlib.suppress(OSError, StorageError):
         write_out(path, content.getvalue())
         _drop_oldest(path)
@@ -278,31 +268,21 @@ def load_index(place: Path) -> ImageIndex | None:
     if kept is None:
         return None
     about, columns = kept
-    try:
-        listing = ImageIndex(about["names"], about["names"], np.zeros((len(about["names"]), 3), np.int64))
-        for column in _COLUMNS:
-            if columns[column].shape != getattr(listing, column).shape:
-                return None
-            setattr(listing, column, columns[column])
-        for told in _NOTED:
-            setattr(listing, told, {int(row): value for row, value in about[told].items()})
-        listing.notes = dict(about["notes"])
-    # As for `recall`.
-    except Exception:
-        return None
-    return listing
+    names = about["names"]
+    index = ImageIndex(names, names, columns["stats"], notes=about["notes"])
+    for column in _COLUMNS:
+        setattr(index, column, columns[column])
+    for told in _NOTED:
+        setattr(index, told, {int(row): value for row, value in about[told].items()})
+    return index
 
 
-def save_index(place: Path, listing: ImageIndex) -> None:
+def save_index(place: Path, index: ImageIndex) -> None:
     """Remember what is known of a data set, whole or not at all; silently not where the cache cannot be written."""
-    # A fault of the system's is asked for again.
-    known = listing.read.copy()
-    known[list(listing.passing)] = False
-    about: dict[str, Any] = {told: getattr(listing, told) for told in _NOTED}
-    about["faults"] = {row: reason for row, reason in listing.faults.items() if row not in listing.passing}
-    about |= {"names": listing.names, "notes": listing.notes}
-    if keep(place, about, {column: getattr(listing, column) for column in _COLUMNS} | {"read": known}):
-        listing.changed = False
+    about: dict[str, Any] = {told: getattr(index, told) for told in (*_NOTED, "names", "notes")}
+    about["faults"] = {row: reason for row, reason in index.faults.items() if index.read[row]}
+    if keep(place, about, {column: getattr(index, column) for column in _COLUMNS}):
+        index.changed = False
 
 
 def _drop_oldest(newest: Path) -> None:

@@ -20,7 +20,7 @@ from sightline.data.encoded import ByteRange, EncodedImage
 from sightline.data.image_index import Stamp, keep, recall, stamp_of, thread_map
 from sightline.data.image_list import IMAGE_SUFFIXES, NO_LABEL
 from sightline.data.labelled import BAD_LABEL, MOST_CLASSES
-from sightline.data.scanning import WATCH
+from sightline.data.skip_policy import Progress
 from sightline.errors import InaccessibleDataError, UnreadableDataError
 from sightline.io.read import CONFIGURATION, parse_json
 
@@ -95,8 +95,13 @@ def by_row(shards: Sequence[TarShard], told: str) -> dict[int, str]:
     return {start + row: reason for start, shard in parts for row, reason in getattr(shard, told).items()}
 
 
-def index_shards(paths: Sequence[str], wanted: SampleFields, remembered_as: Path) -> list[TarShard]:
+def index_shards(
+    paths: Sequence[str], wanted: SampleFields, remembered_as: Path, progress: Progress | None = None
+) -> list[TarShard]:
     """What is in each archive: one pass over its headers, but for those whose size and times are as remembered.
+
+    Args:
+        progress: called with (archives listed, archives to list).
 
     Raises:
         UnreadableDataError: the system does not let one be read.
@@ -105,10 +110,11 @@ def index_shards(paths: Sequence[str], wanted: SampleFields, remembered_as: Path
     known = _recalled(remembered_as)
     found = {path: shard for path, shard in known.items() if stamps.get(path) == shard.stamp}
     if new := [path for path in stamps if path not in found]:
-        with WATCH.get()("listing shards", len(new)) as done:
-            for path, shard in thread_map(lambda path: _scan(path, stamps[path], wanted), new, _THREADS):
-                found[path] = shard
-                done(1)
+        scanned = thread_map(lambda path: _scan(path, stamps[path], wanted), new, _THREADS)
+        for done, (path, shard) in enumerate(scanned, start=1):
+            found[path] = shard
+            if progress is not None:
+                progress(done, len(new))
     shards = [found[path] for path in stamps]
     if new or len(known) != len(found):
         keep(remembered_as, {"shards": list(map(asdict, shards))}, {})

@@ -18,7 +18,7 @@ from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import natural_key
 from sightline.data.labelled import MOST_CLASSES, ClassificationFiles, class_part, understood
 from sightline.data.paired import names_in
-from sightline.data.skip_policy import Unreadable
+from sightline.data.skip_policy import Progress, Unreadable
 from sightline.data.splits import files_by_split, split_called, split_in
 from sightline.data.stored import options_of
 from sightline.data.tar_index import SampleFields, TarImages, by_row, index_shards
@@ -51,8 +51,8 @@ class WebDataset(ClassificationFiles):
     name: ClassVar[str] = "wds"
     options: ClassVar[tuple[str, ...]] = ("image", "label", "streaming")
 
-    def __init__(self, argument: str) -> None:
-        """List what is in the shards.
+    def __init__(self, argument: str, progress: Progress | None = None) -> None:
+        """List what is in the shards; `progress` as `Source.open`.
 
         Raises:
             InputError: there is no shard, one is called as a compressed one, or an option is not known.
@@ -71,7 +71,7 @@ class WebDataset(ClassificationFiles):
         others = (folder for folder in inside if split_called(os.path.basename(folder)) is None)
         self.skipped = tuple(Unreadable(folder, "not a split") for folder in others)
         wanted = SampleFields(options.get("image"), options.get("label"))
-        found = index_shards(list(split_of), wanted, self._place_of(root, "labels"))
+        found = index_shards(list(split_of), wanted, self._place_of(root, "labels"), progress)
         for shard in found:
             passed = ((f"{shard.path}:{name}" if name else shard.path, reason) for name, reason in shard.skipped)
             self.skipped += tuple(itertools.starmap(Unreadable, passed))
@@ -103,11 +103,11 @@ class WebDataset(ClassificationFiles):
         return self._place_of(self.root, "images")
 
     @classmethod
-    def open(cls, argument: str) -> Self:
+    def open(cls, argument: str, progress: Progress | None = None) -> Self:
         """The shards that the argument names."""
         if not argument:
             raise InputError(f"the data set wds needs shards: wds:SHARDS ({_EXPECTED})")
-        return cls(argument)
+        return cls(argument, progress)
 
     @classmethod
     def folders(cls, argument: str) -> tuple[Path, ...]:
