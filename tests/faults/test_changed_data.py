@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data import fingerprint
 from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
 from sightline.hub.load import load_model
@@ -250,17 +249,6 @@ def test_found_24_a_step_of_nothing_but_damaged_images_is_no_step(folder, tmp_pa
         path.write_bytes(path.read_bytes()[:-40])
     train(config(folder, batch_size=1, images=12, skip_unreadable="all"), tmp_path / "run")
     assert len(log_lines(tmp_path / "run")) == 8
-
-
-def test_a_listing_that_would_be_too_long_to_read_is_not_kept(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(fingerprint, "_MOST_BYTES", 400)
-    settings = config(folder, checkpoint_every=4)
-    killed(settings, tmp_path / "run")
-    shutil.copytree(tmp_path / "run", tmp_path / "again", symlinks=True)
-    train(settings, tmp_path / "run", resume=True)
-    replace(folder)
-    with pytest.raises(InputError, match=r"changed since .*: another data set"):
-        train(settings, tmp_path / "again", resume=True)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from sightline.data.encoded import EncodedImage
 from sightline.data.folders import entries_of, folders_in, is_folder, walk
@@ -198,31 +198,13 @@ def holds_images(folder: Path) -> str:
     return "files" if any(entry.name[0] != "." and not is_folder(entry) for entry in found) else ""
 
 
-class ClassFolders(NamedTuple):
-    """What stands in the class folders of a data set.
-
-    Attributes:
-        classes: their names, sorted.
-        listing: the images of all splits, split by split, sorted by path.
-        labels: of each, `NO_LABEL` where it has none.
-        skipped: what was passed over: hidden files, unknown extensions, what is not in a class or split folder.
-        places: split -> its folder; "test" alone where the folder holds class folders directly.
-    """
-
-    classes: tuple[str, ...]
-    listing: ImageIndex
-    labels: list[int]
-    skipped: tuple[Unreadable, ...]
-    places: dict[str, Path]
-
-
 def scan_class_folders(
     root: Path,
     below: Callable[[Path, list[Unreadable]], Iterable[str]] = images_below,
     things: str = "images",
     holds: Callable[[Path], str] = holds_images,
     stamp: Callable[[str], tuple[int, int, int]] = stamp_of,
-) -> ClassFolders:
+) -> tuple[tuple[str, ...], ImageIndex, list[int], tuple[Unreadable, ...], dict[str, Path]]:
     """Find the images of `root/SPLIT/CLASS/**` or of `root/CLASS/**`, by their extensions; no image is opened.
 
     The classes are those of `train`, or where there is no `train` those of all splits together. A split to measure on
@@ -231,6 +213,10 @@ def scan_class_folders(
     Args:
         below: what finds the examples of a class folder, as `images_below`; things: what they are called; holds: as
             what they stand in a folder directly, as `holds_images`; stamp: what an `ImageIndex` keeps of one.
+
+    Returns:
+        The names of the classes, sorted; the images, split by split, sorted by path, and the label of each, `NO_LABEL`
+        where it has none; what was passed over; split -> its folder.
 
     Raises:
         InputError: no such folder, no class folder, a class folder without an image, a class that `train` lacks, or
@@ -275,7 +261,7 @@ def scan_class_folders(
                 f"({len(unknown)} in all; expected: the same names or fewer)"
             )
     labels = [numbers[name] for _, name in told]
-    return ClassFolders(tuple(classes), ImageIndex.of_files(names, paths, stamp), labels, tuple(skipped), places)
+    return tuple(classes), ImageIndex.of_files(names, paths, stamp), labels, tuple(skipped), places
 
 
 def _class_folders(root: Path, holds: Callable[[Path], str], skipped: list[Unreadable]) -> dict[str, Path]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from sightline import registry
 from sightline.data.skip_policy import Progress
 from sightline.data.source import Source
+from sightline.data.stored import FileSource
 from sightline.errors import InputError, require_known
 
 _SOURCES = "sightline.data.sources"
@@ -42,7 +43,7 @@ def parse_spec(spec: str) -> tuple[str, str, str | None]:
 
 def open_source(spec: str, progress: Progress | None = None) -> Source:
     """A data set from `name` or `name:argument`: "scenes", "scenes:pairs", "digits", "imagefolder:DIR"; with
-    `,minival=0.01` behind it, that share of `train` is held out as `minival` (`Source.hold_out`).
+    `,minival=0.01` behind it, that share of `train` is held out as `minival` (`FileSource.hold_out`).
 
     Args:
         progress: as `Source.open`.
@@ -62,6 +63,9 @@ def open_source(spec: str, progress: Progress | None = None) -> Source:
         part = math.nan
     if not 0 < part < 1:
         raise InputError(f"data {spec}: minival={share} (expected a share of train between 0 and 1, as minival=0.01)")
+    if not isinstance(source, FileSource):
+        said = "has a split minival of its own" if "minival" in source.splits else "has no files to hold out"
+        raise InputError(f"data {name}: {said} (expected no minival={share})")
     return source.hold_out(part)
 
 

@@ -226,20 +226,6 @@ class Source(ABC):
         stored = self.stored_frames(split, index)
         return self.sampling.count if stored is None else self.sampling.shown(stored)
 
-    def hold_out(self, share: float) -> Self:
-        """The same data set, of whose `train` a part is `minival` and nothing else: the last of a permutation, which is
-        the same for every run.
-
-        Args:
-            share: of the images, between 0 and 1.
-
-        Raises:
-            InputError: it has a minival of its own, or a share leaves nothing to one of them.
-        """
-        if "minival" in self.splits:
-            raise InputError(f"data {self.name}: has a split minival of its own (expected no minival={share:g})")
-        raise InputError(f"data {self.name}: minival={share:g} holds out files, of which it has none")
-
     def fingerprint(self, split: str = "train") -> Fingerprint:
         """What tells a split, that which a run trains on, from others: classes, names, sizes and contents of its files.
         The same for a copy elsewhere, and whatever is left out; of what comes with the package its name and version."""

@@ -214,8 +214,16 @@ class FileSource(Source):
         return self.listing.faults.get(row) or too_large(height, width, self.max_pixels)
 
     def hold_out(self, share: float) -> Self:
-        """As `Source.hold_out`; an image that stands in `train` twice stays there. The order hangs on the number of
-        images alone, and counts those that cannot be read: they move no other."""
+        """The same data set, of whose `train` a part is `minival` and nothing else: the last of a permutation, which is
+        the same for every run. An image that stands in `train` twice stays there; one that cannot be read moves no
+        other.
+
+        Args:
+            share: of the images, between 0 and 1.
+
+        Raises:
+            InputError: it has a minival of its own, or a share leaves nothing to one of them.
+        """
         if (own := self._folder_of.get("minival")) is not None:
             called = "" if own == "minival" else f", called {own}"
             raise InputError(f"{self.root}: has a split minival of its own{called} (expected no minival={share:g})")
