@@ -73,7 +73,7 @@ class ImageIndex:
         frames: row -> how many it has, of clips (`EncodedImage.header`).
         faults: row -> why its header cannot be read; damaged: why its pixels cannot be decoded, where that was tried.
         digests: row -> half of the SHA-256 of the whole file, in hexadecimal, where that was asked for.
-        notes: what was measured of the whole, as plain values.
+        notes: what was measured of the whole (`noted`).
         changed: whether more is known than was remembered.
     """
 
@@ -111,27 +111,40 @@ class ImageIndex:
         """Where the bytes of a row are."""
         return self.paths[row] if self.contents is None else self.contents(row, self.paths[row])
 
-    def remember(self, before: ImageIndex) -> None:
-        """Take over what was known of the files whose stamps are still the same."""
-        place = {name: row for row, name in enumerate(before.names)}
-        pairs = [(row, place[name]) for row, name in enumerate(self.names) if name in place]
+    def load(self, place: Path) -> None:
+        """Take over what is kept under the name of a place of the files whose stamps are still the same."""
+        if (kept := recall(place)) is None:
+            return
+        about, columns = kept
+        before = {name: row for row, name in enumerate(about["names"])}
+        pairs = [(row, before[name]) for row, name in enumerate(self.names) if name in before]
         rows, olds = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        same = (self.stats[rows] == before.stats[olds]).all(axis=1) & (self.stats[rows, 0] >= 0)
+        same = (self.stats[rows] == columns["stats"][olds]).all(axis=1) & (self.stats[rows, 0] >= 0)
         rows, olds = rows[same], olds[same]
         for column in ("sizes", "samples", "read"):
-            getattr(self, column)[rows] = getattr(before, column)[olds]
-        now = dict(zip(olds.tolist(), rows.tolist(), strict=True))
+            getattr(self, column)[rows] = columns[column][olds]
+        now = dict(zip(map(str, olds.tolist()), rows.tolist(), strict=True))
         for told in _NOTED:
-            setattr(self, told, {now[old]: value for old, value in getattr(before, told).items() if old in now})
-        self.notes = dict(before.notes)
-        self.changed = len(rows) < max(len(self.names), len(before.names))
+            setattr(self, told, {now[old]: value for old, value in about[told].items() if old in now})
+        self.notes = about["notes"]
+        self.changed = len(rows) < max(len(self.names), len(before))
+
+    def save(self, place: Path) -> None:
+        """Keep what is known for `load`; silently not where the cache cannot be written."""
+        about: dict[str, Any] = {told: getattr(self, told) for told in (*_NOTED, "names", "notes")}
+        about["faults"] = {row: reason for row, reason in self.faults.items() if self.read[row]}
+        keep(place, about, {column: getattr(self, column) for column in _COLUMNS})
+        self.changed = False
+
+    def noted(self, what: str, of: str, measure: Callable[[], Any]) -> Any:
+        """What was measured of the whole, as plain values, as long as `of`, what it hangs on, is the same."""
+        if self.notes.get(what, {}).get("of") != of:
+            self.notes[what], self.changed = {"of": of, "found": measure()}, True
+        return self.notes[what]["found"]
 
     def read_headers(self, rows: Iterable[int], progress: Progress | None = None) -> None:
-        """Read the headers that are not known yet, side by side.
-
-        Args:
-            progress: called with (files done, files in all), for each.
-        """
+        """Read the headers that are not known yet, side by side; `progress` is called with (files done, files in all)
+        for each."""
         wanted = list(rows)
         unknown = [row for row in wanted if not self.read[row]]
         known, say = len(wanted) - len(unknown), progress or (lambda *_: None)
@@ -168,21 +181,19 @@ class ImageIndex:
             across: only groups that reach over two splits; few files need to be read for those.
             rows: only among these, rising; None: all.
         """
-
-        def alike(groups: Iterable[Sequence[int]], key: Callable[[int], object]) -> list[list[int]]:
-            found: list[list[int]] = []
-            for group in groups:
-                parts: dict[object, list[int]] = defaultdict(list)
+        groups = [list(range(len(self.names)) if rows is None else rows)]
+        sizes = np.maximum(self.stats[:, 0], 0).tolist()
+        keys = (sizes.__getitem__, lambda row: self.samples[row].tobytes(), self.digest)
+        for step, key in enumerate(keys):
+            if step:
+                self.read_headers(sorted(itertools.chain.from_iterable(groups)))
+            parts: dict[tuple[int, object], list[int]] = defaultdict(list)
+            for number, group in enumerate(groups):
                 for row in group:
-                    parts[key(row)].append(row)
-                parts.pop(None, None)
-                found += [part for part in parts.values() if len(part) > 1]
-            return [part for part in found if not across or len({self.splits[row] for row in part}) > 1]
-
-        sizes, among = np.maximum(self.stats[:, 0], 0), range(len(self.names)) if rows is None else rows
-        groups = alike([among], lambda row: int(sizes[row]) or None)
-        self.read_headers(sorted(itertools.chain.from_iterable(groups)))
-        return alike(alike(groups, lambda row: self.samples[row].tobytes()), self.digest)
+                    parts[number, key(row)].append(row)
+            alike = [part for (_, value), part in parts.items() if value and len(part) > 1]
+            groups = [part for part in alike if not across or len({self.splits[row] for row in part}) > 1]
+        return groups
 
 
 def thread_map(
@@ -248,41 +259,16 @@ def recall(place: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         return None
 
 
-def keep(place: Path, about: dict[str, Any], columns: dict[str, np.ndarray]) -> bool:
-    """Keep what `recall` gives, whole or not at all; False, and silently, where the cache cannot be written."""
+def keep(place: Path, about: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
+    """Keep what `recall` gives, whole or not at all; silently not where the cache cannot be written."""
     path, content = _file(place), io.BytesIO()
     if path is None:
-        return False
+        return
     text = np.frombuffer(json.dumps({"version": _VERSION, **about}).encode(), np.uint8)
     np.savez(content, about=text, **columns)  # pyright: ignore[reportArgumentType]
     with contextlib.suppress(OSError, StorageError):
         write_out(path, content.getvalue())
         _drop_oldest(path)
-        return True
-    return False
-
-
-def load_index(place: Path) -> ImageIndex | None:
-    """What is remembered of a data set; None where there is nothing, or nothing that can be read."""
-    kept = recall(place)
-    if kept is None:
-        return None
-    about, columns = kept
-    names = about["names"]
-    index = ImageIndex(names, names, columns["stats"], notes=about["notes"])
-    for column in _COLUMNS:
-        setattr(index, column, columns[column])
-    for told in _NOTED:
-        setattr(index, told, {int(row): value for row, value in about[told].items()})
-    return index
-
-
-def save_index(place: Path, index: ImageIndex) -> None:
-    """Remember what is known of a data set, whole or not at all; silently not where the cache cannot be written."""
-    about: dict[str, Any] = {told: getattr(index, told) for told in (*_NOTED, "names", "notes")}
-    about["faults"] = {row: reason for row, reason in index.faults.items() if index.read[row]}
-    if keep(place, about, {column: getattr(index, column) for column in _COLUMNS}):
-        index.changed = False
 
 
 def _drop_oldest(newest: Path) -> None:

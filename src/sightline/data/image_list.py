@@ -35,21 +35,20 @@ def list_images(
 ) -> list[Listed]:
     """The image files that words name, in the order of the words; a file named twice is there twice.
 
-    A folder stands for the files in it and below it that end in `IMAGE_SUFFIXES`, in natural order (2 before 10);
-    hidden ones are passed over, and links to folders followed (`folders.walk`). A word with `*`, `?` or `[` that is no
-    path itself stands for the files that match, in natural order, whatever they end in; `**` stands for any folders.
-    `-` stands for a list on standard input, a path a line, each taken as it is. A data set of files, as
-    `wds:SHARDS`, stands for all its images in the order of its listing. Any other word is a file, there or not.
+    A folder stands for the files in and below it that end in `IMAGE_SUFFIXES` (`folders.walk`), in natural order (2
+    before 10). A word with `*`, `?` or `[` that is no path itself stands for the files that match, whatever they end
+    in; `**` stands for any folders. `-` stands for a list on standard input, a path a line, each taken as it is. A data
+    set of files, as `wds:SHARDS`, stands for all its images. Any other word is a file, there or not.
 
     Args:
         given: the words; paths that are not UTF-8 hold surrogates, as `os.fsdecode` makes them.
         stdin: where the list of `-` comes from, as bytes.
         skipped: what is passed over in folders and data sets is added.
-        clips: what is taken of a folder, itself or images in it, where a folder may be a clip; what a pattern matches
-            in a folder that it matches too is a part of that.
+        clips: what is taken of a folder, where a folder may be a clip; what a pattern matches in a folder that it
+            matches too is a part of that.
 
     Returns:
-        The paths, or where the bytes are, and in their place the folders inside a folder that could not be read.
+        The paths, or where the bytes are, and in their place the folders that could not be read.
 
     Raises:
         InputError: a folder without an image, a pattern without a match, or an empty list.
@@ -78,11 +77,7 @@ def list_images(
 
 def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[str | EncodedImage]:
     """All images of the data set of files that a word names, as `wds:SHARDS`; none where it names none. What the data
-    set passed over is added to `skipped`.
-
-    Raises:
-        InputError: its images are no files, or as it is opened.
-    """
+    set passed over is added to `skipped`. Raises InputError where its images are no files, or as it is opened."""
     # They find their files by this module.
     from sightline.data.open import list_sources, open_source, parse_spec
     from sightline.data.stored import FileSource
@@ -168,16 +163,11 @@ def images_below(
     closed: list[Unreadable] | None = None,
     chosen: Chosen | None = None,
 ) -> list[str]:
-    """The images in a folder and the folders in it, as `folders.walk` finds them. So is a folder of an image's name
-    that holds none: to pass it over would hide a fault.
+    """The images in a folder and the folders in it, and folders of an image's name that hold none, which are faults.
 
     Args:
         skipped: what is passed over is added, also files that end in none of `suffixes`.
-        closed: as `walk`.
-        chosen: what is taken of each folder; all images unless given.
-
-    Raises:
-        UnreadableDataError: as `walk`.
+        closed: as `folders.walk`, as which this raises; chosen: what is taken of each folder, instead of all images.
     """
     found, named_so = list[str](), list[str]()
     for place, folders, files in walk(folder, skipped, closed):
@@ -265,14 +255,9 @@ def scan_class_folders(
 
 
 def _class_folders(root: Path, holds: Callable[[Path], str], skipped: list[Unreadable]) -> dict[str, Path]:
-    """Split -> the folder of its class folders; `test` is the whole where they stand in it directly.
-
-    A folder of a split's name that holds class folders is that split; one that holds images directly, beside others
-    that do, is a class.
-
-    Raises:
-        InputError: there are both, or two of one split.
-    """
+    """Split -> the folder of its class folders; `test` is the whole where they stand in it directly. A folder of a
+    split's name that holds class folders is that split; one that holds images directly, beside others that do, is a
+    class."""
     names = folders_in(root)
     known = [name for name in names if split_called(name) is not None]
     flat = {kind: name for name in reversed(names) if known and name not in known and (kind := holds(root / name))}

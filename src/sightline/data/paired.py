@@ -178,15 +178,13 @@ class SegmentationFiles(FileSource):
             what: its name; more: what else it hangs on.
             measure: finds it, given the paths of the maps.
         """
-        listing = self.listing
-        said = repr([[listing.names[row] for row in rows], more]).encode() + listing.stats[rows].tobytes()
-        known, of = listing.notes.get(what, {}), hashlib.sha256(said).hexdigest()
-        if known.get("of") == of:
-            return known["found"]
-        found = measure([listing.paths[row] for row in rows])
-        if UNREAD not in found:
-            listing.notes[what], listing.changed = {"of": of, "found": found}, True
-            self.remember()
+        files = self.listing
+        said = repr([[files.names[row] for row in rows], more]).encode() + files.stats[rows].tobytes()
+        of = hashlib.sha256(said).hexdigest()
+        found = files.noted(what, of, lambda: measure([files.paths[row] for row in rows]))
+        if UNREAD in found:
+            del files.notes[what]
+        self.remember()
         return found
 
     def seen(self) -> list[int]:

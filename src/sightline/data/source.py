@@ -203,13 +203,9 @@ class Source(ABC):
         return made
 
     def stored_size(self, split: str, index: int) -> tuple[int, int] | None:
-        """(height, width) in pixels of the stored image, upright, without decoding it; None where an example is drawn
-        at whatever size is asked for.
-
-        Raises:
-            InputError: no such split or index.
-            UnreadableDataError: the file's header cannot be read.
-        """
+        """(height, width) in pixels of the stored image, upright, from its header; None where an example is drawn at
+        whatever size is asked for. Raises InputError for no such split or index, UnreadableDataError for a header that
+        cannot be read."""
         self.check(split, index)
         return None
 
@@ -232,21 +228,14 @@ class Source(ABC):
         return Fingerprint.of(f"{self.name}:{self.task}/1", self.classes)
 
     def changed_contents(self, before: Fingerprint, progress: Progress | None = None) -> tuple[list[str], list[str]]:
-        """What an equal fingerprint does not tell: names of files whose time differs, and whose content does; and of
-        those of which no more than the sample was known, so that nobody can say.
-
-        Args:
-            before: of the same data; what it knows of unchanged files is known from here on.
-            progress: called with (files read whole, files in all).
-        """
+        """What an equal fingerprint does not tell of files whose times differ: names of those whose content does, and
+        of those of which no more than the sample was known `before`, so that nobody can say. `progress` is called with
+        (files read whole, files in all)."""
         return [], []
 
     def summary(self) -> Summary | None:
-        """What a recipe wants to know of what is trained on; None where its recipe knows it already.
-
-        Raises:
-            UnreadableDataError: no image of it can be read.
-        """
+        """What a recipe wants to know of what is trained on, None where its recipe knows it already; raises
+        UnreadableDataError where no image can be read."""
         return None
 
     def check_readable(

@@ -32,11 +32,8 @@ def is_same_split(one: str, other: str) -> bool:
 
 
 def splits_among(names: Iterable[str], where: object) -> dict[str, str]:
-    """Which of some names mean a split: split -> name, in the order of `SPLITS`.
-
-    Raises:
-        InputError: two of them mean the same one.
-    """
+    """Which of some names mean a split: split -> name, in the order of `SPLITS`; raises InputError where two mean the
+    same one."""
     found: dict[str, str] = {}
     for name in filter(split_called, names):
         if twice := [other for other in found.values() if is_same_split(other, name)]:
@@ -53,11 +50,7 @@ def synonyms_beside(names: Collection[str]) -> list[str]:
 
 def split_folders(root: Path, otherwise: str, skipped: list[Unreadable]) -> dict[str, Path]:
     """Split -> the folder of its name; `otherwise` is the whole where there is none. What stands beside them is added
-    to `skipped`.
-
-    Raises:
-        InputError: two are of one split.
-    """
+    to `skipped`. Raises InputError where two are of one split."""
     names = folders_in(root)
     # Beside a split itself a synonym, as `eval` for results, is one only where it holds folders too.
     beside = [name for name in synonyms_beside(names) if not folders_in(root / name)]
@@ -70,11 +63,8 @@ def split_folders(root: Path, otherwise: str, skipped: list[Unreadable]) -> dict
 
 
 def folder_like(name: str, root: Path) -> Path:
-    """The folder in `root` of the split that a name means: that of the same name, else the one that means the same.
-
-    Raises:
-        InputError: several mean the same.
-    """
+    """The folder in `root` of the split that a name means: that of the same name, else the one that means the same;
+    raises InputError where several do."""
     alike = [] if (root / name).exists() or not root.is_dir() else folders_in(root)
     return root / next(iter(splits_among((one for one in alike if is_same_split(one, name)), root).values()), name)
 

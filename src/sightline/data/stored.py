@@ -18,7 +18,7 @@ from sightline.data.crops import Picture, RandomResizedCrop, size_of
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.folders import walk
 from sightline.data.image_file import read_image, read_picture, too_large
-from sightline.data.image_index import SAMPLED_WHOLE, ImageIndex, load_index, save_index, thread_map
+from sightline.data.image_index import SAMPLED_WHOLE, ImageIndex, thread_map
 from sightline.data.rng import generator
 from sightline.data.skip_policy import Progress, SkipPolicy, Unreadable
 from sightline.data.source import Example, Source
@@ -66,8 +66,7 @@ class FileSource(Source):
         self.listing, self._rows = listing, dict(rows)
         self.images: list[int] = np.sort(np.concatenate(list(self._rows.values()))).tolist()
         self._take_roles(folder_of)
-        if (before := load_index(self._remembered_as)) is not None:
-            self.listing.remember(before)
+        self.listing.load(self._remembered_as)
 
     def _take_roles(self, folder_of: Mapping[str, str]) -> None:
         self._folder_of = dict(folder_of)
@@ -102,11 +101,8 @@ class FileSource(Source):
 
     @abstractmethod
     def target(self, row: int, size: tuple[int, int]) -> Target:
-        """What is said of the image of a row, whose pixels are (height, width).
-
-        Raises:
-            UnreadableDataError: what is said cannot be read, or is not said of such an image; names the file.
-        """
+        """What is said of the image of a row, whose pixels are (height, width); raises UnreadableDataError, which names
+        the file, where that cannot be read, or is not said of such an image."""
 
     def class_name(self, row: int) -> str:
         """What an image counts as where images are counted: its class, if it has one."""
@@ -149,7 +145,7 @@ class FileSource(Source):
     def remember(self) -> None:
         """Keep what was found out for the next command."""
         if self.listing.changed:
-            save_index(self._remembered_as, self.listing)
+            self.listing.save(self._remembered_as)
 
     def _folder(self, split: str) -> str:
         if split in self._folder_of:
@@ -290,17 +286,13 @@ class FileSource(Source):
         if not rows:
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
         pixels = listing.sizes[rows].astype(np.int64).prod(axis=1)
-        known = listing.notes.get("summary", {})
-        if known.get("of") != digest:
-            small = [row for row, count in zip(rows, pixels, strict=True) if count <= MOST_PIXELS] or rows
-            count = min(len(small), SAMPLED)
-            chosen = [listing.image(small[number * len(small) // count]) for number in range(count)]
-            mean, std, sampled = measure_colours(chosen)
-            listing.notes["summary"] = known = {"of": digest, "mean": mean, "std": std, "sampled": sampled}
-            listing.changed = True
-            self.remember()
-        side = float(np.median(np.sqrt(pixels)))
-        return Summary(len(rows), side, tuple(known["mean"]), tuple(known["std"]), known["sampled"])
+        small = [row for row, count in zip(rows, pixels, strict=True) if count <= MOST_PIXELS] or rows
+        count = min(len(small), SAMPLED)
+        chosen = [small[number * len(small) // count] for number in range(count)]
+        found = listing.noted("summary", digest, lambda: measure_colours([listing.image(row) for row in chosen]))
+        self.remember()
+        mean, std, sampled = found
+        return Summary(len(rows), float(np.median(np.sqrt(pixels))), tuple(mean), tuple(std), sampled)
 
     def check_readable(
         self, split: str, *, skip_unreadable: SkipUnreadable = 0, progress: Progress | None = None
