@@ -103,10 +103,8 @@ class DetectionFiles(FileSource):
         folders = dict.fromkeys(path.parent for path in found if path.parent.is_dir())
         there = {path for folder in folders for path in images_below(folder, [])}
         if missing := [path for path in found if os.fspath(path) not in there]:
-            raise InputError(
-                f"{missing[0]}: no such file (expected: images[{found[missing[0]]}] of {said.path} names it; "
-                f"{len(missing)} of {len(found)} are missing)"
-            )
+            named = f"images[{found[missing[0]]}] of {said.path} names it; {len(missing)} of {len(found)} are missing"
+            raise InputError(f"{missing[0]}: no such file (expected: {named})")
         if self.whole_folders:
             others = sorted(there - set(map(os.fspath, found)))
             self.skipped += tuple(Unreadable(path, f"not among the images of {said.path}") for path in others)

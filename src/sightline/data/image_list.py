@@ -62,9 +62,8 @@ def list_images(
             found += images
         elif os.path.isdir(word):
             if not (inside := _in_folder(word, passed_over, clips)):
-                kinds = "clips", "frames, or files ending in .gif or .webp"
-                kinds = kinds if clips else ("images", f"files ending in {', '.join(IMAGE_SUFFIXES)}")
-                raise InputError(f"{word}: no {kinds[0]} in this folder (expected: {kinds[1]})")
+                expected = f"files ending in {', '.join(IMAGE_SUFFIXES)}{' or folders of them' if clips else ''}"
+                raise InputError(f"{word}: no {'clips' if clips else 'images'} in this folder (expected: {expected})")
             found += inside
         elif not glob.has_magic(word) or os.path.lexists(word):
             found.append(word)
@@ -235,10 +234,8 @@ def scan_class_folders(
         of_class = {name: folder if name == NO_CLASS else folder / name for name in inside[split]}
         found = sorted((path, name) for name, place in of_class.items() for path in below(place, skipped))
         if empty := [name for name in of_class if name not in {name for _, name in found}]:
-            raise InputError(
-                f"{of_class[empty[0]]}: no {things} in this class folder ({len(empty)} of {len(of_class)} class "
-                f"folders are empty; expected: files ending in {', '.join(IMAGE_SUFFIXES)})"
-            )
+            said = f"no {things} in this class folder ({len(empty)} of {len(of_class)} class folders are empty"
+            raise InputError(f"{of_class[empty[0]]}: {said}; expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
         paths += [path for path, _ in found]
         names += [f"{split}/{name}{path[len(str(of_class[name])) :]}" for path, name in found]
         told += [(split, name) for _, name in found]
@@ -246,10 +243,8 @@ def scan_class_folders(
     numbers = {NO_CLASS: NO_LABEL} | {name: label for label, name in enumerate(classes)}
     for split, folder in places.items():
         if unknown := [name for name in inside[split] if name not in numbers]:
-            raise InputError(
-                f"{folder}: class folders that {places['train']} lacks: {', '.join(unknown[:5])} "
-                f"({len(unknown)} in all; expected: the same names or fewer)"
-            )
+            said = f"{', '.join(unknown[:5])} ({len(unknown)} in all; expected: the same names or fewer)"
+            raise InputError(f"{folder}: class folders that {places['train']} lacks: {said}")
     labels = [numbers[name] for _, name in told]
     return tuple(classes), ImageIndex.of_files(names, paths, stamp), labels, tuple(skipped), places
 
@@ -265,9 +260,6 @@ def _class_folders(root: Path, holds: Callable[[Path], str], skipped: list[Unrea
     classes = [name for name in known if flat and holds(root / name) in ("files", *flat)]
     splits = [name for name in known if folders_in(root / name) and (name not in classes or holds is holds_images)]
     if classes and splits:
-        raise InputError(
-            f"{root}: {splits[0]} holds folders, as a split does, and {classes[0]} holds what it has directly, as the "
-            f"class {next(iter(flat.values()))} does (expected: splits that hold class folders, or class folders "
-            "alone; rename or move one)"
-        )
+        said = f"{splits[0]} holds folders, as a split does, and {classes[0]} none, as the class {min(flat.values())}"
+        raise InputError(f"{root}: {said} (expected: splits that hold class folders, or class folders alone)")
     return {"test": root} if classes else split_folders(root, "test", skipped)

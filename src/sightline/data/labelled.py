@@ -67,10 +67,9 @@ class ClassificationFiles(FileSource):
         super().__init__(root, listing, rows, split_roles([one for one in rows if one not in without] or rows))
         if len(without) == len(rows) and self._no_label is None:
             first = min(self._faults, default=0)
-            self._no_label = UnreadableDataError(
-                f"{listing.paths[first]}: {self._faults.get(first, 'no label')}; no label of {root} can be read "
-                "(expected: labels, to train on or to measure; predict needs none)"
-            )
+            said = f"{self._faults.get(first, 'no label')}; no label of {root} can be read"
+            expected = "(expected: labels, to train on or to measure; predict needs none)"
+            self._no_label = UnreadableDataError(f"{listing.paths[first]}: {said} {expected}")
         for folder in without:
             instead = self._folder_of.get("test")
             measured = f"; {instead} is the test" if folder == "test" and instead and instead not in without else ""

@@ -141,11 +141,8 @@ class SegmentationFiles(FileSource):
         listed, rows, map_of = list[tuple[str, Path]](), dict[str, np.ndarray](), list[int]()
         for folder, (images, maps) in parts.items():
             if missing := [key for key in images if key not in maps]:
-                first, place = images[missing[0]], next(iter(maps.values())).parent
-                raise InputError(
-                    f"{first}: no map of labels ({len(missing)} of {len(images)} images have none; expected one for "
-                    f"each, as in {place})"
-                )
+                said = f"{images[missing[0]]}: no map of labels ({len(missing)} of {len(images)} images have none"
+                raise InputError(f"{said}; expected one for each, as in {next(iter(maps.values())).parent})")
             strays = (str(maps[key]) for key in maps if key not in images)
             self.skipped += tuple(Unreadable(path, "a map of labels without an image") for path in strays)
             rows[folder] = np.arange(len(images)) + len(listed)
@@ -251,11 +248,9 @@ class SegmentationFiles(FileSource):
         if size in (upright, (0, 0)):
             return None
         said, wanted = (" x ".join(map(str, one)) for one in (size, upright))
+        expected = f"(expected: {wanted}, height x width of the upright image)"
         turned = said_if_turned(self.listing.image(row), upright, size)
-        return (
-            f"its map of labels {self.map_path(row)} is {said} pixels (expected: {wanted}, height x width of the "
-            f"upright image){turned}"
-        )
+        return f"its map of labels {self.map_path(row)} is {said} pixels {expected}{turned}"
 
 
 def names_in(path: Path, expected: str, most: int) -> tuple[str, ...]:

@@ -132,14 +132,11 @@ class FileSource(Source):
         for folder, rows in self._rows.items():
             here = [row for row in rows.tolist() if row in twins]
             if here and len(here) == len(rows):
-                first = twins[here[0]]
-                raise InputError(
-                    f"{paths[here[0]]}: the same image as {paths[first]}; the splits {folders[first]} and {folder} "
-                    f"overlap, and nothing of {folder} is left (expected: no file in two splits)"
-                )
+                said = f"the same image as {paths[twins[here[0]]]}; the splits overlap, and nothing of {folder} is left"
+                raise InputError(f"{paths[here[0]]}: {said} (expected: no file in two splits)")
             self._rows[folder] = rows[~np.isin(rows, here)]
-            why = (f"the same image as {paths[twins[row]]}, left out of {folder}" for row in here)
-            self.skipped += tuple(map(Unreadable, (paths[row] for row in here), why))
+            why = {row: f"the same image as {paths[twins[row]]}, left out of {folder}" for row in here}
+            self.skipped += tuple(Unreadable(paths[row], reason) for row, reason in why.items())
         self.remember()
 
     def remember(self) -> None:
@@ -230,11 +227,9 @@ class FileSource(Source):
         rows = self._rows[folder]
         count = int(share * len(rows))
         if not 0 < count < len(rows):
+            said = f"minival={share:g} of {len(rows)} images of train holds out {count}"
             least = math.ceil(100 / max(len(rows), 1)) / 100
-            raise InputError(
-                f"{self.root}: minival={share:g} of {len(rows)} images of train holds out {count} (expected at least "
-                f"1, as minival={least:g}, and one that is left)"
-            )
+            raise InputError(f"{self.root}: {said} (expected at least 1, as minival={least:g}, and one that is left)")
         last = rows[generator("minival/1", 0).permutation(len(rows))[len(rows) - count :]]
         twins = [row for group in self.listing.duplicates(across=False, rows=np.sort(rows).tolist()) for row in group]
         self.remember()
