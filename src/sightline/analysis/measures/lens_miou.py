@@ -15,7 +15,8 @@ from sightline.analysis.labels import InPatches, in_patches, required
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.analysis.measures.logit_lens import check_classifier, lens, of_images
 from sightline.data.batch import Batch
-from sightline.metrics.iou import ConfusionCounts, bootstrap_weights, class_ious, percentile_interval
+from sightline.metrics.base import bootstrap_weights, percentile_interval
+from sightline.metrics.iou import ConfusionCounts, class_ious
 from sightline.models import Model
 from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
