@@ -247,10 +247,9 @@ class SegmentationFiles(FileSource):
         size, upright = tuple(map(int, found)), tuple(map(int, expected))
         if size in (upright, (0, 0)):
             return None
-        said, wanted = (" x ".join(map(str, one)) for one in (size, upright))
-        expected = f"(expected: {wanted}, height x width of the upright image)"
-        turned = said_if_turned(self.listing.image(row), upright, size)
-        return f"its map of labels {self.map_path(row)} is {said} pixels {expected}{turned}"
+        here, there = (" x ".join(map(str, one)) for one in (size, upright))
+        said = f"is {here} pixels (expected: {there}, height x width of the upright image)"
+        return f"its map of labels {self.map_path(row)} {said}{said_if_turned(self.listing.image(row), upright, size)}"
 
 
 def names_in(path: Path, expected: str, most: int) -> tuple[str, ...]:
