@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,7 +68,7 @@ def test_what_is_known_to_be_absent(changed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_images_without_objects_are_images(kind, changed):
+def test_an_image_without_objects_is_one(kind, changed):
     def change(said):
         said["annotations"] = [one for one in said["annotations"] if one["image_id"] != 1001]
 
@@ -77,8 +76,6 @@ def test_images_without_objects_are_images(kind, changed):
     assert source.length("test") == 3
     said = the_objects(source, "test", 1)
     assert (said.boxes.shape, said.masks.shape) == ((0, 4), (0, 16, 9))
-    source = opened("coco", changed("coco", lambda said: said["annotations"].clear()))
-    assert [len(the_objects(source, "test", index).boxes) for index in range(3)] == [0, 0, 0]
 
 
 def test_an_object_without_an_outline_has_a_box(changed):
@@ -91,14 +88,15 @@ def test_an_object_without_an_outline_has_a_box(changed):
     assert the_objects(source, "test", 1).masks is not None
 
 
-def test_a_copy_is_the_same_data_and_another_box_is_not(changed, tmp_path):
-    root = changed("coco")
-    before = opened("coco", root).fingerprint("test").digest
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_is_the_same_data_and_another_box_is_not(kind, changed, tmp_path):
+    root = changed(kind)
+    before = opened(kind, root).fingerprint("test").digest
     root = root.rename(tmp_path / "moved")
-    assert opened("coco", root).fingerprint("test").digest == before
-    path = root / SAID["coco"]
+    assert opened(kind, root).fingerprint("test").digest == before
+    path = root / SAID[kind]
     path.write_text(path.read_text().replace("5.75", "5.25"))
-    assert opened("coco", root).fingerprint("test").digest != before
+    assert opened(kind, root).fingerprint("test").digest != before
 
 
 # The annotation of the first polygon: of images[0], whose id is 5.
@@ -120,15 +118,13 @@ OBJECTS = [
 @pytest.mark.parametrize("change", OBJECTS, ids=str)
 def test_what_is_wrong_with_an_object(change, changed):
     """Its image cannot be read, and that is said before anything is decoded."""
-    root = changed("coco", lambda said: said["annotations"][-1].update(change))
-    source = opened("coco", root)
+    source = opened("coco", changed("coco", lambda said: said["annotations"][-1].update(change)))
+    with pytest.raises(UnreadableDataError, match="annotation 5: "):
+        source.check_readable("test")
+    with pytest.raises(UnreadableDataError, match="annotation 5: "):
+        source.example("test", 0, (8, 8))
     remaining, [left_out] = source.check_readable("test", skip_unreadable=1)
     assert (remaining.length("test"), left_out.path) == (2, source.example_name("test", 0))
-    assert left_out.reason.startswith(f"{root / SAID['coco']}: annotation 5: its ")
-    with pytest.raises(UnreadableDataError):
-        source.check_readable("test")
-    with pytest.raises(UnreadableDataError):
-        source.example("test", 0, (8, 8))
 
 
 def one_more(key, **values):
@@ -139,33 +135,33 @@ def put(key, number, **values):
     return lambda said: said[key][number].update(values)
 
 
-# What is named in the one line, and the change.
+# What is named, and the change.
 FILES = [
-    (("annotations[1]", "image_id", "77"), put("annotations", 1, image_id=77)),
-    (("annotations[1]", "category_id", "4"), put("annotations", 1, category_id=4)),
-    (("images[3]", "1000", "images[0]"), one_more("images")),
-    (("annotations[8]", "27", "annotations[0]"), one_more("annotations")),
-    (("categories[3]", "90", "categories[0]"), one_more("categories", name="b")),
-    (("annotations[2].id",), lambda said: said["annotations"][2].pop("id")),
-    (("annotations[2].bbox",), lambda said: said["annotations"][2].pop("bbox")),
-    (("images[1].height", "0"), put("images", 1, height=0)),
-    (("images[1].id", "a"), put("images", 1, id="a")),
-    (("images[1]", "file_name"), lambda said: said["images"][1].pop("file_name")),
-    (("images",), lambda said: said.pop("images")),
-    (("images[0]", "3"), lambda said: said.update(images=[3])),
-    (("images", "3"), lambda said: said.update(images=3)),
+    ("annotations[1]", put("annotations", 1, image_id=77)),
+    ("annotations[1]", put("annotations", 1, category_id=4)),
+    ("images[3]", one_more("images")),
+    ("annotations[8]", one_more("annotations")),
+    ("categories[3]", one_more("categories", name="b")),
+    ("annotations[2]", lambda said: said["annotations"][2].pop("id")),
+    ("annotations[2]", lambda said: said["annotations"][2].pop("bbox")),
+    ("images[1]", put("images", 1, height=0)),
+    ("images[1]", put("images", 1, id="a")),
+    ("images[1]", lambda said: said["images"][1].pop("file_name")),
+    ("images", lambda said: said.pop("images")),
+    ("images[0]", lambda said: said.update(images=[3])),
+    ("images", lambda said: said.update(images=3)),
+    ("images[1]", put("images", 1, file_name="../train2017/a.jpg")),
 ]
 
 
-@pytest.mark.parametrize(("names", "change"), FILES)
-def test_a_file_that_contradicts_itself(names, change, changed):
-    root = changed("coco", change)
+@pytest.mark.parametrize(("says", "change"), FILES)
+def test_a_file_that_contradicts_itself(says, change, changed):
     with pytest.raises(InputError) as caught:
-        opened("coco", root)
+        opened("coco", changed("coco", change))
     # Written for both splits alike, and the first is refused.
-    path, _, said = str(caught.value).partition(": ")
-    assert path == str(root / SAID["coco"].replace("val", "train"))
-    assert all(name in said for name in names)
+    place, _, said = str(caught.value).partition(": ")
+    assert place.endswith(SAID["coco"].replace("val", "train"))
+    assert says in said
     assert "\n" not in said
 
 
@@ -187,34 +183,25 @@ def test_annotations_that_are_cut_or_no_json(changed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_images_that_are_missing_or_of_another_size(kind, changed):
+def test_images_that_are_missing_too_many_or_of_another_size(kind, changed):
     root = changed(kind)
-    path = Path(opened(kind, root).example_name("test", 1))
+    source = opened(kind, root)
+    path = source.example_name("test", 1)
     # As it lies in the file; its upright size counts.
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.open(path).save(path, exif=exif)
-    _, [left_out] = opened(kind, root).check_readable("test", skip_unreadable=1)
-    assert left_out.path == str(path)
-    assert left_out.reason.startswith(f"is 9 x 16 pixels (expected: 16 x 9, height x width, as {root / SAID[kind]}")
-    path.unlink()
-    with pytest.raises(InputError) as caught:
-        opened(kind, root)
-    assert str(caught.value).startswith(f"{path}: no such file")
-    with pytest.raises(InputError, match=str(root.parent / "none")):
-        opened(kind, root.parent / "none")
-
-
-def test_an_image_of_which_nothing_is_said_is_named(changed):
-    root = changed("coco")
+    with pytest.raises(UnreadableDataError, match=f"{path}: is 9 x 16 pixels"):
+        opened(kind, root).check_readable("test")
     folders.picture(root / "val2017" / "more.jpg", (8, 8), 0)
-    assert [one.path for one in opened("coco", root).skipped] == [str(root / "val2017/more.jpg")]
+    # LVIS' folders are another data set's too.
+    assert [one.path for one in opened(kind, root).skipped] == [str(root / "val2017/more.jpg")] * (kind == "coco")
+    (root / path).unlink()
+    with pytest.raises(InputError, match=path):
+        opened(kind, root)
 
 
-def test_names_that_are_none_of_an_image_s_file(changed):
-    for name in ("../train2017/a.jpg", "/a.jpg", "a.txt", "000000000000.jpg"):
-        with pytest.raises(InputError, match=r"images\[1\]"):
-            opened("coco", changed("coco", put("images", 1, file_name=name)))
+def test_names_of_files_of_lvis(changed):
     with pytest.raises(InputError, match=r"images\[1\]: coco_url"):
         opened("lvis", changed("lvis", put("images", 1, coco_url="http://images.example/elsewhere/a.jpg")))
 
@@ -224,5 +211,5 @@ def test_other_categories_in_the_other_file(changed):
     said = json.loads((root / SAID["coco"]).read_text())
     said["categories"][0]["name"] = "broom"
     folders.write_json(root / SAID["coco"], said)
-    with pytest.raises(InputError, match="categories"):
+    with pytest.raises(InputError, match=r"instances_val2017\.json"):
         opened("coco", root)
