@@ -62,7 +62,8 @@ def between_runs(study: Study) -> TextTable | None:
         name = f"{line.name} less {best.name}"
         lines.append(GridLine(name, style.colour(line.run, study.order), [_cell(study, *one) for one in found]))
     headings = [Heading(f"{size}\u00a0px") for size in sizes] + [Heading("mean", "of these sizes")] * (len(sizes) > 1)
-    return TextTable(_caption(study, "beyond training" if beyond else "at the largest size"), headings, lines)
+    where = "beyond training" if beyond else "at the largest size"
+    return TextTable(_caption(study, f"Differences {where}"), headings, lines)
 
 
 def of_downsampling(study: Study) -> TextTable | None:
@@ -89,13 +90,13 @@ def of_downsampling(study: Study) -> TextTable | None:
         )
         for own, default, found in rows
     ]
-    caption = _caption(study, "of images as they are less the same downsampled to the size of the training")
+    caption = _caption(study, "Images as they are less the same downsampled to the size of the training")
     return TextTable(caption, [Heading(f"{size}\u00a0px") for size in sizes], made)
 
 
-def _caption(study: Study, where: str) -> str:
+def _caption(study: Study, what: str) -> str:
     points = "points of %" if study.main.unit == FRACTION else words.unit(study.main.unit)
-    return f"Differences {where}: {words.title(study.main.metric)}" + (f", {points}" if points else "")
+    return f"{what}: {words.title(study.main.metric)}" + (f", {points}" if points else "")
 
 
 def _cell(study: Study, gap: float, low: float, high: float) -> TableCell:
