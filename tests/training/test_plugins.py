@@ -141,7 +141,7 @@ class Rectangles(Source):
     transform = RandomResizedCrop(interpolation="nearest", scale=(0.1, 1.0))
 
     @classmethod
-    def open(cls, argument):
+    def open(cls, argument, progress=None):
         return cls()
 
     def length(self, split):

@@ -15,7 +15,7 @@ from sightline import recipes
 from sightline.analysis.memory import warn_of_memory
 from sightline.cli.config import apply_settings, named_after
 from sightline.cli.next_step import warn
-from sightline.cli.progress import Bars
+from sightline.cli.progress import LATE, Bars
 from sightline.data.config import PackingConfig
 from sightline.data.open import open_source
 from sightline.data.source import Source
@@ -49,7 +49,8 @@ class TrainingSources:
 
     def _shown(self, config: TrainConfig) -> Source:
         if config.data not in self._opened:
-            self._opened[config.data] = open_source(config.data)
+            with Bars(late=LATE) as bars:
+                self._opened[config.data] = open_source(config.data, functools.partial(bars.move, "listing shards"))
         return as_trained_on(self._opened[config.data], config)
 
     def summary(self, config: TrainConfig) -> Summary | None:
