@@ -29,8 +29,7 @@ from sightline.training.loop import train_step
 from sightline.training.optim import make_optimizer
 from sightline.training.parallel import parallelize
 from sightline.training.plan import training_plan
-from sightline.training.prepare import build_model, resolve, task_options
-from sightline.training.run import open_training_data
+from sightline.training.setup import build_model, open_training_data, resolve, task_options
 from sightline.training.state import TrainState
 
 _SIDE, _IMAGES = 64, 2

@@ -16,7 +16,7 @@ from sightline.hub.load import load_model
 from sightline.io.run_files import CHECKPOINT, LEFT_OUT
 from sightline.training import TrainConfig
 from sightline.training.config import ValidationConfig
-from sightline.training.run import open_training_data
+from sightline.training.setup import open_training_data
 from tests.tiny import MODEL, log_lines, train, weights
 
 CLASSES = ("ant", "bee", "cow")

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 from sightline.sweeps.queue import SweepQueue
+from sightline.sweeps.run import CellResult, run_worker
 from sightline.sweeps.space import SweepConfig
-from sightline.sweeps.worker import CellResult, run_worker
 
 
 def join(config: SweepConfig, folder: Path, dies_at: int | None, url: str | None = None) -> None:

@@ -12,8 +12,8 @@ import sqlalchemy
 from sightline.errors import InputError, NonFiniteError, StoppedError, StorageError
 from sightline.sweeps import queue as queues
 from sightline.sweeps.queue import SweepQueue
+from sightline.sweeps.run import CellResult, run_worker
 from sightline.sweeps.space import SweepConfig
-from sightline.sweeps.worker import CellResult, run_worker
 from tests.sweeps.joining import join
 
 PROCESSES = multiprocessing.get_context("spawn")
@@ -302,7 +302,6 @@ def test_another_file_for_the_same_study_is_refused(tmp_path):
     ("url", "fault", "says"),
     [
         ("nonsense", InputError, "is no URL of a database"),
-        ("sqlite://", InputError, "in memory"),
         ("nothing://user:secret@host/name", InputError, "nothing://user@host/name"),
         ("sqlite:////proc/none/sweep.db", StorageError, "/proc/none"),
     ],

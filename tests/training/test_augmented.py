@@ -19,8 +19,8 @@ from sightline.io.config import build_config
 from sightline.models import model_config
 from sightline.training import TrainConfig
 from sightline.training.plan import as_trained_on, training_plan
-from sightline.training.prepare import resolve_config
-from sightline.training.same_run import check_same_run
+from sightline.training.resume_checks import check_same_config
+from sightline.training.setup import resolve_config
 from tests.tiny import Stopped, log_lines, pictures, stop_at, tiny_config, train, weights
 
 AUGMENT = {
@@ -48,7 +48,7 @@ def test_stopped_and_resumed_it_ends_as_one_that_was_not(tmp_path):
 def test_a_run_goes_on_with_the_same_augmentations_in_the_same_order(tmp_path):
     config = tiny_config(augment={"three_augment": {}, "colour_jitter": {"hue": 0.1}})
     saved = json.loads(json.dumps(dataclasses.asdict(config)))
-    check_same_run(saved, config, tmp_path)
+    check_same_config(saved, config, tmp_path)
     for augment, words in (
         ({"colour_jitter": {"hue": 0.1}, "three_augment": {}}, r"augment \['three_augment', 'colour_jitter'\], not"),
         ({"three_augment": {}, "colour_jitter": {"hue": 0.2}}, r"augment.colour_jitter.hue 0.1, not 0.2"),
@@ -56,7 +56,7 @@ def test_a_run_goes_on_with_the_same_augmentations_in_the_same_order(tmp_path):
         ({}, "augment.three_augment"),
     ):
         with pytest.raises(InputError, match=words):
-            check_same_run(saved, dataclasses.replace(config, augment=augment), tmp_path)
+            check_same_config(saved, dataclasses.replace(config, augment=augment), tmp_path)
 
 
 def test_a_file_and_single_settings_say_what_is_done():

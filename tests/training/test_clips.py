@@ -14,9 +14,9 @@ from sightline.errors import InputError
 from sightline.hub.load import load_model
 from sightline.io.config import build_config, dump_config
 from sightline.training import TrainConfig
-from sightline.training.prepare import resolve, resolve_config
+from sightline.training.resume_checks import check_same_config
 from sightline.training.run import open_run
-from sightline.training.same_run import check_same_run
+from sightline.training.setup import resolve, resolve_config
 from tests.clips import make
 from tests.tiny import MODEL, Stopped, log_lines, stop_at, train, weights
 
@@ -59,7 +59,7 @@ def test_a_run_says_how_many_frames_it_saw_and_is_measured_so(tmp_path: Path) ->
     assert sampling is not None
     assert (sampling.count, sampling.stride, sampling.exact) == (4, 3, True)
     with pytest.raises(InputError, match=r"--resume: .* was trained with frames 4, not 8"):
-        check_same_run(dump_config(config_of("moving")), config_of("moving", frames=8), tmp_path / "a")
+        check_same_config(dump_config(config_of("moving")), config_of("moving", frames=8), tmp_path / "a")
 
 
 @pytest.mark.parametrize(

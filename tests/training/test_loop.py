@@ -18,8 +18,7 @@ from sightline.io.tensors import load_tensors
 from sightline.tasks.classification import Classification
 from sightline.training import TrainConfig, loop
 from sightline.training.config import OptimizerConfig
-from sightline.training.prepare import resolve
-from sightline.training.run import open_training_data
+from sightline.training.setup import open_training_data, resolve
 from tests.tiny import EVENTFUL, MODEL, TRAINING, log_lines, tiny_config, train, tree, wait_for_saves, weights
 
 SCENES = tiny_config(data="scenes", images=96, batch_size=16)
@@ -220,7 +219,7 @@ def test_data_that_cannot_be_trained_on(monkeypatch, tmp_path):
             super().__init__()
             self.classes = ("0",)
 
-    monkeypatch.setattr("sightline.training.run.open_source", lambda spec: OneClass())
+    monkeypatch.setattr("sightline.training.setup.open_source", lambda spec: OneClass())
     with pytest.raises(InputError, match="has 1 class, expected at least 2"):
         open_training_data(tiny_config())
     monkeypatch.setattr(OneClass, "__init__", lambda self: setattr(self, "splits", ("test",)))

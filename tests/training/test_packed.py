@@ -18,7 +18,7 @@ from sightline.hub.load import read_config_record
 from sightline.tasks.base import predict_batch, task_class
 from sightline.training.checkpointer import Checkpointer
 from sightline.training.plan import DataState, training_plan
-from sightline.training.prepare import build_model, resolve, task_options
+from sightline.training.setup import build_model, resolve, task_options
 from tests.batches import kept_of
 from tests.tiny import EVENTFUL, MODEL, KillAt, killed, log_lines, tiny_config, train, weights
 

@@ -16,8 +16,7 @@ from sightline.hub.load import load_model
 from sightline.tasks.base import task_class
 from sightline.training.config import OptimizerConfig
 from sightline.training.plan import EpochPlan, SizeSchedule, resolve_length, training_plan
-from sightline.training.prepare import build_model, resolve, task_options
-from sightline.training.run import open_training_data
+from sightline.training.setup import build_model, open_training_data, resolve, task_options
 from tests.ranks import together
 from tests.tiny import MODEL, TRAINING, digest, log_lines, tiny_config, train, weights
 from tests.training.test_ranks import SGD, alone, assert_alike, run

@@ -16,8 +16,7 @@ from sightline.errors import InputError, StoppedError
 from sightline.tasks.base import task_class
 from sightline.training.config import OptimizerConfig
 from sightline.training.plan import EpochPlan, SizeSchedule, as_trained_on, resolve_length, training_plan
-from sightline.training.prepare import build_model, resolve, task_options
-from sightline.training.run import open_training_data
+from sightline.training.setup import build_model, open_training_data, resolve, task_options
 from tests.tiny import TRAINING, digest, log_lines, tiny_config, train
 
 # Seven steps: 3 of 8 px, 2 of 16, 2 of 24.

@@ -27,8 +27,7 @@ from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.loop import train_step
 from sightline.training.parallel import DDPModel, FSDPModel, ParallelModel, balanced_partition
 from sightline.training.plan import as_trained_on, training_plan
-from sightline.training.prepare import build_model, resolve, task_options
-from sightline.training.run import open_training_data
+from sightline.training.setup import build_model, open_training_data, resolve, task_options
 from sightline.training.state import TrainState
 from tests.data.dense_folders import masks
 from tests.ranks import together

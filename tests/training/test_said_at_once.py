@@ -12,7 +12,7 @@ import pytest
 
 from sightline.evaluation import EvaluateConfig
 from sightline.models import VisionTransformer
-from sightline.training import jobs, prepare
+from sightline.training import jobs, setup
 from sightline.training.config import ValidationConfig
 from tests.tiny import MODEL, log_lines, pictures, tiny_config, train
 
@@ -73,7 +73,7 @@ def test_found_35_a_job_tests_within_the_limits_that_it_trained_in(tmp_path):
 @pytest.mark.slow
 def test_the_model_that_a_run_begins_with_goes_when_it_has_begun(tiny_run, tmp_path, monkeypatch):
     begun = []
-    real = prepare.load_model
+    real = setup.load_model
 
     def load(source):
         model: VisionTransformer = real(source)
@@ -84,6 +84,6 @@ def test_the_model_that_a_run_begins_with_goes_when_it_has_begun(tiny_run, tmp_p
         gc.collect()
         assert [one() for one in begun] == [None]
 
-    monkeypatch.setattr(prepare, "load_model", load)
+    monkeypatch.setattr(setup, "load_model", load)
     train(tiny_config(init_from=str(tiny_run)), tmp_path / "a", observe=gone)
     assert len(begun) == 1

@@ -24,7 +24,7 @@ from sightline.training import validation as module
 from sightline.training.checkpointer import Checkpointer
 from sightline.training.config import TrainConfig, ValidationConfig
 from sightline.training.plan import training_plan
-from sightline.training.prepare import build_model, resolve
+from sightline.training.setup import build_model, resolve
 from sightline.training.validation import Validation, best_line, check_best
 from tests.batches import said
 from tests.tiny import EVENTFUL, Stopped, after, digest, finished, killed, log_lines, stop_at, train, tree, weights

@@ -52,7 +52,7 @@ from sightline.io.tensors import copy_to_host, full_tensor
 from sightline.training.config import TrainConfig
 from sightline.training.log import text_of, unheard
 from sightline.training.plan import DataState, StepSpec, completed_parts
-from sightline.training.same_run import check_same_run, training_record
+from sightline.training.resume_checks import check_same_config, training_record
 from sightline.training.state import RAW_WEIGHTS, TrainState, load_optimizer, optimizer_tensors
 from sightline.training.validation import best_line
 
@@ -285,7 +285,7 @@ def restore_state(state: TrainState, path: Path, warn: Callable[[str], None]) ->
         InputError: it is of another configuration, or its tensors do not fit the model.
     """
     training = training_record(path)
-    check_same_run(training["config"], state.config, path)
+    check_same_config(training["config"], state.config, path)
     for name, now in (("threads", torch.get_num_threads()), ("ranks", state.ranks.size)):
         if training[name] != now:
             warn(f"{path} was trained with {training[name]} {name}, this is {now}: not the same to the bit")

@@ -36,11 +36,11 @@ from sightline.training.log import parse_validation, restore_file, unheard
 from sightline.training.optim import Ema, clip_gradients, freeze_trunk, make_optimizer
 from sightline.training.parallel import ParallelModel, parallelize
 from sightline.training.plan import StepSpec, training_plan
-from sightline.training.prepare import TrainSetup, task_options, warn_of_mirrors
 from sightline.training.profiling import Profile, phase, waited_for
 from sightline.training.progress_file import ProgressFile
-from sightline.training.same_data import minival_digest
+from sightline.training.resume_checks import minival_digest
 from sightline.training.schedule import learning_rate
+from sightline.training.setup import TrainSetup, task_options, warn_of_mirrors
 from sightline.training.speed import Pace, Throughput, read_later
 from sightline.training.state import TrainState, averaged, check_finite
 from sightline.training.validation import Validation

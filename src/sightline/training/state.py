@@ -22,7 +22,7 @@ from sightline.models import Model
 from sightline.training.config import TrainConfig
 from sightline.training.optim import Ema
 from sightline.training.plan import DataState, StepSpec
-from sightline.training.same_data import data_record
+from sightline.training.resume_checks import data_record
 
 # The first is of raw weights beside a running mean; the other of a group that counts the steps of its parameters.
 RAW_WEIGHTS, _GROUP_STEP = "weights", "group_step"
