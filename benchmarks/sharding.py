@@ -51,7 +51,7 @@ def measure(sharing: str, model_name: str, steps: int) -> dict[str, Any] | None:
         parameters = sum(one.numel() for one in model.parameters())
         task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
         holder = parallelize(model, ranks, config.sharing)
-        state = TrainState(model, make_optimizer(model, config.optimizer), None, config, source, None, "", ranks)
+        state = TrainState(model, make_optimizer(model, config.optimizer), None, config, source, ranks)
         built, norm = machine.peak_memory(), None
         mark_memory()
         seconds = []

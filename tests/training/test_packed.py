@@ -199,7 +199,7 @@ def test_a_step_has_room_for_a_patch():
 def test_twenty_checkpoints_where_only_the_budget_is_known(tmp_path, monkeypatch):
     """How many images a budget of operations shows is not known beforehand."""
     saved, real = [], Checkpointer._write
-    monkeypatch.setattr(Checkpointer, "_write", lambda self, at: saved.append(at.step) or real(self, at))
+    monkeypatch.setattr(Checkpointer, "_write", lambda self, step, *rest: saved.append(step) or real(self, step, *rest))
     config = dataclasses.replace(PACKED, images=None, flops=8e9, checkpoint_every=None)
     steps = len([1 for _ in batches(config)])
     train(config, tmp_path / "a")

@@ -147,7 +147,7 @@ def gradients(ranks: Ranks, config, dtype, sharing="ddp"):
         with torch.no_grad():
             parameter.normal_(0, 0.2, generator=generator)
     task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
-    state = TrainState(model, None, None, config, source, None, "", ranks)
+    state = TrainState(model, None, None, config, source, ranks)
     plan = training_plan(config, model.config, source)
     step, batches = next(plan.batches(model.image_rows, task, ranks=ranks))
     forward = InDouble(model)

@@ -74,8 +74,8 @@ def progress_notes(at: TrainProgress) -> list[str]:
     notes = ["no image could be read" if at.loss is None else f"loss {at.loss:.3f}"]
     if at.validated is not None:
         notes.append(f"minival {quantity(at.validated.value, at.validated.unit)}")
-    if at.pace.rates is not None:
-        notes += [f"{at.pace.rates.images:,.0f} img/s", f"{at.pace.rates.tokens:,.0f} tok/s"]
+    if at.pace.images_per_second is not None:
+        notes += [f"{at.pace.images_per_second:,.0f} img/s", f"{at.pace.tokens_per_second:,.0f} tok/s"]
     if at.pace.peak_share is not None:
         notes.append(f"{100 * at.pace.peak_share:.0f} % of peak")
     return [*notes, format_bytes(at.pace.memory)]

@@ -86,13 +86,14 @@ def save_config(resolved: TrainConfig, folder: Path) -> None:
         write_out(path, dump_yaml(dump_config(resolved)))
 
 
-def data_record(found: Fingerprint, minival: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+def data_record(source: Source, config: TrainConfig) -> tuple[dict[str, Any], dict[str, bytes]]:
     """What a checkpoint keeps of its data: for its record, and as files."""
+    found, minival = source.fingerprint(), _minival_digest(source, config)
     record = {"digest": found.digest, "images": len(found.files), "minival": minival}
     return record, {LISTING: found.pack()} if found.files else {}
 
 
-def minival_digest(source: Source, config: TrainConfig) -> str:
+def _minival_digest(source: Source, config: TrainConfig) -> str:
     """Of the split that a run is validated on; "" where it is on none."""
     validates = config.validation is not None and VALIDATION_SPLIT in source.splits
     return source.fingerprint(VALIDATION_SPLIT).digest if validates else ""
@@ -136,7 +137,7 @@ def check_same_data(
                 "samples of 12 KiB, the rest cannot be compared (sightline data check, before a training, keeps whole "
                 "checksums)"
             )
-        minivals = training["data"].get("minival"), minival_digest(source, config)
+        minivals = training["data"].get("minival"), _minival_digest(source, config)
         said = [counted("replaced", replaced)] if replaced else []
         if all(minivals) and minivals[0] != minivals[1]:
             said.append(f"{VALIDATION_SPLIT} is another one, by which its curve and its best model would be of two")
