@@ -88,13 +88,6 @@ def test_a_sweep_prints_best_and_average(written, stubbed, cli):
     }  # fmt: skip
 
 
-def test_where_encodings_alone_differ_the_best_is_measured_next(written, stubbed, cli):
-    file = written(grid={"encoding": ["rope_axial", "lookhere_90"], "seed": [0]})
-    code, out, err = cli("sweep", file)
-    assert code == 0, err
-    assert out.splitlines()[-1] == "next: sightline evaluate swept/cells/001-lookhere_90-seed0"
-
-
 def test_cells_that_failed_twice_are_named_and_the_code_is_7(written, stubbed, cli):
     stubbed.append("002-rope_axial-seed0")
     code, out, err = cli("sweep", written())

@@ -16,9 +16,8 @@ from sightline.recipes import recipe
 from sightline.tasks.base import task_class, task_of
 from sightline.tasks.classification import classification_loss
 from sightline.tokens.layout import TokenLayout
-from sightline.training.optim import make_optimizer
+from sightline.training.optim import learning_rate, make_optimizer
 from sightline.training.plan import EpochPlan
-from sightline.training.schedule import learning_rate
 from sightline.training.setup import task_options
 from tests.tiny import Unmeasured
 

@@ -117,12 +117,6 @@ def test_parts_without_a_label_count_nothing(tmp_path):
     assert_alike(tmp_path / "one", tmp_path / "parts")
 
 
-def test_parts_on_two_ranks(tmp_path):
-    alone(IDLE, tmp_path / "one")
-    together(2, run, dataclasses.replace(IDLE, accumulate=3), tmp_path / "two")
-    assert_alike(tmp_path / "one", tmp_path / "two")
-
-
 class InDouble(torch.nn.Module):
     """As `parallel.wrapped` gives outputs, in float64."""
 

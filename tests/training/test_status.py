@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 
@@ -31,13 +30,6 @@ def test_a_finished_run(run_copy):
     assert (at.owner, at.left, at.images_per_second) == (None, None, None)
     assert tree(run_copy) == before
     json.dumps(at.as_record())
-
-
-def test_a_run_of_an_older_version_says_no_progress(run_copy):
-    whole = run_status(run_copy)
-    (run_copy / "progress.json").unlink()
-    without = run_status(run_copy)
-    assert dataclasses.replace(without, checkpoint_age=whole.checkpoint_age) == whole
 
 
 def test_a_run_that_is_at_work_and_one_that_stopped(tmp_path, monkeypatch):

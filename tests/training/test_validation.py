@@ -284,13 +284,6 @@ def test_a_metric_that_the_curve_does_not_hold_is_refused(task, by, says):
     check_best(TrainConfig(task=task, validation=ValidationConfig(best="loss")))
 
 
-def test_it_is_refused_before_anything_is_written(refused, tmp_path):
-    words = ["--data", "digits", "--set", "validation.best=top_1", "--out", tmp_path / "a"]
-    refused("train", *words, says=["validation.best 'top_1' is not known; did you mean 'top1'?"])
-    refused("train", *words, "--set", "validation.best=1", says=["validation.best"])
-    assert tree(tmp_path) == {}
-
-
 @pytest.mark.parametrize(("by", "expected"), [(None, 4), ("top1", 4), ("loss", 8)])
 def test_the_best_is_by_what_was_asked(by, expected, monkeypatch, tmp_path):
     """By accuracy the second of four points, by the loss the last but one."""

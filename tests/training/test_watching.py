@@ -40,17 +40,6 @@ def test_speed_is_that_of_the_last_minute(monkeypatch):
     assert 0 < pace.memory <= machine.peak_memory()
 
 
-def test_processes_that_share_processors_have_no_peak(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(progress, "measure_peak_flops", lambda *_: pytest.fail("measured"))
-    seen = Throughput(torch.device("cpu"), "float32", Ranks(0, 2))
-    for second in range(50):
-        now[0] = float(second)
-        pace = seen.after(second, second, second)
-    assert (pace.images_per_second, pace.tokens_per_second, pace.peak_share) == (1, 1, None)
-
-
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_peak_is_a_number_of_operations(precision, monkeypatch):
     monkeypatch.setitem(progress._SIDE, "cpu", 64)
@@ -123,14 +112,6 @@ def test_a_run_that_is_stopped_in_its_profile_leaves_none(tmp_path):
     assert (tmp_path / "next" / "profile" / "trace.json").exists()
 
 
-def test_a_peak_for_which_there_is_no_memory_ends_nothing(monkeypatch):
-    def full(*_, **__):
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(progress.torch, "ones", full)
-    assert measure_peak_flops(torch.device("cpu"), "float32") == float("inf")
-
-
 def test_trackers_are_found_by_their_folder():
     assert list_trackers() == ("tensorboard", "wandb")
     with pytest.raises(InputError, match=r"tracker 'tensorbord'.*tensorboard"):
@@ -170,22 +151,6 @@ def test_tensorboard_has_each_step_once_though_it_was_killed(tmp_path):
     found = scalars(tmp_path / "run" / "tensorboard")
     assert found["train/loss"] == [(one["step"], pytest.approx(one["loss"])) for one in log]
     assert found["train/lr"] == [(one["step"], pytest.approx(one["lr"])) for one in log]
-
-
-def test_tensorboard_has_each_step_once_though_it_was_killed_before_anything_was_saved(tmp_path):
-    config = dataclasses.replace(CONFIG, checkpoint_every=160)
-    with tracking(["tensorboard"], tmp_path / "run", {}, 0, pytest.fail) as note:
-
-        def until(at):
-            note(at)
-            stop_at(3)(at)
-
-        with pytest.raises(Stopped):
-            train(config, tmp_path / "run", observe=until)
-    with tracking(["tensorboard"], tmp_path / "run", {}, 0, pytest.fail) as note:
-        train(config, tmp_path / "run", resume=True, observe=note)
-    found = scalars(tmp_path / "run" / "tensorboard")
-    assert [step for step, _ in found["train/loss"]] == list(range(1, 21))
 
 
 class FakeRun:

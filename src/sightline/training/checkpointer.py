@@ -88,6 +88,8 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         best = self._best()
         if best is not None and not best.is_dir():
             warn(f"{out / BEST}: is gone, and cannot be made again of {best.name}; the next better one is kept")
+        if _is_foreign(out / BEST):
+            warn(f"{out / BEST}: is no checkpoint of this run, and stays; the best one by validation gets no link")
         self._link(step_folder(out, state.step), best)
 
     def save(self, *, wait: bool = False) -> None:
@@ -233,11 +235,17 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         self._keep(step_folder(self._out, self._state.step), self._best(), least=1)
 
 
+def _is_foreign(link: Path) -> bool:
+    return os.path.lexists(link) and not link.is_symlink() and not (link / CHECKSUMS).exists()
+
+
 def _point(link: Path, place: Path) -> None:
     """Point a relative link to a folder, at once; where links cannot be made there is none, and nothing needs it."""
     temporary = link.with_name(f".{link.name}.tmp")
+    if _is_foreign(link):
+        return
     with contextlib.suppress(OSError):
-        if (link / CHECKSUMS).exists() and not link.is_symlink():
+        if link.is_dir() and not link.is_symlink():
             # What copying the folder of the run made of the link.
             shutil.rmtree(link)
         temporary.unlink(missing_ok=True)

@@ -33,12 +33,11 @@ from sightline.tasks.base import Task, task_class
 from sightline.training.checkpointer import Checkpointer, checkpoint_due, restore_state
 from sightline.training.determinism import reproducible, seed_generators
 from sightline.training.log import parse_validation, restore_file, unheard
-from sightline.training.optim import Ema, clip_gradients, freeze_trunk, make_optimizer
+from sightline.training.optim import Ema, clip_gradients, freeze_trunk, learning_rate, make_optimizer
 from sightline.training.parallel import ParallelModel, parallelize
 from sightline.training.plan import StepSpec, training_plan
 from sightline.training.profiling import Profiler, phase, waited_for
 from sightline.training.progress import Pace, ProgressFile, Throughput, read_later
-from sightline.training.schedule import learning_rate
 from sightline.training.setup import TrainSetup, task_options, warn_of_mirrors
 from sightline.training.state import TrainState, averaged, check_finite
 from sightline.training.validation import Validation
