@@ -20,7 +20,7 @@ from sightline.io.yaml import dump_yaml
 from sightline.results.rows import MetricValue
 from sightline.sweeps import queue as queues
 from sightline.sweeps import run as sweep_run
-from sightline.sweeps.run import CellResult, read_sweep, sweep
+from sightline.sweeps.run import read_sweep, sweep
 from sightline.sweeps.scores import CellScore, Objective, score_of
 from sightline.training.checkpointer import last_whole
 from tests.tiny import MODEL, pictures, tree, weights
@@ -55,7 +55,7 @@ def stubbed(monkeypatch):
             raise NonFiniteError("loss nan")
         value = 0.1 * claim.cell.fields["seed"] + 0.5 * (claim.cell.fields["encoding"] == "lookhere_90")
         measured = MetricValue("top1", value, "fraction", 100, better="higher")
-        return CellResult(CellScore(claim.cell.name, dict(claim.cell.fields), measured).as_record(), value)
+        return CellScore(claim.cell.name, dict(claim.cell.fields), measured)
 
     monkeypatch.setattr(sweep_run, "run_worker", lambda queue, _, **options: real(queue, run, **options))
     return failing

@@ -12,9 +12,9 @@ import sqlalchemy
 from sightline.errors import InputError, NonFiniteError, StoppedError, StorageError
 from sightline.sweeps import queue as queues
 from sightline.sweeps.queue import SweepQueue
-from sightline.sweeps.run import CellResult, run_worker
+from sightline.sweeps.run import run_worker
 from sightline.sweeps.space import SweepConfig
-from tests.sweeps.joining import join
+from tests.sweeps.joining import join, scored
 
 PROCESSES = multiprocessing.get_context("spawn")
 GRID = SweepConfig(grid={"encoding": ["a", "b"], "optimizer.lr": [1e-3, 2e-3, 3e-3]})
@@ -46,7 +46,7 @@ def done_by(said, fault=None):
         said.append((claim.cell.number, claim.again))
         if fault is not None and fault(claim):
             raise NonFiniteError("loss nan")
-        return CellResult({"number": claim.cell.number}, float(claim.cell.number))
+        return scored(float(claim.cell.number))
 
     return run
 
@@ -122,7 +122,7 @@ def test_a_worker_waits_for_cells_that_others_run(tmp_path):
         if len(seen) == 8:
             other.finish(theirs, {}, 1.0)
 
-    state = run_worker(mine, lambda _: CellResult({}, 0.0), observe=observe, warn=print, poll=0.0)
+    state = run_worker(mine, lambda _: scored(0.0), observe=observe, warn=print, poll=0.0)
     assert [one[0] for one in seen[:5]] == [1, 2, 3, 4, 5]
     assert seen[5:] == [(None, 1, False)] * 3 + [(None, 0, True)]
     assert state.done
@@ -241,7 +241,7 @@ def test_a_search_draws_so_many_cells_by_what_was_measured_and_no_worker(tmp_pat
 
         def run(claim):
             found.append(dict(claim.cell.fields))
-            return CellResult(dict(claim.cell.fields), -abs(claim.cell.fields["lr"] - 1e-3))
+            return scored(-abs(claim.cell.fields["lr"] - 1e-3))
 
         for _ in range(workers):
             queue(tmp_path / name, SEARCH)
@@ -262,7 +262,7 @@ def test_a_cell_of_a_search_is_drawn_once(tmp_path):
         found.append((claim.cell.number, dict(claim.cell.fields)))
         if claim.cell.number == 2 and not claim.again:
             raise NonFiniteError("loss nan")
-        return CellResult({}, 0.0)
+        return scored(0.0)
 
     worked(queue(tmp_path, SEARCH), run)
     assert found[-1] == found[2]

@@ -8,10 +8,9 @@ import json
 import math
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -164,7 +163,7 @@ def sweep(
     asked, where = read_sweep(Path(place)), machine.resolve_device(device)
     _check(asked, where, refuse, progress)
 
-    def run(claim: Claim) -> CellResult:
+    def run(claim: Claim) -> CellScore:
         # Its own data: what is left out of it is counted there.
         cell, folder, data = claim.cell, asked.folder(claim.cell), TrainingData(progress)
         config, test = asked.training(cell, data), asked.evaluate or False
@@ -179,9 +178,8 @@ def sweep(
             setup.config, folder, setup=setup, test=test, device=device, observe=on_step, warn=warn,
             on_tested=lambda tested, total: progress("testing", tested, total),
         )  # fmt: skip
-        found = score_of(folder, asked.wanted).measured
         settings = {"encoding": done.config.encoding, **cell.fields}
-        return CellResult(CellScore(cell.name, settings, found).as_record(), found.value, found.better)
+        return CellScore(cell.name, settings, score_of(folder, asked.wanted).measured)
 
     queue = asked.queue()
     with queue.working():
@@ -232,23 +230,9 @@ def _check_measured(asked: Sweep, config: TrainConfig, source: Source, file: Pat
         raise InputError(f"{file}: {why}, so that no cell is measured (expected evaluate: {{split, resolutions}})")
 
 
-@dataclass(frozen=True)
-class CellResult:
-    """What a run of a cell came to.
-
-    Attributes:
-        score: what is kept of it in the storage, as JSON has it.
-        value: what is compared; better: whether the `higher` ones are, or the `lower`.
-    """
-
-    score: Mapping[str, Any]
-    value: float
-    better: str = "higher"
-
-
 def run_worker(
     queue: SweepQueue,
-    run: Callable[[Claim], CellResult],
+    run: Callable[[Claim], CellScore],
     *,
     observe: Callable[[State, Claim | None], None],
     warn: Callable[[str], None],
@@ -281,9 +265,9 @@ def run_worker(
         name = claim.cell.name
         try:
             observe(state, claim)
-            reached = run(claim)
-            if not math.isfinite(reached.value):
-                raise SightlineError(f"its value is {reached.value}, expected a finite number")
+            score = run(claim)
+            if not math.isfinite(score.measured.value):
+                raise SightlineError(f"its value is {score.measured.value}, expected a finite number")
         except (KeyboardInterrupt, StoppedError):
             queue.leave(claim)
             raise
@@ -291,7 +275,8 @@ def run_worker(
             given_up = queue.fail(claim, _line_of(error))
             warn(f"cell {name} failed{'' if given_up else ', and is tried once more'}: {_line_of(error)}")
             continue
-        if not queue.finish(claim, reached.score, reached.value if reached.better != "lower" else -reached.value):
+        sign = -1 if score.measured.better == "lower" else 1
+        if not queue.finish(claim, score.as_record(), sign * score.measured.value):
             warn(f"cell {name}: was taken over by another worker before it was finished here")
 
 
