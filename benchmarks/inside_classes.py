@@ -7,9 +7,8 @@ Of each trained classifier, at each size, on the first images of a test split (t
 saved): the heads' Jensen-Shannon divergence (`head_diversity`, LookHere figures 4 and 15), the logit lens's mIoU
 (`lens_miou`, figure 5), how identifiable the class is (`class_identifiability`, figure 13) and that on the object
 and beside it (`class_patches`, figure 14), layer by layer. A row is of one layer; of the divergence also of the mean
-over layers. Intervals are 95 % over images: of means by the normal distribution, of the mIoU of all images by
-resampling them; another training would differ by more. Sentences say whether LookHere's are higher, and give no verdict
-where intervals overlap.
+over layers. Intervals are 95 % over images: of means by Student's t, of the mIoU of all images by
+resampling them; another training would differ by more.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from sightline.analysis.analyse import analysed_together
 from sightline.analysis.found import Analysis
 from sightline.analysis.labels import split_batches
 from sightline.analysis.measures.base import measures_by_name
+from sightline.analysis.rows import mean_over_images
 from sightline.data.open import open_source
 from sightline.distributed import machine
 from sightline.errors import SightlineError
 from sightline.hub.load import load_model
-from sightline.reports.analysis_words import DIVERSITY, LENS_MIOU, ReachedExtreme, lookhere_sentence, over_images
 
 _MEASURES = ("head_diversity", "lens_miou", "class_identifiability", "class_patches")
 # (measure, quantity) of which each image has a value at each layer.
@@ -81,27 +80,10 @@ def rows_of(found: Sequence[Analysis]) -> list[dict[str, Any]]:
     return rows
 
 
-def sentences(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What can be said of LookHere's: of the divergence over all layers, and of the lens after the last."""
-    last = max((row["layer"] for row in rows if row["layer"] != _ALL_LAYERS), default=0)
-    said = []
-    for side in dict.fromkeys(row["resolution"] for row in rows):
-        for measure, layer, words in (("head_diversity", _ALL_LAYERS, DIVERSITY), ("lens_miou", last, LENS_MIOU)):
-            some = [
-                row for row in rows if row["measure"] == measure and row["layer"] == layer and row["resolution"] == side
-            ]
-            reached = [
-                ReachedExtreme(
-                    row["encoding"],
-                    row["value"],
-                    None if row["interval"] is None else (row["interval"][0], row["interval"][1]),
-                    row["model"],
-                )
-                for row in some
-            ]
-            if some:
-                said.append(lookhere_sentence(reached, *words, unit=some[0]["unit"], at=f"{side} px"))
-    return said
+def over_images(values: np.ndarray) -> tuple[float, tuple[float, float] | None, int]:
+    """As `mean_over_images`, of [images, ...] of which the mean of the rest is an image's own."""
+    flat = np.ma.masked_invalid(values.reshape(len(values), -1))
+    return mean_over_images(flat.mean(axis=1).filled(np.nan))
 
 
 def table(rows: Sequence[dict[str, Any]]) -> None:
@@ -145,8 +127,6 @@ def main() -> None:
         }
         rows += [about | {"split": asked.split} | row | made for row in rows_of(found)]
     table(rows)
-    for sentence in sentences(rows):
-        print(sentence)
     parser.save(rows)
 
 

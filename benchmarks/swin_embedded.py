@@ -5,7 +5,7 @@
 `swin_micro_patch4` (two stages, windows of 4) is trained with each encoding as the demonstration trains (48,000 glyphs
 at 32 px, one seed) and tested on the same scenes at 32, 64 and 148 px (1, 2 and 4.6 times). The same weights are tested
 again with windows that grow as the image does: frequencies are counted on, the table of displacements is resized by
-BEiT's rule. A row of `top1` has its interval; the figure is `reports.plots.by_resolution`. Both at once take about 15
+BEiT's rule. A row of `top1` has its interval; the figure is `reports.figures.by_resolution`. Both at once take about 15
 minutes on two idle cores. `--quick` shows 640 images and tests on 60.
 """
 
@@ -24,7 +24,7 @@ from sightline.evaluation.measure import EvaluateConfig
 from sightline.hub.load import load_model, save_model
 from sightline.io.run_files import RESULTS
 from sightline.recipes.embedded import scenes
-from sightline.reports.plots import by_resolution
+from sightline.reports.figures import by_resolution
 from sightline.reports.series import Study
 from sightline.results.rows import ResultRow, read_rows
 from sightline.training.jobs import Job, run_jobs

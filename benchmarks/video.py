@@ -16,22 +16,31 @@ import argparse
 import dataclasses
 import json
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from measure import RESULTS, Parser, destination, in_fresh_process, threads
 
 from sightline.data.frames import FrameSampling
 from sightline.data.sources.moving import DIRECTIONS
 from sightline.distributed.machine import set_threads
+from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.io.atomic import write_out
 from sightline.recipes import recipe
-from sightline.reports.frames_plot import by_frames
+from sightline.reports import style, words
+from sightline.reports.figures import guessing, look_of
+from sightline.reports.lines import Panel, lines_figure, measured_line, value_range
+from sightline.reports.series import PlotLine, Study
 from sightline.results.rows import ResultRow, as_written, dump_rows, read_rows
 from sightline.training import train
 from sightline.training.run import open_run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # The new encoding beside factorised positions (ViT's tables, one an axis, summed) and rotary ones.
 ENCODINGS = ("lookhere_90", "factorized", "rope_axial")
@@ -54,6 +63,71 @@ def measure(encoding: str, seed: int, chosen: argparse.Namespace) -> dict[str, A
             source = run.source.with_view(frames=FrameSampling(count))
             rows += evaluate(run.model, source, tested, dataclasses.replace(run.identity, seed=seed))
     return {"rows": [as_written(row) for row in rows]}
+
+
+def frame_lines(rows: Sequence[ResultRow]) -> tuple[list[PlotLine], Study] | None:
+    """A line for each run whose clips were shown with several numbers of frames at one size, that of its training where
+    it was measured there; its points by the number of frames. None where there is no such run.
+
+    Raises:
+        InputError: as `Study.of`.
+    """
+    plain = [row for row in rows if row.frames is not None and row.resolution is not None and row.shrunk is None]
+    if not plain:
+        return None
+    sides = {row.run: row.train_resolution for row in plain}
+    for run in sides:
+        there = {row.resolution for row in plain if row.run == run and row.resolution is not None}
+        sides[run] = sides[run] if sides[run] in there else max(there)
+    chosen = [row for row in plain if row.resolution == sides[row.run]]
+    counts = sorted({row.frames for row in chosen if row.frames is not None})
+    whole = Study.of([replace(row, frames=None) for row in chosen])
+    found: dict[str, PlotLine] = {}
+    for count in counts:
+        # Each number alone: a study has one row for a run at a size.
+        here = [replace(row, frames=None) for row in chosen if row.frames == count]
+        for line in Study.of(here, whole.order).lines(whole.main.metric, split=whole.main.split):
+            points = {**(found[line.label].points if line.label in found else {}), count: line.points[sides[line.run]]}
+            found[line.label] = replace(line, points=points)
+    several = [line for line in found.values() if len(line.points) > 1]
+    return (several, whole) if several else None
+
+
+def by_frames(
+    rows: Sequence[ResultRow], *, trained: int | None = None, chance: float | None = None, narrow: bool = False
+) -> str:
+    """The main metric (bars: 95 %) by the number of frames of each clip, spaced by doublings, one line a run.
+
+    Args:
+        trained: frames of the clips of the training, where all runs had as many: a dotted line.
+        chance: what guessing would give, a fraction.
+
+    Raises:
+        InputError: no run was shown clips with several numbers of frames at one size.
+    """
+    found = frame_lines(rows)
+    if found is None:
+        raise InputError("no rows are of clips with several numbers of frames at one size")
+    chosen, study = found
+    counts = sorted({count for line in chosen for count in line.points})
+
+    def mark(axes: Axes) -> None:
+        if trained is not None:
+            axes.axvline(trained, color=style.INK, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
+
+    panel = Panel(
+        [measured_line(line.label, look_of(line, study.order), line.points) for line in chosen],
+        title="" if trained is None else f"trained at {trained} frames",
+        x_label="test frames of each clip",
+        y_label=words.axis(study.main),
+        x_scale="log2",
+        x_ticks={count: str(count) for count in counts},
+        x_range=(counts[0] / 1.12, counts[-1] * 1.12),
+        y_range=value_range(study.main),
+        level=guessing(chance),
+        paint=mark,
+    )
+    return lines_figure([panel], height=3.4, narrow_height=2.8, narrow=narrow)
 
 
 def main() -> None:

@@ -12,7 +12,9 @@ from PIL import Image
 import sightline
 from sightline.data import image_file
 from sightline.data import preprocessing as preprocessing_module
+from sightline.data.augmenting import apply_augmentations, make_augmentations
 from sightline.data.image_file import read_image, read_image_size, read_picture, rgb_pixels
+from sightline.data.open import open_source
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation.predict_images import predict_images
 from sightline.models import create_model
@@ -158,3 +160,41 @@ def test_what_is_turned_is_not_held_three_times(monkeypatch):
     monkeypatch.setattr(Image, "fromarray", made)
     assert read_picture(INPUTS / "exif_6.jpg").size == (48, 64)
     assert len(turned) == 1
+
+
+@pytest.mark.parametrize("parts", [0.35, "simple"])
+def test_training_images_are_those_of_a_run(parts, model, tmp_path):
+    for number in range(4):
+        folder = tmp_path / "train" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture(150, 200, number)).save(folder / f"{number}.jpg")
+    source = open_source(f"imagefolder:{tmp_path}").with_view(parts=parts, flip=0.5)
+    augment = {"colour_jitter": {"brightness": 0.5}, "random_erasing": {"chance": 1.0}}
+    prepare = sightline.preprocessing(model, training=True, parts=parts, augment=augment)
+    made = make_augmentations(augment)
+    for index, epoch in ((0, 0), (3, 0), (3, 2)):
+        draw = {"seed": 7, "epoch": epoch, "index": index}
+        shown = source.example("train", index, (16, 24), seed=7, epoch=epoch)
+        pixels = apply_augmentations(shown.image, made, **draw)
+        assert np.array_equal(prepare.view(shown.name, (16, 24), **draw), pixels)
+        expected = sightline.preprocessing(model).normalise(pixels)
+        assert torch.equal(prepare(shown.name, (16, 24), **draw), expected)
+
+
+def test_training_images_differ_each_time_and_with_torchs_seed_do_not(model):
+    prepare, image = sightline.preprocessing(model, training=True, parts=0.1), picture(64, 96)
+    torch.manual_seed(3)
+    first, second = prepare(image), prepare(image)
+    assert first.shape == (3, 16, 16)
+    assert not torch.equal(first, second)
+    torch.manual_seed(3)
+    assert torch.equal(prepare(image), first)
+    # At its own aspect, of no more patches than asked for.
+    assert prepare(image, "native").shape == (3, 64, 96)
+    assert prepare(image, "tokens", 24).shape == (3, 16, 24)
+
+
+@pytest.mark.parametrize("options", [{"flip": 2.0}, {"parts": 0.0}, {"augment": {"rand_augmet": {}}}])
+def test_settings_of_training_images_are_checked(options, model):
+    with pytest.raises(InputError):
+        sightline.preprocessing(model, training=True, **options)

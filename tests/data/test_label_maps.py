@@ -9,16 +9,6 @@ from PIL import Image
 from sightline.data.image_file import read_image_size, read_label_map
 from sightline.data.paired import LabelMapping
 from sightline.errors import UnreadableDataError
-from tests.data.image_bytes import chunk, png
-
-
-@pytest.mark.parametrize(("bits", "colour"), [(1, 0), (2, 0), (4, 0), (8, 0), (16, 0), (1, 3), (2, 3), (4, 3), (8, 3)])
-def test_numbers_are_those_that_are_written(tmp_path, bits, colour):
-    """Pillow shows grey values of two and four bits widened to eight, and a bilevel image as truth values."""
-    values = np.random.default_rng(bits).integers(0, min(2**bits, 85) if colour else 2**bits, (5, 7))
-    palette = chunk(b"PLTE", bytes(range(256))[: 3 * min(2**bits, 85)]) if colour else b""
-    (tmp_path / "a.png").write_bytes(png(values, bits, colour, palette))
-    assert (read_label_map(tmp_path / "a.png") == values).all()
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

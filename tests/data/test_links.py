@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from sightline.data.clip_list import list_clips
+from sightline.data.clip_file import list_clips
 from sightline.data.folders import walk
 from sightline.data.image_list import list_images
 from sightline.data.open import open_source, source_class

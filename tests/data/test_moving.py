@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -80,12 +78,6 @@ def test_speeds_are_the_same_for_every_number_of_frames(count: int) -> None:
     assert np.array_equal(speed[:, 0], np.linalg.norm(np.diff(places_of(2, range(200))[0], axis=1), axis=2)[:, 0])
 
 
-def test_glyphs_are_alike_in_all_directions_and_backgrounds_stand() -> None:
-    clip = shown(5)("test", 3).image.astype(int)
-    moved = (np.abs(np.diff(clip, axis=0)).sum(axis=3) > 0).any(axis=0)
-    assert 0.02 < moved.mean() < 0.9
-
-
 @pytest.mark.parametrize("size", [(24, 40), (40, 24), (31, 31)])
 def test_what_stands_where_render_has_it_is_drawn_alike(size: tuple[int, int]) -> None:
     for index in range(6):
@@ -100,16 +92,6 @@ def test_what_stands_where_render_has_it_is_drawn_alike(size: tuple[int, int]) -
         assert np.abs(turned.astype(int) - moving).max() <= 1
 
 
-def test_what_leaves_the_image_enters_it_on_the_other_side() -> None:
-    scene = draw("glyphs", "test", 0)
-    nothing = replace(scene, objects=(replace(scene.objects[0], size=1e-6),))
-    middle, corner = render_moving(scene, (32, 32), np.array([[16.0, 16.0], [0.0, 0.0]])).astype(int)
-    background = render_moving(nothing, (32, 32), np.array([[16.0, 16.0]]))[0]
-    share = [np.abs(one - background).sum() for one in (middle, corner)]
-    assert share[0] == pytest.approx(share[1], rel=0.1)
-    assert np.abs(corner - background)[12:20, 12:20].sum() < 0.2 * share[1]
-
-
 def test_splits_and_refusals() -> None:
     source = open_source("moving")
     assert source.splits == ("train", "minival", "test")
@@ -117,13 +99,12 @@ def test_splits_and_refusals() -> None:
     assert source.stored_size("test", 0) is None
     assert source.stored_frames("test", 0) is None
     assert source.with_view(frames=FrameSampling(5)).frames_shown("test", 0) == 5
-    for ask, said in (
-        (lambda: open_source("moving:glyphs"), "data moving:glyphs: has one task"),
-        (lambda: source.example("test", 10_000, (8, 8)), "index 10000 is outside moving/test"),
-        (lambda: source.example("test", 0, (0, 8)), "image size 0x8 has no pixels"),
-        (lambda: source.length("val"), "split of moving 'val'"),
-        (lambda: source.with_view(parts=0.5), "which shows its training images in its own way"),
+    for ask in (
+        lambda: open_source("moving:glyphs"),
+        lambda: source.example("test", 10_000, (8, 8)),
+        lambda: source.example("test", 0, (0, 8)),
+        lambda: source.length("val"),
+        lambda: source.with_view(parts=0.5),
     ):
-        with pytest.raises(InputError) as raised:
+        with pytest.raises(InputError):
             ask()
-        assert said in str(raised.value)

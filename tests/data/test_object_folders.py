@@ -78,11 +78,6 @@ def test_an_image_without_objects_is_one(kind, changed):
     assert (said.boxes.shape, said.masks.shape) == ((0, 4), (0, 16, 9))
 
 
-def test_a_data_set_without_an_object(changed):
-    source = opened("coco", changed("coco", lambda said: said["annotations"].clear()))
-    assert [len(the_objects(source, "test", index).boxes) for index in range(3)] == [0, 0, 0]
-
-
 def test_a_box_by_rounding_over_the_edge_is_cut(changed):
     def change(said):
         said["annotations"][-1]["bbox"] = [15.5, 9, 4.9, 3.4]
@@ -131,17 +126,13 @@ OBJECTS = [
 @pytest.mark.parametrize("change", OBJECTS, ids=str)
 def test_what_is_wrong_with_an_object(change, changed):
     """Its image cannot be read, and that is said before anything is decoded."""
-    root = changed("coco", lambda said: said["annotations"][-1].update(change))
-    source = opened("coco", root)
-    image = source.example_name("test", 0)
-    with pytest.raises(UnreadableDataError) as caught:
+    source = opened("coco", changed("coco", lambda said: said["annotations"][-1].update(change)))
+    with pytest.raises(UnreadableDataError, match="annotation 5: "):
         source.check_readable("test")
-    assert f"{image}: {root / SAID['coco']}: annotation 5: its " in str(caught.value)
-    assert "\n" not in str(caught.value)
     with pytest.raises(UnreadableDataError, match="annotation 5: "):
         source.example("test", 0, (8, 8))
     remaining, [left_out] = source.check_readable("test", skip_unreadable=1)
-    assert (remaining.length("test"), left_out.path) == (2, image)
+    assert (remaining.length("test"), left_out.path) == (2, source.example_name("test", 0))
 
 
 def one_more(key, **values):
@@ -154,18 +145,19 @@ def put(key, number, **values):
 
 # What is named, and the change.
 FILES = [
-    ("annotations[1]: image_id '77'", put("annotations", 1, image_id=77)),
-    ("annotations[1]: category_id '4'", put("annotations", 1, category_id=4)),
-    ("images[3]: the id 1000 is that of images[0] too", one_more("images")),
-    ("annotations[8]: the id 27 is that of annotations[0] too", one_more("annotations")),
-    ("categories[3]: the id 90 is that of categories[0] too", one_more("categories", name="b")),
-    ("annotations[2]: has no 'id'", lambda said: said["annotations"][2].pop("id")),
-    ("annotations[2]: has no 'bbox'", lambda said: said["annotations"][2].pop("bbox")),
-    ("images[1]: height '0'", put("images", 1, height=0)),
-    ("images[1]: id 'a'", put("images", 1, id="a")),
-    ("has no 'images'", lambda said: said.pop("images")),
-    ("images[0] is '3'", lambda said: said.update(images=[3])),
-    ("images is no list", lambda said: said.update(images=3)),
+    ("annotations[1]", put("annotations", 1, image_id=77)),
+    ("annotations[1]", put("annotations", 1, category_id=4)),
+    ("images[3]", one_more("images")),
+    ("annotations[8]", one_more("annotations")),
+    ("categories[3]", one_more("categories", name="b")),
+    ("annotations[2]", lambda said: said["annotations"][2].pop("id")),
+    ("annotations[2]", lambda said: said["annotations"][2].pop("bbox")),
+    ("images[1]", put("images", 1, height=0)),
+    ("images[1]", put("images", 1, id="a")),
+    ("images", lambda said: said.pop("images")),
+    ("images[0]", lambda said: said.update(images=[3])),
+    ("images", lambda said: said.update(images=3)),
+    ("images[1]", put("images", 1, file_name="../train2017/a.jpg")),
 ]
 
 
@@ -174,8 +166,10 @@ def test_a_file_that_contradicts_itself(says, change, changed):
     with pytest.raises(InputError) as caught:
         opened("coco", changed("coco", change))
     # Written for both splits alike, and the first is refused.
-    assert f"{SAID['coco'].replace('val', 'train')}: {says}" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    place, _, said = str(caught.value).partition(": ")
+    assert place.endswith(SAID["coco"].replace("val", "train"))
+    assert says in said
+    assert "\n" not in said
 
 
 def test_annotations_that_are_cut_or_no_json(changed):
@@ -196,24 +190,7 @@ def test_annotations_that_are_cut_or_no_json(changed):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_image_that_is_missing(kind, changed):
-    root = changed(kind)
-    path = opened(kind, root).example_name("test", 1)
-    (root / path).unlink()
-    with pytest.raises(InputError) as caught:
-        opened(kind, root)
-    assert str(caught.value).startswith(f"{path}: no such file (expected: images[1] of {root / SAID[kind]} names it")
-
-
-def test_an_image_of_which_nothing_is_said_is_named(changed):
-    root = changed("coco")
-    folders.picture(root / "val2017" / "more.jpg", (8, 8), 0)
-    [one] = opened("coco", root).skipped
-    assert (one.path, one.reason) == (str(root / "val2017/more.jpg"), f"not among the images of {root / SAID['coco']}")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_image_of_another_size_than_is_said(kind, changed):
+def test_images_that_are_missing_too_many_or_of_another_size(kind, changed):
     root = changed(kind)
     source = opened(kind, root)
     path = source.example_name("test", 1)
@@ -221,19 +198,18 @@ def test_an_image_of_another_size_than_is_said(kind, changed):
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.open(path).save(path, exif=exif)
-    said = f"{path}: is 9 x 16 pixels (expected: 16 x 9, height x width, as {root / SAID[kind]} says)"
-    with pytest.raises(UnreadableDataError) as caught:
+    with pytest.raises(UnreadableDataError, match=f"{path}: is 9 x 16 pixels"):
         opened(kind, root).check_readable("test")
-    assert said in str(caught.value)
+    folders.picture(root / "val2017" / "more.jpg", (8, 8), 0)
+    # LVIS' folders are another data set's too.
+    assert [one.path for one in opened(kind, root).skipped] == [str(root / "val2017/more.jpg")] * (kind == "coco")
+    (root / path).unlink()
+    with pytest.raises(InputError, match=path):
+        opened(kind, root)
 
 
-def test_names_of_files(changed):
-    def change(said):
-        said["images"][1]["file_name"] = "../train2017/a.jpg"
-
-    with pytest.raises(InputError, match=r"images\[1\]: '../train2017/a.jpg' \(expected: the name of an image's file"):
-        opened("coco", changed("coco", change))
-    with pytest.raises(InputError, match=r"images\[1\]: coco_url '.*elsewhere/a.jpg' \(expected: the name of"):
+def test_names_of_files_of_lvis(changed):
+    with pytest.raises(InputError, match=r"images\[1\]: coco_url"):
         opened("lvis", changed("lvis", put("images", 1, coco_url="http://images.example/elsewhere/a.jpg")))
 
 
@@ -242,11 +218,5 @@ def test_other_categories_in_the_other_file(changed):
     said = json.loads((root / SAID["coco"]).read_text())
     said["categories"][0]["name"] = "broom"
     folders.write_json(root / SAID["coco"], said)
-    with pytest.raises(InputError, match=r"instances_val2017.json: its categories are not those of .*train2017.json"):
+    with pytest.raises(InputError, match=r"instances_val2017\.json"):
         opened("coco", root)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_such_folder(kind, tmp_path):
-    with pytest.raises(InputError, match=str(tmp_path / "none")):
-        opened(kind, tmp_path / "none")

@@ -13,9 +13,8 @@ from sightline.analysis.measures.base import MeasuredQuantity
 from sightline.analysis.rows import mean_over_images, rows_of
 from sightline.errors import InputError
 from sightline.reports import analysis_maps, analysis_page, analysis_plots, style, words
-from sightline.reports.analysis_findings import findings
 from sightline.reports.analysis_tables import by_layer_table, print_layers
-from sightline.results.analysis import AnalysisRow, read_analysis
+from sightline.results.analysis import read_analysis
 from sightline.results.rows import dump_rows
 from tests.reports.test_plots import texts
 
@@ -293,50 +292,3 @@ def test_a_measure_of_which_nothing_can_be_drawn_says_so():
     for text in (analysis_page.render([], [one], "x"), analysis_page.shown([one])):
         assert "nothing to draw" in text
     assert "nothing to draw" not in analysis_page.shown([found()])
-
-
-def told(measure, metric, values, *, counts=5, depth=2, size=(16, 16)):
-    """Rows as of that measure: by encoding the value, with an interval of 0.1 around it."""
-    base: AnalysisRow = pick(rows(found()), metric="reach", size=(16, 16), layer=1)
-    made = []
-    for place, (encoding, value) in enumerate(values.items()):
-        same = {
-            "run": f"run{place}", "encoding": encoding, "measure": measure, "metric": metric, "value": value,
-            "interval": (value - 0.1, value + 0.1), "unit": "", "count": counts, "depth": depth, "size": size,
-        }  # fmt: skip
-        made += [
-            dataclasses.replace(base, **same, slices={"layer": 0}),
-            dataclasses.replace(base, **same, slices={"layer": 1}),
-            dataclasses.replace(base, **same, slices={}, of_all_layers=True),
-        ]
-    return made
-
-
-DIVERSITY = "head_diversity", "jsd"
-
-
-def test_lookheres_diversity_is_said_to_be_higher_where_all_intervals_are():
-    (said,) = findings(told(*DIVERSITY, {"lookhere_90": 1.0, "rope_axial": 0.5, "learned_1d": 0.7}))
-    assert said.startswith("At 16 px, LookHere's head diversity is higher, as its paper found")
-    for number in ("run0 1 [0.9,\u00a01.1]", "run1 0.5 [0.4,\u00a00.6]", "run2 0.7 [0.6,\u00a00.8]"):
-        assert number in said
-    (said,) = findings(told("lens_miou", "miou", {"lookhere_90": 0.2, "rope_axial": 0.5}))
-    assert "LookHere's logit-lens mIoU is lower, other than its paper found" in said
-
-
-def test_no_verdict_where_intervals_overlap_or_models_are_unlike():
-    (said,) = findings(told(*DIVERSITY, {"lookhere_90": 1.0, "rope_axial": 0.85}))
-    assert "no verdict" in said
-    mixed = told(*DIVERSITY, {"lookhere_90": 1.0}) + told(*DIVERSITY, {"rope_axial": 0.5}, depth=3)
-    (said,) = findings(mixed)
-    assert said == "At 16 px, no verdict on head diversity: the models differ in layers, heads or patches."
-
-
-def test_nothing_is_said_where_there_is_nothing_to_compare():
-    assert findings(told(*DIVERSITY, {"lookhere_90": 1.0})) == []
-    assert findings(told(*DIVERSITY, {"rope_axial": 1.0, "learned_1d": 0.5})) == []
-    assert findings(told("entropy", "entropy", {"lookhere_90": 1.0, "rope_axial": 0.5})) == []
-    # Of other images.
-    other = told(*DIVERSITY, {"lookhere_90": 1.0}) + told(*DIVERSITY, {"rope_axial": 0.5}, counts=6)
-    assert findings(other) == []
-    assert "LookHere beside" not in analysis_page.render(rows(found()), [found()], "x")

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from sightline.errors import InputError
-from sightline.reports import attack_plot, style
+from sightline.reports import figures, style
 from sightline.reports.content import Report
 from sightline.reports.html import render
+from sightline.reports.lines import lines_figure
 from sightline.reports.series import Study
 from tests.reports.synthetic import accuracy_rows, row
 from tests.reports.test_html import Page
@@ -72,14 +72,13 @@ def test_of_views_alone_there_are_numbers_and_no_figure():
     text = render(Report("t", "c", [], rows))
     assert "12.5" in Page(text).text
     assert "<details open>" in text
-    with pytest.raises(InputError, match="no row is of an attack on squares"):
-        attack_plot.by_resolution(Study.of(rows))
+    assert figures.attack_panels(Study.of(rows)) == []
 
 
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("losses", [("ce",), LOSSES])
 def test_a_panel_for_each_loss_and_epsilon_with_a_mark_for_each_size(losses, narrow):
-    svg = attack_plot.by_resolution(Study.of(attacked(losses)), narrow=narrow)
+    svg = lines_figure(figures.attack_panels(Study.of(attacked(losses))), columns=2, narrow=narrow)
     said = texts(svg)
     titles = {f"FGSM {epsilon}/255, loss {loss}" for loss in losses for epsilon in (1, 3)}
     assert titles | {"a", "b", "32", "64", "test resolution (px)", "top-1 accuracy (%)"} <= set(said)

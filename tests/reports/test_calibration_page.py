@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sightline.errors import InputError
-from sightline.reports import calibration_plot, style
+from sightline.reports import figures, style
 from sightline.reports.content import Report
 from sightline.reports.html import render
 from sightline.reports.series import Study
@@ -58,7 +58,7 @@ def test_a_bin_of_one_knob_alone_is_of_that_knob():
     study = Study.of([*rows, *tuned])
     names = [[line.label for line in study.lines("top1_in_bin", slices={"confidence_bin": bin})] for bin in (5, 15)]
     assert names == [["a (default knob)"], ["a (default knob)", "a (tuned knob)"]]
-    assert ">a<" not in re.sub(r"\s", "", calibration_plot.reliability(study))
+    assert ">a<" not in re.sub(r"\s", "", figures.reliability(study))
 
 
 def test_a_fitted_temperature_stands_by_resolution_on_the_page():
@@ -79,14 +79,14 @@ def test_a_fitted_temperature_stands_by_resolution_on_the_page():
 
 def test_bins_of_one_kind_alone_are_no_figure():
     rows = [one for one in calibrated() if one.metric != "confidence"]
-    assert not calibration_plot.is_there(Study.of(rows))
+    assert not figures.is_calibrated(Study.of(rows))
     with pytest.raises(InputError, match="top1_in_bin by confidence_bin"):
-        calibration_plot.reliability(Study.of(accuracy_rows(VALUES, SIZES)))
+        figures.reliability(Study.of(accuracy_rows(VALUES, SIZES)))
 
 
 @pytest.mark.parametrize("narrow", [False, True])
 def test_a_mark_for_each_bin_that_holds_images(narrow):
-    svg = calibration_plot.reliability(Study.of(calibrated()), narrow=narrow)
+    svg = figures.reliability(Study.of(calibrated()), narrow=narrow)
     said = texts(svg)
     assert {"tested at 32 px (as trained)", "tested at 64 px", "a", "b"} <= set(said)
     marks = tuple(len(re.findall(f'<use [^>]*style="fill: {colour}', svg, re.I)) for colour in style.PALETTE[:2])

@@ -12,10 +12,8 @@ import pytest
 from sightline.errors import InputError
 from sightline.reports.comparison_page import render
 from sightline.reports.comparison_tables import picked, tables
-from sightline.reports.comparison_words import findings, verdict
 from sightline.reports.latex import csv_of, escaped, latex_of
-from sightline.reports.words import TIMES
-from sightline.results.comparison import DifferenceRow, MeanRow, RankRow, of_kind
+from sightline.reports.words import DASH, TIMES
 from tests.compared import COUNTS, made_rows
 
 _BLANK, _TIMES = "\u00a0", f"4.62{TIMES}"
@@ -30,10 +28,6 @@ def rows(tmp_path_factory):
 def one_seed(tmp_path_factory):
     counts = {name: [values[:1] for values in counts] for name, counts in COUNTS.items()}
     return made_rows(tmp_path_factory.mktemp("one"), counts)
-
-
-def text(sentences):
-    return " ".join(sentences).replace(_BLANK, " ")
 
 
 def cells(table, line):
@@ -80,75 +74,17 @@ def test_best_of_an_error_is_the_lowest(rows):
     assert third["Val", "test scenes, best"] == f"{min(values):.4g}"
 
 
-def test_the_verdict_names_whom_the_interval_leaves_out(rows):
-    said = text(findings(rows))
-    assert f"At 148 px ({_TIMES}), the highest mean is lookhere_90 over 3 seeds: 96.7 % [88.4, 104.9]." in said
-    assert "leaves out those of rope_axial and learned_1d, and the images tell them apart too." in said
-    assert "At 32 px, as trained, no verdict" in said
-    assert f"Spearman's correlation of the order of 3 encodings at 148 px ({_TIMES})" in said
-    assert "table 6 at 1024 px (Val) is +.50" in said
-    assert "That holds 0" in said
-
-
-def test_no_verdict_where_intervals_overlap_or_the_images_do_not_tell(rows):
-    """The same rows with one field turned: the sentence follows the row of the pair."""
-    for changes in ({"apart": False}, {"over_images": (-0.1, 0.2)}):
-        pairs = [row for row in of_kind(rows, DifferenceRow) if "rope_axial" in (row.first, row.second)]
-        turned = [replace(row, **changes) if row in pairs else row for row in rows]
-        said = verdict(turned, 148).replace(_BLANK, " ")
-        assert "leaves out that of learned_1d" in said
-        assert "not so with rope_axial: no verdict between these" in said
-    none = [replace(row, apart=False) if row in of_kind(rows, DifferenceRow) else row for row in rows]
-    assert "no verdict: the highest mean cannot be told from any other" in verdict(none, 148)
-
-
-def test_of_one_seed_there_is_no_verdict(one_seed):
-    said = text(findings(one_seed))
-    assert said.count("no verdict: of one seed nothing is known of other trainings") == 2
-    assert "leaves out" not in said
-    assert "seeds drawn again" not in said
+def test_of_one_seed_nothing_is_known_of_other_trainings(one_seed):
+    pairs = tables(one_seed)["pairs_largest"]
+    assert {line.cells[1].value for line in pairs.lines} == {DASH}
+    assert {line.cells[-1].value for line in pairs.lines} == {"one seed"}
     page = render(one_seed, command="c", demonstration=48_000)
     assert "1 training of each (seed 0)" in page
     assert "the seed stands for these settings" in page
 
 
-def test_what_learned_nothing_is_left_out_of_the_verdict(tmp_path):
-    """Guessing is a tenth; three of 40 are no more."""
-    counts = {**COUNTS, "fourier": ([3, 4, 2], [2, 3, 3])}
-    said = text(findings(made_rows(tmp_path, counts)))
-    assert said.count("Not clearly above guessing (10.0 %): fourier.") == 2
-    assert "those of rope_axial and learned_1d, and" in said
-    low = {name: ([4, 5, 3], [3, 2, 4]) for name in COUNTS}
-    assert "the accuracy of no encoding is clearly above guessing" in text(findings(made_rows(tmp_path / "low", low)))
-
-
-def test_every_number_of_the_sentences_is_one_of_the_rows(rows, one_seed):
-    """What a sentence has beyond sizes, seeds and counts is a value, a limit, or a coefficient of a row."""
-    for some in (rows, one_seed):
-        known = {f"{100 * value:.1f}" for row in of_kind(some, MeanRow) for value in (row.value, *(row.interval or ()))}
-        known |= {"10.0", "95", "0", "1024", "6", "1"}
-        known |= {str(one) for row in of_kind(some, MeanRow) for one in (row.resolution, len(row.seeds))}
-        for row in of_kind(some, RankRow):
-            values = [row.value, *(row.interval or ()), *(row.over_seeds or ())]
-            known |= {f"{value:.2f}".replace("0.", ".", 1).lstrip("-") for value in values if value is not None}
-            known.add(str(len(row.encodings)))
-        names = {row.encoding for row in of_kind(some, MeanRow)}
-        said = text(findings(some))
-        for name in names:
-            said = said.replace(name, "")
-        told = {number.lstrip("+-") for number in re.findall(r"[+-]?\d*\.?\d+", said.replace(_TIMES, ""))}
-        assert told <= known, told - known
-
-
 def test_the_second_training_is_beside_the_first_at_its_size(rows):
-    assert "second training" not in text(findings(rows))
-    tested = [
-        replace(row, resolution=56) if row in picked(rows, "top1", resolution=148) else row for row in rows
-    ]  # fmt: skip
-    said = text(findings(tested))
-    # 32, 34 and 33 against 38 and 42 of 40 and 30: 31, 33, 32 of 40 less 29 of 30.
-    gain = 100 * ((31 + 33 + 32) / 120 - 29 / 30)
-    assert f"lookhere_90 {gain:+.1f}" in said
+    tested = [replace(row, resolution=56) if row in picked(rows, "top1", resolution=148) else row for row in rows]
     assert cells(tables(tested)["5"], "lookhere_90")["Val", "test scenes, mean without it"] == "96.7"
 
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from sightline.errors import InputError
-from sightline.reports import panels, plots, style, training_plots
+from sightline.reports import figures, panels, style, training_plots
 from sightline.reports.content import FieldsOfViewFigure, LossCurve
 from sightline.reports.series import Study
 from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, row, view
@@ -26,42 +26,42 @@ def texts(svg: str) -> list[str]:
     return ["".join(element.itertext()) for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
-def figures() -> dict[str, str]:
+def drawn() -> dict[str, str]:
     return {
-        "accuracy": plots.by_resolution(Study.of(all_rows(), chance=1 / 24)),
-        "quintiles": plots.by_object_size(Study.of(all_rows())),
+        "accuracy": figures.by_resolution(Study.of(all_rows(), chance=1 / 24)),
+        "quintiles": figures.by_object_size(Study.of(all_rows())),
         "loss": training_plots.loss_plot({name: LossCurve([1, 2, 3], [3.0, 2.0, 1.0]) for name in VALUES}),
         "view": panels.fields_of_view(view()),
     }
 
 
 def test_figures_are_well_formed_and_refer_to_nothing_outside():
-    for name, svg in figures().items():
+    for name, svg in drawn().items():
         assert texts(svg), name
         assert svg.count("http") == 1, name
         assert 'xmlns="http://www.w3.org/2000/svg"' in svg, name
 
 
 def test_same_input_gives_the_same_text():
-    assert figures() == figures()
+    assert drawn() == drawn()
 
 
 def test_resolutions_runs_and_training_size_are_written():
-    written = texts(plots.by_resolution(Study.of(accuracy_rows(), chance=1 / 24)))
+    written = texts(figures.by_resolution(Study.of(accuracy_rows(), chance=1 / 24)))
     assert {"20", "32", "64", "148", "trained at 32 px", "guessing: 4.2 %"} <= set(written)
     for name in VALUES:
         assert written.count(name) == 2, "once in the legend, once at the end of its line"
 
 
 def test_resolutions_are_spaced_by_doublings():
-    svg = plots.by_resolution(Study.of(accuracy_rows({"a": [0.5, 0.5, 0.5]}, [16, 32, 64])))
+    svg = figures.by_resolution(Study.of(accuracy_rows({"a": [0.5, 0.5, 0.5]}, [16, 32, 64])))
     places = {match[2]: float(match[1]) for match in re.finditer(r' x="([\d.]+)" y="[\d.]+"[^>]*>(16|32|64)<', svg)}
     assert places["32"] - places["16"] == pytest.approx(places["64"] - places["32"], abs=0.01)
 
 
 def test_points_stand_at_their_values():
     """The two values are 0 and 1: their markers lie on the lower and upper end of the vertical axis."""
-    svg = plots.by_resolution(Study.of(accuracy_rows({"a": [0.0, 1.0]}, [32, 64]))).partition('id="legend_1"')[0]
+    svg = figures.by_resolution(Study.of(accuracy_rows({"a": [0.0, 1.0]}, [32, 64]))).partition('id="legend_1"')[0]
     frame = [
         float(y)
         for y in re.findall(r'id="patch_2">\s*<path d="M [\d.]+ ([\d.]+) \nL [\d.]+ [\d.]+ \nL [\d.]+ ([\d.]+)', svg)[0]
@@ -75,13 +75,13 @@ def test_points_stand_at_their_values():
 def test_default_is_dashed_only_beside_a_tuned_line():
     default, tuned = row("a", 0.5, 64, knob=1.0), row("a", 0.7, 64, knob=0.25, tuned=True)
     pattern = rf"stroke-dasharray: [\d., ]+; stroke-dashoffset: 0; stroke: {style.PALETTE[0].lower()}"
-    assert re.search(pattern, plots.by_resolution(Study.of([default, tuned])))
-    assert not re.search(pattern, plots.by_resolution(Study.of([default])))
+    assert re.search(pattern, figures.by_resolution(Study.of([default, tuned])))
+    assert not re.search(pattern, figures.by_resolution(Study.of([default])))
 
 
 def test_a_run_keeps_its_colour_in_every_figure():
     order = list(VALUES)
-    alone = plots.by_resolution(Study.of(accuracy_rows({"adder": [0.5]}, [32]), order))
+    alone = figures.by_resolution(Study.of(accuracy_rows({"adder": [0.5]}, [32]), order))
     assert style.PALETTE[2].lower() in alone
     assert style.PALETTE[0].lower() not in alone
     assert style.colour("adder", order) == style.PALETTE[2]
@@ -93,7 +93,7 @@ def test_a_run_keeps_its_colour_in_every_figure():
     "name", ["<script>alert(1)</script>", "a & b", "_hidden", r"$x^{", "$x^2$", "名前", "a\x00b\x1b[0m", "x" * 200]
 )
 def test_any_run_name_can_be_drawn(name):
-    written = texts(plots.by_resolution(Study.of(accuracy_rows({name: [0.5, 0.4]}, [32, 64]))))
+    written = texts(figures.by_resolution(Study.of(accuracy_rows({name: [0.5, 0.4]}, [32, 64]))))
     assert written.count(style.short(name)) == 2
 
 
@@ -101,15 +101,15 @@ def test_any_run_name_can_be_drawn(name):
 @pytest.mark.parametrize("sizes", [[32], [20, 32], list(range(16, 16 + 24 * 8, 8))])
 def test_any_number_of_runs_and_resolutions(count, sizes):
     values = {f"run {number}": [0.5] * len(sizes) for number in range(count)}
-    written = texts(plots.by_resolution(Study.of(accuracy_rows(values, sizes))))
+    written = texts(figures.by_resolution(Study.of(accuracy_rows(values, sizes))))
     assert {str(sizes[0]), str(sizes[-1])} <= set(written)
     assert all(name in written for name in values)
 
 
 def test_label_heights_keep_apart():
-    spread = plots._spread([50.0, 50.0, 50.0, 99.0, 99.5, 0.0])
+    spread = figures._spread([50.0, 50.0, 50.0, 99.0, 99.5, 0.0])
     ordered = sorted(spread)
-    assert all(b - a >= plots._LABEL_GAP - 1e-9 for a, b in itertools.pairwise(ordered))
+    assert all(b - a >= figures._LABEL_GAP - 1e-9 for a, b in itertools.pairwise(ordered))
     assert max(spread) <= 100
     assert spread[3] < spread[4]
 
@@ -156,21 +156,21 @@ def test_wrong_weights_are_refused(weight):
 
 def test_missing_rows_are_refused():
     with pytest.raises(InputError, match="no result rows"):
-        plots.by_resolution(Study.of([]))
+        figures.by_resolution(Study.of([]))
     with pytest.raises(InputError, match="object size"):
-        plots.by_object_size(Study.of(accuracy_rows()))
+        figures.by_object_size(Study.of(accuracy_rows()))
     with pytest.raises(InputError, match="top1 on squares"):
-        plots.by_resolution(Study.of([row(view="native", resolution=None, grid=None, patches=9.0)]))
+        figures.by_resolution(Study.of([row(view="native", resolution=None, grid=None, patches=9.0)]))
 
 
 def test_drawing_leaves_matplotlib_as_it_was():
     import matplotlib as mpl
 
     with mpl.rc_context({"font.size": 33.0, "svg.hashsalt": "other"}):
-        first = plots.by_resolution(Study.of(accuracy_rows()))
+        first = figures.by_resolution(Study.of(accuracy_rows()))
         assert mpl.rcParams["font.size"] == 33.0
         assert mpl.rcParams["svg.hashsalt"] == "other"
-    assert first == plots.by_resolution(Study.of(accuracy_rows()))
+    assert first == figures.by_resolution(Study.of(accuracy_rows()))
 
 
 def test_a_line_without_points_at_a_size_leaves_its_panel_as_wide_as_the_others():
@@ -182,7 +182,7 @@ def test_a_line_without_points_at_a_size_leaves_its_panel_as_wide_as_the_others(
         for part in range(6)
         for slices in [{"size_quintile": part} if part else {}]
     ]
-    svg = plots.by_object_size(Study.of(rows))
+    svg = figures.by_object_size(Study.of(rows))
     ends = re.findall(r'<g id="axes_\d">\s*<g id="patch_\d+">\s*<path d="M ([\d.]+) [\d.]+ \nL ([\d.]+) ', svg)
     wide = [float(right) - float(left) for left, right in ends]
     assert len(wide) == 2

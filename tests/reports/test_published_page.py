@@ -6,7 +6,7 @@ import pytest
 
 from sightline.errors import InputError
 from sightline.published import paper
-from sightline.reports import published_plot
+from sightline.reports import figures
 from sightline.reports.content import Report
 from sightline.reports.html import render
 from sightline.reports.series import Study
@@ -42,7 +42,7 @@ def test_every_number_of_the_curve_and_what_it_is_of():
 
 @pytest.mark.parametrize("narrow", [False, True])
 def test_lines_of_one_encoding_have_one_colour(narrow):
-    svg = published_plot.beside(Study.of(measured()), paper("lookhere"), narrow=narrow)
+    svg = figures.beside_paper(Study.of(measured()), paper("lookhere"), narrow=narrow)
     said = texts(svg)
     for words in ("looker, measured", "own, measured", "LH-90, published", "1D-learn, published", "others, published"):
         assert words in said
@@ -55,7 +55,7 @@ def test_lines_of_one_encoding_have_one_colour(narrow):
 
 def test_a_run_trained_at_another_size_stands_at_its_own_times():
     rows = [*measured(), row("large", 0.5, 64, encoding="fourier", train_resolution=64)]
-    assert "large, measured" in texts(published_plot.beside(Study.of(rows), paper("rope_vit")))
+    assert "large, measured" in texts(figures.beside_paper(Study.of(rows), paper("rope_vit")))
 
 
 def test_what_has_no_place_is_refused():

@@ -1,11 +1,14 @@
 """Computes what heads do; draws nothing.
 
-Every measure of `analysis/measures/` has a function of its file's name here: `from sightline.analysis import
-attention_distance`. None is imported before it is used (PEP 562), and `import sightline.analysis` loads nothing heavy.
+Every measure of `analysis/measures/`, and of plug-ins, has a function of its name here: `from sightline.analysis import
+attention_distance`, `attention_distance(model, images, sizes)`. None is imported before it is used (PEP 562), and
+`import sightline.analysis` loads nothing heavy.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +16,51 @@ from typing import Any
 _HOMES = {
     "Analysis": "sightline.analysis.found",
     "analysed_together": "sightline.analysis.analyse",
+    "cka": "sightline.analysis.measures.cka",
     "visible_from": "sightline.analysis.views",
 }
-# What is no measure among their files.
-_NO_MEASURES = ("__init__", "base")
-
-
-def _homes() -> dict[str, str]:
-    """Where each public name stands."""
-    files = sorted(path.stem for path in (Path(__file__).parent / "measures").glob("*.py"))
-    return {name: f"{__name__}.measures.{name}" for name in files if name not in _NO_MEASURES} | _HOMES
 
 
 def __getattr__(name: str) -> Any:
-    homes = _homes()
-    if name not in homes:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(homes[name]), name)
+    value = getattr(import_module(_HOMES[name]), name) if name in _HOMES else _measure_function(name)
     # Kept, so that the next use does not come back here.
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_homes()})
+    files = (path.stem for path in (Path(__file__).parent / "measures").glob("*.py"))
+    return sorted({*globals(), *_HOMES, *files} - {"__init__", "base"})
+
+
+def _measure_function(name: str) -> Any:
+    """A measure as a function of a model and images."""
+    if not name.startswith("_"):
+        from sightline.analysis.analyse import analysed
+        from sightline.analysis.measures.base import measure_classes
+        from sightline.analysis.of_weights import WeightMeasure, read_from_weights
+
+        if kind := measure_classes().get(name):
+            run: Any = read_from_weights if issubclass(kind, WeightMeasure) else analysed
+
+            def measure(model: Any, images: Any = None, sizes: Any = None, **options: Any) -> Any:
+                return run(model, kind, images, sizes, **options)
+
+            measure.__name__ = measure.__qualname__ = name
+            measure.__doc__ = _explained(kind)
+            return measure
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _explained(kind: Any) -> str:
+    own = [kind.__init__.__doc__] if "__init__" in vars(kind) and kind.__init__.__doc__ else []
+    arrays = [f"    {name} [{', '.join(one.axes)}] {one.unit}: {one.words}" for name, one in kind.quantities.items()]
+    return "\n\n".join(
+        [
+            *map(cleandoc, [kind.__doc__ or "", *own]),
+            "Args:\n    model: as `load_model` gives it."
+            "\n    images, sizes: as `images.batches_by_size`; none for weights alone."
+            "\n    **options: of the measure, and as `analyse.analysed`.",
+            "\n".join(["Returns:", "    An `Analysis`, of each size:", *arrays]),
+        ]
+    )

@@ -80,7 +80,7 @@ def batches_by_size(model: Model, images: Images, sizes: Sizes = None) -> dict[S
         if missing:
             raise InputError(f"size {missing[0]}: there are no batches of it")
         return {size: images[size] for size in chosen}
-    if not len(images):
+    if images is None or not len(images):
         raise InputError("images: none are given (expected one or more)")
     if isinstance(images, Tensor) or all(isinstance(one, Tensor) for one in images):
         if sizes is not None:

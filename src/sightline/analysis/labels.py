@@ -20,7 +20,7 @@ from sightline.data.source import Example, Source
 from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
-from sightline.tasks.fit import covered_size
+from sightline.tasks.maps import covered_size
 from sightline.tokens.grid import Grid
 
 OTHER = -1

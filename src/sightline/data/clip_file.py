@@ -5,18 +5,22 @@ A header says how many frames there are, and of what size, before any is decoded
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
 import os
 import struct
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from PIL import Image
+from PIL.GifImagePlugin import GifImageFile
 
 from sightline.data.encoded import ByteRange, EncodedImage
+from sightline.data.folders import entries_of
 from sightline.data.frames import MOST_FRAMES
 from sightline.data.image_file import (
     MAX_PIXELS,
@@ -26,7 +30,9 @@ from sightline.data.image_file import (
     read_picture,
     rgb_pixels,
 )
-from sightline.data.image_list import IMAGE_SUFFIXES, natural_key
+from sightline.data.image_index import NOT_A_FILE, stamp_of
+from sightline.data.image_list import IMAGE_SUFFIXES, list_images, natural_key
+from sightline.data.skip_policy import Unreadable
 from sightline.errors import UnreadableDataError
 
 ANIMATIONS = (".gif", ".webp")
@@ -49,25 +55,29 @@ def too_long(header: ClipHeader, max_pixels: int) -> str | None:
     if frames > MOST_FRAMES:
         return f"{frames} frames are too many (allowed: {MOST_FRAMES})"
     if height * width * frames > MOST_TIMES * max_pixels:
-        return (
-            f"{frames} frames of {width}x{height} = {frames * height * width} pixels are too large (allowed: "
-            f"{MOST_TIMES * max_pixels}, {MOST_TIMES} times an image; --max-pixels N takes more)"
-        )
+        said = f"{frames} frames of {width}x{height} = {frames * height * width} pixels are too large"
+        return f"{said} (allowed: {MOST_TIMES * max_pixels}, {MOST_TIMES} times an image; --max-pixels N takes more)"
     return None
 
 
-class Clip(EncodedImage):
+class Clip(EncodedImage, ABC):
     """One clip; its bytes are those of all of its frames' files, one after the other."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, _open_file)
 
     @abstractmethod
     def header(self) -> ClipHeader:
-        """What it holds, without decoding a pixel.
+        """What it holds, without decoding a pixel; more frames than `MOST_FRAMES` are not all counted.
 
         Raises:
             UnreadableDataError: a file is missing or damaged, or frames are of different sizes. "PATH: reason".
         """
 
     @abstractmethod
+    def decode(self, places: Sequence[int], max_pixels: int, least: tuple[int, int] | None) -> Iterator[Image.Image]:
+        """As `frames`, of different places, whatever the sizes."""
+
     def frames(
         self, places: Sequence[int], *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None
     ) -> Iterator[Image.Image]:
@@ -80,6 +90,13 @@ class Clip(EncodedImage):
         Raises:
             UnreadableDataError: as `header`, or a frame cannot be decoded or is of another size than the first.
         """
+        counts, size = Counter(places), None
+        for place, picture in zip(counts, self.decode(list(counts), max_pixels, least), strict=True):
+            size = size or picture.size
+            if picture.size != size:
+                said = f"frame {place} is {picture.size}, not {size} pixels (width, height)"
+                raise UnreadableDataError(f"{self.name}: {said} (expected: frames of one size)")
+            yield from itertools.repeat(picture, counts[place])
 
 
 def clip_at(path: str) -> Clip:
@@ -88,43 +105,41 @@ def clip_at(path: str) -> Clip:
 
 
 class AnimationFile(Clip):
-    """An animated GIF or WebP file, or an image, which is a clip of one frame (other formats have one: their first)."""
+    """An animated GIF or WebP file, or an image, which is a clip of one frame (other formats have one: their first).
 
-    def open(self) -> io.BufferedReader:
-        _check_file(self.name)
-        return open(self.name, "rb")
+    Of a GIF that is cut off the frames before the cut are counted.
+    """
 
     def header(self) -> ClipHeader:
         with opened_image(self.name, None) as image:
-            try:
-                # Of other formats the first frame is the image; of a GIF that is cut off, those before the cut count.
-                frames = getattr(image, "n_frames", 1) if image.format in ("GIF", "WEBP") else 1
-            except struct.error:
-                raise UnreadableDataError(f"{self.name}: image file is truncated (in a header of a frame)") from None
+            frames = getattr(image, "n_frames", 1) if image.format == "WEBP" else 1
+            if isinstance(image, GifImageFile):
+                # As Pillow counts, which knows no bound.
+                try:
+                    with contextlib.suppress(EOFError):
+                        while image.tell() < MOST_FRAMES:
+                            image._seek(image.tell() + 1, False)
+                except struct.error:
+                    raise UnreadableDataError(f"{self.name}: is truncated in a header of a frame") from None
+                frames = image.tell() + 1
         return ClipHeader(*read_image_size(self.name, max_pixels=None), frames)
 
-    def frames(
-        self, places: Sequence[int], *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None
-    ) -> Iterator[Image.Image]:
-        if not any(places):
+    def decode(self, places: Sequence[int], max_pixels: int, least: tuple[int, int] | None) -> Iterator[Image.Image]:
+        if places == [0]:
             # A still may be a JPEG, of which a part of the size is enough.
-            picture = read_picture(self.name, max_pixels=max_pixels, least=least)
-            yield from (picture for _ in places)
+            yield read_picture(self.name, max_pixels=max_pixels, least=least)
             return
         with opened_image(self.name, max_pixels) as image:
-            size, last = image.size, -1
-            picture = image
+            size = image.size
             for place in places:
-                if place != last:
-                    try:
-                        image.seek(place)
-                    except EOFError:
-                        raise UnreadableDataError(f"{self.name}: has no frame {place}") from None
-                    # A frame of a GIF may reach beyond the screen, which then grows.
-                    if image.size != size:
-                        raise UnreadableDataError(f"{self.name}: frame {place} is {_by(image.size)}, not {_by(size)}")
-                    picture, last = Image.fromarray(rgb_pixels(image, self.name)), place
-                yield picture
+                try:
+                    image.seek(place)
+                except EOFError:
+                    raise UnreadableDataError(f"{self.name}: has no frame {place}") from None
+                # A frame of a GIF may reach beyond the screen, which then grows.
+                if image.size != size:
+                    raise UnreadableDataError(f"{self.name}: frame {place} is larger than the first")
+                yield Image.fromarray(rgb_pixels(image, self.name))
 
 
 class FrameFolder(Clip):
@@ -147,53 +162,34 @@ class FrameFolder(Clip):
 
     def open(self) -> io.BufferedReader:
         paths = self.files()[:MOST_FRAMES]
-        for path in paths:
-            _check_file(path)
-        ends = list(accumulate(os.stat(path).st_size for path in paths))
+        ends = [0, *itertools.accumulate(map(os.path.getsize, paths))]
 
         def read_at(place: int, count: int) -> bytes:
-            number = bisect_right(ends, place)
+            number = min(bisect_right(ends, place), len(paths)) - 1
             with open(paths[number], "rb") as file:
-                file.seek(place - (ends[number - 1] if number else 0))
-                return file.read(min(count, ends[number] - place))
+                file.seek(place - ends[number])
+                return file.read(min(count, ends[number + 1] - place))
 
-        return ByteRange.buffered(ends[-1], read_at)
+        return io.BufferedReader(ByteRange(ends[-1], read_at))
 
     def header(self) -> ClipHeader:
-        paths = self.files()
-        first = read_image_size(paths[0], max_pixels=None)
-        if len(paths) <= MOST_FRAMES:
-            for path in paths:
-                size = read_image_size(path, max_pixels=None)
-                if size != first:
-                    raise UnreadableDataError(
-                        f"{path}: {size[1]}x{size[0]}, where the first frame, {os.path.basename(paths[0])}, is "
-                        f"{first[1]}x{first[0]} (expected: frames of one size)"
-                    )
-                if path.lower().endswith(ANIMATIONS) and (count := AnimationFile(path).header().frames) > 1:
-                    raise UnreadableDataError(
-                        f"{path}: an animation of {count} frames among frames (expected: stills; an animation is a "
-                        "clip of its own, and stands in no folder of frames)"
-                    )
+        paths, first = self.files(), None
+        for path in paths[:MOST_FRAMES]:
+            size = read_image_size(path, max_pixels=None)
+            first = first or size
+            frames = AnimationFile(path).header().frames if path.lower().endswith(ANIMATIONS) else 1
+            if size != first or frames > 1:
+                said = f"{frames} frames of {size[1]}x{size[0]} where the first is {first[1]}x{first[0]}"
+                raise UnreadableDataError(f"{path}: {said} (expected: frames of one size, each a still)")
+        assert first is not None
         return ClipHeader(*first, len(paths))
 
-    def frames(
-        self, places: Sequence[int], *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None
-    ) -> Iterator[Image.Image]:
-        paths, size, last = self.files(), None, -1
-        picture: Image.Image | None = None
+    def decode(self, places: Sequence[int], max_pixels: int, least: tuple[int, int] | None) -> Iterator[Image.Image]:
+        paths = self.files()
         for place in places:
             if place >= len(paths):
                 raise UnreadableDataError(f"{self.name}: has no frame {place} (holds {len(paths)})")
-            if picture is None or place != last:
-                picture, last = read_picture(paths[place], max_pixels=max_pixels, least=least), place
-                size = size or picture.size
-                if picture.size != size:
-                    raise UnreadableDataError(
-                        f"{paths[place]}: {_by(picture.size)}, where a frame before it is {_by(size)} (expected: "
-                        "frames of one size)"
-                    )
-            yield picture
+            yield read_picture(paths[place], max_pixels=max_pixels, least=least)
 
 
 def is_frame(name: str) -> bool:
@@ -201,11 +197,42 @@ def is_frame(name: str) -> bool:
     return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
 
 
-def _by(size: tuple[int, int]) -> str:
-    return f"{size[0]}x{size[1]}"
-
-
-def _check_file(path: str) -> None:
-    """Refuse a pipe or a device, whose opening might never return, and what is no file."""
+def _open_file(path: str) -> io.BufferedReader:
     if reason := check_image_file(path):
         raise UnreadableDataError(f"{path}: {reason}")
+    return open(path, "rb")
+
+
+def clip_stamp(path: str) -> tuple[int, int, int]:
+    """As `stamp_of`; of a folder of frames all their bytes, and when they, or their names, last changed."""
+    if not os.path.isdir(path):
+        return stamp_of(path)
+    try:
+        frames = [entry.stat() for entry in entries_of(path) if is_frame(entry.name)]
+        every = [os.stat(path), *frames]
+    # A link to a missing file among them: reading says which.
+    except (OSError, ValueError):
+        return NOT_A_FILE
+    size = sum(one.st_size for one in frames)
+    return size, max(one.st_mtime_ns for one in every), max(one.st_ctime_ns for one in every)
+
+
+def list_clips(
+    given: Sequence[str], stdin: BinaryIO | None = None, skipped: list[Unreadable] | None = None
+) -> list[str | EncodedImage | Unreadable]:
+    """What words name to a model of clips: as `list_images`, but a folder of frames is one clip.
+
+    A folder that holds image files other than GIF and WebP is one of frames, and so is each such folder in another one;
+    of a folder's GIF and WebP files each is a clip. A folder that a pattern matches is as one that is named; what it
+    matches in such a folder is a part of that.
+
+    Raises:
+        InputError: as `list_images`.
+    """
+
+    def clips(place: str, images: list[str]) -> list[str]:
+        moving = [path for path in images if path.lower().endswith(ANIMATIONS)]
+        return moving if len(moving) == len(images) else [place]
+
+    found = list_images(given, stdin, skipped, clips)
+    return [clip_at(one) if isinstance(one, str) else one for one in found]

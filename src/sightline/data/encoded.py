@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 
-class EncodedImage(ABC):
+class EncodedImage:
     """The encoded bytes of one image; `str` of it is what messages call it.
 
     Attributes:
@@ -19,13 +18,13 @@ class EncodedImage(ABC):
 
     stamp: tuple[int, ...] = ()
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, opener: Callable[[str], io.BufferedReader]) -> None:
+        """An image that is opened by a function of its name."""
+        self.name, self._opener = name, opener
 
     def __str__(self) -> str:
         return self.name
 
-    @abstractmethod
     def open(self) -> io.BufferedReader:
         """Its bytes, to read and to seek in.
 
@@ -33,6 +32,7 @@ class EncodedImage(ABC):
             UnreadableDataError: they are not there, or not all of them; "NAME: reason".
             OSError: the system does not let them be read.
         """
+        return self._opener(self.name)
 
     def header(self) -> tuple[int, int, int] | None:
         """(height, width) in pixels and the number of frames of a clip; None of an image, whose bytes say it.
@@ -45,15 +45,13 @@ class EncodedImage(ABC):
 
 ImageRef = str | os.PathLike[str] | EncodedImage
 """Where the encoded bytes of an image are: a file of its own, or a part of something."""
+ImageAt = Callable[[int, str], EncodedImage]
+"""From a row of a listing and what messages call it to the image, which is no file of its own; workers unpickle it."""
 
 
 def open_image_bytes(stored: ImageRef) -> io.BufferedReader:
     """The bytes of an image, to read and to seek in; raises as `EncodedImage.open`."""
     return stored.open() if isinstance(stored, EncodedImage) else open(stored, "rb")
-
-
-ImageAt = Callable[[int, str], EncodedImage]
-"""From a row of a listing and what messages call it to the image, which is no file of its own; workers unpickle it."""
 
 
 class ByteRange(io.RawIOBase):
@@ -63,19 +61,11 @@ class ByteRange(io.RawIOBase):
         """So many bytes, of which `read_at(place, count)` gives some, fewer or none where it fails to."""
         self._length, self._read_at, self._place = length, read_at, 0
 
-    @classmethod
-    def buffered(cls, length: int, read_at: Callable[[int, int], Any]) -> io.BufferedReader:
-        """As other files are opened."""
-        return io.BufferedReader(cls(length, read_at))
-
     def readable(self) -> bool:
         return True
 
     def seekable(self) -> bool:
         return True
-
-    def tell(self) -> int:
-        return self._place
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._length}[whence]
@@ -83,9 +73,7 @@ class ByteRange(io.RawIOBase):
         return self._place
 
     def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        count = min(len(view), max(self._length - self._place, 0))
-        content = self._read_at(self._place, count) if count else b""
-        view[: len(content)] = content
+        content = self._read_at(self._place, min(len(buffer), max(self._length - self._place, 0)))
+        buffer[: len(content)] = content
         self._place += len(content)
         return len(content)

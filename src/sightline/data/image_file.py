@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -28,17 +29,10 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 _READERS = tuple(READER_OF.get(one, one) for one in FORMATS)
 _ORIENTATION = 0x0112
-# The upright pixels as they are stored, by the EXIF orientation: views, so that what is written there is upright.
-_AS_STORED: dict[int, Callable[[np.ndarray], np.ndarray]] = {
-    2: lambda upright: upright[:, ::-1],
-    3: lambda upright: upright[::-1, ::-1],
-    4: lambda upright: upright[::-1],
-    5: lambda upright: upright.swapaxes(0, 1),
-    6: lambda upright: np.rot90(upright),
-    7: lambda upright: upright.swapaxes(0, 1)[::-1, ::-1],
-    8: lambda upright: np.rot90(upright, -1),
-}
+# EXIF orientation -> by which steps rows and columns of upright pixels are stored; from 5 on these are exchanged.
+_STEPS = {1: (1, 1), 2: (1, -1), 3: (-1, -1), 4: (-1, 1), 5: (1, 1), 6: (-1, 1), 7: (-1, -1), 8: (1, -1)}
 _STRIP_PIXELS = 1 << 20
+_LIMIT = threading.Lock()
 
 
 def read_image(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None) -> np.ndarray:
@@ -60,8 +54,7 @@ def read_image(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[int
         UnreadableDataError: the file is missing, not a readable image in one of `FORMATS`, damaged, too large, or of
             a kind without a known range (floating point). One line: "PATH: reason".
     """
-    with opened_image(path, max_pixels) as image:
-        _draft(image, least)
+    with opened_image(path, max_pixels, least) as image:
         return rgb_pixels(image, path)
 
 
@@ -71,8 +64,7 @@ def read_picture(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[i
     Returns:
         An RGB image, which is loaded.
     """
-    with opened_image(path, max_pixels) as image:
-        _draft(image, least)
+    with opened_image(path, max_pixels, least) as image:
         samples = Samples(image, path)
         if _is_rgb(samples):
             return samples.image
@@ -83,18 +75,48 @@ def read_picture(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[i
         return Image.fromarray(pixels)
 
 
+def rgb_pixels(image: Image.Image, name: ImageRef = "image") -> np.ndarray:
+    """An opened Pillow image as RGB by the rules of `read_image`: upright, over `BACKGROUND`, 16 bits scaled.
+
+    Returns:
+        uint8 [height, width, 3].
+
+    Raises:
+        UnreadableDataError: the pixels have no known range; `name` begins the line.
+    """
+    return _upright(Samples(image, name))
+
+
 def _is_rgb(samples: Samples) -> bool:
     """Whether an image is RGB and upright as it is."""
     image = samples.image
     return samples.plain and image.mode == "RGB" and not image.has_transparency_data and _orientation(image) == 1
 
 
-def _draft(image: Image.Image, least: tuple[int, int] | None) -> None:
-    """Let a JPEG be decoded at a part of its size, as `read_image` says; other formats do nothing here."""
-    if least is not None and image.format in ("JPEG", "MPO"):
-        # What lies on its side is asked for lying.
-        height, width = least[::-1] if _orientation(image) >= 5 else least
-        image.draft(None, (width, height))
+def _upright(samples: Samples) -> np.ndarray:
+    image = samples.image
+    orientation, (width, height) = _orientation(image), image.size
+    if width * height <= _STRIP_PIXELS and _is_rgb(samples):
+        return np.array(image)
+    upright = np.empty((width, height, 3) if orientation >= 5 else (height, width, 3), np.uint8)
+    stored = _as_stored(upright, orientation)
+    # In strips of whole rows, each turned as it is written: a large image as RGBA, RGB and array at once, or as two
+    # arrays, would take over a gigabyte.
+    step = max(_STRIP_PIXELS // width, 1)
+    for top in range(0, height, step):
+        strip = samples.picture(top, min(top + step, height))
+        if strip.has_transparency_data:
+            layer = strip.convert("RGBA")
+            strip = Image.new("RGB", layer.size, BACKGROUND)
+            strip.paste(layer, mask=layer.getchannel("A"))
+        stored[top : top + step] = np.asarray(strip.convert("RGB"))
+    return upright
+
+
+def _as_stored(upright: np.ndarray, orientation: int) -> np.ndarray:
+    """A view of upright pixels in the order of their file: what is written there is upright."""
+    rows, cols = _STEPS[orientation]
+    return (upright.swapaxes(0, 1) if orientation >= 5 else upright)[::rows, ::cols]
 
 
 def read_label_map(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
@@ -111,32 +133,27 @@ def read_label_map(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS
     """
     with opened_image(path, max_pixels) as image:
         if image.format != "PNG":
-            raise UnreadableDataError(
-                f"{path}: {image.format} with {image.mode} pixels (expected: a PNG with one number a pixel)"
-            )
+            said = f"{image.format} with {image.mode} pixels (expected: a PNG with one number a pixel)"
+            raise UnreadableDataError(f"{path}: {said}")
         orientation, widened = _orientation(image), WIDENED.get(raw_mode(image), 1)
         numbers = Samples(image, path).numbers(0, image.height)
-        # A bilevel one is of truth values.
-        numbers = numbers.astype(np.uint8) if numbers.dtype == bool else numbers // widened
-        if numbers.ndim == 3:
-            numbers = _grey(numbers, path)
-        if orientation == 1:
-            return numbers
-        upright = np.empty_like(numbers.T if orientation >= 5 else numbers)
-        _AS_STORED[orientation](upright)[:] = numbers
-        return upright
-
-
-def _grey(numbers: np.ndarray, path: str | os.PathLike[str]) -> np.ndarray:
-    """The one number a pixel of [height, width, channels], the last of 2 and 4 channels being alpha."""
-    colours = numbers[..., : -1 if numbers.shape[2] in (2, 4) else None]
-    clear = (numbers[..., colours.shape[2] :] != np.iinfo(numbers.dtype).max).any(axis=2)
-    for wrong, kind in (((colours != colours[..., :1]).any(axis=2), "a colour"), (clear, "transparent")):
-        if wrong.any():
-            row, col = np.argwhere(wrong)[0].tolist()
-            said = f"{numbers[row, col].tolist()} at row {row}, column {col} is {kind}"
-            raise UnreadableDataError(f"{path}: {said} (expected: one number a pixel, or equal channels)")
-    return colours[..., 0]
+    # A bilevel one is of truth values.
+    numbers = numbers.astype(np.uint8) if numbers.dtype == bool else numbers // widened
+    if numbers.ndim == 3:
+        # The last of 2 and 4 channels is alpha.
+        colours, alpha = np.split(numbers, [numbers.shape[2] - 1 + numbers.shape[2] % 2], axis=2)
+        wrong = {
+            "a colour": (colours != colours[..., :1]).any(axis=2),
+            "transparent": (alpha != np.iinfo(numbers.dtype).max).any(axis=2),
+        }
+        for kind, where in wrong.items():
+            for row, col in np.argwhere(where)[:1].tolist():
+                said = f"{numbers[row, col].tolist()} at row {row}, column {col} is {kind}"
+                raise UnreadableDataError(f"{path}: {said} (expected: one number a pixel, or equal channels)")
+        numbers = colours[..., 0]
+    upright = np.empty_like(numbers.T if orientation >= 5 else numbers)
+    _as_stored(upright, orientation)[:] = numbers
+    return upright
 
 
 def read_image_size(path: ImageRef, *, max_pixels: int | None = MAX_PIXELS) -> tuple[int, int]:
@@ -150,13 +167,13 @@ def read_image_size(path: ImageRef, *, max_pixels: int | None = MAX_PIXELS) -> t
     """
     with opened_image(path, max_pixels) as image:
         width, height = image.size
-        # From 5 on, the stored image lies on its side.
         return (width, height) if _orientation(image) >= 5 else (height, width)
 
 
 @contextlib.contextmanager
-def opened_image(path: ImageRef, max_pixels: int | None) -> Iterator[Image.Image]:
-    """An image file whose header was checked; whatever goes wrong inside is one line."""
+def opened_image(path: ImageRef, max_pixels: int | None, least: tuple[int, int] | None = None) -> Iterator[Image.Image]:
+    """An image file whose header was checked; whatever goes wrong inside is one line. The arguments are those of
+    `read_image`; a `max_pixels` of None takes any number."""
     if not isinstance(path, EncodedImage) and (reason := check_image_file(path)):
         raise UnreadableDataError(f"{path}: {reason}")
     try:
@@ -169,16 +186,20 @@ def opened_image(path: ImageRef, max_pixels: int | None) -> Iterator[Image.Image
                     raise UnreadableDataError(f"{path}: {reason}")
                 if width * height == 0:
                     raise UnreadableDataError(f"{path}: {width}x{height} has no pixels")
+                if least is not None and image.format in ("JPEG", "MPO"):
+                    # What lies on its side is asked for lying.
+                    rows, cols = least[::-1] if _orientation(image) >= 5 else least
+                    image.draft(None, (cols, rows))
                 yield image
     except UnreadableDataError:
         raise
-    except UnidentifiedImageError:
-        raise UnreadableDataError(f"{path}: not an image in a known format ({', '.join(FORMATS)})") from None
     # Pillow's decoders raise nearly anything on a damaged file.
     except Exception as error:
+        unknown = isinstance(error, UnidentifiedImageError)
+        said = f"not an image in a known format ({', '.join(FORMATS)})" if unknown else _one_line(error)
         # A number is of the system: the file itself may be whole.
         kind = InaccessibleDataError if isinstance(error, OSError) and error.errno else UnreadableDataError
-        raise kind(f"{path}: {_one_line(error)}") from None
+        raise kind(f"{path}: {said}") from None
 
 
 def _identified(path: ImageRef) -> Image.Image:
@@ -186,19 +207,12 @@ def _identified(path: ImageRef) -> Image.Image:
     try:
         return Image.open(path.open() if isinstance(path, EncodedImage) else path, formats=_READERS)
     except Image.DecompressionBombError:
-        pass
-    with contextlib.ExitStack() as unless_found:
-        file = unless_found.enter_context(open_image_bytes(path))
-        prefix = file.read(16)
-        for name in _READERS:
-            factory, accepts = Image.OPEN[name]
-            if accepts is None or accepts(prefix):
-                file.seek(0)
-                image = factory(file, str(path))
-                image._exclusive_fp = True  # pyright: ignore[reportAttributeAccessIssue]  # closed with the image
-                unless_found.pop_all()
-                return image
-    raise UnidentifiedImageError
+        with _LIMIT:
+            limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            try:
+                return Image.open(path.open() if isinstance(path, EncodedImage) else path, formats=_READERS)
+            finally:
+                Image.MAX_IMAGE_PIXELS = limit
 
 
 def check_image_file(path: str | os.PathLike[str]) -> str | None:
@@ -228,34 +242,6 @@ def too_large(height: int, width: int, max_pixels: int) -> str | None:
     return f"{width}x{height} = {width * height} pixels is too large (allowed: {max_pixels}; --max-pixels N takes more)"
 
 
-def rgb_pixels(image: Image.Image, name: ImageRef = "image") -> np.ndarray:
-    """An opened Pillow image as RGB by the rules of `read_image`: upright, over `BACKGROUND`, 16 bits scaled.
-
-    Returns:
-        uint8 [height, width, 3].
-
-    Raises:
-        UnreadableDataError: the pixels have no known range; `name` begins the line.
-    """
-    return _upright(Samples(image, name))
-
-
-def _upright(samples: Samples) -> np.ndarray:
-    image = samples.image
-    orientation, (width, height) = _orientation(image), image.size
-    if width * height <= _STRIP_PIXELS and _is_rgb(samples):
-        return np.array(image)
-    upright = np.empty((width, height, 3) if orientation >= 5 else (height, width, 3), dtype=np.uint8)
-    pixels = _AS_STORED[orientation](upright) if orientation in _AS_STORED else upright
-    # In strips of whole rows, each turned as it is written: a large image as RGBA, RGB and array at once, or as two
-    # arrays, would take over a gigabyte.
-    step = max(_STRIP_PIXELS // width, 1)
-    for top in range(0, height, step):
-        bottom = min(top + step, height)
-        pixels[top:bottom] = np.asarray(_to_rgb(samples.picture(top, bottom)))
-    return upright
-
-
 def said_if_turned(path: ImageRef, size: tuple[int, ...], expected: tuple[int, ...]) -> str:
     """What to add to a message where an image has the expected size but for its EXIF orientation; else nothing."""
     if size == expected or tuple(size) != tuple(expected)[::-1]:
@@ -270,39 +256,24 @@ def _orientation(image: Image.Image) -> int:
     itself."""
     if isinstance(image, TiffImageFile):
         return 1
-    try:
+    # Damaged metadata raises many things, and leaves a good image.
+    with contextlib.suppress(Exception):
         # A PNG's own decodes all of its pixels to see what may stand behind them.
         plain = isinstance(image, PngImageFile) and not _has_late_metadata(image)
         value = (Image.Image.getexif(image) if plain else image.getexif()).get(_ORIENTATION, 1)
-    # Damaged metadata raises many things, and leaves a good image.
-    except Exception:
-        return 1
-    return value if isinstance(value, int) and value in _AS_STORED else 1
+        return value if isinstance(value, int) and value in _STEPS else 1
+    return 1
 
 
 def _has_late_metadata(image: PngImageFile) -> bool:
     """Whether a PNG that is not decoded yet has metadata behind its pixels."""
-    file = image.fp
-    if file is None:
+    if (file := image.fp) is None:
         return False
-    there = file.tell()
-    try:
-        file.seek(8)
-        behind = False
-        while len(head := file.read(8)) == 8 and head[4:] != b"IEND":
-            behind = behind or head[4:] == b"IDAT"
-            if behind and head[4:] in (b"eXIf", b"tEXt", b"zTXt", b"iTXt"):
-                return True
-            file.seek(int.from_bytes(head[:4], "big") + 4, 1)
-        return False
-    finally:
-        file.seek(there)
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.has_transparency_data:
-        layer = image.convert("RGBA")
-        rgb = Image.new("RGB", layer.size, BACKGROUND)
-        rgb.paste(layer, mask=layer.getchannel("A"))
-        return rgb
-    return image.convert("RGB")
+    place, kinds = file.tell(), list[bytes]()
+    file.seek(8)
+    while len(head := file.read(8)) == 8:
+        kinds.append(head[4:])
+        file.seek(int.from_bytes(head[:4], "big") + 4, os.SEEK_CUR)
+    file.seek(place)
+    behind = kinds[kinds.index(b"IDAT") :] if b"IDAT" in kinds else []
+    return not {b"eXIf", b"tEXt", b"zTXt", b"iTXt"}.isdisjoint(behind)

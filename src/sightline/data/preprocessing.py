@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import numpy as np
 from PIL import Image
 
-from sightline.data.crops import CropMode, Picture, apply_crop, eval_crop, size_of, whole_crop
+from sightline.data.augmenting import Augmentations, apply_augmentations, make_augmentations
+from sightline.data.crops import (
+    CropMode,
+    Parts,
+    Picture,
+    RandomResizedCrop,
+    apply_crop,
+    eval_crop,
+    size_of,
+    whole_crop,
+)
 from sightline.data.image_file import read_picture, rgb_pixels
 from sightline.data.sampling import budget_grid, native_grid
 from sightline.data.source import Source
@@ -24,6 +34,8 @@ if TYPE_CHECKING:
 SourceType = TypeVar("SourceType", bound=Source)
 Resolution = int | tuple[int, int] | Literal["native", "tokens"]
 """A square side or (height, width) in pixels to resize and crop to, each image's own size, or a number of patches."""
+ImageLike = str | Path | np.ndarray | Image.Image
+"""A file, uint8 [height, width, 3], or a PIL image."""
 
 
 @dataclass(frozen=True)
@@ -122,36 +134,121 @@ class Preprocessing:
         return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
 
     def __call__(
-        self,
-        image: str | Path | np.ndarray | Image.Image,
-        resolution: Resolution | None = None,
-        max_tokens: int | None = None,
+        self, image: ImageLike, resolution: Resolution | None = None, max_tokens: int | None = None
     ) -> torch.Tensor:
-        """A file, a PIL image, or uint8 [height, width, 3], to float32 [channels, height, width]; see `view`.
+        """A file, a PIL image, or uint8 [height, width, 3], to float32 [channels, height, width]; see `crop_of`.
 
         Raises:
-            InputError: not an image of that kind, or as `view`.
+            InputError: not an image of that kind, or as `crop_of`.
             UnreadableDataError: the file cannot be read.
         """
-        if isinstance(image, str | Path):
-            return self.normalise(self.view(read_picture(image), resolution, max_tokens))
-        if isinstance(image, Image.Image):
-            image = rgb_pixels(image)
-        if not isinstance(image, np.ndarray):
-            kind = type(image).__name__
-            raise InputError(f"image: expected a file, a Pillow image or uint8 [height, width, 3], got {kind}")
-        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-            raise InputError(f"image: expected uint8 [height, width, 3], got {image.dtype} {list(image.shape)}")
-        return self.normalise(self.view(image, resolution, max_tokens))
+        return self.normalise(self.view(_picture(image), resolution, max_tokens))
 
 
-def preprocessing(model: Any) -> Preprocessing:
+@dataclass(frozen=True)
+class TrainingPreprocessing:
+    """As `sightline train` shows a training image: a random part of it, perhaps mirrored, augmented, then normalised.
+
+    Attributes:
+        prepare: of the model; its `resolution` is the size of what is shown.
+        crop: of which part, and how often mirrored; augment: what is done to it, in this order.
+    """
+
+    prepare: Preprocessing
+    crop: RandomResizedCrop
+    augment: Augmentations = ()
+
+    def view(
+        self,
+        image: ImageLike,
+        resolution: Resolution | None = None,
+        max_tokens: int | None = None,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        index: int | None = None,
+    ) -> np.ndarray:
+        """The pixels that the model sees, uint8 [height, width, 3].
+
+        Args:
+            resolution, max_tokens: as `Preprocessing.crop_of`, of the size; `native` and `tokens` show a random part at
+                the image's own aspect.
+            seed, epoch, index: of which the draws are a function, those of `sightline train` for this image; an index
+                of None draws anew each time, from torch's global generator.
+
+        Raises:
+            InputError: not an image of that kind, or the resolution is not allowed.
+            UnreadableDataError: the file cannot be read.
+        """
+        if index is None:
+            import torch
+
+            # Torch seeds its generator for each worker of a loader.
+            index = int(torch.randint(2**63 - 1, ()))
+        crop, draw = self.crop, {"seed": seed, "epoch": epoch, "index": index}
+        if isinstance(resolution, str):
+            picture, crop = _picture(image), replace(crop, aspect=(1.0, 1.0))
+            size = self.prepare.crop_of(size_of(picture), resolution, max_tokens).image_size
+        else:
+            size = self.prepare.crop_of((1, 1), resolution).image_size
+            picture = _picture(image, (crop.most_enlarged * size[0], crop.most_enlarged * size[1]))
+        pixels = crop.cut(picture, crop.train_crop(size_of(picture), size, **draw))
+        return apply_augmentations(pixels, self.augment, **draw)
+
+    def __call__(
+        self, image: ImageLike, resolution: Resolution | None = None, max_tokens: int | None = None, **draw: Any
+    ) -> torch.Tensor:
+        """A file, a PIL image, or uint8 [height, width, 3], to float32 [channels, height, width]; see `view`."""
+        return self.prepare.normalise(self.view(image, resolution, max_tokens, **draw))
+
+
+def _picture(image: ImageLike, least: tuple[int, int] | None = None) -> Picture:
+    """`least`: (height, width) down to which a large file may be decoded at a fraction of its size."""
+    if isinstance(image, str | Path):
+        return read_picture(image, least=least)
+    if isinstance(image, Image.Image):
+        return rgb_pixels(image)
+    if not isinstance(image, np.ndarray):
+        kind = type(image).__name__
+        raise InputError(f"image: expected a file, a Pillow image or uint8 [height, width, 3], got {kind}")
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise InputError(f"image: expected uint8 [height, width, 3], got {image.dtype} {list(image.shape)}")
+    return image
+
+
+@overload
+def preprocessing(model: Any) -> Preprocessing: ...
+@overload
+def preprocessing(
+    model: Any,
+    training: Literal[True],
+    *,
+    parts: Parts = ...,
+    flip: float = ...,
+    augment: Mapping[str, Mapping[str, Any]] | None = ...,
+) -> TrainingPreprocessing: ...
+def preprocessing(
+    model: Any,
+    training: bool = False,
+    *,
+    parts: Parts = RandomResizedCrop.scale[0],
+    flip: float = RandomResizedCrop.flip,
+    augment: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Preprocessing | TrainingPreprocessing:
     """How to prepare images for a model, from its `pretrained_cfg` (ours or timm's).
+
+    Args:
+        training: as images of a folder are shown in training, for a loop of one's own; else as they are tested.
+        parts, flip, augment: of training, as in `TrainConfig`.
 
     Returns:
         A function of an image; `model(preprocessing(model)(path)[None])` gives logits.
 
     Raises:
-        InputError: the model takes neither grey images nor RGB.
+        InputError: the model takes neither grey images nor RGB, or a value is not allowed.
     """
-    return Preprocessing.from_cfg(model.pretrained_cfg, model.patch_embed.patch_size[0])
+    prepare = Preprocessing.from_cfg(model.pretrained_cfg, model.patch_embed.patch_size[0])
+    if not training:
+        return prepare
+    crop = RandomResizedCrop(interpolation=prepare.interpolation).changed(parts, flip)
+    return TrainingPreprocessing(prepare, crop, make_augmentations(augment or {}))

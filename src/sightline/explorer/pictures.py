@@ -37,17 +37,6 @@ _KEPT_PIXELS = 64 << 20
 _LONGEST_NAME = 200
 
 
-class UploadedImage(EncodedImage):
-    """An image file that is in memory and nowhere else."""
-
-    def __init__(self, name: str, content: bytes) -> None:
-        super().__init__(name)
-        self.content = content
-
-    def open(self) -> io.BufferedReader:
-        return io.BufferedReader(io.BytesIO(self.content))  # pyright: ignore[reportArgumentType]
-
-
 @dataclass(frozen=True, eq=False)
 class StoredImage:
     """An image that can be looked at; `read` gives uint8 [height, width, 3]."""
@@ -113,7 +102,8 @@ class ImageStore:
         Raises:
             Refused: 400, it is no image that `read_image` reads.
         """
-        sent = UploadedImage(_plain(name), content)
+        # In memory and nowhere else.
+        sent = EncodedImage(_plain(name), lambda _: io.BufferedReader(io.BytesIO(content)))
         try:
             height, width = read_image_size(sent, max_pixels=None)
             if height * width > MAX_PIXELS:

@@ -70,6 +70,19 @@ class ByImage(Metric):
         """What was measured of images, at least one, of each of which the numbers are a row of `seen`."""
 
 
+def bootstrap_weights(images: int, draws: int = 1000) -> np.ndarray:
+    """How often each image counts in a split as it is, the first, and in each resampled one (bootstrap, by a seed of
+    its own): int64 [1 + draws, images]."""
+    drawn = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), size=draws)
+    return np.concatenate([np.ones((1, images), np.int64), drawn])
+
+
+def percentile_interval(values: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval (percentiles) of what a split gives, the first, and resampled ones; the first lies in it."""
+    low, high = np.nanpercentile(values, (2.5, 97.5))
+    return min(float(low), float(values[0])), max(float(high), float(values[0]))
+
+
 def metrics_of(task: Any) -> list[Metric]:
     """Every metric of a task, its primary one first."""
     found = [kind(task) for kind in registry.classes(Metric, __package__ or "").values() if task.name in kind.tasks]

@@ -3,9 +3,10 @@ which intervals need."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,22 +17,12 @@ RECALLS = np.linspace(0, 1, 101)
 _SPACING = np.spacing(1)
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Objects of some sizes, both limits among them.
-
-    Attributes:
-        low, high: of the area; relative: as a fraction of the image's, else in square pixels of the stored image.
-    """
+class Sizes(NamedTuple):
+    """Objects of these areas, both limits among them: in square pixels of the stored image, or `relative` to it."""
 
     low: float = 0.0
     high: float = 1e10
     relative: bool = False
-
-    def limits(self, image_size: tuple[int, int]) -> list[float]:
-        """The same in square pixels of an image of (height, width)."""
-        scale = image_size[0] * image_size[1] if self.relative else 1
-        return [self.low * scale, self.high * scale]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +87,9 @@ def match_detections(
             for box, score in zip(judge._dts[0, 0], one.scores[mine], strict=True):
                 box["score"] = score
             judge.ious[0, 0] = judge.computeIoU(0, 0)
-            found = [judge.evaluateImg(0, 0, size.limits(objects.size), limit) for size in sizes]
+            areas = [math.prod(objects.size) if size.relative else 1 for size in sizes]
+            limits = [[size.low * area, size.high * area] for size, area in zip(sizes, areas, strict=True)]
+            found = [judge.evaluateImg(0, 0, some, limit) for some in limits]
             counts[label, :, image] = [len(its) - int(one["gtIgnore"].sum()) for one in found]
             right = np.stack([one["dtMatches"] > 0 for one in found])
             counted = np.stack([~one["dtIgnore"].astype(bool) for one in found])

@@ -8,13 +8,9 @@ import numpy as np
 
 from sightline.data.batch import Batch
 from sightline.data.targets import IGNORE, Crop
-from sightline.metrics.base import Metric
+from sightline.metrics.base import Metric, bootstrap_weights, percentile_interval
 from sightline.metrics.boundary import band_width, boundary_mask
 from sightline.results.rows import INFERENCE, MetricValue
-
-_DRAWS = 1000
-# Images whose counts are there at once.
-_TOGETHER = 256
 
 
 class MeanIou(Metric):
@@ -66,33 +62,23 @@ class MeanIou(Metric):
         ious, boundaries = class_ious(right, said, true), class_ious(*edges)
         pixels = true.sum(axis=1)
 
-        def measured(
-            metric: str, values: np.ndarray, count: int = images, unit: str = "", **slices: str
-        ) -> MetricValue:
-            if self.task.looked:
-                slices[INFERENCE] = self.task.looked
-            return MetricValue(
-                metric,
-                float(values[0]),
-                unit,
-                count,
-                slices=slices,
-                interval=percentile_interval(values),
-                better="higher",
-                counted="images",
-            )
+        def measured(metric: str, values: np.ndarray, count: int, unit: str = "", **slices: str) -> MetricValue:
+            slices |= {INFERENCE: self.task.looked} if self.task.looked else {}
+            value, interval = float(values[0]), percentile_interval(values)
+            kind: dict[str, Any] = {"interval": interval, "better": "higher", "counted": "images"}
+            return MetricValue(metric, value, unit, count, slices=slices, **kind)
 
         if not pixels[0]:
             return []
         rows = [
-            measured("miou", _mean(ious)),
-            measured("pixel_accuracy", right.sum(axis=1) / np.maximum(pixels, 1), unit="share of pixels"),
+            measured("miou", _mean(ious), images),
+            measured("pixel_accuracy", right.sum(axis=1) / np.maximum(pixels, 1), images, "share of pixels"),
         ]
         if names[0] == "background":
             shapes = self._foreground(weights)
             if np.isfinite(shapes[0]):
-                rows.append(measured("foreground_iou", shapes))
-        rows.append(measured("boundary_iou", _mean(boundaries)))
+                rows.append(measured("foreground_iou", shapes, images))
+        rows.append(measured("boundary_iou", _mean(boundaries), images))
         for number, name in enumerate(names):
             if np.isfinite(ious[0, number]):
                 # In which it is, or is said to be.
@@ -104,35 +90,17 @@ class MeanIou(Metric):
 
     def _foreground(self, weights: np.ndarray) -> np.ndarray:
         """IoU of all that is not the first class, as one: [weights]."""
-        both, either = [], []
-        for true, said, numbers in self._pixels.seen:
-            both.append(numbers[(true > 0) & (said > 0)].sum())
-            either.append(numbers[(true > 0) | (said > 0)].sum())
-        unions = weights @ np.array(either, np.float64)
-        return np.divide(
-            weights @ np.array(both, np.float64), unions, out=np.full(len(weights), np.nan), where=unions > 0
-        )
-
-
-def bootstrap_weights(images: int) -> np.ndarray:
-    """How often each image counts in a split as it is, the first, and in each resampled one (bootstrap, by a seed of
-    its own): int64 [1001, images]."""
-    draws = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), size=_DRAWS)
-    return np.concatenate([np.ones((1, images), np.int64), draws])
-
-
-def percentile_interval(values: np.ndarray) -> tuple[float, float]:
-    """The 95 % interval (percentiles) of what a split gives, the first, and resampled ones; the first lies in it."""
-    low, high = np.nanpercentile(values, (2.5, 97.5))
-    return min(float(low), float(values[0])), max(float(high), float(values[0]))
+        both = weights @ [counts[(true > 0) & (said > 0)].sum() for true, said, counts in self._pixels.seen]
+        either = weights @ [counts[(true > 0) | (said > 0)].sum() for true, said, counts in self._pixels.seen]
+        return np.divide(both, either, out=np.full(len(weights), np.nan), where=either > 0)
 
 
 class ConfusionCounts:
-    """Which pairs of classes, the true one and the one that is said, the pixels of each image have, and how many pixels
-    have them; `ignored` for no class.
+    """Which pairs of a true class and a predicted one the pixels of each image have, and how many pixels have them.
 
     Attributes:
-        classes: how many there are, numbered from 0; ignored: a number beyond them.
+        classes: how many there are, numbered from 0; ignored: the number of no class, beyond them.
+        seen: of each image the true class, the predicted one and the number of pixels of every pair, int64 [pairs].
     """
 
     def __init__(self, classes: int, ignored: int = IGNORE) -> None:
@@ -143,36 +111,28 @@ class ConfusionCounts:
         """Pixels of one more image, whole numbers: [height, width] each; or [pairs] of which there are so many."""
         there, base = (true != self.ignored) | (said != self.ignored), self.ignored + 1
         pairs = true[there].astype(np.int64) * base + said[there]
-        if times is None:
-            counts = np.bincount(pairs)
-            pairs = counts.nonzero()[0]
-            counts = counts[pairs]
-        else:
-            pairs, place = np.unique(pairs, return_inverse=True)
-            counts = np.bincount(place.ravel(), times[there], len(pairs)).astype(np.int64)
-        self.seen.append((pairs // base, pairs % base, counts))
+        counts = np.bincount(pairs, None if times is None else times[there]).astype(np.int64)
+        pairs = counts.nonzero()[0]
+        self.seen.append((pairs // base, pairs % base, counts[pairs]))
 
-    def sums(self, weights: np.ndarray) -> list[np.ndarray]:
-        """Pixels of each class that are rightly called so, that are called so, and that are so: float64 [weights,
+    def sums(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Pixels of each class that are rightly called so, that are called so, and that are so: int64 [weights,
         classes] each.
 
         Args:
             weights: int [weights, images], how often each image counts.
         """
-        totals = [np.zeros((len(weights), self.classes)) for _ in range(3)]
-        # Some images at a time: of a thousand classes the counts of a split are many.
-        for first in range(0, len(self.seen), _TOGETHER):
-            some = self.seen[first : first + _TOGETHER]
-            counts = np.zeros((3, len(some), self.ignored + 1))
-            for image, (true, said, numbers) in enumerate(some):
-                right = true == said
-                for kind, (classes, many) in enumerate(
-                    ((true[right], numbers[right]), (said, numbers), (true, numbers))
-                ):
-                    np.add.at(counts[kind, image], classes, many)
-            for total, one in zip(totals, counts, strict=True):
-                total += weights[:, first : first + len(some)] @ one[:, : self.classes]
-        return totals
+        # Slow to load, and few commands need it.
+        from scipy.sparse import csr_array
+
+        image = np.repeat(np.arange(len(self.seen)), [len(one) for one, _, _ in self.seen])
+        true, said, counts = map(np.concatenate, zip(*self.seen, strict=True))
+
+        def summed(classes: np.ndarray, pixels: np.ndarray) -> np.ndarray:
+            table = csr_array((pixels, (image, classes)), shape=(len(self.seen), self.ignored + 1))
+            return (table.T @ weights.T).T[:, : self.classes]
+
+        return summed(true, np.where(true == said, counts, 0)), summed(said, counts), summed(true, counts)
 
 
 def class_ious(right: np.ndarray, said: np.ndarray, true: np.ndarray) -> np.ndarray:

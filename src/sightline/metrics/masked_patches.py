@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from sightline.data.batch import Batch
-from sightline.metrics.base import ByImage
-from sightline.metrics.iou import bootstrap_weights, percentile_interval
+from sightline.metrics.base import ByImage, bootstrap_weights, percentile_interval
 from sightline.results.rows import MetricValue
 
 

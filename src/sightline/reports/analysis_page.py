@@ -10,7 +10,6 @@ from typing import Any
 
 from sightline.analysis.rows import AnalysisLike, other_of, rows_of
 from sightline.reports import analysis_maps, analysis_plots, page, style, words
-from sightline.reports.analysis_findings import findings
 from sightline.reports.analysis_tables import by_layer_table, groups_of, models_of
 from sightline.reports.grids import TextTable
 from sightline.results.analysis import LAYERS, AnalysisRow
@@ -123,7 +122,6 @@ def _content(
         "models": [(name, style.colour(name, models), encodings[name]) for name in models],
         "images": words.span([f"{count:,}" for count in counts]) if counts else "",
         "sizes": words.listed([analysis_plots.size_words(size) for size in sizes]) if sizes else "",
-        "findings": findings(rows),
         "sections": _sections(rows, found, models, prefix, {} if kept is None else kept, advance or _nobody),
         "several": len(models) > 1,
         **told,

@@ -8,17 +8,15 @@ from functools import partial
 from sightline.reports import page, style
 from sightline.reports.cascade_plot import accuracy_by_cost, calibration_by_tokens, of_kind
 from sightline.reports.content import SeenSizes
-from sightline.reports.findings import CLEARLY
 from sightline.reports.tables import print_table
 from sightline.reports.words import percent
 from sightline.results.cascade import CascadeRow
-from sightline.results.rows import wilson_interval
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
-def print_rows(rows: Sequence[CascadeRow], *, chance: float | None = None) -> None:
-    """Print both tables, and what was found (`chance` as in `render`) and chosen."""
+def print_rows(rows: Sequence[CascadeRow]) -> None:
+    """Print both tables, and what was chosen."""
     first = rows[0]
     title = f"Single budgets, {first.images} images of {first.data}/{first.split}"
     print_table(*_singles(rows), title=title)
@@ -27,19 +25,16 @@ def print_rows(rows: Sequence[CascadeRow], *, chance: float | None = None) -> No
     print("top-1 in %, with its 95 % interval; tokens and ms (of the forward pass) of an image in the mean")
     if of_kind(rows, "cascade"):
         print("again: the fraction seen again, scores below `below`; ahead: of single budgets at equal mean tokens")
-    for sentence in filter(None, (_finding(rows, chance), _chosen(rows))):
-        print(sentence)
+    if chosen := _chosen(rows):
+        print(chosen)
 
 
-def render(
-    rows: Sequence[CascadeRow], command: str, *, seen: SeenSizes | None = None, chance: float | None = None
-) -> str:
+def render(rows: Sequence[CascadeRow], command: str, *, seen: SeenSizes | None = None) -> str:
     """The HTML text: equal rows give equal text.
 
     Args:
         command: the line that measures it again.
         seen: the sizes of training; the one that the rows name unless given.
-        chance: the accuracy of guessing, a fraction: without clearly more there is no verdict.
 
     Raises:
         InputError: there is no row of a single budget.
@@ -50,7 +45,6 @@ def render(
         command=command,
         row=rows[0],
         trained=(seen or SeenSizes.of_one(rows[0].train_resolution)).words,
-        finding=_finding(rows, chance),
         chosen=_chosen(rows),
         curve=style.both(partial(accuracy_by_cost, rows), "curve", "Top-1 accuracy by mean tokens and by mean time"),
         calibration=style.both(
@@ -94,26 +88,6 @@ def _cascades(rows: Sequence[CascadeRow]) -> Table:
 def _cascade_title(rows: Sequence[CascadeRow]) -> str:
     row = next((row for row in rows if row.kind == "cascade"), None)
     return f"Cascade: {row.budget} tokens, then {row.second_budget} for the least certain" if row else ""
-
-
-def _finding(rows: Sequence[CascadeRow], chance: float | None) -> str:
-    """How the cascade came out beside single budgets, by the intervals of its points."""
-    points = [row for row in of_kind(rows, "cascade") if row.ahead_low is not None and row.ahead_high is not None]
-    if not points:
-        return ""
-    if chance is not None and not any(wilson_interval(row.top1, row.images, CLEARLY)[0] > chance for row in rows):
-        return f"No verdict: nowhere is the accuracy clearly above guessing ({percent(chance)})."
-    ahead = sum((row.ahead_low or 0) > 0 for row in points)
-    behind = sum((row.ahead_high or 0) < 0 for row in points)
-    if not ahead and not behind:
-        return f"At equal mean tokens no difference to single budgets was found at any of {len(points)} points."
-    said = f"At equal mean tokens the cascade is clearly ahead of single budgets at {ahead} of {len(points)} points, "
-    said += f"clearly behind at {behind}"
-    if ahead:
-        best = max(points, key=lambda row: row.ahead_low or 0)
-        by = _percent(best.ahead, best.ahead_low, best.ahead_high, "+")
-        said += f"; at its best, alpha {best.alpha:.3g}, by {by} points"
-    return f"{said}."
 
 
 def _chosen(rows: Sequence[CascadeRow]) -> str:

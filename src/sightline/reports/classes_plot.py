@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sightline.reports import style, words
+from sightline.reports.lines import Line, Panel, lines_figure
 from sightline.results.classes import ClassEffect, ClassStudy, Metric
 from sightline.results.rows import Z95
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-# Panels beside each other.
-_COLUMNS, _NARROW_COLUMNS = 3, 1
 SAID = {"top1": "accuracy", "predicted": "images named so"}
 
 
@@ -23,99 +22,66 @@ def extrapolation(study: ClassStudy, effects: Sequence[ClassEffect], *, narrow: 
     """Top-1 at each size less that at `since`, in points of percent, with 95 % bars paired by image; one line a line
     (LookHere figure 28)."""
     found = {(one.line, one.shown): one for one in effects if one.kind == "extrapolation"}
-
-    def paint(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        axes.axhline(0, color=style.FAINT, linewidth=1.2, linestyle=(0, (5, 3)), zorder=1)
-        for line in study.lines:
-            points = [found.get((line, size)) for size in study.sizes]
-            values = [0.0 if one is None else 100 * one.value for one in points]
-            bars = [0.0 if one is None else 100 * Z95 * (one.stderr or 0) for one in points]
-            axes.errorbar(range(len(values)), values, yerr=bars, elinewidth=1.1, capsize=2.5, **_look(study, line))
-        _sizes(axes, study, few=narrow)
-        axes.set_ylabel(f"top-1 less that at {study.since} (points)")
-        _legend(figure, study, narrow=narrow)
-
-    return style.draw_for_page(3.2 if narrow else 3.6, paint, narrow=narrow, names=len(study.lines))
+    lines = []
+    for name in study.lines:
+        points = [found.get((name, size)) for size in study.sizes]
+        y = [0.0 if one is None else 100 * one.value for one in points]
+        bars = [0.0 if one is None else 100 * Z95 * (one.stderr or 0) for one in points]
+        limits = [(value - bar, value + bar) for value, bar in zip(y, bars, strict=True)]
+        lines.append(Line(name, style.look(name, study.lines), range(len(y)), y, limits))
+    label = f"top-1 less that at {study.since} (points)"
+    panel = Panel(lines, y_label=label, level=(0, ""), spread=False, **_sizes(study, few=narrow))
+    return lines_figure([panel], height=3.2, narrow_height=2.8, narrow=narrow)
 
 
 def by_class(study: ClassStudy, metric: Metric, effects: Sequence[ClassEffect], *, narrow: bool = False) -> str:
     """A metric (percent) of some classes by size, a panel each, one line a line (figures 29 to 31)."""
 
-    def paint(axes: Axes, one: ClassEffect) -> None:
-        for line, values in study.curves(metric, one.name).items():
-            axes.plot(range(len(values)), [100 * value for value in values], **_look(study, line))
-        _sizes(axes, study, few=True)
+    def from_0_to_100(axes: Axes) -> None:
         low, high = axes.get_ylim()
         axes.set_ylim(max(low, 0.0), max(min(high, 100.0), 0.1))
-        # Markers at 0 or 100 % are drawn whole.
-        for artist in axes.lines:
-            artist.set_clip_on(False)
 
-    return _panels(study, effects, paint, [one.name for one in effects], f"{SAID[metric]} (%)", narrow=narrow)
+    panels = []
+    for one in effects:
+        lines = [
+            Line(name, style.look(name, study.lines), range(len(values)), [100 * value for value in values])
+            for name, values in study.curves(metric, one.name).items()
+        ]
+        axes = {"y_label": f"{SAID[metric]} (%)", "spread": False, "paint": from_0_to_100, **_sizes(study, few=True)}
+        panels.append(Panel(lines, style.short(one.name), **axes))
+    return lines_figure(panels, height=2.5, share_y=False, narrow=narrow)
 
 
 def crossings(study: ClassStudy, pairs: Sequence[ClassEffect], *, narrow: bool = False) -> str:
     """For pairs of classes, of the images of the first: its mean probability (across) and that of the second (up), from
     the size `since`, which has an open mark, on; one line a line (figures 32 to 35)."""
 
-    def paint(axes: Axes, pair: ClassEffect) -> None:
-        for line, points in study.crossing(pair.name, pair.other).items():
+    def begin(lines: Sequence[Line], axes: Axes) -> None:
+        at = study.sizes.index(study.since)
+        for line in lines:
+            axes.plot([line.x[at]], [line.y[at]], **{**line.look, "markersize": 8, "markerfacecolor": style.PAGE})
+
+    panels = []
+    for pair in pairs:
+        lines = []
+        for name, points in study.crossing(pair.name, pair.other).items():
             across, up = zip(*points, strict=True)
-            look = _look(study, line)
-            axes.plot([100 * one for one in across], [100 * one for one in up], **look)
-            begin = points[study.sizes.index(study.since)]
-            axes.plot([100 * begin[0]], [100 * begin[1]], **{**look, "markersize": 8, "markerfacecolor": style.PAGE})
-        axes.set_xlabel(f"P({style.short(pair.name, 22)}) (%)", parse_math=False)
-        axes.set_ylabel(f"P({style.short(pair.other, 22)}) (%)", parse_math=False)
-
-    titles = [f"{style.short(one.name, 16)} / {style.short(one.other, 16)}" for one in pairs]
-    return _panels(study, pairs, paint, titles, "", narrow=narrow)
+            x, y = ([100 * one for one in some] for some in (across, up))
+            lines.append(Line(name, style.look(name, study.lines), x, y))
+        x_label, y_label = (f"P({style.short(one, 22)}) (%)" for one in (pair.name, pair.other))
+        title = f"{style.short(pair.name, 16)} / {style.short(pair.other, 16)}"
+        panels.append(Panel(lines, title, x_label, y_label, spread=False, paint=partial(begin, lines)))
+    return lines_figure(panels, height=2.5, share_y=False, narrow=narrow)
 
 
-def _panels(
-    study: ClassStudy,
-    effects: Sequence[ClassEffect],
-    paint: Callable[[Axes, Any], None],
-    titles: Sequence[str],
-    up: str,
-    *,
-    narrow: bool,
-) -> str:
-    columns = min(_NARROW_COLUMNS if narrow else _COLUMNS, len(effects))
-    rows = math.ceil(len(effects) / columns)
-
-    def whole(figure: Figure) -> None:
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for place, axes in enumerate(grid.flat):
-            if place >= len(effects):
-                axes.set_axis_off()
-                continue
-            paint(axes, effects[place])
-            axes.set_title(style.short(titles[place]), parse_math=False)
-            if up and place % columns == 0:
-                axes.set_ylabel(up)
-        _legend(figure, study, narrow=narrow)
-
-    return style.draw_for_page(2.5 * rows + 0.3, whole, narrow=narrow, names=len(study.lines))
-
-
-def _look(study: ClassStudy, line: str) -> dict[str, Any]:
-    colour, marker = style.colour(line, study.lines), style.marker(line, study.lines)
-    return {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.8, "zorder": 3}
-
-
-def _legend(figure: Figure, study: ClassStudy, *, narrow: bool) -> None:
-    style.legend(figure, [(style.short(line), _look(study, line)) for line in study.lines], narrow=narrow)
-
-
-def _sizes(axes: Axes, study: ClassStudy, *, few: bool) -> None:
+def _sizes(study: ClassStudy, *, few: bool) -> dict[str, Any]:
     """An axis of sizes, the first and last of which are named, and others where there is room."""
     names = [words.printable(size.removesuffix(" px")) for size in study.sizes]
     last = len(names) - 1
     step = max(math.ceil(len(names) / (4 if few else 10)), 1)
-    shown = [name if place in (0, last) or (place % step == 0 and last - place >= step) else ""
-             for place, name in enumerate(names)]  # fmt: skip
-    axes.set_xticks(range(len(names)), shown)
-    axes.set_xlim(-0.3, last + 0.3)
-    axes.set_xlabel("size (px)" if all(size.endswith(" px") for size in study.sizes) else "size (px), or view")
+    shown = {
+        place: name if place in (0, last) or (place % step == 0 and last - place >= step) else ""
+        for place, name in enumerate(names)
+    }
+    label = "size (px)" if all(size.endswith(" px") for size in study.sizes) else "size (px), or view"
+    return {"x_ticks": shown, "x_range": (-0.3, last + 0.3), "x_label": label}

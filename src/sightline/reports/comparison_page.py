@@ -21,7 +21,6 @@ from sightline.reports.comparison_tables import (
     tables,
     trained_at,
 )
-from sightline.reports.comparison_words import findings
 from sightline.reports.explain import encoding_words
 from sightline.reports.grids import GridLine, Heading, TableCell, TextTable
 from sightline.results.comparison import ComparisonRow, MeanRow, RankRow, of_kind
@@ -69,7 +68,6 @@ def render(rows: Sequence[ComparisonRow], *, command: str, demonstration: int, n
         large=large,
         sizes=words.listed([str(one) for one in sorted({row.resolution for row in picked(rows, TOP1)})]),
         fine_tuned=[row for row in of_kind(rows, MeanRow) if row.fine_tuned][:1],
-        findings=findings(rows),
         tables=made,
         missing=_MISSING,
         order=_beside(rows, large),

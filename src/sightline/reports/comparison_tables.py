@@ -303,8 +303,7 @@ def _limits(interval: tuple[float, float] | None) -> str:
 
 
 def print_comparison(rows: Sequence[ComparisonRow]) -> None:
-    """Print the mean of each encoding at the size of training and at the largest, and what was found."""
-    from sightline.reports.comparison_words import findings
+    """Print the mean of each encoding at the size of training and at the largest, and the pairs at the largest."""
     from sightline.reports.tables import print_table
 
     sides = list(dict.fromkeys((trained_at(rows), largest(rows))))
@@ -313,8 +312,10 @@ def print_comparison(rows: Sequence[ComparisonRow]) -> None:
     print_table(
         ("encoding", *(f"{side} px" for side in sides)), lines, title=f"Top-1 accuracy in %, mean {_over(rows)}"
     )
-    for sentence in findings(rows):
-        print(sentence.replace("\u00a0", " "))
+    if table := pairs(rows, largest(rows)):
+        some = [(line.label, *(cell.value.replace("\u00a0", " ") for cell in line.cells[:3])) for line in table.lines]
+        columns = (table.corner, *(heading.title for heading in table.headings[:3]))
+        print_table(columns, some, title=f"Each two encodings at {largest(rows)} px, points of %, with 95 % intervals")
 
 
 def _told(row: MeanRow | None) -> str | None:

@@ -98,11 +98,6 @@ class TextTable:
         ]
         return TextTable(self.caption, headings, lines, "")
 
-    def part(self, first: int, last: int) -> TextTable:
-        """Some of its columns."""
-        lines = [replace(line, cells=line.cells[first:last]) for line in self.lines]
-        return replace(self, headings=self.headings[first:last], lines=lines)
-
 
 def by_resolution(study: Study, metric: str, split: str | None = None) -> TextTable | None:
     """A metric by run and resolution on one split; None where it was not measured."""

@@ -18,14 +18,12 @@ from sightline.published import paper
 from sightline.reports import (
     analysis_page,
     answers,
-    attack_plot,
-    calibration_plot,
+    differences,
     explain,
+    figures,
     grids,
     page,
     panels,
-    plots,
-    published_plot,
     series,
     style,
     training_plots,
@@ -33,7 +31,7 @@ from sightline.reports import (
 )
 from sightline.reports import seen as sizes_of
 from sightline.reports.content import Answers, FieldsOfViewFigure, Report, RunSummary, Sample, SampleRow
-from sightline.reports.findings import headline, shrinking
+from sightline.reports.lines import lines_figure
 from sightline.reports.series import PlotLine, Study
 from sightline.results.rows import FRACTION
 
@@ -58,21 +56,21 @@ def render(report: Report) -> str:
     seen = sizes_of.by_run(report.runs, report.rows)
     study = Study.of(report.rows, [run.name for run in report.runs], seen=seen, chance=report.chance)
     main, order = study.main, study.order
-    first, evidence = headline(study)
     as_json = partial(json.dumps, indent=2, ensure_ascii=False, default=str)
     every = [line for line in study.lines() if line.shrunk is None]
     chosen = [line for line in every if line.points]
     parts = {by: grids.by_part(study, main.metric, by) for by in study.parts(main.metric)}
     # A metric whose column stands with the groups has no place of its own.
     beside = {"top1_within_group"} if "group" in parts else set()
-    calibrated = calibration_plot.is_there(study)
-    beside |= {calibration_plot.RIGHT, calibration_plot.SURE} if calibrated else set()
-    attacked = attack_plot.metrics(study)
+    calibrated = figures.is_calibrated(study)
+    beside |= {figures.RIGHT, figures.SURE} if calibrated else set()
+    attacked = figures.attack_metrics(study)
     beside |= set(attacked)
     others = [one.metric for one in study.metrics()[1:] if one.metric not in beside]
     share, metric = main.unit == FRACTION, words.capital(words.title(main.metric))
-    curve, by_size = partial(plots.by_resolution, study), partial(plots.by_object_size, study)
-    reliable = partial(calibration_plot.reliability, study)
+    curve, by_size = partial(figures.by_resolution, study), partial(figures.by_object_size, study)
+    attacks = partial(lines_figure, figures.attack_panels(study), height=2.5, columns=2)
+    reliable = partial(figures.reliability, study)
     described = f"{metric} by test resolution, one line a run"
     return page.render(
         "report.html",
@@ -84,10 +82,9 @@ def render(report: Report) -> str:
         lines=chosen,
         beyond=_beyond(chosen),
         data_words=explain.data_words(main),
-        headline=first,
-        evidence=evidence,
-        cards=[_card(report, name, every, order) for name in dict.fromkeys(line.run for line in every)],
-        shrinking=shrinking(study),
+        cards=[_card(report, study, name, every) for name in dict.fromkeys(line.run for line in every)],
+        differences=differences.between_runs(study),
+        downsampling=differences.of_downsampling(study),
         case=explain.case_words(main),
         chance=None if study.chance is None else words.percent(study.chance),
         tuned=" or ".join(dict.fromkeys(line.searched for line in chosen if line.tuned)),
@@ -104,12 +101,8 @@ def render(report: Report) -> str:
         groups=parts.pop("group", []),
         parts=[table for tables in parts.values() for table in tables],
         reliability=style.both(reliable, "sure", "Accuracy by confidence, one line a run") if calibrated else "",
-        bins=grids.by_part(study, calibration_plot.RIGHT, calibration_plot.BIN) if calibrated else [],
-        attacks=style.both(
-            partial(attack_plot.by_resolution, study), "attacked", "Accuracy under attack by test resolution"
-        )
-        if attack_plot.panels_of(study)
-        else "",
+        bins=grids.by_part(study, figures.RIGHT, figures.BIN) if calibrated else [],
+        attacks=style.both(attacks, "attacked", "Accuracy under attack by test resolution") if attacks.args[0] else "",
         attacked=[table for metric in attacked for table in grids.by_attack(study, metric)],
         published=[_published(study, name) for name in report.papers],
         inside=analysis_page.by_layer(report.inside, order),
@@ -133,7 +126,7 @@ def _beyond(chosen: Sequence[PlotLine]) -> float | None:
     return max(highs) if known else None
 
 
-def _card(report: Report, name: str, every: Sequence[PlotLine], order: Sequence[str]) -> dict[str, Any]:
+def _card(report: Report, study: Study, name: str, every: Sequence[PlotLine]) -> dict[str, Any]:
     """A run's encoding in a sentence, and what it reached at a size of training and at the largest."""
     # Default knob before tuned, and the first seed.
     line = next(line for line in every if line.run == name)
@@ -147,8 +140,9 @@ def _card(report: Report, name: str, every: Sequence[PlotLine], order: Sequence[
         "name": line.name,
         "encoding": "" if line.encoding == name else line.encoding,
         "words": explain.encoding_words(line.encoding, [run for run in report.runs if run.name == name]),
-        "colour": style.colour(name, order),
+        "colour": style.colour(name, study.order),
         "numbers": numbers,
+        "near_guessing": bool(line.points) and not differences.learned(line, study.chance),
     }
 
 
@@ -158,8 +152,8 @@ def _published(study: Study, name: str) -> dict[str, Any]:
     what = f"What {one.authors} printed, beside what was measured"
     return {
         "paper": one,
-        "figure": style.both(partial(published_plot.beside, study, one), f"paper{name.replace('_', '')}", what),
-        "numbers": published_plot.numbers(one),
+        "figure": style.both(partial(figures.beside_paper, study, one), f"paper{name.replace('_', '')}", what),
+        "numbers": figures.paper_numbers(one),
     }
 
 

@@ -47,6 +47,12 @@ def marker(run: str, order: Sequence[str]) -> str:
     return MARKERS[(place + place // len(PALETTE)) % len(MARKERS)]
 
 
+def look(name: str, order: Sequence[str]) -> dict[str, Any]:
+    """How a line is drawn in every figure of a page; dashed where the palette has started again."""
+    found = {"color": colour(name, order), "marker": marker(name, order), "markersize": 5, "linewidth": 1.6}
+    return found | ({"linestyle": (0, (4, 2))} if order.index(name) >= len(PALETTE) else {})
+
+
 def short(label: str, length: int = _LABEL_LENGTH) -> str:
     """`label` cut in its middle to what fits beside a plot."""
     text = printable(label)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sightline.errors import InputError
-from sightline.reports import plots, style, words
+from sightline.reports import style, words
 from sightline.reports.content import LossCurve, RunSummary
+from sightline.reports.lines import Line, Panel, lines_figure, measured_line, value_range
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _MOST_LOSS_POINTS = 300
+_IMAGES = "images seen in training"
 
 
 def figures(runs: Sequence[RunSummary], order: Sequence[str]) -> dict[str, object]:
@@ -58,23 +59,22 @@ def loss_plot(curves: Mapping[str, LossCurve], *, order: Sequence[str] = (), nar
     points = {name: (x, y) for name, (x, y) in points.items() if len(x)}
     if not points:
         raise InputError("there is no training loss to draw")
-    kinds = list(dict.fromkeys(curves[name].kind for name in points))
+    panels = []
+    for kind in dict.fromkeys(curves[name].kind for name in points):
+        lines = []
+        for name, (x, y) in points.items():
+            if curves[name].kind == kind:
+                mark = {"marker": "o" if len(x) == 1 else "", "markersize": 5}
+                look = {"color": style.colour(name, order), "linewidth": 1.6, **mark}
+                lines.append(Line(name, look, x.tolist(), y.tolist()))
+        title = style.short(kind, 44 if narrow else 90)
+        panels.append(Panel(lines, title, _IMAGES, "training loss", spread=False, paint=_from_zero))
+    return lines_figure(panels, height=2.6, columns=1, share_y=False, narrow=narrow)
 
-    def paint(figure: Figure) -> None:
-        panels = list(figure.subplots(len(kinds), 1, sharex=True, squeeze=False).flat)
-        for axes, kind in zip(panels, kinds, strict=True):
-            shown = {name: both for name, both in points.items() if curves[name].kind == kind}
-            for name, (x, y) in shown.items():
-                mark = ("o", 5) if len(x) == 1 else ("", 0)
-                axes.plot(x, y, color=style.colour(name, order), linewidth=1.6, marker=mark[0], markersize=mark[1])
-            axes.set_ylim(bottom=min(0.0, min(float(y.min()) for _, y in shown.values())))
-            axes.set_ylabel("training loss")
-            if kind:
-                axes.set_title(style.short(kind, 44 if narrow else 90), fontsize=9.5)
-        _images_axis(panels[-1], narrow=narrow)
-        _legend(figure, points, order, narrow=narrow)
 
-    return style.draw_for_page(2.6 * len(kinds) + 0.4, paint, narrow=narrow, names=len(points))
+def _from_zero(axes: Axes) -> None:
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=min(0.0, axes.dataLim.y0))
 
 
 def validation_plot(runs: Sequence[RunSummary], *, order: Sequence[str] = (), narrow: bool = False) -> str:
@@ -88,43 +88,22 @@ def validation_plot(runs: Sequence[RunSummary], *, order: Sequence[str] = (), na
     if not runs:
         raise InputError("there is no validation curve to draw")
     order = list(dict.fromkeys([*order, *(run.name for run in runs)]))
+    lines = []
+    for run in runs:
+        look = {**style.look(run.name, order), "linewidth": 1.8, "markersize": 4}
+        lines.append(measured_line(run.name, look, {one.images: one.measured for one in run.validation}, band=True))
 
-    def paint(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for run in runs:
-            colour = style.colour(run.name, order)
-            images = [point.images for point in run.validation]
-            axes.plot(images, [plots.height(point.measured) for point in run.validation], color=colour, linewidth=1.8,
-                      zorder=3, marker=style.marker(run.name, order), markersize=4)  # fmt: skip
-            low, high = zip(*(plots.limits(point.measured) for point in run.validation), strict=True)
-            if len(images) == 1:
-                axes.vlines(images, low, high, color=colour, linewidth=1.2, zorder=3)
-            else:
-                axes.fill_between(images, low, high, color=colour, alpha=0.16, linewidth=0)
-            for point in run.validation:
+    def marks(axes: Axes) -> None:
+        axes.set_xlim(left=0)
+        for run, line in zip(runs, lines, strict=True):
+            star = {"color": line.look["color"], "marker": "*", "markersize": 14, "markeredgecolor": style.PAGE}
+            for point, x, y in zip(run.validation, line.x, line.y, strict=True):
                 if point.step == run.best_step:
-                    axes.plot(point.images, plots.height(point.measured), color=colour, marker="*", markersize=14,
-                              zorder=4, markeredgecolor=style.PAGE)  # fmt: skip
-        every = [point.measured for run in runs for point in run.validation]
-        plots.value_axis(axes, every[0], None, every)
-        _images_axis(axes, narrow=narrow)
-        _legend(figure, [run.name for run in runs], order, narrow=narrow)
+                    axes.plot(x, y, **star, zorder=4)
 
-    return style.draw_for_page(2.9, paint, narrow=narrow, names=len(runs))
-
-
-def _images_axis(axes: Axes, *, narrow: bool) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 8, integer=True))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.set_xlabel("images seen in training")
-
-
-def _legend(figure: Figure, names: Iterable[str], order: Sequence[str], *, narrow: bool) -> None:
-    looks = [(style.short(name), {"color": style.colour(name, order), "linewidth": 2}) for name in names]
-    style.legend(figure, looks, narrow=narrow)
+    first = runs[0].validation[0].measured
+    axes = {"x_label": _IMAGES, "y_label": words.axis(first), "y_range": value_range(first, lines)}
+    return lines_figure([Panel(lines, **axes, spread=False, paint=marks)], height=2.6, narrow=narrow)
 
 
 def _averaged(name: str, curve: LossCurve) -> tuple[np.ndarray, np.ndarray]:

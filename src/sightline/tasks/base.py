@@ -22,7 +22,8 @@ from sightline.data.targets import Crop
 from sightline.errors import InputError
 from sightline.io.config import Depends, build_config, require_effect
 from sightline.models import Model, ViTConfig
-from sightline.models.head import head_settings
+from sightline.models.box_head import BoxHead
+from sightline.models.head import TokenHead, head_class, head_classes, head_settings
 from sightline.tasks.drawing import ColorKey
 from sightline.tokens.layout import TokenLayout
 
@@ -48,7 +49,7 @@ class Task(ABC):
             checkpoint is kept.
         tuned_by: what `tuning_loss` is, in words.
         Options: a `config_dataclass` of its configuration.
-        config: of the model.
+        config: of the model; names: of its classes.
         chance: the value of the primary metric by guessing, None where there is none.
     """
 
@@ -63,6 +64,7 @@ class Task(ABC):
     def __init__(self, config: ViTConfig, options: Any) -> None:
         """Raises InputError: an option has no effect with another one, or is not what the model's head is made with."""
         self.config, self.options = config, options
+        self.names = list(config.class_names or map(str, range(config.num_classes)))
         made = head_settings(config)
         require_effect(options, self.depends(), made, "task_options.")
         for field in dataclasses.fields(options):
@@ -205,6 +207,27 @@ def make_task(name: str, config: ViTConfig, options: Mapping[str, Any] | None = 
 def task_of(model: Model, options: Mapping[str, Any] | None = None) -> Task:
     """The task of a model, whose head is its; as `make_task`."""
     return make_task(model.config.task, model.config, options)
+
+
+def check_head(name: str, *, boxes: bool) -> type[TokenHead]:
+    """The class of a head that gives boxes, or maps and masks.
+
+    Raises:
+        InputError: it gives the other; names those that do not.
+    """
+    found = head_class(name)
+    if issubclass(found, BoxHead) != boxes:
+        others = [other for other, kind in head_classes().items() if issubclass(kind, BoxHead) == boxes]
+        said = f"head {name}: gives no {'boxes' if boxes else 'maps'} (expected {', '.join(others)})"
+        raise InputError(said, field="head", value=name)
+    return found
+
+
+def check_classes(task: Task, kind: str, classes: Sequence[str], data: str) -> None:
+    """Refuse data whose classes of `kind` are not the model's."""
+    if list(classes) != task.names:
+        here, there = len(classes), len(task.names)
+        raise InputError(f"data {data!r}: its {here} classes of {kind} are not the model's {there}")
 
 
 def check_provided(kind: type[Task], source: Source) -> None:

@@ -42,7 +42,6 @@ class Classification(Task):
 
     Attributes:
         groups: name of a group of classes that are easily confused -> the model's labels in it.
-        names: of the model's classes; a class that the data does not have is named by the model.
     """
 
     name: ClassVar[str] = "classification"
@@ -60,7 +59,6 @@ class Classification(Task):
             )
         self.chance = 1 / config.num_classes if config.num_classes else None
         self.groups: Mapping[str, Sequence[int]] = {}
-        self.names = list(config.class_names or map(str, range(config.num_classes)))
         self._labels = np.arange(config.num_classes)
 
     @classmethod

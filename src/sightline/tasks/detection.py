@@ -15,16 +15,15 @@ from torch import Tensor
 from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop, Objects
-from sightline.errors import InputError
 from sightline.io.config import Depends, NonNegative, Positive, Share, config_dataclass
 from sightline.models import ViTConfig
 from sightline.models.box_head import BoxHead, BoxOutputs
 from sightline.models.boxes import nms
-from sightline.models.head import head_class, head_classes
-from sightline.tasks.base import Task
+from sightline.models.head import head_classes
+from sightline.tasks.base import Task, check_classes, check_head
 from sightline.tasks.box_losses import DetectionTargets, concat_padded, dense_loss, pad_stack, set_loss
 from sightline.tasks.drawing import ColorKey, class_colours, class_legend
-from sightline.tasks.fit import undo_fit
+from sightline.tasks.maps import undo_fit
 from sightline.tokens.layout import TokenLayout
 
 # Of an image, so many of the best are looked at before those that say the same are left out.
@@ -102,21 +101,8 @@ class Detection(Task):
 
     def __init__(self, config: ViTConfig, options: DetectionOptions) -> None:
         super().__init__(config, options)
-        _head(config.head)
-
-    @property
-    def names(self) -> list[str]:
-        """Of the classes."""
-        return list(self.config.class_names or map(str, range(self.config.num_classes)))
-
-    @property
-    def matching(self) -> str:
-        """As `BoxHead.matching` of the model's head.
-
-        Raises:
-            InputError: it gives no boxes.
-        """
-        return _head(self.config.head).matching
+        head: Any = check_head(config.head, boxes=True)
+        self.matching = head.matching
 
     @classmethod
     def depends(cls) -> Depends:
@@ -127,19 +113,12 @@ class Detection(Task):
     @classmethod
     def model_options(cls, source: Source, options: DetectionOptions) -> dict[str, Any]:
         names = tuple(source.object_classes)
-        _head(options.head)
+        check_head(options.head, boxes=True)
         own = dict(options.head_options)
         return {"head": options.head, "head_options": own, "num_classes": len(names), "class_names": names}
 
     def bind(self, source: Source, data: str) -> Detection:
-        """As `Task.bind`.
-
-        Raises:
-            InputError: the data's classes are not the model's.
-        """
-        if list(source.object_classes) != self.names:
-            here, there = len(source.object_classes), len(self.names)
-            raise InputError(f"data {data!r}: its {here} classes of objects are not the model's {there}")
+        check_classes(self, "objects", source.object_classes, data)
         return self
 
     def targets(self, examples: Sequence[Example]) -> Mapping[str, Any]:
@@ -193,13 +172,10 @@ class Detection(Task):
         boxes, there = pad_stack(targets["boxes"])
         (things, _), (crowds, _) = pad_stack(targets["things"]), pad_stack(targets["crowds"])
         wanted = DetectionTargets(boxes, things, there, crowds, torch.stack(targets["known"]))
+        weights = {"classes": options.class_weight, "overlap": options.box_weight}
         if self.matching == "places":
-            weights = {"classes": options.class_weight, "overlap": options.box_weight}
-            total, count = dense_loss(found, wanted, real, radius=options.radius, **weights)
-        else:
-            weights = {"classes": options.class_weight, "sides": options.side_weight, "overlap": options.box_weight}
-            total, count = set_loss(found, wanted, real, **weights)
-        return total, count
+            return dense_loss(found, wanted, real, radius=options.radius, **weights)
+        return set_loss(found, wanted, real, sides=options.side_weight, **weights)
 
     def split_outputs(self, outputs: list[BoxOutputs], layout: TokenLayout) -> list[BoxOutputs]:
         """What is found in each image, without the first axis."""
@@ -295,11 +271,3 @@ def stored(fractions: np.ndarray, crop: Crop) -> np.ndarray:
         fractions = fractions[:, [0, 3, 2, 1]] * [1, -1, 1, -1] + [0, 1, 0, 1]
     y0, x0, y1, x1 = crop.box
     return (fractions * ([y1 - y0, x1 - x0] * 2) + [y0, x0] * 2).astype(np.float32)
-
-
-def _head(name: str) -> type[BoxHead]:
-    """The class of a head that gives boxes."""
-    found = head_class(name)
-    if not issubclass(found, BoxHead):
-        raise InputError(f"head {name}: gives no boxes (expected fcos, simple_pyramid, owlvit or detr_queries)")
-    return found

@@ -17,13 +17,11 @@ from sightline.data.targets import IGNORE, Crop
 from sightline.errors import InputError
 from sightline.io.config import Depends, config_dataclass
 from sightline.models import Model, ViTConfig
-from sightline.models.box_head import BoxHead
 from sightline.models.dense_head import Bias, BiasOptions
-from sightline.models.head import TokenHead, head_class, head_classes
-from sightline.tasks.base import Task
+from sightline.models.head import head_classes
+from sightline.tasks.base import Task, check_classes, check_head
 from sightline.tasks.drawing import ColorKey, class_colours, class_legend, overlay
-from sightline.tasks.fit import covered_size, undo_fit
-from sightline.tasks.maps import fitted_labels, reader_for
+from sightline.tasks.maps import covered_size, fitted_labels, reader_for, undo_fit
 from sightline.tasks.windows import InferenceMode, check_window, infer_batch
 from sightline.tokens.layout import TokenLayout
 
@@ -73,13 +71,8 @@ class Segmentation(Task):
 
     def __init__(self, config: ViTConfig, options: SegmentationOptions) -> None:
         super().__init__(config, options)
-        _head(config.head)
+        check_head(config.head, boxes=False)
         check_window(config, options.inference)
-
-    @property
-    def names(self) -> list[str]:
-        """Of the classes."""
-        return list(self.config.class_names or map(str, range(self.config.num_classes)))
 
     @property
     def looked(self) -> str:
@@ -96,21 +89,14 @@ class Segmentation(Task):
         names, own = tuple(source.pixel_classes), dict(options.head_options)
         if len(names) > IGNORE:
             raise InputError(f"data {source.name}: {len(names)} classes of pixels (expected at most {IGNORE})")
-        _head(options.head)
+        check_head(options.head, boxes=False)
         takes_bias = options.head in cls.depends()["background_bias"][1]
         if takes_bias and names[:1] == (BACKGROUND,) and options.background_bias is not None:
             own = {"background_bias": options.background_bias, **own}
         return {"head": options.head, "head_options": own, "num_classes": len(names), "class_names": names}
 
     def bind(self, source: Source, data: str) -> Segmentation:
-        """As `Task.bind`.
-
-        Raises:
-            InputError: the data's classes are not the model's.
-        """
-        if list(source.pixel_classes) != self.names:
-            here, there = len(source.pixel_classes), len(self.names)
-            raise InputError(f"data {data!r}: its {here} classes of pixels are not the model's {there}")
+        check_classes(self, "pixels", source.pixel_classes, data)
         return self
 
     def targets(self, examples: Sequence[Example]) -> Mapping[str, list[Any]]:
@@ -191,11 +177,3 @@ def _index(labels: np.ndarray) -> Image.Image:
     index = Image.fromarray(labels, "P")
     index.putpalette(class_colours(256).flatten().tolist())
     return index
-
-
-def _head(name: str) -> type[TokenHead]:
-    """The class of a head that gives maps, or masks."""
-    found = head_class(name)
-    if issubclass(found, BoxHead):
-        raise InputError(f"head {name}: gives no maps (expected pix, linear_map, segmenter, upernet or eomt)")
-    return found

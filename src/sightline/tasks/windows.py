@@ -13,8 +13,7 @@ from sightline.data.batch import Batch, normalize
 from sightline.errors import InputError
 from sightline.io.config import Count, config_dataclass, require_effect
 from sightline.models import Model, ViTConfig
-from sightline.tasks.fit import covered_size
-from sightline.tasks.maps import MapReader, enlarged, reader_for
+from sightline.tasks.maps import MapReader, covered_size, enlarged, reader_for
 from sightline.tokens.patchify import check_multiples
 
 MOST_TIMES = 16

@@ -9,16 +9,24 @@ import pytest
 import torch
 from torch import Tensor
 
+from sightline.analysis import (
+    attention_distance,
+    attention_maps,
+    attention_rollout,
+    entropy,
+    head_distance,
+    head_diversity,
+)
 from sightline.analysis.attention_blocks import attention_blocks
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Normalised
-from sightline.analysis.measures.attention_distance import AttentionDistance, attention_distance, mean_distance
-from sightline.analysis.measures.attention_maps import AttentionMaps, attention_maps
-from sightline.analysis.measures.attention_rollout import AttentionRollout, attention_rollout
+from sightline.analysis.measures.attention_distance import AttentionDistance, mean_distance
+from sightline.analysis.measures.attention_maps import AttentionMaps
+from sightline.analysis.measures.attention_rollout import AttentionRollout
 from sightline.analysis.measures.base import Measure, measure_classes
-from sightline.analysis.measures.entropy import Entropy, entropy
-from sightline.analysis.measures.head_distance import HeadDistance, head_distance
-from sightline.analysis.measures.head_diversity import HeadDiversity, head_diversity
+from sightline.analysis.measures.entropy import Entropy
+from sightline.analysis.measures.head_distance import HeadDistance
+from sightline.analysis.measures.head_diversity import HeadDiversity
 from sightline.attention import AttentionRecord, Pattern
 from sightline.errors import InputError
 from sightline.models import create_model

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from sightline.analysis import class_identifiability
 from sightline.analysis.measures.class_identifiability import (
     ClassIdentifiability,
-    class_identifiability,
     identifiability,
 )
 from sightline.analysis.measures.logit_lens import lens, pooled_logits

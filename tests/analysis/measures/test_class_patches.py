@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from sightline.analysis import class_patches
 from sightline.analysis.measures.class_identifiability import identifiability
-from sightline.analysis.measures.class_patches import ClassPatches, class_patches
+from sightline.analysis.measures.class_patches import ClassPatches
 from sightline.analysis.measures.logit_lens import lens
 from sightline.errors import InputError
 from tests.analysis.saying import CLASSES, batch_of, layers_of, outright, random_masks, some_images, tiny, tokens_saying

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from sightline import create_encoding
-from sightline.analysis.measures.knock_out import directions, knock_out, switched_off
+from sightline.analysis import knock_out
+from sightline.analysis.measures.knock_out import directions, switched_off
 from sightline.attention import record_attention
 from sightline.errors import InputError
 from tests.analysis.measures import token_cases as cases

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.analysis.measures.lens_miou import LensMiou, lens_miou
+from sightline.analysis import lens_miou
+from sightline.analysis.measures.lens_miou import LensMiou
 from sightline.analysis.measures.logit_lens import lens
 from sightline.errors import InputError
 from tests.analysis.saying import batch_of, layers_of, outright, random_masks, some_images, tiny, tokens_saying

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from sightline.analysis import logit_lens
 from sightline.analysis.analyse import analysed_together
 from sightline.analysis.measures.attention_distance import AttentionDistance
-from sightline.analysis.measures.logit_lens import LogitLens, lens, logit_lens, pooled_logits
+from sightline.analysis.measures.logit_lens import LogitLens, lens, pooled_logits
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from sightline.analysis import patch_colours
 from sightline.analysis.images import NATIVE
-from sightline.analysis.measures.patch_colours import colours_of, patch_colours
+from sightline.analysis.measures.patch_colours import colours_of
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
 from tests.analysis.measures import token_cases as cases

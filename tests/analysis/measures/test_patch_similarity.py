@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sightline.analysis.measures.patch_similarity import mean_cosine, patch_similarity
+from sightline.analysis import patch_similarity
+from sightline.analysis.measures.patch_similarity import mean_cosine
 from tests.analysis.measures import token_cases as cases
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from sightline.analysis.analyse import analysed
 from sightline.analysis.attention_blocks import AttentionBlock
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.data.batch import Batch
 from sightline.models import Model
@@ -96,17 +93,3 @@ def mean_distance(grid: tuple[int, ...]) -> float:
     # Of a displacement there are as many pairs as cells that stay inside.
     pairs = np.prod([side - np.abs(shift) for side, shift in zip(grid, shifts, strict=True)], axis=0)
     return float((np.sqrt(sum(shift.astype(float) ** 2 for shift in shifts)) * pairs).sum() / pairs.sum())
-
-
-def attention_distance(model: Model, images: Images, sizes: Sizes = None, **options: Any) -> Analysis:
-    """How far each head of each layer looks, at each size; see `AttentionDistance`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `images.looked_at`.
-        **options: as `analysed`.
-
-    Returns:
-        `distance`, `distance_of_grid`, `distance_pixels`, `weighted_sum`, `to_prefix`: float64 [images, layers, heads].
-    """
-    return analysed(model, AttentionDistance, images, sizes, **options)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.analysis.analyse import analysed
 from sightline.analysis.attention_blocks import AttentionBlock
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.data.batch import Batch
@@ -108,25 +105,3 @@ class AttentionMaps(Measure):
             array = (total / self._counts[name]).unflatten(-1, grid).cpu().numpy()
             found[name] = array[0] if name == "pooling" else array
         return found
-
-
-def attention_maps(
-    model: Model, images: Images, sizes: Sizes = None, *, query: Place = CENTRE, **options: Any
-) -> Analysis:
-    """Where one patch, the first prefix token and pooling look, averaged over images, at each size; see
-    `AttentionMaps`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `images.looked_at`; one grid at a size.
-        query: where the patch that asks stands, (y, x) from 0 to 1 of the image.
-        **options: as `analysed`.
-
-    Returns:
-        `map`, `map_prefix`: float64 [layers, heads, rows, cols]; `pooling` [heads, rows, cols]; the last two where the
-        model has them.
-
-    Raises:
-        InputError: no such place, or images of several grids at one size.
-    """
-    return analysed(model, AttentionMaps, images, sizes, query=query, **options)

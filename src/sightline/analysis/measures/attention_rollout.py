@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.analysis.analyse import analysed
 from sightline.analysis.attention_blocks import AttentionBlock
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.data.batch import Batch
@@ -137,25 +134,3 @@ class AttentionRollout(Measure):
 def _named(query: Query) -> str:
     """What a query is called beside its maps."""
     return query if isinstance(query, str) else "centre" if query == CENTRE else f"{query[0]:g}, {query[1]:g}"
-
-
-def attention_rollout(
-    model: Model, images: Images, sizes: Sizes = None, *, queries: Sequence[Query] | None = None, **options: Any
-) -> Analysis:
-    """Which patches some tokens were made of, through all layers, at each size; see `AttentionRollout`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `images.looked_at`.
-        queries: places (y, x) from 0 to 1 of the image, or `prefix` for the first prefix token; None is the centre and
-            that, where there is one.
-        **options: as `analysed`.
-
-    Returns:
-        `rollout`: float64 [images, queries, rows, cols] of the largest grid; `to_prefix` [images, queries];
-        `queries`, their names [queries].
-
-    Raises:
-        InputError: a query is none of these, or its patch was dropped.
-    """
-    return analysed(model, AttentionRollout, images, sizes, queries=queries, **options)

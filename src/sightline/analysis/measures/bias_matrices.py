@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isqrt
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from sightline.analysis.analyse import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import MeasuredQuantity
-from sightline.analysis.of_weights import MOST_BYTES, WeightMeasure, read_from_weights, refuse_larger
+from sightline.analysis.of_weights import MOST_BYTES, WeightMeasure, refuse_larger
 from sightline.analysis.views import bias_matrix, refuse_unbiased
 from sightline.models import Model
 from sightline.tokens.grid import Grid
@@ -48,20 +46,3 @@ class BiasMatrices(WeightMeasure):
     def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
         bias = np.stack([bias_matrix(self.model, layer, grid) for layer in range(self.model.config.depth)])
         return {"bias": bias, "visible_share": (bias > -np.inf).mean((2, 3))}
-
-
-def bias_matrices(model: Model, images: Images | None = None, sizes: Sizes = None, **options: Any) -> Analysis:
-    """What is added to the scores of all pairs of patches, at each size; see `BiasMatrices`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `read_from_weights`; no image is needed.
-
-    Returns:
-        `bias`: float32 [layers, heads, N, N], N patches, rows are queries; `visible_share`: float64 [layers, heads].
-
-    Raises:
-        InputError: the encoding does not bias the scores, the array would be above 64 MiB (names the largest grid), or
-            as `read_from_weights`.
-    """
-    return read_from_weights(model, BiasMatrices, images, sizes, **options)

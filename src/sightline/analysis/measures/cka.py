@@ -172,7 +172,7 @@ def cka(
 
     Args:
         other: of any grid, depth and dimension; None for the layers of `model` among each other.
-        images, sizes: as `images.looked_at`; batches must be such as both models read (one patch size).
+        images, sizes: as `images.batches_by_size`; batches must be such as both models read (one patch size).
         of: `images`: an example is the mean of an image's patches; `patches`: each patch, and both models must make the
             same grid of each image. Patches of a mini-batch are of few images then, and tell these less apart.
         together: examples of a mini-batch, at least 4; its products of all pairs are kept, float64, of every layer.
@@ -186,7 +186,7 @@ def cka(
 
     Raises:
         InputError: less than 4 examples at a size, other grids for `patches`, batches that are not for both, images
-            that only one is shown, or as `images.looked_at`.
+            that only one is shown, or as `images.batches_by_size`.
     """
     if other is None:
         found = analysed(model, Cka, images, sizes, called=called, advance=advance, of=of, together=together)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.analysis.analyse import analysed
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.labels import required
 from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.analysis.measures.logit_lens import check_classifier, lens, of_images, pooled_logits
@@ -97,20 +94,3 @@ class ClassIdentifiability(Measure):
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {"class_token": self.of_class_token.values, "patches": self.mean_of_patches.values}
-
-
-def class_identifiability(model: Model, images: Images, sizes: Sizes = None, **options: Any) -> Analysis:
-    """How identifiable the right class is at each layer, at each size; see `ClassIdentifiability`.
-
-    Args:
-        model: a classifier, as `load_model` gives it.
-        images: batches by size whose images have a class (`labels.split_batches`); sizes: as `images.looked_at`.
-        **options: as `analysed`.
-
-    Returns:
-        `class_token`, `patches`: float64 [images, layers].
-
-    Raises:
-        InputError: the model is no classifier, or the images have no class of its; names the data set.
-    """
-    return analysed(model, ClassIdentifiability, images, sizes, **options)

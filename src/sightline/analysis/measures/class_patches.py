@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.analysis.analyse import analysed
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.labels import InPatches, in_patches, required
 from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.analysis.measures.class_identifiability import of_patches
@@ -97,21 +94,3 @@ def on_object(mask: InPatches, label: int, patches: int) -> tuple[np.ndarray, np
     own = np.bincount(mask.patches, mask.counts * (mask.classes == label), patches)
     on = 2 * own > said
     return on, (said > 0) & ~on
-
-
-def class_patches(model: Model, images: Images, sizes: Sizes = None, **options: Any) -> Analysis:
-    """How identifiable the class is on the object and beside it, at each layer and size; see `ClassPatches`.
-
-    Args:
-        model: a classifier, as `load_model` gives it.
-        images: batches by size whose images have a class and masks (`labels.split_batches`); sizes: as
-            `images.looked_at`.
-        **options: as `analysed`.
-
-    Returns:
-        `on_object`, `off_object`: float64 [images, layers]; `patches_on`, `patches_off`: int64 [images].
-
-    Raises:
-        InputError: the model is no classifier, or the images have no class, or no masks, of its; names the data set.
-    """
-    return analysed(model, ClassPatches, images, sizes, **options)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from sightline.analysis.analyse import analysed
 from sightline.analysis.attention_blocks import AttentionBlock
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.data.batch import Batch
 from sightline.models import Model
@@ -66,17 +63,3 @@ class Entropy(Measure):
             "entropy": self.entropy.values / self.asking.values,
             "of_visible": self.fraction.values / np.maximum(self.choosing.values, 1),
         }
-
-
-def entropy(model: Model, images: Images, sizes: Sizes = None, **options: Any) -> Analysis:
-    """How widely each head of each layer looks, at each size; see `Entropy`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `images.looked_at`.
-        **options: as `analysed`.
-
-    Returns:
-        `entropy` in nats, `of_visible` from 0 to 1: float64 [images, layers, heads].
-    """
-    return analysed(model, Entropy, images, sizes, **options)

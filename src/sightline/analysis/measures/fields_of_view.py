@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isqrt
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from sightline.analysis.analyse import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import MeasuredQuantity
-from sightline.analysis.of_weights import MOST_BYTES, WeightMeasure, read_from_weights, refuse_larger
+from sightline.analysis.of_weights import MOST_BYTES, WeightMeasure, refuse_larger
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.analysis.views import refuse_unbiased, visible_from
 from sightline.models import Model
@@ -66,24 +64,3 @@ class FieldsOfView(WeightMeasure):
         visible, bias = visible_from(self.model, grid, divmod(cell_of(grid, self.query), grid.cols))
         weight = np.minimum(np.exp(bias), 1)
         return {"visible": visible, "bias": bias, "weight": weight, "visible_cells": visible.sum((2, 3))}
-
-
-def fields_of_view(
-    model: Model, images: Images | None = None, sizes: Sizes = None, *, query: Place = CENTRE, **options: Any
-) -> Analysis:
-    """What each head of each layer may see from one patch, at each size; see `FieldsOfViewFigure`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `read_from_weights`; no image is needed.
-        query: where the patch that asks stands, (y, x) from 0 to 1 of the image; at the centre (rows // 2, cols // 2).
-        **options: as `read_from_weights`.
-
-    Returns:
-        `visible`: bool, `bias`, `weight`: float32 [layers, heads, rows, cols]; `visible_cells`: int64 [layers, heads].
-
-    Raises:
-        InputError: the encoding does not bias the scores, no such place, the arrays would be above
-            64 MiB, or as `read_from_weights`.
-    """
-    return read_from_weights(model, FieldsOfView, images, sizes, query=query, **options)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from sightline.analysis.analyse import analysed
 from sightline.analysis.attention_blocks import AttentionBlock
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.data.batch import Batch
 from sightline.models import Model
@@ -62,17 +59,3 @@ class HeadDistance(Measure):
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {"l1": self.l1.values / self.rows.values, "l2": self.l2.values / self.rows.values}
-
-
-def head_distance(model: Model, images: Images, sizes: Sizes = None, **options: Any) -> Analysis:
-    """How far apart the heads of each layer look, at each size; see `HeadDistance`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `images.looked_at`.
-        **options: as `analysed`.
-
-    Returns:
-        `l1`, `l2`: float64 [images, layers].
-    """
-    return analysed(model, HeadDistance, images, sizes, **options)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from sightline.analysis.analyse import analysed
 from sightline.analysis.attention_blocks import AttentionBlock
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.data.batch import Batch
 from sightline.models import Model
@@ -55,17 +52,3 @@ class HeadDiversity(Measure):
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {"jsd": self.jsd.values / self.rows.values}
-
-
-def head_diversity(model: Model, images: Images, sizes: Sizes = None, **options: Any) -> Analysis:
-    """How unlike the heads of each layer look, at each size; see `HeadDiversity`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `images.looked_at`.
-        **options: as `analysed`.
-
-    Returns:
-        `jsd` in nats: float64 [images, layers].
-    """
-    return analysed(model, HeadDiversity, images, sizes, **options)

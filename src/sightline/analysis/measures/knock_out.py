@@ -12,9 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sightline.analysis.analyse import analysed, inputs_of
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
+from sightline.analysis.analyse import inputs_of
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.attention.pattern import DirectedBias, FieldOfView
 from sightline.data.batch import Batch
@@ -272,25 +270,3 @@ class _Whole:
             "divergence": (self.answers.exp() * (self.answers - answers)).sum(-1),
             "changed": (self.answers.argmax(-1) != answers.argmax(-1)).double(),
         }
-
-
-def knock_out(model: Model, images: Images, sizes: Sizes = None, **options: Any) -> Analysis:
-    """What each head of each layer, and each field of view, is worth, at each size; see `KnockOut`.
-
-    It takes heads x (depth + 1) / 2 passes: some forty of a model of 12 layers with 6 heads.
-
-    Args:
-        model: a classifier.
-        images, sizes: as `images.looked_at`; batches whose targets have `labels` (or `label`), int64 [images] of the
-            model's classes, give losses and top-1 too.
-        **options: `of` of `KnockOut`, and as `analysed`.
-
-    Returns:
-        `divergence` and `changed`, with labels `loss` and `top1`: float64 [images, layers, heads]; the same with
-        `_of_direction`: float64 [images, directions], whose names are `directions`; with labels `whole_loss` and
-        `whole_top1`: float64 [images].
-
-    Raises:
-        InputError: the model is no classifier, or as `images.looked_at`.
-    """
-    return analysed(model, KnockOut, images, sizes, **options)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from sightline.analysis.analyse import analysed
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.labels import InPatches, in_patches, required
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.analysis.measures.logit_lens import check_classifier, lens, of_images
 from sightline.data.batch import Batch
-from sightline.metrics.iou import ConfusionCounts, bootstrap_weights, class_ious, percentile_interval
+from sightline.metrics.base import bootstrap_weights, percentile_interval
+from sightline.metrics.iou import ConfusionCounts, class_ious
 from sightline.models import Model
 from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
@@ -117,21 +115,3 @@ def present_mean(ious: np.ndarray, true: np.ndarray) -> np.ndarray:
     count = there.sum(axis=1)
     summed = np.where(there, ious, 0).sum(axis=1)
     return np.divide(summed, count, out=np.full(len(ious), np.nan), where=count > 0)
-
-
-def lens_miou(model: Model, images: Images, sizes: Sizes = None, **options: Any) -> Analysis:
-    """The mIoU of the logit lens at each layer, at each size; see `LensMiou`.
-
-    Args:
-        model: a classifier, as `load_model` gives it.
-        images: batches by size whose images have masks (`labels.split_batches`); sizes: as `images.looked_at`.
-        **options: as `analysed`.
-
-    Returns:
-        `image_miou` float64 [images, layers]; `miou`, `miou_low`, `miou_high`, `pixel_accuracy` float64 [layers];
-        `pixels` int64 [images].
-
-    Raises:
-        InputError: the model is no classifier, or the images have no masks of its classes; names the data set.
-    """
-    return analysed(model, LensMiou, images, sizes, **options)

@@ -8,9 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from sightline.analysis.analyse import analysed
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.attention.dispatch import record_attention
 from sightline.data.batch import Batch
@@ -155,23 +152,3 @@ class LogitLens(Measure):
             for number, layer in enumerate(self.layers if whole else []):
                 maps[name][:, number] = np.stack([one[place] for one in self.seen[layer]]).reshape(-1, *grid)
         return maps
-
-
-def logit_lens(
-    model: Model, images: Images, sizes: Sizes = None, *, layers: Sequence[int] | None = None, **options: Any
-) -> Analysis:
-    """What each patch says by itself, at each size; see `LogitLens`.
-
-    Args:
-        model: a classifier, as `load_model` gives it.
-        images, sizes: as `images.looked_at`.
-        layers: of which there are maps, from 0, -1 the last; the last where None.
-        **options: as `analysed`.
-
-    Returns:
-        `layers` int64 [chosen]; `top_class` int64 and `probability` float64 [images, chosen, rows, cols].
-
-    Raises:
-        InputError: the model is no classifier, or has no such layer.
-    """
-    return analysed(model, LogitLens, images, sizes, layers=layers, **options)

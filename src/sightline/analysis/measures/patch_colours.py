@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.analysis.analyse import analysed
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.data.batch import Batch
 from sightline.errors import InputError, require_known
@@ -169,20 +166,3 @@ class PatchColours(Measure):
             "colours": np.array(self.colours).reshape(-1, *grid, 3) if self.colours else np.zeros((0, *grid, 3)),
             "explained": np.array(self.explained).reshape(-1, 3),
         }
-
-
-def patch_colours(model: Model, images: Images, sizes: Sizes = None, **options: Any) -> Analysis:
-    """Patches of each image as colours, at each size; see `PatchColours`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `images.looked_at`; of one grid at a size.
-        **options: `layer` and `fit` of `PatchColours`, and as `analysed`.
-
-    Returns:
-        `colours`: float64 [images, rows, cols, 3] in [0, 1]; `explained`: float64 [images, 3].
-
-    Raises:
-        InputError: images of several grids at one size (`colours_of` is of one image), or as `images.looked_at`.
-    """
-    return analysed(model, PatchColours, images, sizes, **options)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sightline.analysis.analyse import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import MeasuredQuantity
-from sightline.analysis.of_weights import WeightMeasure, read_from_weights
+from sightline.analysis.of_weights import WeightMeasure
 from sightline.errors import InputError
 from sightline.io.config import Count, check_value
 from sightline.models import Model
@@ -102,20 +100,3 @@ def _weight(model: Model) -> Tensor:
             f"patch_filters: embedder {config.embedder} has no linear layer over flat patches (expected patches)"
         )
     return proj.weight.detach()  # type: ignore[union-attr]
-
-
-def patch_filters(model: Model, images: Images | None = None, sizes: Sizes = None, **options: Any) -> Analysis:
-    """Principal components of a model's patch embedding; see `PatchFilters`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `read_from_weights`; neither changes what is found.
-        **options: `components`, how many at most: 28 as in the figure.
-
-    Returns:
-        `filters`, `pictures`: float32 [components, patch_size, patch_size, channels]; `variance`: float64 [components].
-
-    Raises:
-        InputError: the embedder has no linear layer over patches, or as `read_from_weights`.
-    """
-    return read_from_weights(model, PatchFilters, images, sizes, **options)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.analysis.analyse import analysed
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.data.batch import Batch
 from sightline.models import Model
@@ -66,17 +63,3 @@ def mean_cosine(patches: Tensor) -> Tensor:
     unit = torch.nn.functional.normalize(patches.double(), dim=-1, eps=1e-300)
     pairs = unit.sum(1).square().sum(-1) - unit.square().sum((1, 2))
     return pairs / (count * (count - 1)) if count > 1 else pairs.new_full(pairs.shape, torch.nan)
-
-
-def patch_similarity(model: Model, images: Images, sizes: Sizes = None, **options: Any) -> Analysis:
-    """How alike the patches of an image are after each layer, at each size; see `PatchSimilarity`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `images.looked_at`.
-        **options: as `analysed`.
-
-    Returns:
-        `similarity`: float64 [images, 1 + layers], the first of what enters the first layer; NaN of one patch.
-    """
-    return analysed(model, PatchSimilarity, images, sizes, **options)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.analysis.analyse import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import MeasuredQuantity
-from sightline.analysis.of_weights import WeightMeasure, read_from_weights
+from sightline.analysis.of_weights import WeightMeasure
 from sightline.errors import InputError
 from sightline.io.config import check_value, whole
 from sightline.models import Model
@@ -97,20 +95,3 @@ def queries_of(grid: Grid) -> tuple[list[int], list[int]]:
         step += 1
     rows, cols = (list(range(min((step - 1) // 2, side - 1), side, step)) for side in grid)
     return rows, cols
-
-
-def position_similarity(model: Model, images: Images | None = None, sizes: Sizes = None, **options: Any) -> Analysis:
-    """How alike the position embeddings of a grid's patches are, at each size; see `PositionSimilarity`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `read_from_weights`; no image is needed.
-        **options: as `read_from_weights`, and `layer`, before which they are added.
-
-    Returns:
-        `similarity`: float32 [query rows, query cols, rows, cols]; `query_rows`, `query_cols`: int64.
-
-    Raises:
-        InputError: the encoding adds no embedding, or as `read_from_weights`.
-    """
-    return read_from_weights(model, PositionSimilarity, images, sizes, **options)

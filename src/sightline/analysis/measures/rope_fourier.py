@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from sightline.analysis.analyse import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import MeasuredQuantity
-from sightline.analysis.of_weights import MOST_BYTES, WeightMeasure, read_from_weights, refuse_larger
+from sightline.analysis.of_weights import MOST_BYTES, WeightMeasure, refuse_larger
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.errors import InputError
 from sightline.models import Model
@@ -152,23 +150,3 @@ def _frequencies(model: Model, layer: int, grid: Grid) -> np.ndarray:
         )
     frequencies = np.stack((along_x, along_y), axis=-1)
     return np.broadcast_to(frequencies, (model.config.heads, *frequencies.shape[1:]))
-
-
-def rope_fourier(model: Model, images: Images | None = None, sizes: Sizes = None, **options: Any) -> Analysis:
-    """What a picture is made again to of the frequencies that each head's rotation has; see `RopeFourier`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `read_from_weights`; no image is needed.
-        **options: `query`, which patch is lit, (y, x) from 0 to 1 of the image, the centre unless given; or `picture`,
-            any other to be made again: numbers [rows, cols] of the grid, as an image in grey.
-
-    Returns:
-        `frequencies`: float32 [layers, heads, head_dim / 2, 2], (f_x, f_y) in radians a cell; `picture`: float32
-        [rows, cols]; `reconstruction`: float32 [layers, heads, rows, cols]; `error`, `kept`: float64 [layers, heads].
-
-    Raises:
-        InputError: the encoding turns nothing, or not evenly, no such place, the picture is of another
-            shape, the arrays would be above 64 MiB, or as `read_from_weights`.
-    """
-    return read_from_weights(model, RopeFourier, images, sizes, **options)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from sightline.analysis.analyse import analysed
-from sightline.analysis.found import Analysis
-from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.data.batch import Batch
 from sightline.io.config import check_value
@@ -99,19 +96,3 @@ class TokenNorms(Measure):
             **{name: np.concatenate(parts) for name, parts in self.found.items()},
             "outlier_places": places[order],
         }
-
-
-def token_norms(model: Model, images: Images, sizes: Sizes = None, **options: Any) -> Analysis:
-    """Norms of tokens after each layer, and which patches stand out, at each size; see `TokenNorms`.
-
-    Args:
-        model: as `load_model` gives it.
-        images, sizes: as `images.looked_at`.
-        **options: `times` of `TokenNorms`, and as `analysed`.
-
-    Returns:
-        `mean_norm`, `median_norm`, `greatest_norm`, `outliers`: float64 [images, 1 + layers], the first of what enters
-        the first layer; `prefix_norm`: float64 [images, 1 + layers, prefix tokens]; `outlier_places`: int64
-        [outliers, 4], (image, layer, row, column) in that order, layers from -1.
-    """
-    return analysed(model, TokenNorms, images, sizes, **options)

@@ -89,7 +89,7 @@ def memory(
     asked_of = {"tokens": forward.tokens, "batch": batch, "dtype": dtype}
     rows = ""
     for name, one in estimates.items():
-        sizes = {f"{part}_bytes": getattr(one, part) for part in (*_PARTS, "total", "stored_bias")}
+        sizes = {f"{part}_bytes": getattr(one, part) for part in (*_PARTS, "total")}
         row = {**said, **asked_of, "pass": name, **sizes, "device": str(where), **about}
         rows += json_module.dumps(row) + "\n"
     available = machine.available_memory(where)
@@ -99,9 +99,6 @@ def memory(
         sides = "x".join(map(str, size))
         print(f"{model}, {encoding}, {sides} px ({forward.tokens:,} tokens), batch {batch}, {dtype}, {where}")
         print_table(("memory", *estimates), lines)
-        if forward.stored_bias:
-            stored = format_bytes(forward.stored_bias)
-            print(f"A bias stored for all {config.depth} layers, the public LookHere way, would take {stored}.")
         print(f"Available here: {'not known' if available is None else format_bytes(available)}.")
     if out is not None:
         write_out(out, rows)

@@ -103,7 +103,7 @@ def cascade(
         result = cascades.measure(run.model, source, config, run.data, advance=advance)
         bars.say_left_out(source)
     rows = cascades.cascade_rows(result, run.model, source, config, run.identity)
-    text, chance = dump_rows(rows), 1 / run.model.num_classes
+    text = dump_rows(rows)
     seen = seen_sizes(run.config, run.model.config.patch_size) if run.config else None
     # A line that measures the same again.
     values = {
@@ -119,14 +119,14 @@ def cascade(
     }
     given = [word for name, value in values.items() if value is not None for word in (f"--{name}", value)]
     command = next_step.again("cascade", run.path, run.data, *given)
-    page = cascade_page.render(rows, command, seen=seen, chance=chance)
+    page = cascade_page.render(rows, command, seen=seen)
     figures = (cascade_plot.accuracy_by_cost(rows), cascade_plot.calibration_by_tokens(rows))
     for name, content in zip((CASCADE, *_DRAWN), (text, *map(style.standalone, figures), page), strict=True):
         write_out(out / name, content)
     if json:
         print(text, end="")
         return
-    cascade_page.print_rows(rows, chance=chance)
+    cascade_page.print_rows(rows)
     print(f"computed in {result.precision}")
     print(f"rows, figures, page: {out}")
     next_step.say_report(run)

@@ -69,7 +69,7 @@ def predict(
     from sightline.cli import next_step, progress
     from sightline.cli.answers import complain, say_answers, write_answers
     from sightline.cli.drawings import Drawings
-    from sightline.data.clip_list import list_clips
+    from sightline.data.clip_file import list_clips
     from sightline.data.image_list import list_images
     from sightline.data.skip_policy import Unreadable
     from sightline.distributed import machine

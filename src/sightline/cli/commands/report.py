@@ -33,8 +33,8 @@ def report(
     from sightline.cli.run_folder import compose_report
     from sightline.errors import InputError, require_known
     from sightline.io.atomic import make_parent
+    from sightline.reports.figures import check_paper
     from sightline.reports.html import write_report
-    from sightline.reports.published_plot import check
     from sightline.reports.seen import by_run
     from sightline.reports.series import Study
     from sightline.reports.tables import print_accuracy
@@ -52,7 +52,7 @@ def report(
     if chosen:
         study = Study.of(content.rows)
         for name in chosen:
-            check(study, published.paper(name))
+            check_paper(study, published.paper(name))
     make_parent(out)
     write_report(out, content)
     print_accuracy(content.rows, seen=by_run(content.runs))

@@ -78,30 +78,20 @@ class _Draws:
         return int(self.next() * count)
 
 
-def _grating(draws: _Draws) -> Grating:
-    frequency, direction = draws.within(GRATING_FREQUENCY), draws.within(_TURN)
-    return Grating(
-        frequency=(frequency * math.sin(direction), frequency * math.cos(direction)),
-        phase=draws.within(_TURN),
-        amplitude=draws.colour(GRATING_AMPLITUDE),
-    )
-
-
 def _background(draws: _Draws) -> Background:
-    return Background(
-        colour=draws.colour(BACKGROUND_COLOUR),
-        gradient=draws.colour(BACKGROUND_GRADIENT),
-        gradient_angle=draws.within(_TURN),
-        gratings=tuple(_grating(draws) for _ in range(GRATINGS)),
-    )
+    colour, gradient = draws.colour(BACKGROUND_COLOUR), draws.colour(BACKGROUND_GRADIENT)
+    angle, gratings = draws.within(_TURN), list[Grating]()
+    for _ in range(GRATINGS):
+        frequency, direction = draws.within(GRATING_FREQUENCY), draws.within(_TURN)
+        wave = frequency * math.sin(direction), frequency * math.cos(direction)
+        gratings.append(Grating(wave, draws.within(_TURN), draws.colour(GRATING_AMPLITUDE)))
+    return Background(colour, gradient, angle, tuple(gratings))
 
 
 def _strokes(draws: _Draws) -> tuple[Stroke, ...]:
     # All numbers are taken whether or not the stroke is there: what follows must not depend on it.
     present = draws.next() < 0.5
-    stroke = Stroke(
-        start=draws.pair(), end=draws.pair(), width=draws.within(STROKE_WIDTH), colour=draws.colour(STROKE_COLOUR)
-    )
+    stroke = Stroke(draws.pair(), draws.pair(), draws.within(STROKE_WIDTH), draws.colour(STROKE_COLOUR))
     return (stroke,) if present else ()
 
 
@@ -133,10 +123,8 @@ def draw(task: str, split: str, index: int, seed: int = 0) -> Scene:
     require_known(f"split of scenes:{task}", split, SPLITS[task])
     seed = seed if split == "train" else 0
     draws = _Draws(task, split, seed, index)
-    if task == "glyphs":
-        label, size, position, objects, offsets = _glyph(draws, split)
-    else:
-        label, size, position, objects, offsets = _many(draws) if task == "many" else _pair(draws)
+    drawn = _glyph(draws, split) if task == "glyphs" else _many(draws) if task == "many" else _pair(draws)
+    label, size, position, objects, offsets = drawn
     background, strokes = _background(draws), _strokes(draws)
     return Scene(task, split, seed, index, label, size, position, background, strokes, objects, offsets)
 

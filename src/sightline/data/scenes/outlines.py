@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -59,11 +60,8 @@ def glyph_set() -> GlyphSet:
     for glyph, contour in zip(glyphs, contours, strict=True):
         face, character = divmod(glyph, len(characters))
         parts.setdefault((faces[face], characters[character]), []).append(contour)
-    return GlyphSet(
-        outlines={key: Outline.of(contours) for key, contours in parts.items()},
-        train_faces=tuple(face for face, out in zip(faces, held_out, strict=True) if not out),
-        held_out_faces=tuple(face for face, out in zip(faces, held_out, strict=True) if out),
-    )
+    train, held = (tuple(itertools.compress(faces, [out == kind for out in held_out])) for kind in (False, True))
+    return GlyphSet({key: Outline.of(contours) for key, contours in parts.items()}, train, held)
 
 
 def _disc(diameter: float) -> np.ndarray:

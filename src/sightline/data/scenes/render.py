@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sightline.data.crops import check_image_size
-from sightline.data.scenes.description import Background, Scene, SceneObject, Stroke
+from sightline.data.scenes.description import Background, Scene, SceneObject
 from sightline.data.scenes.outlines import object_points, outline, placed_points
-
-_STROKE_FOLLOWING = np.array([1, 2, 3, 0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,15 +123,6 @@ def _inside(points: np.ndarray, following: np.ndarray, image_size: tuple[int, in
     return rows, columns, seen.astype(np.float32)
 
 
-def _stroke_corners(stroke: Stroke, image_size: tuple[int, int], unit: float) -> np.ndarray:
-    """The corners of a stroke, float64 [4, 2] in pixels."""
-    start, end = np.array(stroke.start) * image_size, np.array(stroke.end) * image_size
-    y, x = end - start
-    length = math.hypot(y, x)
-    across = np.array([-x, y]) / max(length, 1e-9) * (0.5 * stroke.width * unit)
-    return np.stack([start - across, end - across, end + across, start + across])
-
-
 def _object_colour(item: SceneObject, box: np.ndarray, rows: slice, columns: slice) -> np.ndarray:
     """The colour of an object in each pixel of a part of the image, float32 [rows, columns, 3]."""
     y0, x0, y1, x1 = box.tolist()
@@ -156,7 +145,11 @@ def _without_objects(scene: Scene, image_size: tuple[int, int], unit: float) -> 
     """The background with its strokes, float32 [height, width, 3] from 0 to 1."""
     canvas = _background(scene.background, *image_size, unit)
     for stroke in scene.strokes:
-        rows, columns, covered = _inside(_stroke_corners(stroke, image_size, unit), _STROKE_FOLLOWING, image_size)
+        start, end = np.array(stroke.start) * image_size, np.array(stroke.end) * image_size
+        y, x = end - start
+        across = np.array([-x, y]) / max(math.hypot(y, x), 1e-9) * (0.5 * stroke.width * unit)
+        corners = np.stack([start - across, end - across, end + across, start + across])
+        rows, columns, covered = _inside(corners, np.array([1, 2, 3, 0]), image_size)
         _paint(canvas[rows, columns], covered, np.array(stroke.colour, dtype=np.float32))
     return canvas
 

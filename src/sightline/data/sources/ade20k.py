@@ -12,7 +12,6 @@ from sightline.io.read import CONFIGURATION, read_text
 
 _CLASSES = 150
 _ROLES = {"train": "training", "test": "validation"}
-_INFO = "objectInfo150.txt"
 
 
 class ADE20K(SegmentationFiles):
@@ -26,37 +25,29 @@ class ADE20K(SegmentationFiles):
     name: ClassVar[str] = "ade20k"
 
     def __init__(self, root: str | Path) -> None:
-        """Scan the folder DIR.
-
-        Raises:
-            InputError: the folder is not as described.
-            UnreadableDataError: a folder in it may not be read.
-        """
-        root, skipped, images = Path(root), list[Unreadable](), Path(root) / "images"
+        """Scan DIR; raises InputError where it is not as described, UnreadableDataError where it may not be read."""
+        root, skipped = Path(root), list[Unreadable]()
         parts = {
-            folder: images_and_maps(images / folder, root / "annotations" / folder, skipped)
+            folder: images_and_maps(root / "images" / folder, root / "annotations" / folder, skipped)
             for folder in _ROLES.values()
-            if (images / folder).is_dir()
+            if (root / "images" / folder).is_dir()
         }
         if not parts:
-            raise InputError(f"{images}: no training or validation in it (expected: the folder ADEChallengeData2016)")
+            raise InputError(f"{root / 'images'}: no training or validation in it (expected: ADEChallengeData2016)")
         legend = LabelMapping(range(1, _CLASSES + 1), f"0, which is ignored, or 1 to {_CLASSES}", ignored=[0])
-        super().__init__(root, parts, _names(root / _INFO), legend, skipped, _ROLES)
+        super().__init__(root, parts, _names(root / "objectInfo150.txt"), legend, skipped, _ROLES)
 
 
 def _names(path: Path) -> tuple[str, ...]:
-    """Of the classes, in their order: the last column of a table with tabs, a header first."""
+    """Of the classes, in their order: a column of a table with tabs, a header first."""
+    numbers = tuple(map(str, range(1, _CLASSES + 1)))
     if not path.exists():
-        return tuple(map(str, range(1, _CLASSES + 1)))
+        return numbers
     expected = f"a table with tabs, Idx and Name among its columns, {_CLASSES} classes in order"
-    header, *lines = read_text(path, CONFIGURATION, expected).rstrip().splitlines() or [""]
-    columns = [one.strip() for one in header.split("\t")]
-    if not {"Idx", "Name"} <= set(columns) or len(lines) != _CLASSES:
-        raise InputError(f"{path}: {len(lines)} lines below {header[:80]!r} (expected: {expected})")
-    names = []
-    for number, line in enumerate(lines, start=1):
-        row = dict(zip(columns, (one.strip() for one in line.split("\t")), strict=False))
-        if row.get("Idx") != str(number) or not row.get("Name"):
-            raise InputError(f"{path}:{number + 1}: {line[:80]!r} (expected: class {number} and its name)")
-        names.append(row["Name"])
-    return tuple(names)
+    lines = read_text(path, CONFIGURATION, expected).rstrip().splitlines() or [""]
+    header, *cells = ([one.strip() for one in line.split("\t")] for line in lines)
+    rows = [dict(zip(header, line, strict=False)) for line in cells]
+    names = tuple(row.get("Name", "") for row in rows)
+    if tuple(row.get("Idx") for row in rows) != numbers or not all(names):
+        raise InputError(f"{path}: {len(rows)} classes (expected: {expected})")
+    return names

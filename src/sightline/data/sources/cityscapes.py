@@ -36,26 +36,21 @@ class Cityscapes(SegmentationFiles):
     name: ClassVar[str] = "cityscapes"
 
     def __init__(self, root: str | Path) -> None:
-        """Scan the folder DIR.
-
-        Raises:
-            InputError: the folder is not as described.
-            UnreadableDataError: a folder in it may not be read.
-        """
-        root, skipped, images = Path(root), list[Unreadable](), Path(root) / "leftImg8bit"
-        endings = (_TRAIN_IDS, _LABEL_IDS)
+        """Scan DIR; raises InputError where it is not as described, UnreadableDataError where it may not be read."""
+        root, skipped = Path(root), list[Unreadable]()
+        images, maps, endings = root / "leftImg8bit", root / "gtFine", (_TRAIN_IDS, _LABEL_IDS)
         parts = {
             folder: (
                 files_below(images / folder, (_IMAGE,), skipped),
-                files_below(root / "gtFine" / folder, endings, skipped, others=_OTHERS, first_wins=True),
+                files_below(maps / folder, endings, skipped, others=_OTHERS, first_wins=True),
             )
             for folder in _ROLES.values()
             if (images / folder).is_dir()
         }
         if not parts:
             raise InputError(f"{images}: no train or val in it (expected: leftImg8bit/{{train,val}}/CITY/*{_IMAGE})")
-        scored, ignored = list(_IDS.values()), [*set(range(_LAST_ID + 1)) - set(_IDS.values())]
-        self._by_id = LabelMapping(scored, f"an id of Cityscapes, 0 to {_LAST_ID}", ignored)
+        ignored = sorted(set(range(_LAST_ID + 1)) - set(_IDS.values()))
+        self._by_id = LabelMapping([*_IDS.values()], f"an id of Cityscapes, 0 to {_LAST_ID}", ignored)
         legend = LabelMapping(range(len(_IDS)), f"0 to {len(_IDS) - 1}, or {IGNORE}, which is ignored")
         super().__init__(root, parts, list(_IDS), legend, skipped, _ROLES)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
+from PIL import Image
 
-from sightline.data.clip_file import Clip, ClipHeader, too_long
-from sightline.data.clip_list import clip_of, clip_stamp, clips_below, holds_clips
+from sightline.data.clip_file import ANIMATIONS, Clip, ClipHeader, clip_at, clip_stamp, is_frame, too_long
 from sightline.data.crops import FrameStream, Picture, size_of
-from sightline.data.image_list import scan_class_folders
+from sightline.data.folders import entries_of, folders_in, walk
+from sightline.data.image_list import holds_images, scan_class_folders
 from sightline.data.labelled import ClassificationFiles
+from sightline.data.skip_policy import Unreadable
 from sightline.data.sources.imagefolder import ImageFolder
 from sightline.errors import InputError
 
@@ -29,7 +32,6 @@ class Clips(ImageFolder):
 
     name: ClassVar[str] = "clips"
     is_video: ClassVar[bool] = True
-
     options: ClassVar[tuple[str, ...]] = ("flip",)
 
     def __init__(self, root: str | Path, flip: str | None = None) -> None:
@@ -58,25 +60,60 @@ class Clips(ImageFolder):
         self.stored_size(split, index)
         return self.listing.frames.get(self._row(split, index), 1)
 
-    def _clip(self, row: int) -> Clip:
+    def _frames(self, row: int, places: Sequence[int], least: tuple[int, int] | None = None) -> Iterator[Image.Image]:
         clip = self.listing.image(row)
         assert isinstance(clip, Clip)
-        return clip
+        return clip.frames(places, max_pixels=self.max_pixels, least=least)
 
     def _picture(self, row: int, least: tuple[int, int] | None, **shown: Any) -> Picture:
         stored = self.stored_frames(shown["split"], shown["index"])
         if self.sampling is None:
             # As an image: that in the middle.
-            places = np.array([stored // 2])
-        elif shown["split"] == "train" and not self.still:
+            return next(self._frames(row, [stored // 2], least))
+        if shown["split"] == "train" and not self.still:
             places = self.sampling.draw(stored, seed=shown["seed"], epoch=shown["epoch"], index=shown["index"])
         else:
             places = self.sampling.positions(stored)
-        frames = FrameStream(self._clip(row).frames(places.tolist(), max_pixels=self.max_pixels, least=least))
-        return frames.first if self.sampling is None else frames
+        return FrameStream(self._frames(row, places.tolist(), least))
 
     def decoded_size(self, row: int) -> tuple[int, int]:
-        size = (0, 0)
-        for frame in self._clip(row).frames(range(self.listing.frames.get(row, 1)), max_pixels=self.max_pixels):
-            size = size_of(frame)
-        return size
+        [last] = deque(self._frames(row, range(self.listing.frames.get(row, 1))), maxlen=1)
+        return size_of(last)
+
+
+def clip_of(row: int, path: str) -> Clip:
+    """The clip of a row of a listing, at its path."""
+    return clip_at(path)
+
+
+def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[str]:
+    """The clips of a class folder: its own image files, one each, and every folder below it that holds image files,
+    which are that one's frames. Links to folders are followed (`folders.walk`).
+
+    Args:
+        skipped: what is passed over is added: hidden ones, files of other kinds, folders without frames, and what is
+            in a folder of frames beside these.
+
+    Raises:
+        UnreadableDataError: a folder may not be read.
+    """
+    for place, folders, files in walk(folder, skipped):
+        if place == str(folder):
+            yield from (entry.path for entry in files if is_frame(entry.name))
+            others, reason = files, "unknown extension"
+        elif any(is_frame(entry.name) for entry in (*files, *folders)):
+            yield place
+            others, reason = [*files, *folders], "no frame, in a folder of frames"
+            folders.clear()
+        else:
+            others, reason = files, "unknown extension"
+            skipped += [] if folders else [Unreadable(place, "a folder without frames")]
+        skipped += [Unreadable(entry.path, reason) for entry in others if not is_frame(entry.name)]
+
+
+def holds_clips(folder: Path) -> str:
+    """As what clips stand in a folder directly: "files", "folders" of frames, or "" where none does."""
+    inside = [folder / name for name in folders_in(folder)]
+    moving = (entry for one in inside for entry in entries_of(one) if entry.name.lower().endswith(ANIMATIONS))
+    framed = inside and all(map(holds_images, inside)) and not any(moving)
+    return holds_images(folder) or ("folders" if framed else "")

@@ -29,8 +29,7 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
         raise InputError("the data set digits needs scikit-learn: pip install '.[digits]'") from None
     images, labels = load_digits(return_X_y=True)
     images = np.round(images.reshape(-1, _PIXELS, _PIXELS) * (255 / 16)).astype(np.uint8)
-    margin = (_MARGIN, _MARGIN)
-    return np.pad(images, ((0, 0), margin, margin)), np.asarray(labels, np.int64)
+    return np.pad(images, ((0, 0), (_MARGIN, _MARGIN), (_MARGIN, _MARGIN))), np.asarray(labels, np.int64)
 
 
 def _split(labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -57,10 +56,7 @@ class Digits(Source):
 
     def __init__(self) -> None:
         """Raises InputError where scikit-learn is missing."""
-        self.task = "classification"
-        self.classes = tuple(str(digit) for digit in range(10))
-        self.groups = {}
-        self.splits = tuple(SIZES)
+        self.task, self.classes, self.groups, self.splits = "classification", tuple("0123456789"), {}, tuple(SIZES)
         self._images, self._labels = _digits()
         self._members = _split(self._labels)
 
@@ -80,17 +76,17 @@ class Digits(Source):
         """One digit; see the class for how it is enlarged and moved."""
         self.check(split, index, image_size)
         member = int(self._members[split][index])
-        centre_y, centre_x, reach = _MARGIN + _PIXELS / 2, _MARGIN + _PIXELS / 2, _PIXELS / 2
+        centre_y = centre_x = _MARGIN + _PIXELS / 2
+        reach = _PIXELS / 2
         if split == "train" and not self.still:
             y, x, zoom = generator("digits/train/1", seed, index, epoch=epoch).random(3).tolist()
             centre_y += (2 * y - 1) * _SHIFT
             centre_x += (2 * x - 1) * _SHIFT
             reach *= _ZOOM[0] + (_ZOOM[1] - _ZOOM[0]) * zoom
         box = (centre_x - reach, centre_y - reach, centre_x + reach, centre_y + reach)
-        height, width = image_size
         side = min(image_size)
         digit = Image.fromarray(self._images[member]).resize((side, side), Image.Resampling.BICUBIC, box=box)
-        image = np.zeros((height, width, 3), dtype=np.uint8)
-        top, left = (height - side) // 2, (width - side) // 2
+        image = np.zeros((*image_size, 3), dtype=np.uint8)
+        top, left = ((whole - side) // 2 for whole in image_size)
         image[top : top + side, left : left + side] = np.asarray(digit)[:, :, None]
         return Example(image, Label(int(self._labels[member])), f"digits/{split}/{index}")

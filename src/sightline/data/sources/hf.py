@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -25,11 +26,6 @@ from sightline.data.stored import options_of
 from sightline.errors import InputError, UnreadableDataError, unknown_name_error
 from sightline.io.read import RECORD, read_text
 
-_STREAMING = (
-    "is streamed: no exact passes, no shuffle of all images, and no run that goes on where it was (expected: a data "
-    "set by index, without streaming)"
-)
-
 
 class HuggingFace(ClassificationFiles):
     """A folder that `save_to_disk` wrote, a folder of Parquet files, or a name that `load_dataset` finds in its cache
@@ -44,70 +40,52 @@ class HuggingFace(ClassificationFiles):
     """
 
     name: ClassVar[str] = "hf"
-    options: ClassVar[tuple[str, ...]] = ("image", "label", "config", "streaming")
+    options: ClassVar[tuple[str, ...]] = ("image", "label", "config")
 
-    def __init__(
-        self,
-        place: str,
-        parts: Mapping[str, Any],
-        *,
-        image: str | None = None,
-        label: str | None = None,
-        skipped: tuple[Unreadable, ...] = (),
-    ) -> None:
-        """A data set of these tables.
+    def __init__(self, place: str, tables: Any, image: str | None = None, label: str | None = None) -> None:
+        """A data set of tables.
 
         Args:
             place: what messages call it: its folder or name.
-            parts: split -> `datasets.Dataset`.
+            tables: a `datasets.Dataset`, or a mapping from the name of a split to one.
             image, label: the columns; None where there is only one that may be it.
-            skipped: what was passed over.
 
         Raises:
-            InputError: a table is streamed or empty, or a column is missing, or one of several.
+            InputError: a table is streamed, none has rows, or a column is missing, or one of several.
         """
-        if streamed := [split for split, part in parts.items() if not hasattr(part, "data")]:
-            raise InputError(f"hf:{place}: {streamed[0]} {_STREAMING}")
-        self.skipped = skipped
-        known = {split: parts[split] for split in SPLITS if split in parts and len(parts[split])}
-        if not known:
-            raise InputError(f"hf:{place}: no rows in {', '.join(parts) or 'it'}")
-        first = next(iter(known.values()))
-        image = _column(place, first, "image", image)
+        known, self.skipped = _by_split(place, tables)
+        first, features = next((split, table.features) for split, table in known.items())
+        image = _column(place, features, "image", image)
         try:
-            label = _column(place, first, "label", label)
+            label = _column(place, features, "label", label)
         except InputError as error:
             if label is not None:
                 raise
             # A column of no name: what needs no labels takes the images.
             label, self._no_label = "", error
         self._columns = image, label
-        for split, part in list(known.items()):
-            # Where labels are withheld the column may be, too.
-            missing = [one for one in self._columns if one and one not in part.column_names]
-            if missing and (split == "train" or image in missing):
-                raise unknown_name_error(f"hf:{place}: column of {split}", missing[0], part.column_names)
-            # Rows in another order than they are stored in are written out once.
-            known[split] = part if getattr(part, "_indices", None) is None else part.flatten_indices()
-        splits = np.repeat(list(known), [len(table) for table in known.values()])
+        names: tuple[str, ...] = tuple(getattr(features.get(label), "names", None) or ())
+        for split, table in known.items():
+            if image not in table.features:
+                raise unknown_name_error(f"hf:{place}: column of {split}", image, list(table.features))
+            own = tuple(getattr(table.features.get(label), "names", None) or ())
+            if wrong := [pair for pair in zip(own, names, strict=False) if pair[0] != pair[1]]:
+                said = f"{wrong[0][0]!r} of {split} is {wrong[0][1]!r} in {first}"
+                raise InputError(f"hf:{place}: column {label}: {said} (expected: the same classes in the same order)")
         said = [one for table in known.values() for one in _labels(table, label)]
-        faults = {row: f"no label in column {label}" for row, one in enumerate(said) if one is None}
-        classes, labels, unknown = understood(
-            [NO_LABEL if one is None else one for one in said],
-            splits,
-            f"hf:{place}: column {label}",
-            _class_names(place, known, label),
-        )
-        numbers = [number for table in known.values() for number in range(len(table))]
-        rows = list(zip(splits.tolist(), labels, numbers, strict=True))
+        rows = [(split, number) for split, table in known.items() for number in range(len(table))]
+        splits, where = np.array([split for split, _ in rows]), f"hf:{place}: column {label}"
+        classes, labels, faults = understood([NO_LABEL if one is None else one for one in said], splits, where, names)
+        faults |= {row: f"no label in column {label}" for row, one in enumerate(said) if one is None}
+        inside = [class_part(classes, one) for one in labels]
         contents = TableImages(known.values(), image)
         listing = ImageIndex(
-            [f"{split}/{class_part(classes, label)}/{number}" for split, label, number in rows],
-            [f"{place}:{split}/{number}" for split, _, number in rows],
+            [f"{split}/{part}/{number}" for (split, number), part in zip(rows, inside, strict=True)],
+            [f"{place}:{split}/{number}" for split, number in rows],
             contents.stats(),
             contents,
         )
-        super().__init__(Path(place), classes, listing, labels, faults | unknown)
+        super().__init__(Path(place), classes, listing, labels, faults)
 
     @property
     def _remembered_as(self) -> Path:
@@ -120,10 +98,7 @@ class HuggingFace(ClassificationFiles):
         place, options = options_of(argument, cls.options)
         if not place:
             raise InputError("the data set hf needs a folder or a name: hf:DIR or hf:OWNER/NAME")
-        if "streaming" in options:
-            raise InputError(f"hf:{argument}: {_STREAMING}")
-        parts, skipped = _by_split(place, _load(place, options.get("config")))
-        return cls(place, parts, image=options.get("image"), label=options.get("label"), skipped=skipped)
+        return cls(place, _load(place, options.pop("config", None)), **options)
 
     def _hint(self, split: str) -> str:
         return "; to train, save it as DatasetDict({'train': ...})" if split == "train" else ""
@@ -138,30 +113,36 @@ class TableImages:
         self._starts = np.cumsum([0, *map(len, self._tables)])
 
     def __call__(self, row: int, name: str) -> EncodedImage:
-        return _Cell(name, *self._cell(row))
+        return EncodedImage(name, partial(self._open, row))
 
-    def _cell(self, row: int) -> tuple[memoryview | None, str | None]:
-        """An image's bytes, where the table has them, and the file that it names."""
+    def _open(self, row: int, name: str) -> io.BufferedReader:
+        cell, path = self._cell(row)
+        if not cell.is_valid and path:
+            if reason := check_image_file(path):
+                raise UnreadableDataError(f"{name}: its file {path}: {reason}")
+            return open(path, "rb")
+        # Of a mapped file, no more than is read.
+        content = memoryview(cell.as_buffer() if cell.is_valid else b"").cast("B")
+        if not content:
+            raise UnreadableDataError(f"{name}: no image in this row")
+        return io.BufferedReader(ByteRange(len(content), lambda place, count: content[place : place + count]))
+
+    def _cell(self, row: int) -> tuple[Any, str | None]:
+        """An image's bytes, in a value of pyarrow that may be null, and the file that it names."""
         number = int(np.searchsorted(self._starts, row, side="right")) - 1
         cell = self._tables[number][row - int(self._starts[number])][self._column][0]
-        path = None
-        if hasattr(cell, "keys"):
-            path = cell["path"].as_py() if cell.is_valid else None
-            cell = cell["bytes"] if cell.is_valid else cell
-        # Of a mapped file, no more than is read.
-        return memoryview(cell.as_buffer()).cast("B") if hasattr(cell, "as_buffer") and cell.is_valid else None, path
+        return (cell["bytes"], cell["path"].as_py()) if cell.is_valid and hasattr(cell, "keys") else (cell, None)
 
     def stats(self) -> np.ndarray:
         """As `ImageIndex.stats`: of an image its own size and its table's times, or those of its file; no image is
         touched."""
-        import pyarrow as pa
         from pyarrow import compute
 
         pc: Any = compute
         found = []
         for table in self._tables:
             column = table.data.column(self._column)
-            content = pc.struct_field(column, "bytes") if pa.types.is_struct(column.type) else column
+            content = pc.struct_field(column, "bytes") if hasattr(column.type, "fields") else column
             sizes = pc.fill_null(pc.binary_length(content), -1).to_numpy()
             stamps = [stamp_of(file["filename"])[1:] for file in table.cache_files]
             # In memory alone, it is new.
@@ -174,24 +155,6 @@ class TableImages:
         return joined
 
 
-class _Cell(EncodedImage):
-    """An image in a table, or in the file that the table names."""
-
-    def __init__(self, name: str, content: memoryview | None, path: str | None) -> None:
-        super().__init__(name)
-        self._content, self._path = content, path
-
-    def open(self) -> io.BufferedReader:
-        content = self._content
-        if content is None and self._path:
-            if reason := check_image_file(self._path):
-                raise UnreadableDataError(f"{self.name}: its file {self._path}: {reason}")
-            return open(self._path, "rb")
-        if not content:
-            raise UnreadableDataError(f"{self.name}: no image in this row")
-        return ByteRange.buffered(len(content), lambda place, count: content[place : place + count])
-
-
 def _load(place: str, config: str | None) -> Any:
     """What `datasets` finds there: a table, or one for each split."""
     try:
@@ -201,23 +164,23 @@ def _load(place: str, config: str | None) -> Any:
     # Where nobody looks, bars would be lines of a log.
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    folder, saved, files, where = Path(place), False, None, place
-    if folder.is_dir():
+    where, saved, files = place, False, None
+    if os.path.isdir(place):
         # An absolute one is no name on the Hub.
         where = os.path.abspath(place)
-        saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
-        tables = sorted((*folder.glob("*.parquet"), *folder.glob("*/*.parquet")))
-        if not saved and not tables:
-            raise InputError(
-                f"{place}: no data set of Hugging Face in this folder (expected: what save_to_disk wrote, or .parquet "
-                f"files in it or in data/; is it imagefolder:{place}?)"
-            )
+        saved = any(os.path.isfile(f"{where}/{name}") for name in ("dataset_dict.json", "state.json"))
+        tables = [file for part in ("*", "*/*") for file in glob.glob(f"{glob.escape(where)}/{part}.parquet")]
+        if not (saved or tables) or (saved and config is not None):
+            expected = "what save_to_disk wrote, or .parquet files in it or in data/, which alone take a config"
+            raise InputError(f"{place}: no data set of Hugging Face in this folder (expected: {expected})")
         # A broken link to a table would be passed over without a word.
-        if odd := [file for file in tables if not file.is_file()]:
+        if odd := [file for file in tables if not os.path.isfile(file)]:
             raise InputError(f"{odd[0]}: no regular file, or a link to a missing one (expected: a table; move it away)")
-        if saved and config is not None:
-            raise InputError(f"hf:{place}: config={config} is for a name or Parquet files, not for what was saved")
-        files = None if saved or config is not None else _parquet_by_split(where)
+        card = Path(where) / "README.md"
+        named = card.is_file() and re.search(r"(?m)^(configs|data_files):", read_text(card, RECORD, "a data card"))
+        if not (saved or config or named):
+            # `datasets` would take one file's word for all, and leave the others out.
+            files = files_by_split(sorted(tables, key=natural_key), "train")
     elif not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place) or place.startswith("."):
         raise InputError(f"{place}: no such folder (expected: a folder, or a name as OWNER/NAME)")
     loud = datasets.logging.get_verbosity()
@@ -237,85 +200,50 @@ def _load(place: str, config: str | None) -> Any:
         datasets.logging.set_verbosity(loud)
 
 
-def _by_split(place: str, loaded: Any) -> tuple[dict[str, Any], tuple[Unreadable, ...]]:
-    if not isinstance(loaded, Mapping):
-        return {split_called(str(getattr(loaded, "split", None))) or "test": loaded}, ()
-    beside = synonyms_beside(loaded)
-    named = splits_among((name for name in map(str, loaded) if name not in beside), f"hf:{place}")
-    if not named:
-        raise InputError(f"hf:{place}: splits {', '.join(loaded)} (expected: one of {', '.join(SPLITS)})")
-    others = tuple(Unreadable(f"{place}:{name}", "not a split") for name in loaded if name not in named.values())
-    return {split: loaded[name] for split, name in named.items()}, others
+def _by_split(place: str, tables: Any) -> tuple[dict[str, Any], tuple[Unreadable, ...]]:
+    """Split -> its table, rows in the order in which they are stored; and what is no split."""
+    if not isinstance(tables, Mapping):
+        tables = {split_called(str(getattr(tables, "split", None))) or "test": tables}
+    beside = synonyms_beside(tables)
+    named = splits_among((name for name in map(str, tables) if name not in beside), f"hf:{place}")
+    if any(not hasattr(table, "data") for table in tables.values()):
+        raise InputError(f"hf:{place}: is streamed (expected: a data set by index, without streaming)")
+    found = {split: tables[name] for split, name in named.items() if len(tables[name])}
+    if not found:
+        raise InputError(f"hf:{place}: splits {', '.join(tables)} (expected: one of {', '.join(SPLITS)}, with rows)")
+    # Rows in another order than they are stored in are written out once.
+    found = {split: one if one._indices is None else one.flatten_indices() for split, one in found.items()}
+    others = (Unreadable(f"{place}:{name}", "not a split") for name in tables if name not in named.values())
+    return found, tuple(others)
 
 
-def _parquet_by_split(folder: str) -> dict[str, list[str]] | None:
-    """Split -> the Parquet files in a folder and those in it; None where its README.md says which they are.
-
-    `datasets` would take one file's word for all, and leave the others out.
-    """
-    card = Path(folder) / "README.md"
-    if card.is_file() and re.search(r"^(configs|data_files):", read_text(card, RECORD, "a data card"), re.MULTILINE):
-        return None
-    files = [file for part in ("*", "*/*") for file in glob.glob(f"{glob.escape(folder)}/{part}.parquet")]
-    return files_by_split(sorted(files, key=natural_key), "train")
-
-
-def _column(place: str, table: Any, kind: str, asked: str | None) -> str:
+def _column(place: str, features: Mapping[str, Any], kind: str, asked: str | None) -> str:
     """The column of images, or of labels."""
-    features = table.features
-    dtype = {name: str(getattr(feature, "dtype", "")) for name, feature in features.items()}
-    meant = {"image": "Image", "label": "ClassLabel"}[kind]
+    # What images are stored as, where a file does not say that they are, is a mapping.
+    meant, fitting = {
+        "image": ("Image", r"(large_)?binary|\{.*'bytes'.*'path'.*\}|\{.*'path'.*'bytes'.*\}"),
+        "label": ("ClassLabel", r"u?int\d+|(large_)?string|string_view|bool"),
+    }[kind]
     own = [name for name, feature in features.items() if getattr(feature, "_type", "") == meant]
-    if kind == "image":
-        # What images are stored as, where a file does not say that they are.
-        stored = [name for name, one in features.items() if isinstance(one, Mapping) and set(one) == {"bytes", "path"}]
-        others = [name for name in features if name in stored or dtype[name] in ("binary", "large_binary")]
-        expected = "a column of Image, or of bytes"
-    else:
-        kinds = r"u?int\d+|(large_)?string|string_view|bool"
-        others = [name for name in features if re.fullmatch(kinds, dtype[name]) and name not in own]
-        # One that says what it is needs not be named.
-        called = [name for name in others if name.lower() == "label"]
-        own = own or (called if len(called) == 1 else [])
-        expected = "a column of ClassLabel, of whole numbers, of words or of true and false"
-    if asked is None:
-        if len(own) == 1:
-            return own[0]
+    kinds = {name: str(getattr(feature, "dtype", feature)) for name, feature in features.items()}
+    others = [name for name, kind_of in kinds.items() if name not in own and re.fullmatch(fitting, kind_of)]
+    if asked is not None:
+        if asked not in (*own, *others):
+            raise unknown_name_error(f"hf:{place}: column of {kind}s", asked, [*own, *others])
+        return asked
+    # One that says what it is needs not be named.
+    own = own or [name for name in others if name.lower() == kind == "label"]
+    if len(own) != 1:
         named = ", ".join(own or others) or f"none; columns: {', '.join(features)}"
-        found = f"{len(own)} columns of {meant}"
-        raise InputError(f"hf:{place}: {found}, give one: hf:{place},{kind}=NAME (candidates: {named})")
-    if asked not in features:
-        raise unknown_name_error(f"hf:{place}: column", asked, list(features))
-    if asked not in (*own, *others):
-        raise InputError(f"hf:{place}: column {asked} is {features[asked]} (expected: {expected})")
-    return asked
-
-
-def _class_names(place: str, tables: Mapping[str, Any], label: str) -> tuple[str, ...]:
-    """What the first table calls the classes of its labels; none where they have no names.
-
-    Raises:
-        InputError: another table calls one of them otherwise.
-    """
-    (first, names), *others = [
-        (split, getattr(one.features[label], "names", None)) for split, one in tables.items() if label in one.features
-    ] or [("", None)]
-    for split, called in others:
-        for number, (one, other) in enumerate(zip(names or (), called or (), strict=False)):
-            if one != other:
-                raise InputError(
-                    f"hf:{place}: column {label} of {split}: class {number} is {other!r}, and {one!r} in {first} "
-                    f"(expected: the same classes in the same order)"
-                )
-    return tuple(names or ())
+        said = f"{len(own)} columns of {meant}, give one"
+        raise InputError(f"hf:{place}: {said}: hf:{place},{kind}=NAME (candidates: {named})")
+    return own[0]
 
 
 def _labels(table: Any, column: str) -> list[int | str | None]:
     """What a column says of each row: a number, or a word; None where it says nothing."""
-    import pyarrow as pa
-
     if column not in table.column_names:
         return [None] * len(table)
     values = table.data.column(column)
-    values = values.cast(pa.string()) if pa.types.is_boolean(values.type) else values
+    values = values.cast("string") if str(values.type) == "bool" else values
     return [one.strip() if isinstance(one, str) else one for one in values.to_pylist()]

@@ -25,12 +25,7 @@ class ImageFolder(ClassificationFiles):
     name: ClassVar[str] = "imagefolder"
 
     def __init__(self, root: str | Path) -> None:
-        """Scan the folder DIR.
-
-        Raises:
-            InputError: the folder is not as described; see `scan_class_folders`.
-            UnreadableDataError: a folder in it may not be read.
-        """
+        """Scan DIR; raises InputError where it is not as described, UnreadableDataError where it may not be read."""
         classes, listing, labels, self.skipped, self._places = scan_class_folders(Path(root))
         super().__init__(Path(root), classes, listing, labels)
 

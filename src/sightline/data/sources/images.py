@@ -29,26 +29,21 @@ class Images(FileSource):
     reduced: ClassVar[bool] = True
 
     def __init__(self, root: str | Path) -> None:
-        """Scan the folder DIR.
-
-        Raises:
-            InputError: no such folder, or no image in it or in that of a split.
-            UnreadableDataError: a folder in it may not be read.
-        """
+        """Scan DIR; raises InputError where it is not as described, UnreadableDataError where it may not be read."""
         root, skipped = Path(root), list[Unreadable]()
         if not root.is_dir():
             raise InputError(f"{root}: no such folder (expected: images in it, or SPLIT/images)")
-        self.task, self.classes = "images", ()
-        self._places = split_folders(root, "train", skipped)
-        paths, names, rows = list[str](), list[str](), dict[str, np.ndarray]()
-        for split, folder in self._places.items():
-            found = sorted(images_below(folder, skipped))
-            if not found:
+        self.task, self.classes, self._places = "images", (), split_folders(root, "train", skipped)
+        found = {split: sorted(images_below(folder, skipped)) for split, folder in self._places.items()}
+        names, rows = list[str](), dict[str, np.ndarray]()
+        for split, paths in found.items():
+            folder = self._places[split]
+            if not paths:
                 raise InputError(f"{folder}: no images in it (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
-            rows[split] = np.arange(len(paths), len(paths) + len(found))
-            paths += found
-            names += [f"{split}/{Path(path).relative_to(folder).as_posix()}" for path in found]
-        super().__init__(root, ImageIndex.of_files(names, paths), rows, split_roles(rows))
+            rows[split] = np.arange(len(names), len(names) + len(paths))
+            names += [f"{split}/{Path(path).relative_to(folder).as_posix()}" for path in paths]
+        listing = ImageIndex.of_files(names, [path for paths in found.values() for path in paths])
+        super().__init__(root, listing, rows, split_roles(rows))
         self.skipped = tuple(skipped)
         self._leave_out_twins()
 

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
+from sightline.data import paired
 from sightline.data.image_file import read_label_map
 from sightline.data.image_index import thread_map
-from sightline.data.paired import (
-    MOST_CLASSES,
-    UNREAD,
-    Doubt,
-    LabelMapping,
-    SegmentationFiles,
-    images_and_maps,
-    names_in,
-)
 from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import folder_like, split_folders
 from sightline.data.targets import IGNORE
 from sightline.errors import InputError, UnreadableDataError
 
-_NAMES = "classes.txt"
-_MOST_STORED = 0xFFFF
 # Of numbers in the name of a data set that is proposed.
 _MOST_LISTED = 64
 
 
-class Masks(SegmentationFiles):
+class Masks(paired.SegmentationFiles):
     """Images in `DIR/images/SPLIT/` at any depth, each with a PNG of the same path in `DIR/masks/SPLIT/`, whose every
     pixel is the number of a class, or 255, which is `IGNORE`.
 
@@ -46,7 +37,7 @@ class Masks(SegmentationFiles):
     options: ClassVar[tuple[str, ...]] = ("values",)
 
     def __init__(self, root: str | Path, values: str = "") -> None:
-        """Scan the folder DIR.
+        """Scan DIR.
 
         Args:
             values: the stored number of each class, as "0+255"; by default they count from 0.
@@ -56,21 +47,16 @@ class Masks(SegmentationFiles):
             UnreadableDataError: a folder in it may not be read.
         """
         stored = [int(one) for one in values.split("+") if one.isdecimal()]
-        if (
-            values != "+".join(map(str, stored))
-            or len(set(stored)) < len(stored)
-            or max(stored, default=0) > _MOST_STORED
-        ):
-            expected = f"different whole numbers up to {_MOST_STORED}, as values=0+255"
-            raise InputError(f"masks:{root}: values={values} (expected: {expected})")
+        if values != "+".join(map(str, dict.fromkeys(stored))) or max(stored, default=0) > 0xFFFF:
+            raise InputError(f"masks:{root}: values={values} (expected: different numbers of 16 bits, as values=0+255)")
         root, skipped = Path(root), list[Unreadable]()
-        images, maps, names = root / "images", root / "masks", root / _NAMES
+        images, maps, names = root / "images", root / "masks", root / "classes.txt"
         splits = split_folders(images, "test", skipped) if images.is_dir() else {"test": images}
         parts = {
-            split: images_and_maps(folder, maps if folder == images else folder_like(folder.name, maps), skipped)
+            split: paired.images_and_maps(folder, maps if folder == images else folder_like(folder.name, maps), skipped)
             for split, folder in splits.items()
         }
-        known = names_in(names, "the name of a class a line", MOST_CLASSES) if names.exists() else ()
+        known = paired.names_in(names, "the name of a class a line", paired.MOST_CLASSES) if names.exists() else ()
         if known and stored and len(known) != len(stored):
             raise InputError(f"{names}: {len(known)} names (expected: {len(stored)}, one for each of values)")
         super().__init__(root, parts, known, _legend(stored or range(len(known))), skipped)
@@ -80,26 +66,27 @@ class Masks(SegmentationFiles):
             numbers = stored or range(self._highest() + 1)
             self.pixel_classes, self.legend = tuple(map(str, numbers)), _legend(numbers)
 
-    def doubt(self) -> Doubt | None:
+    def doubt(self) -> paired.Doubt | None:
         """As `SegmentationFiles.doubt`; or numbers are no classes, or most classes up to the highest have no pixels."""
         found = self.seen()
-        few = len({*found} - {IGNORE, UNREAD}) < 2
+        few, unread = len({*found} - {IGNORE, paired.UNREAD}) < 2, paired.UNREAD in found
         if not few and not self._counted:
             return None
-        numbers, place = self._numbers(), self.root / "masks"
+        numbers = self._numbers()
         every = [one for one in numbers if one != IGNORE]
         # Of one class alone there is no way.
-        way = self._by_values(numbers, few and UNREAD not in found) if found[1:] or UNREAD in found else None
+        way = self._by_values(numbers, few and not unread) if len(found) > 1 or unread else None
         if unknown := [one for one in every if one not in self.legend.values]:
             hint = f"; {way} makes each number a class" if way else ""
             said = f"{', '.join(map(str, unknown[:5]))} is no class (expected: {self.legend.expected}{hint})"
-            return Doubt(f"{place}: {said}", way, hopeless=few)
-        if few:
-            return None if UNREAD in found else self.of_one_class(found, way)
-        if way is None or 2 * len(every) >= len(self.pixel_classes):
+        elif few:
+            return None if unread else self.of_one_class(found, way)
+        elif way is None or 2 * len(every) >= len(self.pixel_classes):
             return None
-        said = f"of {len(self.pixel_classes)} classes {', '.join(map(str, every))} alone have pixels"
-        return Doubt(f"{place}: {said} ({way} leaves the others out)", way, hopeless=False)
+        else:
+            said = f"of {len(self.pixel_classes)} classes {', '.join(map(str, every))} alone have pixels"
+            said += f" ({way} leaves the others out)"
+        return paired.Doubt(f"{self.root / 'masks'}: {said}", way, hopeless=few)
 
     def _by_values(self, numbers: list[int], whole: bool = False) -> str | None:
         """The name of the same data in which each of these is a class, 255 where `whole` or for a second one; None
@@ -115,32 +102,27 @@ class Masks(SegmentationFiles):
         if not numbers or numbers[0] >= IGNORE:
             # One that cannot be read, as a picture in colours, says why.
             read_label_map(self.listing.paths[self._map_of[self._map_of >= 0][0]])
-            way = self._by_values(numbers) if numbers[1:] else None
-            hint = f"; {way} takes others" if way else ""
-            raise InputError(
-                f"{self.root / 'masks'}: no map says a class (expected: numbers from 0 up; {IGNORE} is ignored{hint})"
-            )
+            way = self._by_values(numbers) if len(numbers) > 1 else None
+            expected = f"numbers from 0 up; {IGNORE} is ignored" + (f"; {way} takes others" if way else "")
+            raise InputError(f"{self.root / 'masks'}: no map says a class (expected: {expected})")
         return max(one for one in numbers if one < IGNORE)
 
     def _numbers(self) -> list[int]:
         """The numbers in all maps, of those that can be read, in their order."""
-        rows = self._map_of[self._map_of >= 0].tolist()
-        return self.noted("numbers", rows, None, _numbers_of)
+        return self.noted("numbers", self._map_of[self._map_of >= 0].tolist(), None, _numbers_of)
 
 
 def _numbers_of(paths: list[str]) -> list[int]:
-    return sorted(set[int]().union(*(numbers for _, numbers in thread_map(_numbers_in, paths))))
-
-
-def _numbers_in(path: str) -> list[int]:
-    """Of none where the map cannot be read, which is said where its image is asked for."""
-    try:
-        return np.flatnonzero(np.bincount(read_label_map(path).ravel())).tolist()
-    except UnreadableDataError:
+    def numbers_in(path: str) -> list[int]:
+        # A map that cannot be read is said where its image is asked for.
+        with contextlib.suppress(UnreadableDataError):
+            return np.unique(read_label_map(path)).tolist()
         return []
 
+    return sorted(set[int]().union(*(numbers for _, numbers in thread_map(numbers_in, paths))))
 
-def _legend(values: Sequence[int]) -> LabelMapping:
+
+def _legend(values: Sequence[int]) -> paired.LabelMapping:
     said = f"0 to {len(values) - 1}" if isinstance(values, range) else ", ".join(map(str, values))
     ignored = () if IGNORE in values else (IGNORE,)
-    return LabelMapping(values, f"{said}, or {IGNORE}, which is ignored" if ignored else said, ignored)
+    return paired.LabelMapping(values, f"{said}, or {IGNORE}, which is ignored" if ignored else said, ignored)

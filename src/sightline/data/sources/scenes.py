@@ -8,17 +8,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.data.crops import CropMode, RandomResizedCrop
-from sightline.data.scenes.draw import (
-    GLYPH_CLASSES,
-    GLYPH_GROUPS,
-    MANY_CLASSES,
-    PAIR_CLASSES,
-    PAIRS,
-    RELATIONS,
-    SPLITS,
-    draw,
-)
+from sightline.data.crops import RandomResizedCrop
+from sightline.data.scenes import draw as scenes
 from sightline.data.scenes.outlines import SHAPES
 from sightline.data.scenes.render import RenderedScene, render
 from sightline.data.source import Example, Source
@@ -28,12 +19,10 @@ from sightline.errors import InputError, require_known
 # Lengths of `search` scale with so many pixels: those of the training that it is meant for.
 _SEARCHED = 32
 LENGTHS = {"train": None, "minival": 2_000, "test": 10_000, "heldout_fonts": 10_000}
-
-
-_GLYPHS = {group: tuple(map(GLYPH_CLASSES.index, group)) for group in GLYPH_GROUPS}
+_GLYPHS = {group: tuple(map(scenes.GLYPH_CLASSES.index, group)) for group in scenes.GLYPH_GROUPS}
 _PAIRS = {
-    f"{first}+{second}": tuple(PAIR_CLASSES.index(f"{first} {relation} {second}") for relation in RELATIONS)
-    for first, second in PAIRS
+    f"{one}+{two}": tuple(scenes.PAIR_CLASSES.index(f"{one} {relation} {two}") for relation in scenes.RELATIONS)
+    for one, two in scenes.PAIRS
 }
 
 
@@ -91,13 +80,12 @@ class Scenes(Source):
 
     def __init__(self, task: str = "glyphs") -> None:
         """Raises InputError for a task that is none of these."""
-        require_known("task of scenes", task, SPLITS)
-        self.task = task
-        self.classes = {"glyphs": GLYPH_CLASSES, "many": MANY_CLASSES}.get(task, PAIR_CLASSES)
+        require_known("task of scenes", task, scenes.SPLITS)
+        self.task, self.splits = task, scenes.SPLITS[task]
+        self.classes = {"glyphs": scenes.GLYPH_CLASSES, "many": scenes.MANY_CLASSES}.get(task, scenes.PAIR_CLASSES)
         self.groups = {"glyphs": _GLYPHS, "many": {}}.get(task, _PAIRS)
-        self.object_classes = GLYPH_CLASSES if task == "glyphs" else SHAPES
+        self.object_classes = scenes.GLYPH_CLASSES if task == "glyphs" else SHAPES
         self.pixel_classes = ("background", *self.object_classes)
-        self.splits = SPLITS[task]
         # Glyphs are not mirrored.
         self.transform = RandomResizedCrop(scale=(1.0, 1.0), flip=0.0, interpolation="bilinear")
         self._group_of = {label: group for group, labels in self.groups.items() for label in labels}
@@ -107,9 +95,7 @@ class Scenes(Source):
         """The task named by the argument; glyphs when there is none."""
         return cls(argument or "glyphs")
 
-    def prepared(
-        self, interpolation: str, crop: float | None, crop_mode: CropMode = "center", fill: tuple[int, ...] = (0, 0, 0)
-    ) -> Self:
+    def prepared(self, *_: Any, **__: Any) -> Self:
         """The same: what is measured is drawn at its size."""
         return self
 
@@ -129,26 +115,21 @@ class Scenes(Source):
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
         """A scene rendered at `image_size`; `epoch` changes the part that is shown, where there is one."""
         self.check(split, index, image_size)
-        scene = draw(self.task, split, index, seed)
-        name = f"scenes/{self.task}/{split}/{index}"
-        group: dict[str, str | float] = {"group": self._group_of[scene.label]} if self.groups else {}
+        scene, shown = scenes.draw(self.task, split, index, seed), {"seed": seed, "epoch": epoch}
+        trained = split == "train" and not self.still
+        cut = trained and self.transform.shows_parts
+        # Drawn so large that no part of it is enlarged.
+        times = 1 / math.sqrt(self.transform.scale[0] * self.transform.aspect[0]) if cut else 1
+        size = math.ceil(times * image_size[0]), math.ceil(times * image_size[1])
+        seen = render(scene, size, times * min(_SEARCHED, *image_size) if self.task == "search" else None)
         things = np.array([self.object_classes.index(item.outline[1]) for item in scene.objects])
-
-        def drawn(size: tuple[int, int], unit: float | None) -> Example:
-            seen = render(scene, size, unit)
-            return Example(seen.image, SceneTarget(scene.label, drawn=seen, things=things), name, group)
-
-        unit = min(_SEARCHED, *image_size) if self.task == "search" else None
-        if split == "train" and self.transform.shows_parts and not self.still:
-            # Drawn so large that no part of it is enlarged.
-            times = 1 / math.sqrt(self.transform.scale[0] * self.transform.aspect[0])
-            large = math.ceil(times * image_size[0]), math.ceil(times * image_size[1])
-            whole = drawn(large, None if unit is None else times * unit)
-            return self.shown(whole, split, index, image_size, seed=seed, epoch=epoch)
-        example = drawn(image_size, unit)
-        if split == "train" and not self.still and self.transform.flip:
-            mirrored = self.transform.train_crop(image_size, image_size, seed=seed, epoch=epoch, index=index).mirrored
+        target = SceneTarget(scene.label, drawn=seen, things=things)
+        group: dict[str, str | float] = {"group": self._group_of[scene.label]} if self.groups else {}
+        example = Example(seen.image, target, f"scenes/{self.task}/{split}/{index}", group)
+        if cut:
+            return self.shown(example, split, index, image_size, **shown)
+        if trained and self.transform.flip:
+            mirrored = self.transform.train_crop(image_size, image_size, index=index, **shown).mirrored
             crop = Crop((0, 0, *image_size), image_size, mirrored)
-            image, target = self.transform.cut(example.image, crop), example.target.transform(crop)
-            example = replace(example, image=image, target=target)
+            example = replace(example, image=self.transform.cut(seen.image, crop), target=target.transform(crop))
         return replace(example, slices=group | {"size": scene.size})

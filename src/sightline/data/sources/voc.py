@@ -29,11 +29,7 @@ class VOC(SegmentationFiles):
     name: ClassVar[str] = "voc"
 
     def __init__(self, root: str | Path) -> None:
-        """Read the lists of the folder DIR.
-
-        Raises:
-            InputError: the folder is not as described; a file that a list names is missing; a name stands twice.
-        """
+        """Read the lists of the folder DIR; raises InputError where it is not as described, or a file is missing."""
         root, lists = Path(root), Path(root) / "ImageSets" / "Segmentation"
         paths = {folder: lists / f"{folder}.txt" for folder in _ROLES.values()}
         parts = {folder: _listed(root, path) for folder, path in paths.items() if path.exists()}
@@ -47,20 +43,17 @@ class VOC(SegmentationFiles):
 
 def _listed(root: Path, path: Path) -> tuple[Files, Files]:
     """The images and the maps that a list names, in its order."""
-    images: dict[str, Path] = {}
-    maps: dict[str, Path] = {}
-    lines = read_text(path, RECORD, "the name of an image a line").splitlines()
-    for number, name in enumerate(map(str.strip, lines), start=1):
-        if not name:
-            continue
+    expected = "the name of an image a line, each once"
+    images, maps = dict[str, Path](), dict[str, Path]()
+    for number, name in enumerate(map(str.strip, read_text(path, RECORD, expected).splitlines()), start=1):
         if name in images or "/" in name or "\0" in name:
-            said = "stands twice" if name in images else "is no name of an image"
-            raise InputError(f"{path}:{number}: {name!r} {said} (expected: the name of an image a line)")
-        images[name], maps[name] = root / "JPEGImages" / f"{name}.jpg", root / "SegmentationClass" / f"{name}.png"
-        for file in (images[name], maps[name]):
-            # A link that leads nowhere is said where headers are read.
-            if not file.exists() and not file.is_symlink():
-                raise InputError(f"{file}: no such file (expected: {path.name} names it in line {number})")
+            raise InputError(f"{path}:{number}: {name!r} (expected: {expected})")
+        if name:
+            images[name], maps[name] = root / "JPEGImages" / f"{name}.jpg", root / "SegmentationClass" / f"{name}.png"
+            for file in (images[name], maps[name]):
+                # A link that leads nowhere is said where headers are read.
+                if not file.exists() and not file.is_symlink():
+                    raise InputError(f"{file}: no such file (expected: {path.name} names it in line {number})")
     if not images:
-        raise InputError(f"{path}: names no image (expected: the name of an image a line)")
+        raise InputError(f"{path}: names no image (expected: {expected})")
     return images, maps

@@ -1,0 +1,101 @@
+"""Tables of differences, computed from synthetic rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from sightline.reports.differences import between_runs, of_downsampling
+from sightline.reports.series import Study
+from tests.reports.synthetic import accuracy_rows, row
+
+
+def cells(table):
+    """Each line's name -> by column the number, and whether its interval leaves out 0."""
+    titles = [heading.title.replace("\xa0", " ") for heading in table.headings]
+    return {
+        line.name: {title: (cell.value, cell.best) for title, cell in zip(titles, line.cells, strict=True)}
+        for line in table.lines
+    }
+
+
+def between(rows):
+    return cells(between_runs(Study.of(rows)))
+
+
+def test_each_run_less_the_best_beyond_training():
+    # Means over 64 and 148 px: 92.7, 51.1 and 18.1.
+    assert between(accuracy_rows()) == {
+        "adder less looker": {"64 px": ("-32.6", True), "148 px": ("-50.5", True), "mean": ("-41.5", True)},
+        "turner less looker": {"64 px": ("-65.1", True), "148 px": ("-84.0", True), "mean": ("-74.6", True)},
+    }
+
+
+def test_the_best_follows_the_numbers_and_not_the_order():
+    assert list(between(accuracy_rows({"a": [0.9, 0.2], "b": [0.5, 0.4]}, [32, 64]))) == ["a less b"]
+
+
+def test_what_the_errors_cannot_tell_apart_is_not_marked():
+    found = between(accuracy_rows({"a": [0.9, 0.50], "b": [0.5, 0.51], "c": [0.5, 0.1]}, [32, 64]))
+    assert {name: line["64 px"][1] for name, line in found.items()} == {"a less b": False, "c less b": True}
+
+
+def test_only_resolutions_that_all_runs_share_are_compared():
+    rows = [*accuracy_rows({"a": [0.9, 0.6], "b": [0.9, 0.3]}, [32, 64]), row("b", 1.0, 148)]
+    assert between(rows) == {"b less a": {"64 px": ("-30.0", True)}}
+
+
+def test_defaults_are_compared_where_only_some_runs_were_tuned():
+    rows = [row("a", 0.4, 64, knob=1.0), row("a", 0.9, 64, knob=0.5, tuned=True), row("b", 0.6, 64)]
+    assert list(between(rows)) == ["a less b"]
+
+
+def test_the_largest_size_where_none_is_beyond_training_and_nothing_of_one_run():
+    assert between(accuracy_rows({"a": [0.5], "b": [0.6]}, [32])) == {"a less b": {"32 px": ("-10.0", True)}}
+    assert between_runs(Study.of(accuracy_rows({"a": [0.5, 0.4]}, [32, 64]))) is None
+    assert between_runs(Study.of([row("a", 0.5, 32), row("b", 0.5, 64)])) is None
+
+
+@pytest.mark.parametrize("changes", [{"better": ""}, {"unit": "px", "stderr": None}])
+def test_no_difference_where_rows_do_not_say_how_precise_or_which_way(changes):
+    assert between_runs(Study.of([row(name, 0.5, 64, **changes) for name in "ab"])) is None
+
+
+def downsampled(run: str = "a", value: float = 0.5, **changes):
+    """What a run reaches at 64 px with images that are downsampled to 32 px."""
+    return row(run, value, 64, shrunk=32, **{"knob": 1.0, **changes})
+
+
+def own_less_downsampled(*rows) -> dict[str, tuple[str, bool, str]]:
+    table = of_downsampling(Study.of(list(rows)))
+    return {line.name: (line.cells[0].value, line.cells[0].best, line.below) for line in table.lines}
+
+
+BESIDE_DEFAULT = "downsampled with its default knob"
+
+
+def test_a_run_whose_rows_are_all_tuned_stands_beside_its_downsampled_images():
+    tuned = row("a", 0.9, 64, knob=0.5, tuned=True)
+    plain = [row("b", 0.3, 64), downsampled("b", knob=None)]
+    assert own_less_downsampled(tuned, downsampled(), *plain) == {
+        "a (tuned knob)": ("+40.0", True, BESIDE_DEFAULT),
+        "b": ("-20.0", True, ""),
+    }
+
+
+def test_the_tuned_line_stands_beside_the_default_one():
+    rows = [row("a", 0.2, 64, knob=1.0), row("a", 0.9, 64, knob=0.5, tuned=True), downsampled()]
+    assert own_less_downsampled(*rows) == {"a": ("-30.0", True, ""), "a (tuned knob)": ("+40.0", True, BESIDE_DEFAULT)}
+    # What was tuned was the rule for tables.
+    rule = {"what": "rule", "chosen": "bicubic", "split": "minival", "images": 9, "metric": "top1", "tried": {}}
+    found = own_less_downsampled(rows[0], row("a", 0.5, 64, knob=0.5, tuned=True, tuning=(rule,)), downsampled())
+    assert found["a (tuned rule)"] == ("+0.0", False, "downsampled with its default rule")
+
+
+def test_each_seed_and_each_fixed_knob_stands_beside_its_own_downsampled_images():
+    seeds = [(row("a", high, 64, seed=seed, knob=1.0), downsampled(seed=seed)) for seed, high in ((1, 0.9), (2, 0.1))]
+    assert own_less_downsampled(*(one for pair in seeds for one in pair)) == {
+        "a (seed 1)": ("+40.0", True, ""),
+        "a (seed 2)": ("-40.0", True, ""),
+    }
+    knobs = [row("a", 0.9, 64, knob=0.5), row("a", 0.1, 64, knob=2.0), downsampled(knob=2.0)]
+    assert own_less_downsampled(*knobs) == {"a (knob 2)": ("-40.0", True, "")}
