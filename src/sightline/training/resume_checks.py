@@ -90,7 +90,9 @@ def data_record(source: Source, config: TrainConfig) -> tuple[dict[str, Any], di
     """What a checkpoint keeps of its data: for its record, and as files."""
     found, minival = source.fingerprint(), _minival_digest(source, config)
     record = {"digest": found.digest, "images": len(found.files), "minival": minival}
-    return record, {LISTING: found.pack()} if found.files else {}
+    # One that would be too long to be read is empty.
+    listing = found.pack() if found.files else b""
+    return record, {LISTING: listing} if listing else {}
 
 
 def _minival_digest(source: Source, config: TrainConfig) -> str:
