@@ -17,7 +17,7 @@ from sightline.data.open import open_source
 from sightline.data.sources.imagefolder import ImageFolder
 from sightline.errors import InputError, UnreadableDataError
 from sightline.training.config import TrainConfig
-from sightline.training.run import open_training_data
+from sightline.training.setup import open_training_data
 from tests.batches import uniform_batches
 
 INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
