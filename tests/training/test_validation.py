@@ -126,11 +126,15 @@ def test_val_beside_test_is_validated_on_unasked(kind, tmp_path):
     assert {(line["split"], line["count"]) for line in lines} == {("minival", 15)}
     assert read_yaml(tmp_path / "a" / "config.yaml")["validation"] == {"times": 10, "images": 256, "best": None}
     assert (tmp_path / "a" / "checkpoint.best").resolve() == step_folder(tmp_path / "a", best(tmp_path / "a")["step"])
-    # Alone it is the test, on which nothing is chosen.
+    # Alone it is the test, and the run is validated on it, as timm does.
     alone, warned = KINDS[kind](tmp_path / "alone", given), []
-    train(dataclasses.replace(config, data=alone, images=16), tmp_path / "b", warn=warned.append)
-    assert ["no split minival" in line for line in warned] == [True]
-    assert not (tmp_path / "b" / "validation.jsonl").exists()
+    train(dataclasses.replace(config, data=alone, images=320), tmp_path / "b", warn=warned.append)
+    assert warned == []
+    assert {(line["split"], line["count"]) for line in curve(tmp_path / "b")} == {("test", 15)}
+    # What its owner calls a test, nothing is chosen on.
+    tested = {name: some for name, some in {**given, "test": given["val"]}.items() if name != "val"}
+    train(dataclasses.replace(config, data=KINDS[kind](tmp_path / "tested", tested), images=16), tmp_path / "c")
+    assert not (tmp_path / "c" / "validation.jsonl").exists()
 
 
 def best(out):

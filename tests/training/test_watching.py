@@ -218,7 +218,7 @@ def test_the_command_line_tracks_profiles_and_overwrites(cli, tmp_path):
     assert "trace: " in out
     found = scalars(tmp_path / "run" / "tensorboard")
     assert len(found["train/loss"]) == 8
-    assert any(name.startswith("minival/") for name in found)
+    assert any(name.startswith("validation/") for name in found)
     code, _, err = cli(*words, "--overwrite")
     assert code == 0, err
     assert len(scalars(tmp_path / "run" / "tensorboard")["train/loss"]) == 8

@@ -28,7 +28,7 @@ from sightline.training.config import TrainConfig
 from sightline.training.log import read_log
 from sightline.training.plan import Cost, EpochPlan, SizeSchedule, training_plan
 from sightline.training.setup import TrainSetup, largest_pass
-from sightline.training.validation import VALIDATION_SPLIT, suggested_share
+from sightline.training.validation import suggested_share
 
 # Small steps that are made (one more where packs have room left), and images of each at most.
 STEPS, _IMAGES = 2, 4
@@ -117,9 +117,9 @@ def dry_run(setup: TrainSetup, device: torch.device, processes: int, warn: Calla
         missing.append(f"memory (--set accumulate={2 * parts}, --set recompute=true, or more processes)")
     if device.type == "cpu":
         missing.append("a GPU")
-    if VALIDATION_SPLIT not in images and config.validation is not None:
-        data = shlex.quote(f"{config.data},{VALIDATION_SPLIT}={suggested_share(images.get('train')):g}")
-        missing.append(f"a split {VALIDATION_SPLIT}, for a curve and the best checkpoint (--data {data})")
+    if source.validation_split is None and config.validation is not None:
+        data = shlex.quote(f"{config.data},minival={suggested_share(images.get('train')):g}")
+        missing.append(f"a split minival, for a curve and the best checkpoint (--data {data})")
     if "test" not in images:
         missing.append("a split test, to be tested on")
     small = TrainSetup(_few(config), source, None, model)

@@ -222,6 +222,12 @@ class Source(ABC):
         stored = self.stored_frames(split, index)
         return self.sampling.count if stored is None else self.sampling.shown(stored)
 
+    @property
+    def validation_split(self) -> str | None:
+        """Of which images a run is validated while it trains: `minival`, else a test that its owner calls `val`; None
+        of none."""
+        return "minival" if "minival" in self.splits else None
+
     def fingerprint(self, split: str = "train") -> Fingerprint:
         """What tells a split, that which a run trains on, from others: classes, names, sizes and contents of its files.
         The same for a copy elsewhere, and whatever is left out; of what comes with the package its name and version."""

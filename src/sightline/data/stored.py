@@ -22,7 +22,7 @@ from sightline.data.image_index import SAMPLED_WHOLE, ImageIndex, thread_map
 from sightline.data.rng import generator
 from sightline.data.skip_policy import Progress, SkipPolicy, Unreadable
 from sightline.data.source import Example, Source
-from sightline.data.splits import is_same_split
+from sightline.data.splits import is_same_split, split_called
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.targets import Target
 from sightline.errors import InputError, UnreadableDataError, require_known, unknown_name_error
@@ -238,6 +238,12 @@ class FileSource(Source):
         made._rows = self._rows | {folder: rows[~held], _HELD_OUT: rows[held]}
         made._take_roles(self._folder_of | {"minival": _HELD_OUT})
         return made
+
+    @property
+    def validation_split(self) -> str | None:
+        """As `Source.validation_split`."""
+        called = split_called(self._folder_of.get("test", ""))
+        return super().validation_split or ("test" if called in ("val", "validation") else None)
 
     def fingerprint(self, split: str = "train") -> Fingerprint:
         """As `Source.fingerprint`: of all files of a split, or where there is none such of all splits; what is held out

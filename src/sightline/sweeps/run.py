@@ -30,7 +30,6 @@ from sightline.training import TrainConfig, TrainProgress, train
 from sightline.training.checkpointer import last_whole
 from sightline.training.log import unheard
 from sightline.training.setup import TrainSetup, build_model, resolve_config, set_up
-from sightline.training.validation import VALIDATION_SPLIT
 
 # Seconds between two looks at the queue, where all that is left is run by others.
 POLL = 2.0
@@ -225,8 +224,8 @@ def _check_measured(asked: Sweep, config: TrainConfig, source: Source, file: Pat
         if measured.split not in source.splits:
             raise unknown_name_error(f"{file}: evaluate.split", measured.split, source.splits)
         return
-    if config.validation is None or VALIDATION_SPLIT not in source.splits:
-        why = "validation is null" if config.validation is None else f"{config.data} has no split {VALIDATION_SPLIT}"
+    if config.validation is None or "minival" not in source.splits:
+        why = "validation is null" if config.validation is None else f"{config.data} has no split minival"
         raise InputError(f"{file}: {why}, so that no cell is measured (expected evaluate: {{split, resolutions}})")
 
 

@@ -19,7 +19,6 @@ from sightline.io.run_files import CONFIG, LISTING, LOG, MODEL, TRAINING, VALIDA
 from sightline.io.yaml import dump_yaml, read_yaml
 from sightline.training.config import BUDGETS, TrainConfig
 from sightline.training.log import unheard
-from sightline.training.validation import VALIDATION_SPLIT
 
 # What may change between a run and its continuation without changing the weights.
 _FREE_TO_CHANGE = (
@@ -97,8 +96,8 @@ def data_record(source: Source, config: TrainConfig) -> tuple[dict[str, Any], di
 
 def _minival_digest(source: Source, config: TrainConfig) -> str:
     """Of the split that a run is validated on; "" where it is on none."""
-    validates = config.validation is not None and VALIDATION_SPLIT in source.splits
-    return source.fingerprint(VALIDATION_SPLIT).digest if validates else ""
+    split = source.validation_split
+    return source.fingerprint(split).digest if config.validation is not None and split else ""
 
 
 def check_same_data(
@@ -142,7 +141,9 @@ def check_same_data(
         minivals = training["data"].get("minival"), _minival_digest(source, config)
         said = [counted("replaced", replaced)] if replaced else []
         if all(minivals) and minivals[0] != minivals[1]:
-            said.append(f"{VALIDATION_SPLIT} is another one, by which its curve and its best model would be of two")
+            said.append(
+                f"{source.validation_split} is another one, by which its curve and its best model would be of two"
+            )
         if not said:
             return config
     elif before is not None:

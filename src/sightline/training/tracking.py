@@ -91,7 +91,7 @@ def tracking(
         }  # fmt: skip
         if at.validated is not None and at.validated != drawn:
             drawn = at.validated
-            values[f"minival/{drawn.metric}"] = drawn.value
+            values[f"validation/{drawn.metric}"] = drawn.value
         for name, one in list(at_work.items()):
             with trying(name):
                 one.note(at.step, {kind: value for kind, value in values.items() if value is not None})

@@ -22,7 +22,6 @@ from sightline.training.config import TrainConfig
 from sightline.training.log import format_validation, parse_validation, unheard
 from sightline.training.plan import StepSpec, completed_parts
 
-VALIDATION_SPLIT = "minival"
 LOSS = "loss"
 # Of the tokens trained on so far, the most that go into validation: a forward pass is a third of a step, so that this
 # bounds its time by a fifteenth in short runs. The default recipe takes a fourth of it.
@@ -51,19 +50,19 @@ class Validation:
         self.view: int | View = config.resolution
         if config.validation is None:
             return
-        if VALIDATION_SPLIT not in source.splits:
+        if source.validation_split is None:
             share = suggested_share(source.length("train"))
             warn(
-                f"{config.data} has no split {VALIDATION_SPLIT}: no validation while training, and no best checkpoint "
-                f"beside the last (--data {config.data},{VALIDATION_SPLIT}={share:g} holds a part of train out; "
-                f"imagefolder and masks take a folder {VALIDATION_SPLIT}, hf a split, wds shards; "
+                f"{config.data} has no split minival or val: no validation while training, and no best checkpoint "
+                f"beside the last (--data {config.data},minival={share:g} holds a part of train out; "
                 "--set validation=null to say nothing)"
             )
             return
-        length, most = source.length(VALIDATION_SPLIT), config.validation.images
-        self._indices = list(spread_indices(source, VALIDATION_SPLIT, most if length is None else min(most, length)))
+        self._split = split = source.validation_split
+        length, most = source.length(split), config.validation.images
+        self._indices = list(spread_indices(source, split, most if length is None else min(most, length)))
         patch = model.config.patch_size
-        own = views_as_trained(config.packing, config.resolution, patch, source, VALIDATION_SPLIT)
+        own = views_as_trained(config.packing, config.resolution, patch, source, split)
         self.view = (*own, config.resolution)[0]
         whole = isinstance(self.view, View)
         cells = self.view.patches if isinstance(self.view, View) else model.config.grid_of(self.view).cells
@@ -89,7 +88,7 @@ class Validation:
         """
         config, task, metric = self._config, self._task, metrics_of(self._task)[0]
         total, units = 0.0, 0
-        shown = self._source, VALIDATION_SPLIT, self._indices, self.view
+        shown = self._source, self._split, self._indices, self.view
         try:
             for one in predict_split(model, task, *shown, precision=config.precision):
                 lost, count = task.loss(one.outputs, one.batch.targets, one.batch.layout)
@@ -101,7 +100,7 @@ class Validation:
             return None
         if not (rows := metric.rows()):
             return None
-        place = {"step": step, "images": images, "split": VALIDATION_SPLIT}
+        place = {"step": step, "images": images, "split": self._split}
         return json.dumps({**place, **format_validation(rows[0]), LOSS: total / max(units, 1)})
 
 
