@@ -11,7 +11,7 @@ import torch
 from sightline.data.batch import Batch, collate_packed
 from sightline.data.contact_sheet import contact_sheet
 from sightline.data.open import open_source
-from sightline.data.packs import epoch_order
+from sightline.data.pack_plan import epoch_order
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid

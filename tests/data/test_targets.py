@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sightline.data.crops import RandomResizedCrop, SimpleRandomCrop, apply_crop, eval_crop, whole_crop
+from sightline.data.crops import RandomResizedCrop, apply_crop, eval_crop, whole_crop
 from sightline.data.source import Example
 from sightline.data.sources.scenes import Scenes
 from sightline.data.targets import IGNORE, Crop, Label, Objects, Pixels, Target
@@ -135,7 +135,7 @@ def test_what_is_reflected_is_so_in_masks_too(image_size):
     for index, (height, width) in enumerate([(60, 90), (90, 60), (7, 200), (300, 5), (1, 9), (32, 32), (20, 45)]):
         mask = mask_of(height, width, index)
         for flip in (0.0, 1.0):
-            transform = SimpleRandomCrop(flip=flip)
+            transform = RandomResizedCrop(simple=True, flip=flip)
             crop = transform.train_crop((height, width), image_size, seed=5, epoch=0, index=index)
             moved = Pixels(mask).transform(crop).pixels
             assert moved.shape == image_size
@@ -146,7 +146,7 @@ def test_what_is_reflected_is_so_in_masks_too(image_size):
 def test_boxes_of_a_simple_crop_end_at_the_picture(index):
     mask = np.zeros((60, 90), np.uint8)
     mask[10:50, 20:80] = 1
-    crop = SimpleRandomCrop().train_crop((60, 90), (60, 60), seed=5, epoch=0, index=index)
+    crop = RandomResizedCrop(simple=True).train_crop((60, 90), (60, 60), seed=5, epoch=0, index=index)
     (moved,) = crop.apply_to_boxes(np.array([[10, 20, 50, 80]], float))
     shown = crop.apply_to_map(mask)
     rows, cols = (np.flatnonzero(shown.any(axis=axis)) for axis in (1, 0))

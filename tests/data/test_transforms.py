@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from sightline.data.crops import INTERPOLATIONS, RandomResizedCrop, SimpleRandomCrop, apply_crop, eval_crop, whole_crop
+from sightline.data.crops import INTERPOLATIONS, RandomResizedCrop, apply_crop, eval_crop, whole_crop
 from sightline.data.open import open_source
 from sightline.data.rng import generator
-from sightline.data.sampling import native_grid
+from sightline.data.sizes import native_grid
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 
@@ -41,11 +41,11 @@ def native_view(image, patch_size: int, max_tokens: int | None = None) -> np.nda
     return apply_crop(image, whole_crop(image.shape[:2], (grid.rows * patch_size, grid.cols * patch_size)))
 
 
-@pytest.mark.parametrize("kind", [RandomResizedCrop, SimpleRandomCrop])
-def test_an_image_of_pillow_is_cut_as_its_pixels_are(kind) -> None:
+@pytest.mark.parametrize("simple", [False, True])
+def test_an_image_of_pillow_is_cut_as_its_pixels_are(simple) -> None:
     mirrored = set()
     for index in range(8):
-        crop = kind().train_crop(IMAGE.shape[:2], (40, 24), seed=3, epoch=0, index=index)
+        crop = RandomResizedCrop(simple=simple).train_crop(IMAGE.shape[:2], (40, 24), seed=3, epoch=0, index=index)
         view = apply_crop(IMAGE, crop)
         assert np.array_equal(apply_crop(Image.fromarray(IMAGE), crop), view)
         if crop.mirrored:
@@ -184,12 +184,15 @@ def test_a_simple_crop_is_that_of_torchvision(shape, side, monkeypatch) -> None:
         whole = lambda low, high, size, draws=draws: torch.tensor([int(draws.integers(low, high))])  # noqa: E731
         monkeypatch.setattr(torch, "randint", whole)
         monkeypatch.setattr(torch, "rand", lambda _, draws=draws: torch.tensor([draws.random()]))
-        crop = SimpleRandomCrop().train_crop(shape, (side, side), seed=6, epoch=2, index=index)
+        crop = RandomResizedCrop(simple=True).train_crop(shape, (side, side), seed=6, epoch=2, index=index)
         assert np.array_equal(apply_crop(image, crop), np.asarray(theirs(Image.fromarray(image))))
 
 
 def test_a_simple_crop_stands_anywhere_and_is_mirrored_half_of_the_time() -> None:
-    crops = [SimpleRandomCrop().train_crop((30, 60), (30, 30), seed=0, epoch=0, index=index) for index in range(600)]
+    crops = [
+        RandomResizedCrop(simple=True).train_crop((30, 60), (30, 30), seed=0, epoch=0, index=index)
+        for index in range(600)
+    ]
     tops, lefts = ({round(crop.box[axis]) for crop in crops} for axis in (0, 1))
     assert tops == set(range(-4, 5))
     assert lefts == set(range(-4, 35))
@@ -202,7 +205,7 @@ def test_a_long_strip_is_never_scaled_as_a_whole() -> None:
     strip = np.random.default_rng(1).integers(100, 156, (2, 5000, 3), dtype=np.uint8)
     whole = np.asarray(Image.fromarray(strip).resize((160_000, 64), Image.Resampling.BICUBIC))
     for index in range(6):
-        crop = SimpleRandomCrop(flip=0.0).train_crop((2, 5000), (64, 64), seed=3, epoch=0, index=index)
+        crop = RandomResizedCrop(simple=True, flip=0.0).train_crop((2, 5000), (64, 64), seed=3, epoch=0, index=index)
         _, (height, width), _ = crop.scaled((2, 5000))
         assert (height, width) == (64, 64)
         top, left = round(crop.box[0] * 32), round(crop.box[1] * 32)

@@ -12,8 +12,7 @@ from PIL import Image
 
 from sightline.data.open import open_source
 from sightline.data.preprocessing import preprocessing
-from sightline.data.sampling import budget_grid
-from sightline.data.views import View
+from sightline.data.sizes import View, budget_grid
 from sightline.errors import NonFiniteError
 from sightline.evaluation import predict as module
 from sightline.evaluation.cascade_points import StageScores

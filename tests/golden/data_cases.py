@@ -15,8 +15,8 @@ from PIL import Image
 
 from sightline.data.config import MixingConfig, PackingConfig, PatchSizes
 from sightline.data.open import open_source
+from sightline.data.sizes import View
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.evaluation.predict import plan_split
 from sightline.models import create_model
 from sightline.recipes import list_recipes, recipe

@@ -266,7 +266,7 @@ def largest_pass(
     if packing is None:
         step = min(one for one in (resolved.batch_size, length, resolved.images) if one is not None)
         return model.image_size, -(-step // parts)
-    cells = packing.sampler(model.patch_size, model.num_prefix_tokens).most_tokens
+    cells = packing.sampler(model.patch_size, model.num_prefix_tokens).max_tokens
     assert cells is not None
     # Of a clip, which is so many patches thick, those of a frame.
     thick = model.grid_of(model.image_size)[0] if model.takes_clips else 1

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from sightline.data.rng import generator
-from sightline.data.sampling import Aspect, Distribution, Drop, Measure, ResolutionSampling, SizeSampler, token_drop
+from sightline.data.sizes import Aspect, Distribution, Drop, Measure, ResolutionSampling, SizeSampler, token_drop
 from sightline.errors import InputError
 from sightline.io.config import Count, Index, NonNegative, Positive, PositiveShare, Rising, config_dataclass
 

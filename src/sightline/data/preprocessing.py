@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 import numpy as np
 from PIL import Image
 
-from sightline.data.augmenting import Augmentations, apply_augmentations, make_augmentations
+from sightline.data.augmentations import Augmentations, apply_augmentations, make_augmentations
 from sightline.data.crops import (
     CropMode,
     Parts,
@@ -22,7 +22,7 @@ from sightline.data.crops import (
     whole_crop,
 )
 from sightline.data.image_file import read_picture, rgb_pixels
-from sightline.data.sampling import budget_grid, native_grid
+from sightline.data.sizes import budget_grid, native_grid
 from sightline.data.source import Source
 from sightline.data.targets import Crop
 from sightline.errors import InputError, did_you_mean
@@ -40,8 +40,7 @@ ImageLike = str | Path | np.ndarray | Image.Image
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """From an image to the tensor that a model takes: the one record of this that `predict`, `evaluate`, suites and
-    exports read.
+    """From an image to the tensor that a model takes: what `predict`, `evaluate`, suites and exports read.
 
     Attributes:
         resolution: the training images' (height, width) in pixels.
@@ -112,11 +111,10 @@ class Preprocessing:
             return whole_crop(size, (rows * self.patch_size, cols * self.patch_size))
         if isinstance(resolution, str):
             hint = did_you_mean(resolution, ["native", "tokens"])
-            raise InputError(
-                f"resolution {resolution!r}: expected 'native', 'tokens', a side or (height, width) in pixels{hint}"
-            )
-        shown = self.resolution if resolution is None else Grid.checked(resolution, "resolution")
-        return eval_crop(size, (shown[0], shown[1]), self.crop, self.crop_mode, self.fill)
+            expected = "'native', 'tokens', a side or (height, width) in pixels"
+            raise InputError(f"resolution {resolution!r}: expected {expected}{hint}")
+        sides = self.resolution if resolution is None else Grid.checked(resolution, "resolution")
+        return eval_crop(size, (sides[0], sides[1]), self.crop, self.crop_mode, self.fill)
 
     def view(self, image: Picture, resolution: Resolution | None = None, max_tokens: int | None = None) -> np.ndarray:
         """The pixels that the model sees, uint8 [height, width, 3]; see `crop_of`."""
@@ -250,5 +248,5 @@ def preprocessing(
     prepare = Preprocessing.from_cfg(model.pretrained_cfg, model.patch_embed.patch_size[0])
     if not training:
         return prepare
-    crop = RandomResizedCrop(interpolation=prepare.interpolation).changed(parts, flip)
+    crop = RandomResizedCrop(interpolation=prepare.interpolation).changed(parts, flip=flip)
     return TrainingPreprocessing(prepare, crop, make_augmentations(augment or {}))

@@ -174,7 +174,7 @@ class Source(ABC):
 
         Args:
             parts: of training images: the smallest part of an image's area of which a random one is shown, another one
-                each time (`train_crop`); the largest is the whole. Or "simple" (`SimpleRandomCrop`).
+                each time (`train_crop`); the largest is the whole. Or "simple" (`RandomResizedCrop.simple`).
             flip: how often a training image is mirrored, from 0 to 1.
             interpolation: a filter of Pillow, antialiased.
             aspect: of training images, as `RandomResizedCrop`, where stored images are shown.

@@ -203,13 +203,13 @@ class Objects(Target):
 
     Attributes:
         boxes: float64 [n, 4], (y0, x0, y1, x1) in pixels of a picture of `size`.
-        things: int64 [n], which class each is.
+        labels: int64 [n], which class each is.
         size: (height, width) in pixels; where answers are measured that of the stored image's part that is shown.
         crowd: bool [n], many objects in one box: what is found there counts neither as right nor as wrong.
         areas: float64 [n] in square pixels of that picture, by which objects are small or large.
         masks: bool [n, height, width], or None where they are not known.
-        absent: classes of which it is known that no object is here; None where all objects of all classes are said.
-        unfinished: classes of which not every object is said (LVIS).
+        negative_classes: of which it is known that no object is here; None where all objects of all classes are known.
+        non_exhaustive_classes: of which not every object is known (LVIS).
         origin: (row, column) of the stored image where the picture begins, where answers are measured.
     """
 

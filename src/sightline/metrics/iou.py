@@ -23,7 +23,7 @@ class MeanIou(Metric):
     what of each class lies within 2 % of the image's diagonal of its boundary, in the labels and in the answers (Cheng
     et al. 2021, equation 1), where pixels without a class belong to no class in either. Intervals are those of
     resampled images (bootstrap, percentiles, 1000 draws by a seed of their own). Where images were looked at otherwise
-    than whole, rows say how (slice `inference`).
+    than whole, rows tell how (slice `inference`).
     """
 
     name: ClassVar[str] = "miou"
@@ -34,36 +34,36 @@ class MeanIou(Metric):
         self._pixels, self._edges = ConfusionCounts(task.config.num_classes), ConfusionCounts(task.config.num_classes)
 
     def update(self, outputs: Any, batch: Batch) -> None:
-        maps, sizes = self.task.split_outputs(outputs, batch.layout), self.task.seen(batch.targets)
+        maps, sizes = self.task.split_outputs(outputs, batch.layout), self.task.shown_sizes(batch.targets)
         for output, labels, size in zip(maps, batch.targets["pixels"], sizes, strict=True):
             true = labels.numpy()
             crop = Crop((0, 0, *true.shape), size)
-            said = np.where(true == IGNORE, IGNORE, self.task.decode(output, crop).labels)
-            self._pixels.add(true, said)
+            predicted = np.where(true == IGNORE, IGNORE, self.task.decode(output, crop).labels)
+            self._pixels.add(true, predicted)
             width = band_width(true.shape)
-            self._edges.add(*(np.where(boundary_mask(one, width), one, IGNORE) for one in (true, said)))
+            self._edges.add(*(np.where(boundary_mask(one, width), one, IGNORE) for one in (true, predicted)))
 
     def merge(self, other: Any) -> None:
-        self._pixels.seen += other._pixels.seen
-        self._edges.seen += other._edges.seen
+        self._pixels.images += other._pixels.images
+        self._edges.images += other._edges.images
 
     def state(self) -> Any:
-        return self._pixels.seen, self._edges.seen
+        return self._pixels.images, self._edges.images
 
     def restore(self, state: Any) -> None:
-        self._pixels.seen, self._edges.seen = state
+        self._pixels.images, self._edges.images = state
 
     def rows(self) -> list[MetricValue]:
-        if not self._pixels.seen:
+        if not self._pixels.images:
             return []
-        names, images = self.task.names, len(self._pixels.seen)
+        names, images = self.task.names, len(self._pixels.images)
         weights = bootstrap_weights(images)
-        (right, said, true), edges = self._pixels.sums(weights), self._edges.sums(weights)
-        ious, boundaries = class_ious(right, said, true), class_ious(*edges)
+        (right, predicted, true), edges = self._pixels.sums(weights), self._edges.sums(weights)
+        ious, boundaries = class_ious(right, predicted, true), class_ious(*edges)
         pixels = true.sum(axis=1)
 
         def measured(metric: str, values: np.ndarray, count: int, unit: str = "", **slices: str) -> MetricValue:
-            slices |= {INFERENCE: self.task.looked} if self.task.looked else {}
+            slices |= {INFERENCE: self.task.inference_label} if self.task.inference_label else {}
             value, interval = float(values[0]), percentile_interval(values)
             kind: dict[str, Any] = {"interval": interval, "better": "higher", "counted": "images"}
             return MetricValue(metric, value, unit, count, slices=slices, **kind)
@@ -82,7 +82,9 @@ class MeanIou(Metric):
         for number, name in enumerate(names):
             if np.isfinite(ious[0, number]):
                 # In which it is, or is said to be.
-                count = sum(bool(((true == number) | (said == number)).any()) for true, said, _ in self._pixels.seen)
+                count = sum(
+                    bool(((true == number) | (predicted == number)).any()) for true, predicted, _ in self._pixels.images
+                )
                 part = {"class": name}
                 rows.append(measured("iou", ious[:, number], count, **part))
                 rows.append(measured("boundary_iou", boundaries[:, number], count, **part))
@@ -90,8 +92,10 @@ class MeanIou(Metric):
 
     def _foreground(self, weights: np.ndarray) -> np.ndarray:
         """IoU of all that is not the first class, as one: [weights]."""
-        both = weights @ [counts[(true > 0) & (said > 0)].sum() for true, said, counts in self._pixels.seen]
-        either = weights @ [counts[(true > 0) | (said > 0)].sum() for true, said, counts in self._pixels.seen]
+        both = weights @ [counts[(true > 0) & (predicted > 0)].sum() for true, predicted, counts in self._pixels.images]
+        either = weights @ [
+            counts[(true > 0) | (predicted > 0)].sum() for true, predicted, counts in self._pixels.images
+        ]
         return np.divide(both, either, out=np.full(len(weights), np.nan), where=either > 0)
 
 
@@ -100,20 +104,20 @@ class ConfusionCounts:
 
     Attributes:
         classes: how many there are, numbered from 0; ignored: the number of no class, beyond them.
-        seen: of each image the true class, the predicted one and the number of pixels of every pair, int64 [pairs].
+        images: of each image the true class, the predicted one and the number of pixels of every pair, int64 [pairs].
     """
 
     def __init__(self, classes: int, ignored: int = IGNORE) -> None:
         self.classes, self.ignored = classes, ignored
-        self.seen: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self.images: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
-    def add(self, true: np.ndarray, said: np.ndarray, times: np.ndarray | None = None) -> None:
+    def add(self, true: np.ndarray, predicted: np.ndarray, times: np.ndarray | None = None) -> None:
         """Pixels of one more image, whole numbers: [height, width] each; or [pairs] of which there are so many."""
-        there, base = (true != self.ignored) | (said != self.ignored), self.ignored + 1
-        pairs = true[there].astype(np.int64) * base + said[there]
+        there, base = (true != self.ignored) | (predicted != self.ignored), self.ignored + 1
+        pairs = true[there].astype(np.int64) * base + predicted[there]
         counts = np.bincount(pairs, None if times is None else times[there]).astype(np.int64)
         pairs = counts.nonzero()[0]
-        self.seen.append((pairs // base, pairs % base, counts[pairs]))
+        self.images.append((pairs // base, pairs % base, counts[pairs]))
 
     def sums(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pixels of each class that are rightly called so, that are called so, and that are so: int64 [weights,
@@ -125,19 +129,19 @@ class ConfusionCounts:
         # Slow to load, and few commands need it.
         from scipy.sparse import csr_array
 
-        image = np.repeat(np.arange(len(self.seen)), [len(one) for one, _, _ in self.seen])
-        true, said, counts = map(np.concatenate, zip(*self.seen, strict=True))
+        image = np.repeat(np.arange(len(self.images)), [len(one) for one, _, _ in self.images])
+        true, predicted, counts = map(np.concatenate, zip(*self.images, strict=True))
 
         def summed(classes: np.ndarray, pixels: np.ndarray) -> np.ndarray:
-            table = csr_array((pixels, (image, classes)), shape=(len(self.seen), self.ignored + 1))
+            table = csr_array((pixels, (image, classes)), shape=(len(self.images), self.ignored + 1))
             return (table.T @ weights.T).T[:, : self.classes]
 
-        return summed(true, np.where(true == said, counts, 0)), summed(said, counts), summed(true, counts)
+        return summed(true, np.where(true == predicted, counts, 0)), summed(predicted, counts), summed(true, counts)
 
 
-def class_ious(right: np.ndarray, said: np.ndarray, true: np.ndarray) -> np.ndarray:
+def class_ious(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
     """Of each class: [weights, classes], nan where it is nowhere."""
-    union = said + true - right
+    union = predicted + true - right
     return np.divide(right, union, out=np.full(union.shape, np.nan), where=union > 0)
 
 

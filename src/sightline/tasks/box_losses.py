@@ -20,13 +20,13 @@ class DetectionTargets:
     """What is said of the images of one segment, padded to the most objects of one.
 
     Attributes:
-        boxes: float32 [images, m, 4] in patch units; things: int64 [images, m]; there: bool [images, m].
+        boxes: float32 [images, m, 4] in patch units; labels: int64 [images, m]; there: bool [images, m].
         crowds: float32 [images, k, 4], boxes of many objects: no place in them is wrong; of no area where padded.
         known: bool [images, classes]: of which classes it is known where they are and are not.
     """
 
     boxes: Tensor
-    things: Tensor
+    labels: Tensor
     there: Tensor
     crowds: Tensor
     known: Tensor
@@ -57,7 +57,7 @@ def dense_loss(
     image, place = has.nonzero(as_tuple=True)
     number = whose[image, place]
     target = torch.zeros_like(at_least_float32(logits))
-    target[image, place, wanted.things[image, number]] = 1
+    target[image, place, wanted.labels[image, number]] = 1
     middle = places[:, :, None, :2]
     inside = (middle > wanted.crowds[:, None, :, :2]) & (middle < wanted.crowds[:, None, :, 2:])
     counts = real & (has | ~inside.all(dim=-1).any(dim=-1))
@@ -84,12 +84,12 @@ def set_loss(
         # Each layer is one more batch of the same images.
         logits = torch.cat((logits, *found["earlier_logits"].unbind(1)))
         boxes = torch.cat((boxes, *found["earlier_boxes"].unbind(1)))
-    said = (wanted.things, wanted.boxes, wanted.there, wanted.known, real)
-    things, truths, there, known, real = (one.repeat(layers, *[1] * (one.dim() - 1)) for one in said)
+    said = (wanted.labels, wanted.boxes, wanted.there, wanted.known, real)
+    labels, truths, there, known, real = (one.repeat(layers, *[1] * (one.dim() - 1)) for one in said)
     weights = {"classes": classes, "sides": sides, "overlap": overlap}
-    image, mine, its = hungarian_match(logits, boxes, real, things, truths, there, **weights)
+    image, mine, its = hungarian_match(logits, boxes, real, labels, truths, there, **weights)
     target = torch.zeros_like(at_least_float32(logits))
-    target[image, mine, things[image, its]] = 1
+    target[image, mine, labels[image, its]] = 1
     counts = (known[:, None] & real[..., None]) | (target > 0)
     total = _nothing(boxes) + classes * torch.where(counts, focal(logits, target), 0).sum()
     one, other = at_least_float32(boxes[image, mine]), truths[image, its]

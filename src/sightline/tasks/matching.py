@@ -54,7 +54,7 @@ def hungarian_match(
     logits: Tensor,
     boxes: Tensor,
     real: Tensor,
-    things: Tensor,
+    labels: Tensor,
     wanted: Tensor,
     there: Tensor,
     *,
@@ -68,32 +68,36 @@ def hungarian_match(
     Args:
         logits: [images, n, classes]; boxes: [images, n, 4] in patch units; real: bool [images, n], the predictions
             that there are, before all others.
-        things: int64 [images, m]; wanted: [images, m, 4]; there: bool [images, m], the objects that there are, before
+        labels: int64 [images, m]; wanted: [images, m, 4]; there: bool [images, m], the objects that there are, before
             all others.
         classes, sides, overlap: weights of the focal loss, of `side_distance` and of 1 - GIoU.
 
     Returns:
         int64 [pairs] of images, predictions and objects, of each image as many pairs as it has of the fewer.
     """
-    # Slow to load, and nothing else needs it.
-    from scipy.optimize import linear_sum_assignment
-
     with torch.no_grad():
-        score = at_least_float32(logits).sigmoid().gather(2, things[:, None].expand(-1, logits.shape[1], -1))
+        score = at_least_float32(logits).sigmoid().gather(2, labels[:, None].expand(-1, logits.shape[1], -1))
         found = 0.25 * (1 - score).square() * -(score + 1e-8).log()
         missed = 0.75 * score.square() * -(1 - score + 1e-8).log()
         each, box = at_least_float32(boxes)[:, :, None], at_least_float32(wanted)[:, None]
         cost = classes * (found - missed) + sides * side_distance(each, box) - overlap * giou(each, box)
-        # Whatever a model gives, there is an answer: what is not finite is stopped by its loss.
-        costs = cost.nan_to_num(1e6, 1e6, -1e6).cpu().numpy()
-    pairs = [
-        linear_sum_assignment(one[:predictions, :objects])
-        for one, predictions, objects in zip(costs, real.sum(dim=1).tolist(), there.sum(dim=1).tolist(), strict=True)
-    ]
+    counts = zip(cost.cpu(), real.sum(dim=1).tolist(), there.sum(dim=1).tolist(), strict=True)
+    pairs = [cheapest_pairs(one[:predictions, :objects]) for one, predictions, objects in counts]
     images = [torch.full((len(rows),), number) for number, (rows, _) in enumerate(pairs)]
-    parts = [images, *([torch.from_numpy(one) for one in kind] for kind in zip(*pairs, strict=True))]
-    image, mine, its = (torch.cat(part).to(logits.device) for part in parts)
-    return image, mine, its
+    image, prediction, number = (torch.cat(part).to(logits.device) for part in (images, *zip(*pairs, strict=True)))
+    return image, prediction, number
+
+
+def cheapest_pairs(cost: Tensor) -> tuple[Tensor, Tensor]:
+    """The pairs of rows and columns that cost the least together: int64 [pairs] of each.
+
+    A cost that is not finite is a large one: whatever a model gives, there is an answer, and its loss is not finite.
+    """
+    # Slow to load, and nothing else needs it.
+    from scipy.optimize import linear_sum_assignment
+
+    rows, cols = linear_sum_assignment(cost.nan_to_num(1e6, 1e6, -1e6).cpu().numpy())
+    return torch.from_numpy(rows).to(cost.device), torch.from_numpy(cols).to(cost.device)
 
 
 def side_distance(boxes: Tensor, wanted: Tensor) -> Tensor:

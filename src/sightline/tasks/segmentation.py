@@ -75,9 +75,9 @@ class Segmentation(Task):
         check_window(config, options.inference)
 
     @property
-    def looked(self) -> str:
-        """In words how images are looked at where the model is measured; "" for whole, as they are."""
-        return self.options.inference.words
+    def inference_label(self) -> str:
+        """`InferenceMode.label`, by which rows tell how images were given to the model; "" for whole, as they are."""
+        return self.options.inference.label
 
     @classmethod
     def depends(cls) -> Depends:
@@ -108,7 +108,7 @@ class Segmentation(Task):
         origins = [(*getattr(one, "origin", (0, 0)), *size) for one, size in zip(said, whole, strict=True)]
         return {"pixels": pixels, "seen": [example.image.shape[:2] for example in examples], "origins": origins}
 
-    def seen(self, targets: Mapping[str, Any]) -> list[tuple[int, int]]:
+    def shown_sizes(self, targets: Mapping[str, Any]) -> list[tuple[int, int]]:
         """(height, width) in pixels of each picture before it was fitted to patches; those of the labels where targets
         do not say it."""
         return [(one[0], one[1]) for one in targets.get("seen") or [labels.shape for labels in targets["pixels"]]]
@@ -120,7 +120,7 @@ class Segmentation(Task):
     def loss(self, outputs: list[Any], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int | Tensor]:
         labels = [
             fitted_labels(one, size, covered_size(self.config, size))
-            for one, size in zip(targets["pixels"], self.seen(targets), strict=True)
+            for one, size in zip(targets["pixels"], self.shown_sizes(targets), strict=True)
         ]
         return reader_for(outputs).loss(outputs, labels, layout)
 
@@ -143,7 +143,7 @@ class Segmentation(Task):
     def comparison_images(
         self, output: Tensor, targets: Mapping[str, Any], number: int, image: np.ndarray
     ) -> tuple[Image.Image, Image.Image, Image.Image]:
-        true, size = targets["pixels"][number].numpy(), self.seen(targets)[number]
+        true, size = targets["pixels"][number].numpy(), self.shown_sizes(targets)[number]
         said = self.decode(output, Crop((0, 0, *true.shape), size)).labels
         seen = Image.fromarray(undo_fit(self.config, image, size)).resize(true.shape[::-1])
         return seen, overlay(np.asarray(seen), true), overlay(np.asarray(seen), said)
@@ -151,7 +151,7 @@ class Segmentation(Task):
     def results(self, outputs: Any, batch: Batch) -> list[Image.Image]:
         """Index PNGs of the size of the stored images."""
         pictures = []
-        sizes, origins = self.seen(batch.targets), batch.targets["origins"]
+        sizes, origins = self.shown_sizes(batch.targets), batch.targets["origins"]
         each = zip(self.split_outputs(outputs, batch.layout), batch.targets["pixels"], sizes, origins, strict=True)
         for output, true, seen, (top, left, *size) in each:
             labels = self.decode(output, Crop((0, 0, *true.shape), seen)).labels

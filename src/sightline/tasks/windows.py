@@ -48,7 +48,7 @@ class InferenceMode:
             raise InputError(said, field="stride", value=self.stride)
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """In short; "" for one pass of the whole image."""
         parts = [] if self.kind == "whole" else [f"{self.kind} {self.window}/{self.stride}"]
         parts += [] if self.scales == (1.0,) else ["scales " + " ".join(f"{scale:g}" for scale in self.scales)]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from sightline.attention.cpu import chosen_precision
-from sightline.data.augmenting import make_augmentations
+from sightline.data.augmentations import make_augmentations
 from sightline.data.paired import SegmentationFiles
 from sightline.data.source import Source
 from sightline.distributed import machine

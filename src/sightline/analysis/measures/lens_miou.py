@@ -97,9 +97,9 @@ class LensMiou(Measure):
                 found["miou"][layer] = values[0]
                 found["miou_low"][layer], found["miou_high"][layer] = percentile_interval(values)
                 found["pixel_accuracy"][layer] = right[0].sum() / true[0].sum()
-            for image, one in enumerate(pairs.seen):
+            for image, one in enumerate(pairs.images):
                 own = ConfusionCounts(pairs.classes, pairs.ignored)
-                own.seen = [one]
+                own.images = [one]
                 right, said, true = own.sums(alone)
                 found["image_miou"][image, layer] = present_mean(class_ious(right, said, true), true)[0]
         return found

@@ -39,7 +39,7 @@ def table(
     from sightline.cli.resolutions import parse_resolutions
     from sightline.cli.sweep_file import is_sweep, read_sweep
     from sightline.cli.sweep_table import dump_lines, print_best_and_average
-    from sightline.data.views import View
+    from sightline.data.sizes import View
     from sightline.errors import InputError
     from sightline.io.atomic import write_out
     from sightline.io.run_files import CELLS
