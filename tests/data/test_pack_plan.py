@@ -89,21 +89,6 @@ def test_what_cannot_be_planned_or_read(tmp_path):
             list(packed_batches(source, "train", batches, workers=workers))
 
 
-@pytest.mark.parametrize(("how", "alike", "most"), [("first_fit", 0.2, 0.35), ("best_fit", 0.6, 2.0)])
-def test_a_run_is_not_sorted_by_size(how, alike, most):
-    """Nor, with first-fit, is a batch of one size: each holds about the same mixture as all. (Sorted, neighbours in
-    each window of best-fit would correlate to .9 and more.)"""
-    sampler = SizeSampler(4, ResolutionSampling(16, 32), aspect="square")
-    options = {"capacity": 1024, "how": how, "images": 8192}
-    batches = list(PackPlan(open_source("scenes"), "train", sampler, **options).batches())
-    means = np.array([np.mean([one.image_size[0] // 4 for one in batch]) for batch in batches])
-    # Small and large ones come in no order: neighbours are as unlike as strangers, and early ones as late ones.
-    assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < alike
-    thirds = [part.mean() for part in np.array_split(means, 3)]
-    assert max(thirds) - min(thirds) < 0.4
-    assert means[1:-1].std() < most
-
-
 def test_a_window_goes_on_from_its_position():
     """What is planned from any position is what is planned from the beginning."""
     source = open_source("digits")

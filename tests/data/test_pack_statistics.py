@@ -34,15 +34,6 @@ def test_dropped_tokens_are_counted():
     assert found.tokens == pytest.approx(found.patches / 2, rel=0.02)
 
 
-def test_the_same_each_time_and_another_for_another_seed():
-    one, two, other = (
-        pack_statistics(open_source("scenes"), "test", SizeSampler(16, PAPER), capacity=512, images=200, seed=seed)
-        for seed in (1, 1, 2)
-    )
-    assert one == two
-    assert one.lengths != other.lengths
-
-
 def test_photographs_have_their_own_sizes(tmp_path):
     sizes = [(48, 96), (96, 48), (200, 20)]
     for number, (height, width) in enumerate(sizes):

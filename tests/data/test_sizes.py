@@ -44,17 +44,6 @@ def test_resolutions_are_of_the_distribution(distribution, measure):
     assert found.mean() == pytest.approx(mean, abs=4 * found.std() / math.sqrt(len(found)))
 
 
-@given(
-    height=st.integers(1, 4000), width=st.integers(1, 4000), side=st.floats(1, 500), patch=st.integers(1, 32),
-    most=st.one_of(st.none(), st.integers(1, 600)),
-)  # fmt: skip
-def test_a_grid_has_a_patch_and_no_more_than_allowed(height, width, side, patch, most):
-    grid = grid_at((height, width), side, patch, most)
-    assert grid.rows >= 1
-    assert grid.cols >= 1
-    assert most is None or grid.cells <= most
-
-
 def test_the_aspect_is_kept():
     assert grid_at((480, 640), 224, 16) == (12, 16)
     assert grid_at((640, 480), 224, 16) == (16, 12)

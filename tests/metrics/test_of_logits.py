@@ -122,22 +122,6 @@ def test_calibration(case, link):
     assert found[("ece",)].value == pytest.approx(apart / len(labels), abs=1e-9)
 
 
-@pytest.mark.parametrize(("count", "classes"), [(1, 1), (1, 4), (7, 3), (16, 3), (100, 5)])
-def test_bins_of_as_many_images_each(count, classes):
-    logits = np.random.default_rng(count).normal(size=(count, classes)).astype(np.float32)
-    labels = np.random.default_rng(1).integers(0, classes, count)
-    found = measured(Calibration, logits.tolist(), labels.tolist())[("ece_adaptive",)]
-    both = zip(logits.tolist(), labels, strict=True)
-    rows = sorted((max(chances_of(row)), answer_of(row) == label) for row, label in both)
-    small, more, total, start = count // 15, count % 15, 0.0, 0
-    for number in range(15):
-        inside = rows[start : start + small + (number < more)]
-        start += len(inside)
-        if inside:
-            total += abs(sum(right for _, right in inside) - sum(sure for sure, _ in inside))
-    assert found.value == pytest.approx(total / count, abs=1e-9)
-
-
 @given(DRAWS)
 def test_bins_of_as_many_images_each_where_images_are_alike(case):
     """Whichever of those that are alike comes first: each is as right as all of them are."""

@@ -17,7 +17,7 @@ from sightline.tasks.matching import fcos_assign, hungarian_match, side_distance
 
 @dataclass(frozen=True)
 class DetectionTargets:
-    """What is said of the images of one segment, padded to the most objects of one.
+    """The objects of the images of one segment, padded to the most objects of one.
 
     Attributes:
         boxes: float32 [images, m, 4] in patch units; labels: int64 [images, m]; there: bool [images, m].
@@ -63,13 +63,12 @@ def dense_loss(
     counts = real & (has | ~inside.all(dim=-1).any(dim=-1))
     weight = (counts[..., None] & wanted.known[:, None]) | (target > 0)
     total = classes * torch.where(weight, focal(logits, target), 0).sum()
-    said, true = at_least_float32(found["boxes"][image, place]), wanted.boxes[image, number]
-    total = total + overlap * (1 - giou(said, true)).sum()
-    fits = iou(said, true).detach()
+    boxes, true = at_least_float32(found["boxes"][image, place]), wanted.boxes[image, number]
+    total = total + overlap * (1 - giou(boxes, true)).sum()
     quality = at_least_float32(found["quality"][image, place])
-    total = total + F.binary_cross_entropy_with_logits(quality, fits, reduction="sum")
+    total = total + F.binary_cross_entropy_with_logits(quality, iou(boxes, true).detach(), reduction="sum")
     # Of every output, so that each weight has a gradient where there is no object.
-    return total + _nothing(found["boxes"], found["quality"]), len(image)
+    return total + _zero(found["boxes"], found["quality"]), len(image)
 
 
 def set_loss(
@@ -84,20 +83,20 @@ def set_loss(
         # Each layer is one more batch of the same images.
         logits = torch.cat((logits, *found["earlier_logits"].unbind(1)))
         boxes = torch.cat((boxes, *found["earlier_boxes"].unbind(1)))
-    said = (wanted.labels, wanted.boxes, wanted.there, wanted.known, real)
-    labels, truths, there, known, real = (one.repeat(layers, *[1] * (one.dim() - 1)) for one in said)
+    each = (wanted.labels, wanted.boxes, wanted.there, wanted.known, real)
+    labels, truths, there, known, real = (one.repeat(layers, *[1] * (one.dim() - 1)) for one in each)
     weights = {"classes": classes, "sides": sides, "overlap": overlap}
-    image, mine, its = hungarian_match(logits, boxes, real, labels, truths, there, **weights)
+    image, query, number = hungarian_match(logits, boxes, real, labels, truths, there, **weights)
     target = torch.zeros_like(at_least_float32(logits))
-    target[image, mine, labels[image, its]] = 1
+    target[image, query, labels[image, number]] = 1
     counts = (known[:, None] & real[..., None]) | (target > 0)
-    total = _nothing(boxes) + classes * torch.where(counts, focal(logits, target), 0).sum()
-    one, other = at_least_float32(boxes[image, mine]), truths[image, its]
-    total = total + sides * side_distance(one, other).sum() + overlap * (1 - giou(one, other)).sum()
+    total = _zero(boxes) + classes * torch.where(counts, focal(logits, target), 0).sum()
+    boxes, true = at_least_float32(boxes[image, query]), truths[image, number]
+    total = total + sides * side_distance(boxes, true).sum() + overlap * (1 - giou(boxes, true)).sum()
     return total, int(wanted.there.sum())
 
 
-def _nothing(*outputs: Tensor) -> Tensor:
+def _zero(*outputs: Tensor) -> Tensor:
     """0, with a gradient of 0 of all of them; not finite where one of them is not."""
     return torch.stack([(at_least_float32(one) * 0).sum() for one in outputs]).sum()
 
