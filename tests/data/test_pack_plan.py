@@ -30,7 +30,10 @@ def planned(source, count=None, **options):
 
 
 def ids(batches):
-    return [[(one.index, one.epoch, one.image_size, one.tokens, tuple(one.kept)) for one in batch] for batch in batches]
+    return [
+        [(one.index, one.epoch, one.image_size, one.tokens, tuple(one.patch_indices)) for one in batch]
+        for batch in batches
+    ]
 
 
 def test_each_image_of_a_pass_comes_once_before_the_next():
@@ -57,7 +60,7 @@ def test_a_batch_holds_the_kept_patches_of_its_images():
     for number, (one, segment) in enumerate(zip(wanted, batch.layout.segments, strict=True)):
         example = source.example("train", one.index, one.image_size, seed=3)
         whole = patchify(torch.from_numpy(example.image.transpose(2, 0, 1).copy())[None], 4)[0]
-        end, kept = start + one.tokens, torch.from_numpy(one.kept)
+        end, kept = start + one.tokens, torch.from_numpy(one.patch_indices)
         assert torch.equal(batch.inputs[0, start:end], whole[kept])
         assert (segment.grid.rows * 4, segment.grid.cols * 4) == one.image_size
         assert torch.equal(segment.indices[0], kept)
@@ -213,7 +216,7 @@ def test_an_image_keeps_what_is_not_dropped_and_at_least_one_token(edges, rate):
         assert used == [max(round(grid.cells * (1 - rate)), 1) for grid in grids]
         assert made.inputs.shape[:2] == (1, sum(used))
         assert [len(kept) for kept in kept_of(made)] == used
-        assert all(one.kept is not None and len(one.kept) == one.tokens for one in batch)
+        assert all(one.patch_indices is not None and len(one.patch_indices) == one.tokens for one in batch)
         assert sum(grid.cells for grid in grids) == 28
     assert sum(map(len, given)) == 6
     together, alone = logits(edges, given)

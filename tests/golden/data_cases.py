@@ -164,7 +164,7 @@ def plan_record(plan: TrainingPlan) -> dict[str, Any]:
     for step, images in itertools.islice(plan.steps(0), 200):
         each = [
             [one.index, one.epoch, list(one.image_size), one.tokens, one.patch_size,
-             None if one.kept is None else digest(one.kept)]
+             None if one.patch_indices is None else digest(one.patch_indices)]
             for one in images
         ]  # fmt: skip
         steps.append([step.number, step.epoch, list(step.before), list(step.after), step.begins, step.ends, each])

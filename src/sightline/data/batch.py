@@ -85,13 +85,17 @@ def normalize(inputs: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     return channels.div_(255).sub_(shift).div_(scale).flatten(-2)
 
 
-Kept = Sequence[np.ndarray | None]
+PatchIndices = Sequence[np.ndarray | None]
 Pixels = Sequence[tuple[int, int] | None]
 CollatedTokens = tuple[Tensor, TokenLayout]
 
 
 def collate_uniform(
-    images: Sequence[Tensor], grids: Sequence[Grid], kept: Kept, num_prefix_tokens: int, pixels: Pixels | None = None
+    images: Sequence[Tensor],
+    grids: Sequence[Grid],
+    patch_indices: PatchIndices,
+    num_prefix_tokens: int,
+    pixels: Pixels | None = None,
 ) -> CollatedTokens:
     """Images of one grid (and of one size, where `pixels` has sizes as `collate_packed`), one a row, all patches."""
     size = pixels[0] if pixels else None
@@ -104,7 +108,7 @@ def collate_uniform(
 def collate_packed(
     images: Sequence[Tensor],
     grids: Sequence[Grid],
-    kept: Kept,
+    patch_indices: PatchIndices,
     num_prefix_tokens: int,
     pixels: Pixels | None = None,
     padded: Sequence[int] | None = None,
@@ -112,14 +116,14 @@ def collate_packed(
     """Images of any grids in one row, of each the patches that are kept.
 
     Args:
-        kept: for each image the row-major numbers of its patches, int64 and rising; None for all.
+        patch_indices: for each image the row-major numbers of its patches, int64 and rising; None for all.
         pixels: for each image what `Patchifier.valid_size` says of it; None for all.
         padded: rising lengths of slots, to the least of which that holds it the row is padded.
     """
     layout = TokenLayout.packed(grids, num_prefix_tokens=num_prefix_tokens, pixels=pixels)
     patches = [
         torch.arange(grid.cells) if one is None else torch.from_numpy(one)
-        for one, grid in zip(kept, grids, strict=True)
+        for one, grid in zip(patch_indices, grids, strict=True)
     ]
     # Whole images stay whole: back ends know more of them than of what is left of others.
     if any(len(one) < grid.cells for one, grid in zip(patches, grids, strict=True)):

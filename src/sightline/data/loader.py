@@ -31,7 +31,7 @@ class SampleSpec:
     Attributes:
         image_size: (height, width) in pixels.
         tokens: how many of its patches stay.
-        kept: int64, the row-major numbers of its patches that stay, rising; None for all.
+        patch_indices: int64, the row-major numbers of its patches that stay, rising; None for all.
         patch_size: side of its patches in pixels, the same for all of a batch; None for the model's own.
     """
 
@@ -39,7 +39,7 @@ class SampleSpec:
     epoch: int
     image_size: tuple[int, int]
     tokens: int
-    kept: np.ndarray | None = None
+    patch_indices: np.ndarray | None = None
     patch_size: int | None = None
 
 
@@ -84,7 +84,8 @@ class Collator:
             cut = self.rows.of_patches(samples[0].patch_size)
             rows, grids = zip(*(cut(example.image) for example in examples), strict=True)
             pixels = [cut.patchifier.valid_size(*example.image.shape[-3:-1]) for example in examples]
-            inputs, layout = self.arrange(rows, grids, [spec.kept for spec in samples], self.num_prefix_tokens, pixels)
+            patch_indices = [spec.patch_indices for spec in samples]
+            inputs, layout = self.arrange(rows, grids, patch_indices, self.num_prefix_tokens, pixels)
             layout = layout.with_seeds([image_seed(self.seed, spec.epoch, spec.index) for spec in samples])
         else:
             inputs = torch.empty((1, 0, self.rows.patchifier.patch_dim), dtype=torch.uint8)

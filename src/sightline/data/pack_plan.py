@@ -106,9 +106,9 @@ class PackPlan:
             patch_size = self.patch_sizes.sizes[self.patch_sizes.of_image(self.seed, epoch, index)]
             sampler = replace(sampler, patch_size=patch_size)
         frames = self.source.frames_shown(self.split, index)
-        grid, kept = sampler.sample(size, seed=self.seed, index=index, epoch=epoch, seen=number, frames=frames)
+        grid, patches = sampler.sample(size, seed=self.seed, index=index, epoch=epoch, seen=number, frames=frames)
         sides = grid.rows * sampler.patch_size, grid.cols * sampler.patch_size
-        return SampleSpec(index, epoch, sides, grid.cells if kept is None else len(kept), kept, patch_size)
+        return SampleSpec(index, epoch, sides, grid.cells if patches is None else len(patches), patches, patch_size)
 
 
 @functools.lru_cache(maxsize=2)

@@ -35,12 +35,12 @@ class Accuracy(Metric):
         sizes = np.array([slices.get("size", np.nan) for slices in batch.slices], np.float32)
         # Of each image how many classes score higher than its own, whether that is the best of its group, the group,
         # its size, and its place in the split.
-        self._seen.append((above, masked.argmax(axis=1) == labels, groups, sizes, batch.indices.numpy()))
+        self._records.append((above, masked.argmax(axis=1) == labels, groups, sizes, batch.indices.numpy()))
 
     def rows(self) -> list[MetricValue]:
-        if not sum(len(above) for above, *_ in self._seen):
+        if not sum(len(above) for above, *_ in self._records):
             return []
-        above, within, groups, sizes, indices = (np.concatenate(parts) for parts in zip(*self._seen, strict=True))
+        above, within, groups, sizes, indices = (np.concatenate(parts) for parts in zip(*self._records, strict=True))
         right = above == 0
         rows = [_share("top1", right), _share("top5", above < 5)]
         rows += [

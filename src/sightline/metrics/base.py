@@ -14,7 +14,7 @@ from sightline.results.rows import MetricValue
 
 
 class Metric(ABC):
-    """What is measured over the images of a split, batch by batch; `update` appends what its rows need to `_seen`.
+    """What is measured over the images of a split, batch by batch; `update` appends what its rows need to `_records`.
 
     Attributes:
         name: of the file.
@@ -29,7 +29,7 @@ class Metric(ABC):
     def __init__(self, task: Any) -> None:
         """For a task on its data."""
         self.task = task
-        self._seen: list[Any] = []
+        self._records: list[Any] = []
 
     @abstractmethod
     def update(self, outputs: Tensor, batch: Batch) -> None:
@@ -37,7 +37,7 @@ class Metric(ABC):
 
     def merge(self, other: Any) -> None:
         """See what another one saw, as on another rank."""
-        self._seen += other._seen
+        self._records += other._records
 
     def state(self) -> Any:
         """All that it keeps beside its task, of which `restore` makes the same metric in another process: numbers,
@@ -54,14 +54,14 @@ class Metric(ABC):
 
 
 class ByImage(Metric):
-    """A metric of a few numbers of each image: `update` appends an array [images, numbers] of a batch to `_seen`."""
+    """A metric of a few numbers of each image: `update` appends an array [images, numbers] of a batch to `_records`."""
 
     def rows(self) -> list[MetricValue]:
-        return self.rows_of(np.concatenate(self._seen)) if any(map(len, self._seen)) else []
+        return self.rows_of(np.concatenate(self._records)) if any(map(len, self._records)) else []
 
     @abstractmethod
-    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
-        """What was measured of images, at least one; `seen` has the numbers of each in a row."""
+    def rows_of(self, records: np.ndarray) -> list[MetricValue]:
+        """What was measured of images, at least one; `records` has the numbers of each in a row."""
 
 
 def bootstrap_weights(images: int, draws: int = 1000) -> np.ndarray:

@@ -46,23 +46,23 @@ class BoxAp(Metric):
         targets = batch.targets
         for output, objects, size in zip(each, targets["objects"], targets["seen"], strict=True):
             found = self.task.decode(output, Crop((0, 0, *objects.size), tuple(size)))
-            self._seen.append(ImageDetections(found.boxes, found.labels, found.scores, objects))
+            self._records.append(ImageDetections(found.boxes, found.labels, found.scores, objects))
 
     def state(self) -> Any:
         # Objects without their masks, which boxes do not need.
         names = [field.name for field in fields(Objects) if field.name != "masks"]
-        return [{**vars(one), "objects": {name: getattr(one.objects, name) for name in names}} for one in self._seen]
+        return [{**vars(one), "objects": {name: getattr(one.objects, name) for name in names}} for one in self._records]
 
     def restore(self, state: Any) -> None:
-        self._seen = [ImageDetections(**{**one, "objects": Objects(**one["objects"])}) for one in state]
+        self._records = [ImageDetections(**{**one, "objects": Objects(**one["objects"])}) for one in state]
 
     def rows(self) -> list[MetricValue]:
-        if not self._seen:
+        if not self._records:
             return []
-        limit, images = self.task.options.most, len(self._seen)
+        limit, images = self.task.options.most, len(self._records)
         parts = [({by: name}, size) for by, named in _SIZES.items() for name, size in named.items()]
         sizes = [Sizes(), *(size for _, size in parts)]
-        every = match_detections(self._seen, self.task.config.num_classes, sizes, limit)
+        every = match_detections(self._records, self.task.config.num_classes, sizes, limit)
         average, recall = mean_precision(every)
         if np.isnan(average[0]):
             return []

@@ -54,7 +54,7 @@ class ImageDetections:
 
 
 def match_detections(
-    seen: Sequence[ImageDetections], classes: int, sizes: Sequence[Sizes], limit: int = 100
+    images: Sequence[ImageDetections], classes: int, sizes: Sequence[Sizes], limit: int = 100
 ) -> list[ClassMatches]:
     """Match what was found with what is there by pycocotools (`COCOeval.evaluateImg`), for each class.
 
@@ -69,8 +69,8 @@ def match_detections(
     coco: Any = COCOeval(iouType="bbox")
     coco.params.maxDets = [limit]
     parts: list[list[tuple[int, np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in range(classes)]
-    counts = np.zeros((classes, len(sizes), len(seen)), np.int64)
-    for image, one in enumerate(seen):
+    counts = np.zeros((classes, len(sizes), len(images)), np.int64)
+    for number, one in enumerate(images):
         objects = one.objects
         areas = [math.prod(objects.size) if size.relative else 1 for size in sizes]
         area_ranges = [[size.low * area, size.high * area] for size, area in zip(sizes, areas, strict=True)]
@@ -90,12 +90,12 @@ def match_detections(
                 box["score"] = score
             coco.ious[0, 0] = coco.computeIoU(0, 0)
             results = [coco.evaluateImg(0, 0, area_range, limit) for area_range in area_ranges]
-            counts[label, :, image] = [len(true) - int(result["gtIgnore"].sum()) for result in results]
+            counts[label, :, number] = [len(true) - int(result["gtIgnore"].sum()) for result in results]
             right = np.stack([result["dtMatches"] > 0 for result in results])
             counted = np.stack([~result["dtIgnore"].astype(bool) for result in results])
             if label in objects.non_exhaustive_classes:
                 counted &= right
-            parts[label].append((image, np.array(results[0]["dtScores"]), right, counted))
+            parts[label].append((number, np.array(results[0]["dtScores"]), right, counted))
     return [_class_matches(some, count) for some, count in zip(parts, counts, strict=True)]
 
 
@@ -142,8 +142,8 @@ def precisions(
     right, counted = matches.right[size], matches.counted[size]
     often = np.ones(len(matches.images), np.int64) if weights is None else weights[matches.images]
     # What counts nowhere changes no sum.
-    there = counted.any(axis=0) & (often > 0)
-    right, counted, often = right[:, there], counted[:, there], often[there]
+    is_counted = counted.any(axis=0) & (often > 0)
+    right, counted, often = right[:, is_counted], counted[:, is_counted], often[is_counted]
     hits, answers = ((kind * often).cumsum(axis=1) for kind in (right, counted))
     recall = hits / count
     precision = hits / (answers + _SPACING)
@@ -160,9 +160,9 @@ def mean_precision(
 ) -> tuple[np.ndarray, np.ndarray]:
     """As `precisions`, a mean over the classes of which there is something to be found: [thresholds] each, nan where
     there is none."""
-    there = [one for matches in every if (one := precisions(matches, size, weights)) is not None]
-    if not there:
+    classes = [one for matches in every if (one := precisions(matches, size, weights)) is not None]
+    if not classes:
         nothing = np.full(len(THRESHOLDS), np.nan)
         return nothing, nothing
-    average, recall = zip(*there, strict=True)
+    average, recall = zip(*classes, strict=True)
     return np.mean(average, axis=0), np.mean(recall, axis=0)

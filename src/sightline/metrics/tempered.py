@@ -64,12 +64,12 @@ class Tempered(ByImage):
         logs = (logits / fitted.softmax).log_softmax(-1)
         confidences = logs.amax(-1).exp(), (best / (fitted.sigmoid or 1.0)).sigmoid()
         right = (answer == labels).double()
-        self._seen.append(torch.stack((*likelihoods(logs, labels), right, *confidences), dim=1).numpy())
+        self._records.append(torch.stack((*likelihoods(logs, labels), right, *confidences), dim=1).numpy())
 
-    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
+    def rows_of(self, records: np.ndarray) -> list[MetricValue]:
         # Of each image its likelihoods, whether the answer is right, its softmax and its sigmoid.
         fitted: Temperature = self.task.temperature
-        part, (nll, brier, right, softmax, sigmoid) = {FITTED: fitted.split}, seen.T
+        part, (nll, brier, right, softmax, sigmoid) = {FITTED: fitted.split}, records.T
 
         def error(metric: str, confidence: np.ndarray) -> MetricValue:
             value = expected_calibration_error(confidence, right)

@@ -169,13 +169,13 @@ class Detection(Task):
             return torch.zeros(()), 0
         options = self.options
         found, real = concat_padded(outputs)
-        boxes, there = pad_stack(targets["boxes"])
+        boxes, valid = pad_stack(targets["boxes"])
         (labels, _), (crowds, _) = pad_stack(targets["things"]), pad_stack(targets["crowds"])
-        wanted = DetectionTargets(boxes, labels, there, crowds, torch.stack(targets["known"]))
+        objects = DetectionTargets(boxes, labels, valid, crowds, torch.stack(targets["known"]))
         weights = {"classes": options.class_weight, "overlap": options.box_weight}
         if self.matching == "places":
-            return dense_loss(found, wanted, real, radius=options.radius, **weights)
-        return set_loss(found, wanted, real, sides=options.side_weight, **weights)
+            return dense_loss(found, objects, real, radius=options.radius, **weights)
+        return set_loss(found, objects, real, sides=options.side_weight, **weights)
 
     def split_outputs(self, outputs: list[BoxOutputs], layout: TokenLayout) -> list[BoxOutputs]:
         """What is found in each image, without the first axis."""
