@@ -64,11 +64,6 @@ def test_workers_leave_the_global_random_state_alone(scenes: Source) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_no_indices_give_no_batch(scenes: Source, workers: int) -> None:
-    assert list(uniform_batches(scenes, "test", indices=[], image_size=(8, 8), batch_size=4, workers=workers)) == []
-
-
-@pytest.mark.parametrize("workers", [0, 2])
 def test_wrong_arguments_are_refused(scenes: Source, workers: int) -> None:
     """What needs no plan before the first batch, and what is planned when its batch is asked for."""
     good = {"indices": [0], "image_size": (8, 8), "batch_size": 2, "workers": workers}

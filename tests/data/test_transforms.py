@@ -8,8 +8,6 @@ import importlib
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from sightline.data.crops import INTERPOLATIONS, RandomResizedCrop, apply_crop, eval_crop, whole_crop
@@ -120,21 +118,6 @@ def test_train_crop_without_room_takes_the_nearest_aspect() -> None:
 )
 def test_native_grid(size: tuple[int, int], limit: int | None, expected: tuple[int, int]) -> None:
     assert native_grid(size, 16, limit) == expected
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 32), st.integers(1, 600))
-def test_native_grid_fits_and_keeps_the_aspect(height: int, width: int, patch: int, limit: int) -> None:
-    free, grid = native_grid((height, width), patch), native_grid((height, width), patch, limit)
-    assert grid.cells <= max(limit, 1)
-    assert min(grid) >= 1
-    if free.cells <= limit:
-        assert grid == free
-        assert abs(grid.rows * patch - height) <= max(patch / 2, patch - height)
-        return
-    assert (native_grid((width, height), patch, limit).cells) == grid.cells
-    if min(limit * height / width, limit * width / height) >= 4:
-        assert 0.66 < grid.rows / grid.cols / (height / width) < 1.5
 
 
 def test_a_whole_crop_keeps_what_fits_and_resizes_the_rest() -> None:

@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.metrics.calibration import Calibration
+from sightline.errors import InputError
+from sightline.metrics.calibration import Calibration, expected_calibration_error
 from sightline.metrics.likelihood import Likelihood
 from sightline.metrics.selection import Selection
 from tests.batches import labelled
@@ -120,6 +121,18 @@ def test_calibration(case, link):
         one.count * abs(one.value - found[("confidence", ("confidence_bin", number))].value) for number, one in by_bin
     )
     assert found[("ece",)].value == pytest.approx(apart / len(labels), abs=1e-9)
+
+
+def test_calibration_error_by_hand():
+    """Bins of 0.5: |1/2 - 0.3| of two images, |2/3 - 0.8| of three."""
+    confidence = np.array([0.2, 0.4, 0.7, 0.8, 0.9])
+    right = np.array([True, False, True, False, True])
+    assert expected_calibration_error(confidence, right, bins=2) == pytest.approx((2 * 0.2 + 3 * (0.8 - 2 / 3)) / 5)
+
+
+def test_calibration_error_of_no_image_is_refused():
+    with pytest.raises(InputError, match="0 images in 15 bins"):
+        expected_calibration_error(np.zeros(0), np.zeros(0, bool))
 
 
 @given(DRAWS)

@@ -1,4 +1,4 @@
-"""What of an image is shown, in evaluation and in training: each function says which part, and at what size."""
+"""Crops of images in evaluation and in training: which part of an image is shown, and at what size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CROP_ATTEMPTS = 10
 
 
 CropMode = Literal["center", "squash", "border"]
-"""timm's words for what of an image is shown in evaluation."""
+"""timm's names of what of an image is shown in evaluation."""
 Parts = float | Literal["simple"]
 SIMPLE = "simple"
 """What is shown of an image in training, where it is not the smallest part: the simple random crop."""
@@ -36,10 +36,10 @@ def check_image_size(image_size: tuple[int, int]) -> None:
 
 
 class FrameStream:
-    """The frames of a clip on their way from files: of one size, each made when it is asked for, once."""
+    """The frames of a clip as they are read from files: of one size, each read once."""
 
     def __init__(self, frames: Iterator[Image.Image]) -> None:
-        """Raises what making the first of them does."""
+        """Raises what reading the first of them does."""
         self.first, self._rest = next(frames), frames
 
     def __iter__(self) -> Iterator[Image.Image]:
@@ -138,7 +138,7 @@ def whole_crop(size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
 
 
 def apply_crop(image: Picture, crop: Crop, interpolation: str = "bicubic") -> np.ndarray:
-    """The part of an image that a crop says; filters reach beyond the part where the image goes on.
+    """Crop an image; filters reach beyond the part where the image goes on.
 
     Args:
         image: of a clip the same part of each frame is shown.
@@ -277,7 +277,7 @@ class RandomResizedCrop:
         return top, left, top + rows, left + cols
 
     def measured(self, size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
-        """Of an image in evaluation."""
+        """The crop of an image in evaluation."""
         if self.crop is None:
             return whole_crop(size, image_size)
         return eval_crop(size, image_size, self.crop, self.crop_mode, self.fill)

@@ -1,4 +1,4 @@
-"""Images as a model wants them: its size, its filter, its normalisation."""
+"""Images prepared for a model: its size, its filter, its normalisation."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ class Preprocessing:
         return tuple(round(255 * value) for value in self.mean * (3 // len(self.mean)))
 
     def prepared(self, source: SourceType, *, whole: bool = False) -> SourceType:
-        """A data set whose measured images are shown as this says; `whole` cuts nothing off, as where each image keeps
-        its own aspect."""
+        """A data set with this preparation in evaluation; `whole` cuts nothing off, as where each image keeps its own
+        aspect."""
         return source.prepared(self.interpolation, None if whole else self.crop, self.crop_mode, self.fill)
 
     def crop_of(
         self, size: tuple[int, int], resolution: Resolution | None = None, max_tokens: int | None = None
     ) -> Crop:
-        """What of an image the model sees.
+        """The part of an image that the model is given.
 
         Args:
             size: (height, width) in pixels of the image.
@@ -117,7 +117,7 @@ class Preprocessing:
         return eval_crop(size, (sides[0], sides[1]), self.crop, self.crop_mode, self.fill)
 
     def view(self, image: Picture, resolution: Resolution | None = None, max_tokens: int | None = None) -> np.ndarray:
-        """The pixels that the model sees, uint8 [height, width, 3]; see `crop_of`."""
+        """The pixels that the model is given, uint8 [height, width, 3]; see `crop_of`."""
         return apply_crop(image, self.crop_of(size_of(image), resolution, max_tokens), self.interpolation)
 
     def normalise(self, pixels: np.ndarray) -> torch.Tensor:
@@ -145,7 +145,7 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class TrainingPreprocessing:
-    """As `sightline train` shows a training image: a random part of it, perhaps mirrored, augmented, then normalised.
+    """A training image as in `sightline train`: a random part of it, perhaps mirrored, augmented, then normalised.
 
     Attributes:
         prepare: of the model; its `resolution` is the size of what is shown.
@@ -166,7 +166,7 @@ class TrainingPreprocessing:
         epoch: int = 0,
         index: int | None = None,
     ) -> np.ndarray:
-        """The pixels that the model sees, uint8 [height, width, 3].
+        """The pixels that the model is given, uint8 [height, width, 3].
 
         Args:
             resolution, max_tokens: as `Preprocessing.crop_of`, of the size; `native` and `tokens` show a random part at

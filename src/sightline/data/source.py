@@ -246,7 +246,7 @@ class Source(ABC):
         if self.sampling is None or not self.is_video:
             return 1
         stored = self.stored_frames(split, index)
-        return self.sampling.count if stored is None else self.sampling.shown(stored)
+        return self.sampling.count if stored is None else self.sampling.frame_count(stored)
 
     def hold_out(self, share: float) -> Self:
         """The same data set, of whose `train` a part is `minival` and nothing else: the last of a permutation, which is

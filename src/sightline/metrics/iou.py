@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +13,9 @@ from sightline.data.targets import IGNORE, Crop
 from sightline.metrics.base import Metric, bootstrap_weights, percentile_interval
 from sightline.metrics.boundary import band_width, boundary_mask
 from sightline.results.rows import INFERENCE, MetricValue
+
+Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""True classes, predicted classes and numbers of pixels: int64 [pairs] each."""
 
 
 class MeanIou(Metric):
@@ -29,37 +34,23 @@ class MeanIou(Metric):
     name: ClassVar[str] = "miou"
     tasks: ClassVar[tuple[str, ...]] = ("segmentation",)
 
-    def __init__(self, task: Any) -> None:
-        super().__init__(task)
-        self._pixels, self._edges = ConfusionCounts(task.config.num_classes), ConfusionCounts(task.config.num_classes)
-
     def update(self, outputs: Any, batch: Batch) -> None:
         maps, sizes = self.task.split_outputs(outputs, batch.layout), self.task.shown_sizes(batch.targets)
         for output, labels, size in zip(maps, batch.targets["pixels"], sizes, strict=True):
             true = labels.numpy()
             crop = Crop((0, 0, *true.shape), size)
             predicted = np.where(true == IGNORE, IGNORE, self.task.decode(output, crop).labels)
-            self._pixels.add(true, predicted)
             width = band_width(true.shape)
-            self._edges.add(*(np.where(boundary_mask(one, width), one, IGNORE) for one in (true, predicted)))
-
-    def merge(self, other: Any) -> None:
-        self._pixels.images += other._pixels.images
-        self._edges.images += other._edges.images
-
-    def state(self) -> Any:
-        return self._pixels.images, self._edges.images
-
-    def restore(self, state: Any) -> None:
-        self._pixels.images, self._edges.images = state
+            edges = (np.where(boundary_mask(one, width), one, IGNORE) for one in (true, predicted))
+            self._records.append((confusion_pairs(true, predicted), confusion_pairs(*edges)))
 
     def rows(self) -> list[MetricValue]:
-        if not self._pixels.images:
+        if not self._records:
             return []
-        names, images = self.task.names, len(self._pixels.images)
-        weights = bootstrap_weights(images)
-        (right, predicted, true), edges = self._pixels.sums(weights), self._edges.sums(weights)
-        ious, boundaries = class_ious(right, predicted, true), class_ious(*edges)
+        names, images, weights = self.task.names, len(self._records), bootstrap_weights(len(self._records))
+        counts, edges = (ConfusionCounts(len(names), images=list(one)) for one in zip(*self._records, strict=True))
+        right, predicted, true = counts.sums(weights)
+        ious, boundaries = class_ious(right, predicted, true), class_ious(*edges.sums(weights))
         pixels = true.sum(axis=1)
 
         def measured(metric: str, values: np.ndarray, count: int, unit: str = "", **slices: str) -> MetricValue:
@@ -75,7 +66,7 @@ class MeanIou(Metric):
             measured("pixel_accuracy", right.sum(axis=1) / np.maximum(pixels, 1), images, "share of pixels"),
         ]
         if names[0] == "background":
-            shapes = self._foreground(weights)
+            shapes = _foreground_iou(counts.images, weights)
             if np.isfinite(shapes[0]):
                 rows.append(measured("foreground_iou", shapes, images))
         rows.append(measured("boundary_iou", _mean(boundaries), images))
@@ -83,41 +74,49 @@ class MeanIou(Metric):
             if np.isfinite(ious[0, number]):
                 # In which it is, or is said to be.
                 count = sum(
-                    bool(((true == number) | (predicted == number)).any()) for true, predicted, _ in self._pixels.images
+                    bool(((true == number) | (predicted == number)).any()) for true, predicted, _ in counts.images
                 )
                 part = {"class": name}
                 rows.append(measured("iou", ious[:, number], count, **part))
                 rows.append(measured("boundary_iou", boundaries[:, number], count, **part))
         return rows
 
-    def _foreground(self, weights: np.ndarray) -> np.ndarray:
-        """IoU of all that is not the first class, as one: [weights]."""
-        both = weights @ [counts[(true > 0) & (predicted > 0)].sum() for true, predicted, counts in self._pixels.images]
-        either = weights @ [
-            counts[(true > 0) | (predicted > 0)].sum() for true, predicted, counts in self._pixels.images
-        ]
-        return np.divide(both, either, out=np.full(len(weights), np.nan), where=either > 0)
+
+def _foreground_iou(images: Sequence[Pairs], weights: np.ndarray) -> np.ndarray:
+    """IoU of all that is not the first class, as one: [weights]."""
+    both = weights @ [counts[(true > 0) & (predicted > 0)].sum() for true, predicted, counts in images]
+    either = weights @ [counts[(true > 0) | (predicted > 0)].sum() for true, predicted, counts in images]
+    return np.divide(both, either, out=np.full(len(weights), np.nan), where=either > 0)
 
 
+def confusion_pairs(
+    true: np.ndarray, predicted: np.ndarray, *, times: np.ndarray | None = None, ignored: int = IGNORE
+) -> Pairs:
+    """Which pairs of a true class and a predicted one the pixels of an image have, and how many pixels have them.
+
+    Args:
+        true, predicted: whole numbers [height, width]; or [pairs] of which there are so many `times`.
+        ignored: the number of no class, beyond them.
+    """
+    there, base = (true != ignored) | (predicted != ignored), ignored + 1
+    pairs = true[there].astype(np.int64) * base + predicted[there]
+    counts = np.bincount(pairs, None if times is None else times[there]).astype(np.int64)
+    pairs = counts.nonzero()[0]
+    return pairs // base, pairs % base, counts[pairs]
+
+
+@dataclass
 class ConfusionCounts:
-    """Which pairs of a true class and a predicted one the pixels of each image have, and how many pixels have them.
+    """The pairs of classes of some images.
 
     Attributes:
-        classes: how many there are, numbered from 0; ignored: the number of no class, beyond them.
-        images: of each image the true class, the predicted one and the number of pixels of every pair, int64 [pairs].
+        classes: how many there are, numbered from 0; ignored: as `confusion_pairs`.
+        images: `confusion_pairs` of each.
     """
 
-    def __init__(self, classes: int, ignored: int = IGNORE) -> None:
-        self.classes, self.ignored = classes, ignored
-        self.images: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-
-    def add(self, true: np.ndarray, predicted: np.ndarray, times: np.ndarray | None = None) -> None:
-        """Pixels of one more image, whole numbers: [height, width] each; or [pairs] of which there are so many."""
-        there, base = (true != self.ignored) | (predicted != self.ignored), self.ignored + 1
-        pairs = true[there].astype(np.int64) * base + predicted[there]
-        counts = np.bincount(pairs, None if times is None else times[there]).astype(np.int64)
-        pairs = counts.nonzero()[0]
-        self.images.append((pairs // base, pairs % base, counts[pairs]))
+    classes: int
+    ignored: int = IGNORE
+    images: list[Pairs] = field(default_factory=list)
 
     def sums(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pixels of each class that are rightly called so, that are called so, and that are so: int64 [weights,
