@@ -48,7 +48,7 @@ from sightline.tasks.base import make_task
 from sightline.tokens.patchify import ImagePatchifier
 from sightline.training.config import TrainConfig
 from sightline.training.plan import DataState, StepSpec, training_plan
-from sightline.training.prepare import model_config_of
+from sightline.training.setup import model_config_of
 
 _SIDE, _NORMAL = 224, ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 # Part -> its baseline, and the least ratio that is expected.

@@ -29,8 +29,7 @@ from sightline.training.loop import train_step
 from sightline.training.optim import make_optimizer
 from sightline.training.parallel import parallelize
 from sightline.training.plan import training_plan
-from sightline.training.prepare import build_model, resolve, task_options
-from sightline.training.run import open_training_data
+from sightline.training.setup import build_model, open_training_data, resolve, task_options
 from sightline.training.state import TrainState
 
 _SIDE, _IMAGES = 64, 2
@@ -52,7 +51,7 @@ def measure(sharing: str, model_name: str, steps: int) -> dict[str, Any] | None:
         parameters = sum(one.numel() for one in model.parameters())
         task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
         holder = parallelize(model, ranks, config.sharing)
-        state = TrainState(model, make_optimizer(model, config.optimizer), None, config, source, None, "", ranks)
+        state = TrainState(model, make_optimizer(model, config.optimizer), None, config, source, ranks)
         built, norm = machine.peak_memory(), None
         mark_memory()
         seconds = []

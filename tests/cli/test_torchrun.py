@@ -17,7 +17,7 @@ from sightline.cli.run_config import training_config
 from sightline.errors import StoppedError
 from sightline.hub.load import read_config_record
 from tests.ranks import free_port
-from tests.tiny import log_lines, train
+from tests.tiny import Unmeasured, log_lines, train
 
 SMALL = (
     "--data", "digits", "--set", "model_options.depth=1", "--set", "model_options.dim=48", "--set",
@@ -109,7 +109,7 @@ def test_a_killed_rank_ends_all_and_four_go_on(tmp_path):
         launcher.communicate(timeout=240)
         assert len(log_lines(tmp_path / "run")) >= before + 4
     steps = len(log_lines(tmp_path / "run"))
-    config = training_config(tmp_path / "run" / "config.yaml", {}, (), summarise=lambda _: None)
+    config = training_config(tmp_path / "run" / "config.yaml", {}, (), data=Unmeasured())
     passed = iter(range(10_000))
     with pytest.raises(StoppedError):
         train(config, tmp_path / "one", stop=lambda: next(passed) >= steps - 1)

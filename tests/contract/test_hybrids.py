@@ -30,7 +30,7 @@ from sightline.models.embedders.resnet import StemPatchifier
 from sightline.models.resnet_stem import same_max_pool, same_padding
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
-from sightline.training.prepare import build_model
+from sightline.training.setup import build_model
 from tests.contract.randomise import randomise_parameters
 from tests.convert.originals import original
 from tests.tiny import tiny_config

@@ -30,7 +30,7 @@ from sightline.models.windows import WindowSpec, windows_of
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import row_major_index
-from sightline.training.prepare import build_model
+from sightline.training.setup import build_model
 from tests.tiny import tiny_config
 
 ENCODINGS = ["rpe_learned", "rope_axial", "rope_mixed", "rope_mixed+rpe_learned", "lookhere_90", "alibi_2d", "none",

@@ -16,7 +16,7 @@ from sightline.errors import InputError
 from sightline.training.config import ValidationConfig
 from sightline.training.run import open_run
 from tests.data.three_kinds import images, made
-from tests.tiny import MODEL, log_lines, pictures, tiny_config, train, weights
+from tests.tiny import log_lines, pictures, tiny_config, train, weights
 
 
 def names(source, split):
@@ -37,16 +37,10 @@ def test_the_last_of_a_permutation(tmp_path):
     assert held.fingerprint("train").digest == whole.fingerprint("train").digest
 
 
-def test_what_is_held_out_is_measured(tmp_path):
-    """Not augmented: the same for every seed and epoch, as a split of its own shows it."""
+def test_what_is_held_out_is_not_augmented(tmp_path):
     held = open_source(f"{pictures(tmp_path / 'data', count=20)},minival=0.25")
-    name = names(held, "minival")[3]
     first, again = (held.example("minival", 3, (8, 12), seed=seed, epoch=seed).image for seed in (0, 5))
     assert np.array_equal(first, again)
-    (tmp_path / "data" / "minival" / "a").mkdir(parents=True)
-    (tmp_path / "data" / "minival" / "a" / "0.png").write_bytes(Path(name).read_bytes() + b" ")
-    own = open_source(f"imagefolder:{tmp_path / 'data'}")
-    assert np.array_equal(own.example("minival", 0, (8, 12)).image, first)
 
 
 def test_every_kind_of_data_holds_out_the_same(tmp_path):
@@ -101,16 +95,15 @@ def test_what_cannot_be_held_out_is_refused(share, says, tmp_path):
 def test_a_minival_of_its_own_stays(tmp_path):
     data = pictures(tmp_path / "data", count=8)
     (tmp_path / "data" / "test").rename(tmp_path / "data" / "minival")
-    with pytest.raises(InputError, match=r"data: has a split minival of its own \(expected no minival=0.1\)"):
-        open_source(f"{data},minival=0.1")
+    for spec in (data, "scenes:pairs"):
+        with pytest.raises(InputError, match="has a split minival of its own"):
+            open_source(f"{spec},minival=0.1")
     (tmp_path / "data" / "minival").rename(tmp_path / "data" / "validation")
     for name in ("a", "b"):
         (tmp_path / "data" / "test" / name).mkdir(parents=True)
         (tmp_path / "data" / "validation" / name / "0.png").rename(tmp_path / "data" / "test" / name / "0.png")
-    with pytest.raises(InputError, match=r"data: has a split minival of its own, called validation \(expected no"):
+    with pytest.raises(InputError, match="called validation"):
         open_source(f"{data},minival=0.1")
-    with pytest.raises(InputError, match=r"data scenes: has a split minival of its own"):
-        open_source("scenes:pairs,minival=0.1")
 
 
 def test_where_there_is_no_train_nothing_can_be_held_out_of_it(tmp_path):
@@ -143,20 +136,3 @@ def test_a_run_is_validated_on_it_and_goes_on_with_it(tmp_path):
     assert open_run(tmp_path / "whole").source.length("minival") == 9
     with pytest.raises(InputError, match=r"was trained with data .*minival=0.2'"):
         train(dataclasses.replace(config, data=data.replace("0.2", "0.3")), tmp_path / "whole", resume=True)
-
-
-def test_the_command_line_measures_it(cli, tmp_path):
-    data = f"{pictures(tmp_path / 'data', count=24)},minival=0.2"
-    options = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
-    code, _, err = cli("train", "--data", data, "--images", 16, "--resolution", 16, "--threads", 1, *options,
-                       "--set", "batch_size=8", "--out", tmp_path / "run")  # fmt: skip
-    assert code == 0, err
-    code, _, err = cli("evaluate", tmp_path / "run", "--split", "minival", "--resolutions", "16")
-    assert code == 0, err
-    rows = [json.loads(line) for line in (tmp_path / "run" / "results.jsonl").read_text().splitlines()]
-    measured = [row for row in rows if row["split"] == "minival"]
-    assert {row["images"] for row in measured if row["metric"] == "top1"} == {9}
-    assert {row["data"] for row in measured} == {data}
-    code, _, err = cli("train", "--data", data, "--out", tmp_path / "data" / "run")
-    assert code == 2
-    assert "data" in err

@@ -80,10 +80,9 @@ def test_a_damaged_cache_is_ignored(cache, folder, opened):
         assert read(folder) == sizes
         assert len(opened) == 9
     rng = np.random.default_rng(0)
-    for _ in range(40):
+    for _ in range(10):
         flipped = bytearray(content)
-        for place in rng.integers(0, len(content), 3):
-            flipped[place] ^= int(rng.integers(1, 256))
+        flipped[rng.integers(len(content))] ^= int(rng.integers(1, 256))
         file.write_bytes(flipped)
         assert len(read(folder)) == 9
 

@@ -11,7 +11,6 @@ from PIL import Image
 
 from sightline.data.open import list_sources, open_source, source_class
 from sightline.data.rng import generator
-from sightline.data.scenes.render import RenderedScene
 from sightline.data.source import Source
 from sightline.errors import InputError
 
@@ -35,39 +34,6 @@ def source(request: pytest.FixtureRequest, folder: Path) -> Source:
         return open_source("scenes").with_view(parts="simple")
     spec = f"imagefolder:{folder}" if request.param == "imagefolder" else request.param
     return open_source(spec)
-
-
-def _rows_of_ramps(shape: tuple[int, int]) -> np.ndarray:
-    """An image whose red is the row and whose green is the column, in the rest of an eighth of the range."""
-    rows, columns = np.mgrid[: shape[0], : shape[1]]
-    return np.stack([rows * 255 // shape[0], columns * 255 // shape[1], 0 * rows], axis=-1).astype(np.uint8)
-
-
-@pytest.mark.parametrize("name", ["scenes", "imagefolder"])
-def test_parts_have_the_least_area_that_was_asked_for(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Seen by images that say of each pixel where it stood."""
-    for label in "ab":
-        (tmp_path / "train" / label).mkdir(parents=True)
-        Image.fromarray(_rows_of_ramps((120, 120))).save(tmp_path / "train" / label / "0.png")
-    drawn = RenderedScene(_rows_of_ramps((120, 120)), np.zeros((0, 4)), np.zeros((0, 120, 120), np.float32))
-    monkeypatch.setattr("sightline.data.sources.scenes.render", lambda scene, size, unit: drawn)
-    source = open_source("scenes" if name == "scenes" else f"imagefolder:{tmp_path}").with_view(aspect=(1.0, 1.0))
-
-    def areas(least: float) -> np.ndarray:
-        shown = [
-            source.with_view(parts=least).example("train", 0, (32, 32), epoch=0, seed=seed).image for seed in range(60)
-        ]
-        reach = np.array([[int(np.ptp(image[..., channel])) / 255 for channel in (0, 1)] for image in shown])
-        return reach.prod(axis=1)
-
-    for least in (0.2, 0.7):
-        found = areas(least)
-        # The outer half pixels of a view are not in it.
-        assert least * 0.85 < found.min() < least + 0.15
-        assert found.max() > 0.85
-    assert areas(1.0).min() > 0.85
 
 
 def test_scenes_are_shown_whole_unless_parts_are_asked_for() -> None:
@@ -128,28 +94,6 @@ def test_seed_and_epoch_change_no_split_but_train(source: Source) -> None:
         assert (images[0] != images[2]).any() == (split == "train" and again)
 
 
-def test_labels_groups_and_sizes_belong_together(source: Source) -> None:
-    assert len(set(source.classes)) == len(source.classes)
-    if source.groups:
-        grouped = sorted(label for labels in source.groups.values() for label in labels)
-        assert grouped == list(range(len(source.classes)))
-    for split in source.splits:
-        for index in range(6):
-            example = source.example(split, index, (16, 16))
-            label, slices = example.target.label, example.slices
-            assert 0 <= label < len(source.classes)
-            assert ("group" in slices) == bool(source.groups)
-            if "group" in slices:
-                assert label in source.groups[slices["group"]]
-            # Of a part it is not known.
-            parts = split == "train" and source.name == "scenes" and source.transform.shows_parts
-            assert ("size" in slices) == (source.name == "scenes" and not parts)
-            if "size" in slices:
-                assert 0.3 <= slices["size"] <= 0.95
-            assert slices.keys() <= {"group", "size"}
-            assert example.name.endswith(str(index)) or Path(example.name).is_file()
-
-
 def test_wrong_splits_indices_and_sizes_are_refused(source: Source) -> None:
     with pytest.raises(InputError, match="test"):
         source.length("tset")
@@ -189,14 +133,12 @@ def test_digits_splits_are_disjoint_stratified_and_complete() -> None:
         assert np.abs(np.bincount(labels, minlength=10) - whole * len(labels)).max() <= 1
 
 
-def test_digits_keep_their_aspect_and_move_in_training() -> None:
+def test_digits_keep_their_aspect() -> None:
     digits = open_source("digits")
     square, wide = digits.example("test", 0, (32, 32)).image, digits.example("test", 0, (32, 64)).image
     assert (wide[:, 16:48] == square).all()
     assert not wide[:, :16].any()
     assert not wide[:, 48:].any()
-    views = [digits.example("train", 0, (32, 32), epoch=epoch).image for epoch in range(4)]
-    assert all((a != b).any() for a, b in itertools.combinations(views, 2))
 
 
 def test_streams_differ_and_repeat() -> None:

@@ -1,6 +1,5 @@
 """Tar shards: how they are found, what a sample is, and what is wrong with one is said of it alone."""
 
-import contextlib
 import functools
 import gzip
 import os
@@ -10,7 +9,7 @@ import pytest
 
 from sightline.data import tar_index
 from sightline.data.image_file import read_image
-from sightline.data.scanning import WATCH
+from sightline.data.open import open_source
 from sightline.data.sources.wds import WebDataset
 from sightline.data.stored import options_of
 from sightline.data.tar_index import index_shards
@@ -76,24 +75,13 @@ def test_padded_numbers_of_a_folder_of_a_split(tmp_path):
 
 def test_listing_is_watched_where_there_is_something_to_list(tmp_path, monkeypatch):
     seen = []
-
-    @contextlib.contextmanager
-    def watch(what, total):
-        seen.append(total)
-        yield seen.append
-        seen.append("end")
-
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
     whole(tmp_path)
-    token = WATCH.set(watch)
-    WebDataset(str(tmp_path))
-    assert seen == [3, 1, 1, 1, "end"]
-    # What is remembered is not listed; what was added is.
-    WebDataset(str(tmp_path))
-    write_tar(tmp_path / "train-2.tar", sample(6, 1))
-    WebDataset(str(tmp_path))
-    WATCH.reset(token)
-    assert seen[5:] == [1, 1, "end"]
+    for number in range(2):
+        open_source(f"wds:{tmp_path}", lambda *moved: seen.append(moved))
+        # What is remembered is not listed; what was added is.
+        assert seen == [(1, 3), (2, 3), (3, 3), (1, 1)][: 3 + number]
+        write_tar(tmp_path / "train-2.tar", sample(6, 1))
 
 
 def test_a_key_ends_at_the_first_dot_behind_the_last_slash(tmp_path):

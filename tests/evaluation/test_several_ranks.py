@@ -24,8 +24,7 @@ from sightline.metrics.base import metrics_of
 from sightline.metrics.tempered import Temperature, with_temperature
 from sightline.results.rows import as_written
 from sightline.tasks.base import task_of
-from sightline.training.prepare import build_model, resolve
-from sightline.training.run import open_training_data
+from sightline.training.setup import build_model, open_training_data, resolve
 from tests.contract.randomise import randomise_parameters
 from tests.ranks import together
 from tests.tiny import after, killed, pictures, tiny_config

@@ -9,14 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data import fingerprint
-from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
-from sightline.hub.load import load_model
 from sightline.io.run_files import CHECKPOINT, LEFT_OUT
 from sightline.training import TrainConfig
 from sightline.training.config import ValidationConfig
-from sightline.training.run import open_training_data
 from tests.tiny import MODEL, log_lines, train, weights
 
 CLASSES = ("ant", "bee", "cow")
@@ -250,25 +246,3 @@ def test_found_24_a_step_of_nothing_but_damaged_images_is_no_step(folder, tmp_pa
         path.write_bytes(path.read_bytes()[:-40])
     train(config(folder, batch_size=1, images=12, skip_unreadable="all"), tmp_path / "run")
     assert len(log_lines(tmp_path / "run")) == 8
-
-
-def test_a_listing_that_would_be_too_long_to_read_is_not_kept(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(fingerprint, "_MOST_BYTES", 400)
-    settings = config(folder, checkpoint_every=4)
-    killed(settings, tmp_path / "run")
-    shutil.copytree(tmp_path / "run", tmp_path / "again", symlinks=True)
-    train(settings, tmp_path / "run", resume=True)
-    replace(folder)
-    with pytest.raises(InputError, match=r"changed since .*: another data set"):
-        train(settings, tmp_path / "again", resume=True)
-
-
-@pytest.mark.slow
-def test_ever_so_many_images_that_are_left_out_leave_a_checkpoint_that_is_read(folder, tmp_path):
-    settings = config(folder, checkpoint_every=4, skip_unreadable="all")
-    source, _ = open_training_data(settings).check_readable("train", skip_unreadable="all")
-    assert source.allowance is not None
-    source.allowance.add("train", (Unreadable(f"{number:0200}.png", "is truncated") for number in range(80_000)))
-    train(settings, tmp_path / "run", source=source)
-    assert load_model(tmp_path / "run").num_classes == len(CLASSES)
-    train(settings, tmp_path / "run", source=open_training_data(settings), resume=True)

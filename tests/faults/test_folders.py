@@ -70,13 +70,6 @@ def test_trained_and_measured(train, cli, folder, tmp_path):
     assert cli("report", run, "--out", tmp_path / "page.html")[0] == 0
 
 
-def test_workers_change_nothing(train, tmp_path):
-    for workers in (0, 2):
-        assert train("--set", f"workers={workers}", out=f"run{workers}")[0] == 0
-    assert weights(tmp_path / "run0") == weights(tmp_path / "run2")
-    assert log_lines(tmp_path / "run0") == log_lines(tmp_path / "run2")
-
-
 @pytest.fixture
 def damaged(folder):
     """The folder with three more images in train that cannot be read, and one in test."""
@@ -87,17 +80,12 @@ def damaged(folder):
 
 
 def test_images_that_cannot_be_read_stop_a_run_before_it_begins(train, damaged, tmp_path):
-    before = tree(tmp_path)
-    for allowed, says in ((0, "2 of 18"), (1, "2 of 18")):
-        code, out, err = train("--skip-unreadable", allowed)
-        assert (code, out) == (3, "")
-        last = err.splitlines()[-1]
-        assert last.startswith("sightline: error: ")
-        assert says in last
-        assert "0 zero_bytes.jpg: " in last
-        assert "--skip-unreadable N or all" in last
-        assert "--max-pixels N" in last
-        assert f"allowed: {allowed}" in last
+    code, out, err = train("--skip-unreadable", 1)
+    assert (code, out) == (3, "")
+    last = err.splitlines()[-1]
+    assert last.startswith("sightline: error: ")
+    for word in ("2 of 18", "0 zero_bytes.jpg: ", "--skip-unreadable N or all", "--max-pixels N", "allowed: 1"):
+        assert word in last
     # The test split is looked at before the training too.
     for file in damaged.glob("train/*/0 *"):
         file.unlink()
@@ -106,7 +94,6 @@ def test_images_that_cannot_be_read_stop_a_run_before_it_begins(train, damaged, 
     assert "1 of 7" in err
     assert "0 text.jpg" in err
     assert not (tmp_path / "run").exists()
-    assert set(tree(tmp_path)) < set(before)
 
 
 def test_some_may_be_left_out_and_are_named(train, cli, folder, damaged, tmp_path):
@@ -232,12 +219,3 @@ def test_links_and_folders_with_an_images_name(train, folder):
     assert "dangling.png: a link to a missing file" in err
     assert "folder.png: a folder" in err
     assert train("--skip-unreadable", 2)[0] == 0
-
-
-def test_two_images_are_enough(train, folder, tmp_path):
-    """The last batch, and the only one, is smaller than it might be."""
-    for file in folder.glob("train/*/bild [1-9]*"):
-        file.unlink()
-    only(folder, "zebra", "bright ones")
-    assert train()[0] == 0
-    assert [json.loads(line)["images"] for line in log_lines(tmp_path / "run")] == [2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import signal
 import subprocess
@@ -134,7 +133,7 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     monkeypatch.undo()
     ended.set()
     if number == signal.SIGINT:
-        concurrent.futures.wait([saver[0]._job])
+        assert saver[0]._done.wait(60)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from sightline.distributed.ranks import Ranks
 from sightline.tasks.base import task_class
 from sightline.tokens.rng import image_seed
 from sightline.training.plan import DataState, as_trained_on, training_plan
-from sightline.training.prepare import build_model, resolve, task_options
+from sightline.training.setup import build_model, resolve, task_options
 from tests.batches import kept_of
 from tests.data.three_kinds import images, made
 from tests.tiny import tiny_config

@@ -23,8 +23,7 @@ from sightline.recipes import list_recipes, recipe
 from sightline.tasks.base import Task, task_class
 from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.plan import TrainingPlan, as_trained_on, training_plan
-from sightline.training.prepare import build_model, resolve, task_options
-from sightline.training.run import open_training_data
+from sightline.training.setup import build_model, open_training_data, resolve, task_options
 from tests.golden.forms import fixed_attention
 from tests.golden.records import digest, plain, summary
 from tests.tiny import train

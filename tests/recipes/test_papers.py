@@ -16,10 +16,10 @@ from sightline.recipes import recipe
 from sightline.tasks.base import task_class, task_of
 from sightline.tasks.classification import classification_loss
 from sightline.tokens.layout import TokenLayout
-from sightline.training.optim import make_optimizer
+from sightline.training.optim import learning_rate, make_optimizer
 from sightline.training.plan import EpochPlan
-from sightline.training.prepare import task_options
-from sightline.training.schedule import learning_rate
+from sightline.training.setup import task_options
+from tests.tiny import Unmeasured
 
 IMAGES = 1_281_167
 # Recipe -> (optimizer, batch, steps, {step: rate}, decay, decay of the head, clip, layers dropped, loss).
@@ -134,13 +134,13 @@ def test_the_first_loss(name, loss):
 
 def test_fine_tuning_needs_a_model(tmp_path):
     with pytest.raises(InputError, match="recipe vit_finetune: goes on from a trained model"):
-        training_config(None, {"data": f"imagefolder:{tmp_path}"}, (), "vit_finetune", summarise=lambda _: None)
+        training_config(None, {"data": f"imagefolder:{tmp_path}"}, (), "vit_finetune", data=Unmeasured())
 
 
 def test_fine_tuning_keeps_what_it_says_of_the_model(tiny_run, tmp_path):
     """The drop of layers, the head that begins with 0 and the size are the recipe's; all else is the model's."""
     flags = {"data": f"imagefolder:{tmp_path}", "init_from": str(tiny_run)}
-    high = training_config(None, flags, (), "lookhere_highres", summarise=lambda _: None)
+    high = training_config(None, flags, (), "lookhere_highres", data=Unmeasured())
     assert (high.model_options, high.resolution) == ({"drop_path": 0.2}, 384)
-    tuned = training_config(None, flags, (), "vit_finetune", summarise=lambda _: None)
+    tuned = training_config(None, flags, (), "vit_finetune", data=Unmeasured())
     assert (tuned.model_options, tuned.resolution) == ({"head": "linear", "head_std": 0.0}, 384)

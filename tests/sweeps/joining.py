@@ -1,4 +1,4 @@
-"""A worker in a process of its own, which loads no torch."""
+"""A worker in a process of its own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import os
 import signal
 from pathlib import Path
 
+from sightline.results.rows import MetricValue
 from sightline.sweeps.queue import SweepQueue
+from sightline.sweeps.run import run_worker
+from sightline.sweeps.scores import CellScore
 from sightline.sweeps.space import SweepConfig
-from sightline.sweeps.worker import CellResult, run_worker
+
+
+def scored(value: float) -> CellScore:
+    """What a cell reached."""
+    return CellScore("cell", {}, MetricValue("top1", value, "fraction", 1))
 
 
 def join(config: SweepConfig, folder: Path, dies_at: int | None, url: str | None = None) -> None:
@@ -29,7 +36,7 @@ def join(config: SweepConfig, folder: Path, dies_at: int | None, url: str | None
         if len(begun) == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
         note("finished", claim.cell.number)
-        return CellResult({}, 0.0)
+        return scored(0.0)
 
     queue = SweepQueue(config, folder, "s", url=url)
     with queue.working():

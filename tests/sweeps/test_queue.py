@@ -12,9 +12,9 @@ import sqlalchemy
 from sightline.errors import InputError, NonFiniteError, StoppedError, StorageError
 from sightline.sweeps import queue as queues
 from sightline.sweeps.queue import SweepQueue
+from sightline.sweeps.run import run_worker
 from sightline.sweeps.space import SweepConfig
-from sightline.sweeps.worker import CellResult, run_worker
-from tests.sweeps.joining import join
+from tests.sweeps.joining import join, scored
 
 PROCESSES = multiprocessing.get_context("spawn")
 GRID = SweepConfig(grid={"encoding": ["a", "b"], "optimizer.lr": [1e-3, 2e-3, 3e-3]})
@@ -46,7 +46,7 @@ def done_by(said, fault=None):
         said.append((claim.cell.number, claim.again))
         if fault is not None and fault(claim):
             raise NonFiniteError("loss nan")
-        return CellResult({"number": claim.cell.number}, float(claim.cell.number))
+        return scored(float(claim.cell.number))
 
     return run
 
@@ -89,15 +89,6 @@ def test_the_cell_of_a_killed_worker_is_done_again_at_once(tmp_path):
     assert sorted(state.scores) == list(range(6))
 
 
-def test_what_is_finished_is_never_run_again(tmp_path):
-    said = []
-    worked(queue(tmp_path), done_by(said))
-    assert [number for number, _ in said] == list(range(6))
-    state = worked(queue(tmp_path), done_by(said))
-    assert len(said) == 6
-    assert {number: dict(score) for number, score in state.scores.items()} == {n: {"number": n} for n in range(6)}
-
-
 def test_a_failed_cell_is_tried_once_more_and_then_named(tmp_path):
     said, warned = [], []
     state = worked(queue(tmp_path), done_by(said, lambda claim: claim.cell.number == 1), warned)
@@ -112,13 +103,6 @@ def test_a_failed_cell_is_tried_once_more_and_then_named(tmp_path):
     assert len(said) == 7
 
 
-@pytest.mark.slow
-def test_one_that_failed_once_may_succeed(tmp_path):
-    said = []
-    state = worked(queue(tmp_path), done_by(said, lambda claim: claim.cell.number == 5 and not claim.again))
-    assert (state.failed, len(state.scores), said[-1]) == ({}, 6, (5, True))
-
-
 @pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), RuntimeError("out of memory"), MemoryError()])
 def test_any_fault_is_a_line_with_its_place(error, tmp_path):
     def run(*_):
@@ -127,11 +111,6 @@ def test_any_fault_is_a_line_with_its_place(error, tmp_path):
     state = worked(queue(tmp_path, PAIR), run)
     assert len(state.failed) == 2
     assert all(said.startswith(type(error).__name__) and "test_queue.py" in said for said in state.failed.values())
-
-
-def test_a_value_that_is_no_number_is_a_fault(tmp_path):
-    state = worked(queue(tmp_path, PAIR), lambda _: CellResult({}, float("nan")))
-    assert len(state.failed) == 2
 
 
 def test_a_worker_waits_for_cells_that_others_run(tmp_path):
@@ -143,7 +122,7 @@ def test_a_worker_waits_for_cells_that_others_run(tmp_path):
         if len(seen) == 8:
             other.finish(theirs, {}, 1.0)
 
-    state = run_worker(mine, lambda _: CellResult({}, 0.0), observe=observe, warn=print, poll=0.0)
+    state = run_worker(mine, lambda _: scored(0.0), observe=observe, warn=print, poll=0.0)
     assert [one[0] for one in seen[:5]] == [1, 2, 3, 4, 5]
     assert seen[5:] == [(None, 1, False)] * 3 + [(None, 0, True)]
     assert state.done
@@ -262,7 +241,7 @@ def test_a_search_draws_so_many_cells_by_what_was_measured_and_no_worker(tmp_pat
 
         def run(claim):
             found.append(dict(claim.cell.fields))
-            return CellResult(dict(claim.cell.fields), -abs(claim.cell.fields["lr"] - 1e-3))
+            return scored(-abs(claim.cell.fields["lr"] - 1e-3))
 
         for _ in range(workers):
             queue(tmp_path / name, SEARCH)
@@ -283,26 +262,17 @@ def test_a_cell_of_a_search_is_drawn_once(tmp_path):
         found.append((claim.cell.number, dict(claim.cell.fields)))
         if claim.cell.number == 2 and not claim.again:
             raise NonFiniteError("loss nan")
-        return CellResult({}, 0.0)
+        return scored(0.0)
 
     worked(queue(tmp_path, SEARCH), run)
     assert found[-1] == found[2]
     assert len(found) == 7
 
 
-@pytest.mark.slow
-def test_another_file_for_the_same_study_is_refused(tmp_path):
-    queue(tmp_path)
-    other = SweepConfig(grid={**(GRID.grid or {}), "encoding": ["a", "c"]})
-    with pytest.raises(InputError, match=r"study s: grid.encoding is \[\"a\", \"c\"\]"):
-        queue(tmp_path, other)
-
-
 @pytest.mark.parametrize(
     ("url", "fault", "says"),
     [
         ("nonsense", InputError, "is no URL of a database"),
-        ("sqlite://", InputError, "in memory"),
         ("nothing://user:secret@host/name", InputError, "nothing://user@host/name"),
         ("sqlite:////proc/none/sweep.db", StorageError, "/proc/none"),
     ],
@@ -326,10 +296,4 @@ def test_a_file_that_is_no_journal_and_one_without_the_sweep(tmp_path):
     assert (tmp_path / "empty" / "sweep.journal").read_bytes() == b""
     (tmp_path / "sweep.journal").write_text("no journal at all,\nbut text\n")
     with pytest.raises(StorageError, match="storage of the sweep fails"):
-        queue(tmp_path)
-
-
-def test_without_optuna(tmp_path, monkeypatch):
-    monkeypatch.setattr(queues.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r'pip install "\.\[sweep\]"'):
         queue(tmp_path)

@@ -6,21 +6,19 @@ import dataclasses
 import itertools
 import json
 
-import numpy as np
 import pytest
 import torch
 
 from sightline.cli.config import apply_settings
-from sightline.data.open import open_source
 from sightline.data.pack_plan import epoch_order
 from sightline.data.sources.scenes import Scenes
 from sightline.errors import InputError
 from sightline.io.config import build_config
 from sightline.models import model_config
 from sightline.training import TrainConfig
-from sightline.training.plan import as_trained_on, training_plan
-from sightline.training.prepare import resolve_config
-from sightline.training.same_run import check_same_run
+from sightline.training.plan import training_plan
+from sightline.training.resume_checks import check_same_config
+from sightline.training.setup import resolve_config
 from tests.tiny import Stopped, log_lines, pictures, stop_at, tiny_config, train, weights
 
 AUGMENT = {
@@ -48,7 +46,7 @@ def test_stopped_and_resumed_it_ends_as_one_that_was_not(tmp_path):
 def test_a_run_goes_on_with_the_same_augmentations_in_the_same_order(tmp_path):
     config = tiny_config(augment={"three_augment": {}, "colour_jitter": {"hue": 0.1}})
     saved = json.loads(json.dumps(dataclasses.asdict(config)))
-    check_same_run(saved, config, tmp_path)
+    check_same_config(saved, config, tmp_path)
     for augment, words in (
         ({"colour_jitter": {"hue": 0.1}, "three_augment": {}}, r"augment \['three_augment', 'colour_jitter'\], not"),
         ({"three_augment": {}, "colour_jitter": {"hue": 0.2}}, r"augment.colour_jitter.hue 0.1, not 0.2"),
@@ -56,7 +54,7 @@ def test_a_run_goes_on_with_the_same_augmentations_in_the_same_order(tmp_path):
         ({}, "augment.three_augment"),
     ):
         with pytest.raises(InputError, match=words):
-            check_same_run(saved, dataclasses.replace(config, augment=augment), tmp_path)
+            check_same_config(saved, dataclasses.replace(config, augment=augment), tmp_path)
 
 
 def test_a_file_and_single_settings_say_what_is_done():
@@ -114,11 +112,3 @@ def test_repeats_show_an_image_in_a_row_with_other_draws():
     assert places(dataclasses.replace(config, repeats=1), 8)[0] == [(int(i), 0) for i in epoch_order(8, 4, 0)[:6]]
     endless = places(config, None)
     assert list(itertools.chain(*endless)) == [(place // 3, place % 3) for place in range(20)]
-
-
-def test_repeated_scenes_differ_in_what_is_shown_of_them():
-    config = tiny_config(data="scenes", parts=0.35)
-    source = as_trained_on(open_source("scenes"), config)
-    first, second = (source.example("train", 0, (16, 16), epoch=epoch) for epoch in (0, 1))
-    assert first.target.label == second.target.label
-    assert not np.array_equal(first.image, second.image)

@@ -11,7 +11,7 @@ from sightline.errors import InputError
 from sightline.models import create_model
 from sightline.recipes import default_recipe
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS, demo_jobs
-from sightline.training import prepare
+from sightline.training import setup
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
 from tests.tiny import train
 
@@ -65,7 +65,7 @@ def test_a_foundation_that_was_replaced_is_read_again(tmp_path):
     for number in range(2):
         model = create_model("vit_micro_patch4", encoding="none", **small)
         save_model(model, tmp_path / "m")
-        found = prepare._foundation(config)
+        found = setup._foundation(config)
         assert torch.equal(found.blocks[0].mlp.fc1.weight, model.blocks[0].mlp.fc1.weight), number
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
-import os
 import shutil
 import time
 from pathlib import Path
 
 import pytest
 
-from sightline.errors import InputError, NonFiniteError, SightlineError
+from sightline.errors import NonFiniteError, SightlineError
 from sightline.evaluation import EvaluateConfig
 from sightline.evaluation.logits import read_logits, rescore
 from sightline.evaluation.measure import logits_name_of
@@ -87,13 +86,6 @@ def test_a_job_that_was_measured_before_its_end_is_not_taken_as_done(tmp_path):
     run_job(half, lambda at: None)
     assert weights(half.out) == weights(whole.out)
     assert all(row.seconds != old.seconds for row, old in zip(*map(rows_of, (half, whole)), strict=True))
-
-
-def test_a_job_of_which_other_sizes_were_measured_is_measured(tmp_path):
-    one = job(tmp_path)
-    run_job(dataclasses.replace(one, evaluate=EvaluateConfig((20,), images=8)), lambda at: None)
-    run_job(one, lambda at: None)
-    assert {row.resolution for row in rows_of(one)} == {16, 24}
 
 
 def rows_of(one):
@@ -197,17 +189,6 @@ def test_the_expected_end_comes_from_the_steps_of_all_jobs(tmp_path):
     for name in "ab":
         at(name, 10_000, "test")
     assert expectation.left() == 0
-    assert tree(tmp_path) == {}
-
-
-def test_alive_tells_the_living_from_the_dead():
-    assert alive(os.getpid())
-    assert not alive(2**22 + 1)
-
-
-def test_a_job_with_a_wrong_configuration(tmp_path):
-    with pytest.raises(InputError, match=r"drop_path = 1\.5"):
-        run_job(job(tmp_path, model_options={"drop_path": 1.5}), lambda at: None)
     assert tree(tmp_path) == {}
 
 

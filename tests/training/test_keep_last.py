@@ -55,17 +55,6 @@ def test_no_more_than_the_last_unless_asked(undisturbed, tmp_path):
     assert weights(tmp_path / "a") == weights(undisturbed)
 
 
-def test_it_may_change_between_a_run_and_its_continuation(undisturbed, tmp_path):
-    out = tmp_path / "a"
-    for keep_last, step, expected in ((1, 2, {1, 2}), (4, 4, {1, 2, 3, 4}), (2, 5, {4, 5})):
-        with pytest.raises(Stopped):
-            train(dataclasses.replace(THREE, keep_last=keep_last), out, resume=True, observe=stop_at(step))
-        assert steps(out) == expected
-    train(dataclasses.replace(THREE, keep_last=1), out, resume=True)
-    assert steps(out) == {6}
-    assert weights(out) == weights(undisturbed)
-
-
 def test_a_continuation_takes_the_newest_whole_one_and_says_what_it_passed_over(undisturbed, tmp_path):
     out = shutil.copytree(undisturbed, tmp_path / "a", symlinks=True)
     flip_a_byte(out / "checkpoint" / "model.safetensors")

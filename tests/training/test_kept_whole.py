@@ -14,6 +14,7 @@ from sightline.hub.load import load_model, read_config_record
 from sightline.io import checkpoint
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import step_folder
+from sightline.io.run_lock import LOCK, RunLock
 from sightline.training.checkpointer import last_whole
 from sightline.training.config import ValidationConfig
 from sightline.training.log import read_log
@@ -201,12 +202,6 @@ def test_a_run_that_is_there_is_not_begun_anew_without_a_word(tmp_path):
     assert tree(out) == before
 
 
-def test_files_of_somebody_else_stay_where_a_run_begins(tmp_path):
-    (tmp_path / "results.jsonl").write_text("mine")
-    train(ENDLESS, tmp_path)
-    assert (tmp_path / "results.jsonl").read_text() == "mine"
-
-
 @pytest.mark.parametrize("left", ["log.jsonl", "checkpoint.best", "checkpoint"])
 def test_a_run_whose_checkpoint_is_gone_is_not_begun_anew_without_a_word(left, cli, tmp_path):
     """As a copy without its large folders leaves it: its log and its best model would be replaced."""
@@ -222,3 +217,9 @@ def test_a_run_whose_checkpoint_is_gone_is_not_begun_anew_without_a_word(left, c
         train(validated, out, resume=True)
     code, _, err = cli("train", "--data", "digits", "--images", 96, "--out", out, "--resume")
     assert (code, "whose checkpoints are gone" in err, tree(out)) == (2, True, before)
+
+
+def test_found_28_a_folder_in_the_place_of_its_owner_is_named(tmp_path):
+    (tmp_path / LOCK).mkdir()
+    with pytest.raises(StorageError, match=rf"{tmp_path}: cannot be written \(Is a directory\)"):
+        RunLock(tmp_path).__enter__()

@@ -8,7 +8,7 @@ import pytest
 
 from sightline.data.config import PackingConfig
 from tests.ranks import together
-from tests.tiny import tiny_config, weights
+from tests.tiny import tiny_config
 from tests.training.test_ranks import SGD, alone, assert_alike, run
 
 UNIFORM = tiny_config(task="masked_patches", images=65, batch_size=32, optimizer=SGD, checkpoint_every=33)
@@ -39,13 +39,6 @@ def test_a_step_in_parts_is_the_step(config, tmp_path):
     alone(config, tmp_path / "one")
     alone(dataclasses.replace(config, accumulate=3), tmp_path / "parts")
     assert_alike(tmp_path / "one", tmp_path / "parts")
-
-
-@pytest.mark.slow
-def test_workers_change_no_bit_of_a_pack(tmp_path):
-    for workers in (0, 1, 2):
-        alone(dataclasses.replace(PACKED, workers=workers), tmp_path / str(workers))
-    assert weights(tmp_path / "0") == weights(tmp_path / "1") == weights(tmp_path / "2")
 
 
 @pytest.mark.slow

@@ -129,16 +129,6 @@ def test_the_decay_of_a_mean_warms_up(model):
         torch.testing.assert_close(ema.mean["head.weight"], mean)
 
 
-def test_the_mean_of_a_short_run_has_little_of_its_first_weights(model):
-    ema = Ema(model, 0.9999)
-    start = model.head.weight.detach().clone()
-    with torch.no_grad():
-        model.head.weight.add_(1.0)
-    for step in range(200):
-        ema.update(model, step)
-    torch.testing.assert_close(ema.mean["head.weight"], start + 1, rtol=0, atol=1e-6)
-
-
 def test_recipes_and_runs_say_whether_it_warms_up():
     assert OptimizerConfig().ema_warmup
     assert not recipe("vit_finetune").optimizer.ema_warmup

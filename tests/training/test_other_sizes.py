@@ -44,7 +44,7 @@ def test_found_10_memory_is_asked_at_the_new_size(cli, monkeypatch, tmp_path):
     )
     asked = []
     monkeypatch.setattr(
-        "sightline.cli.run_config.warn_of_memory", lambda config, size, warn, **more: asked.append(size)
+        "sightline.training.setup.warn_of_memory", lambda config, size, warn, **more: asked.append(size)
     )
     code, _, err = cli(*TRAIN, "--init-from", tmp_path / "m", "--resolution", 48, "--out", tmp_path / "run")
     assert code == 0, err

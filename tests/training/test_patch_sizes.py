@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,8 +14,7 @@ from sightline.hub.load import load_model
 from sightline.tasks.base import task_class
 from sightline.training.config import OptimizerConfig
 from sightline.training.plan import EpochPlan, SizeSchedule, resolve_length, training_plan
-from sightline.training.prepare import build_model, resolve, task_options
-from sightline.training.run import open_training_data
+from sightline.training.setup import build_model, open_training_data, resolve, task_options
 from tests.ranks import together
 from tests.tiny import MODEL, TRAINING, digest, log_lines, tiny_config, train, weights
 from tests.training.test_ranks import SGD, alone, assert_alike, run
@@ -64,16 +61,6 @@ def test_every_batch_has_one_patch_size_and_its_cost_is_counted(config):
             assert batch.layout.segments[0].grid == (24 // side, 24 // side)
     assert set(sides) == {8, 6, 4}
     assert before[0] == 76
-
-
-def test_the_sizes_are_as_often_as_was_asked():
-    sizes = PatchSizes((8, 6, 4), (1.0, 2.0, 1.0))
-    counts = np.bincount([sizes.at_step(3, step) for step in range(8000)]) / 8000
-    # Four standard errors.
-    assert np.abs(counts - np.array(sizes.shares)).max() < 4 * (0.5 / 8000**0.5)
-    assert [sizes.at_step(3, step) for step in range(50)] != [sizes.at_step(4, step) for step in range(50)]
-    images = Counter(sizes.of_image(0, 0, index) for index in range(400))
-    assert set(images) == {0, 1, 2}
 
 
 def test_a_plan_begins_anywhere():

@@ -141,7 +141,7 @@ class Rectangles(Source):
     transform = RandomResizedCrop(interpolation="nearest", scale=(0.1, 1.0))
 
     @classmethod
-    def open(cls, argument):
+    def open(cls, argument, progress=None):
         return cls()
 
     def length(self, split):
@@ -201,26 +201,9 @@ def run(folder: Path, *words: str | Path) -> str:
 def test_a_task_trains_is_measured_predicts_and_is_reported(packed: bool, folder: Path, tmp_path: Path) -> None:
     out, recipe = tmp_path / "run", ["--recipe", "navit_scenes"] if packed else ["--data", "scenes"]
     size = ["--set", "packing.tokens=256"] if packed else ["--set", "batch_size=16", "--resolution", "16"]
-    task = [
-        "--set",
-        "task=brightness",
-        "--set",
-        "task_options={scale: 2.0}",
-        "--set",
-        "optimizer.lr=3e-3",
-        "--images",
-        "480",
-    ]
-    workers = [
-        "--set",
-        "augment={inked: {by: 0}}",
-        "--set",
-        "workers=1",
-        "--set",
-        "validation.times=2",
-        "--encoding",
-        "rope_axial",
-    ]
+    task = ["--set", "task=brightness", "--set", "task_options={scale: 2.0}", "--set", "optimizer.lr=3e-3"]
+    more = ["--images", "480", "--set", "augment={inked: {by: 0}}", "--set", "workers=1", "--encoding", "rope_axial"]
+    workers = [*more, "--set", "validation.times=2"]
     said = run(folder, "train", *recipe, *TINY, *size, *task, *workers, "--out", out)
     assert "squared" in said
     losses = [json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()]

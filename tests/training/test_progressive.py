@@ -15,9 +15,8 @@ from sightline.data.config import PackingConfig
 from sightline.errors import InputError, StoppedError
 from sightline.tasks.base import task_class
 from sightline.training.config import OptimizerConfig
-from sightline.training.plan import EpochPlan, SizeSchedule, as_trained_on, resolve_length, training_plan
-from sightline.training.prepare import build_model, resolve, task_options
-from sightline.training.run import open_training_data
+from sightline.training.plan import SizeSchedule, as_trained_on, training_plan
+from sightline.training.setup import build_model, open_training_data, resolve, task_options
 from tests.tiny import TRAINING, digest, log_lines, tiny_config, train
 
 # Seven steps: 3 of 8 px, 2 of 16, 2 of 24.
@@ -52,19 +51,10 @@ def test_the_size_of_every_step():
 
 @pytest.mark.parametrize(("steps", "sides"), [(1, 1), (1, 3), (2, 3), (7, 3), (100, 4), (3, 5)])
 def test_parts_are_equal_and_cover_the_run(steps, sides):
-    begins = SizeSchedule((1,) * sides, (1,) * sides, ()).begins(steps)
+    begins = SizeSchedule(sides, ()).begins(steps)
     assert (begins[0], begins[-1]) == (0, steps)
     lengths = [after - before for before, after in itertools.pairwise(begins)]
     assert max(lengths) - min(lengths) <= 1
-
-
-@pytest.mark.parametrize("budget", ["tokens", "flops"])
-def test_a_budget_is_met_on_average(budget):
-    config, source = resolved(GROWING)
-    model = build_model(config, source).config
-    whole = SizeSchedule.of(config, model).spent(EpochPlan(8_000, 8, None), 1_000)
-    asked = dataclasses.replace(config, images=None, **{budget: getattr(whole, budget)})
-    assert resolve_length(asked, model, None).images == pytest.approx(8_000, rel=0.01)
 
 
 @pytest.mark.parametrize("stop", [2, 3, 4, 6])

@@ -27,8 +27,7 @@ from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.loop import train_step
 from sightline.training.parallel import DDPModel, FSDPModel, ParallelModel, balanced_partition
 from sightline.training.plan import as_trained_on, training_plan
-from sightline.training.prepare import build_model, resolve, task_options
-from sightline.training.run import open_training_data
+from sightline.training.setup import build_model, open_training_data, resolve, task_options
 from sightline.training.state import TrainState
 from tests.data.dense_folders import masks
 from tests.ranks import together
@@ -118,12 +117,6 @@ def test_parts_without_a_label_count_nothing(tmp_path):
     assert_alike(tmp_path / "one", tmp_path / "parts")
 
 
-def test_parts_on_two_ranks(tmp_path):
-    alone(IDLE, tmp_path / "one")
-    together(2, run, dataclasses.replace(IDLE, accumulate=3), tmp_path / "two")
-    assert_alike(tmp_path / "one", tmp_path / "two")
-
-
 class InDouble(torch.nn.Module):
     """As `parallel.wrapped` gives outputs, in float64."""
 
@@ -148,7 +141,7 @@ def gradients(ranks: Ranks, config, dtype, sharing="ddp"):
         with torch.no_grad():
             parameter.normal_(0, 0.2, generator=generator)
     task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
-    state = TrainState(model, None, None, config, source, None, "", ranks)
+    state = TrainState(model, None, None, config, source, ranks)
     plan = training_plan(config, model.config, source)
     step, batches = next(plan.batches(model.image_rows, task, ranks=ranks))
     forward = InDouble(model)

@@ -57,17 +57,6 @@ def undisturbed(tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize(
-    "step", [1, pytest.param(4, marks=pytest.mark.slow), 6, pytest.param(7, marks=pytest.mark.slow)]
-)
-def test_stopped_by_an_exception(step, undisturbed, tmp_path):
-    """In the middle of a pass over the data, at its end, and in the next one."""
-    with pytest.raises(Stopped):
-        train(EVENTFUL, tmp_path / "a", observe=stop_at(step))
-    train(EVENTFUL, tmp_path / "a", resume=True)
-    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(EVENTFUL)
-
-
 @pytest.mark.parametrize(("step", "workers"), [(2, 0), pytest.param(6, 2, marks=pytest.mark.slow)])
 def test_killed(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(EVENTFUL, workers=workers)
@@ -100,14 +89,6 @@ def test_a_warm_up_longer_than_the_run_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"optimizer.warmup 3: is more than this run's 2 steps leave"):
         train(config, tmp_path / "a")
     assert not (tmp_path / "a").exists() or not any((tmp_path / "a").iterdir())
-
-
-@pytest.mark.parametrize(("step", "workers"), [(3, 0), pytest.param(5, 2, marks=pytest.mark.slow)])
-def test_killed_on_endless_data(step, workers, undisturbed, tmp_path):
-    config = dataclasses.replace(ENDLESS, workers=workers)
-    killed(train, config, tmp_path / "a", observe=KillAt(step))
-    train(config, tmp_path / "a", resume=True)
-    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
 
 
 def test_killed_again_and_again(undisturbed, tmp_path):
@@ -241,16 +222,6 @@ def test_a_damaged_checkpoint_and_the_one_before_it(undisturbed, tmp_path):
     assert "model.safetensors: differs from its checksum" in warnings[0]
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
     assert checkpoints(tmp_path / "a") == [step_folder(tmp_path / "a", 6)]
-
-
-def test_a_damaged_checkpoint_alone_is_refused(tmp_path):
-    train(tiny_config(), tmp_path / "a")
-    file = tmp_path / "a" / "checkpoint" / TRAINING
-    file.write_bytes(file.read_bytes()[:-9])
-    before = tree(tmp_path / "a")
-    with pytest.raises(InputError, match=r"safetensors: is truncated"):
-        train(tiny_config(), tmp_path / "a", resume=True)
-    assert tree(tmp_path / "a") == before
 
 
 def test_another_number_of_threads_is_said(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import json
 import os
@@ -18,7 +17,7 @@ from sightline.io import checkpoint
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import checkpoints, step_folder
 from sightline.training import checkpointer, loop
-from sightline.training.checkpointer import BackgroundWriter, Checkpointer
+from sightline.training.checkpointer import Checkpointer
 from tests.ranks import together
 from tests.tiny import ENDLESS, MODEL, Stopped, after, digest, killed, log_lines, train, weights
 
@@ -83,12 +82,12 @@ def test_a_checkpoint_is_what_the_run_was_at_its_step(held, tmp_path):
 def test_one_is_written_at_a_time_and_in_order(monkeypatch, tmp_path):
     real, writing, saved = Checkpointer._write, [], []
 
-    def write(self, at):
-        writing.append(at.step)
+    def write(self, step, *rest):
+        writing.append(step)
         assert len(writing) == 1
-        real(self, at)
-        writing.remove(at.step)
-        saved.append((at.step, len(log_lines(tmp_path / "a"))))
+        real(self, step, *rest)
+        writing.remove(step)
+        saved.append((step, len(log_lines(tmp_path / "a"))))
 
     monkeypatch.setattr(Checkpointer, "_write", write)
     train(dataclasses.replace(ENDLESS, checkpoint_every=16), tmp_path / "a")
@@ -106,7 +105,7 @@ def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, mo
     def step(state, *arguments):
         taken.append(state.step)
         if state.step == 4:
-            concurrent.futures.wait([saver[0]._job])
+            assert saver[0]._done.wait(60)
         return real_step(state, *arguments)
 
     class Seen(Checkpointer):
@@ -194,30 +193,6 @@ def test_what_ends_a_run_waits_for_the_save_and_is_what_it_ends_by(held, monkeyp
         train(ENDLESS, tmp_path / "a", observe=observe, warn=warned.append)
     assert warned == ["the disk is full"]
     assert not (tmp_path / "a" / ".lock").exists()
-
-
-def fail():
-    raise StorageError("full")
-
-
-def test_what_a_job_fails_by_is_raised_where_it_is_asked():
-    for ask in (BackgroundWriter.wait, BackgroundWriter.check, lambda saver: saver.submit(print)):
-        saver = BackgroundWriter()
-        saver.submit(fail)
-        concurrent.futures.wait([saver._job])
-        with pytest.raises(StorageError, match="full"):
-            ask(saver)
-        # Once.
-        saver.check()
-        saver.wait()
-    with pytest.raises(StorageError, match="full"), BackgroundWriter() as saver:
-        saver.submit(fail)
-    waiting = threading.Event()
-    with BackgroundWriter() as saver:
-        saver.submit(waiting.wait)
-        # Nobody waits for one that is under way.
-        saver.check()
-        waiting.set()
 
 
 def train_and_die(calls, out):

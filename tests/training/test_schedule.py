@@ -12,8 +12,8 @@ from sightline.data.pack_plan import epoch_order
 from sightline.errors import InputError
 from sightline.models.create import model_config
 from sightline.training.config import OptimizerConfig, TrainConfig
+from sightline.training.optim import learning_rate
 from sightline.training.plan import DEFAULT_IMAGES, EpochPlan, resolve_length
-from sightline.training.schedule import learning_rate
 
 plans = st.builds(
     EpochPlan, images=st.integers(1, 400), batch_size=st.integers(1, 70), length=st.none() | st.integers(1, 130)

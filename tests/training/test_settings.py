@@ -30,7 +30,7 @@ from sightline.tasks.base import Task, make_task, task_class
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.tasks.windows import InferenceMode
 from sightline.training.config import OptimizerConfig, TrainConfig, ValidationConfig
-from sightline.training.prepare import build_model, resolve, resolve_config
+from sightline.training.setup import build_model, resolve, resolve_config
 from tests.tiny import MODEL, pictures, train, weights
 
 TASKS = ("classification", "segmentation", "detection", "masked_patches")

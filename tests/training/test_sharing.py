@@ -11,7 +11,6 @@ import threading
 
 import pytest
 import torch
-from safetensors import safe_open
 
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, StoppedError, StorageError
@@ -72,15 +71,6 @@ def test_parts_train_as_the_whole(name, tmp_path):
     assert together(2, run, dataclasses.replace(config, sharing="ddp"), tmp_path / "whole") == [0, 1]
     assert_same(tmp_path / "whole", tmp_path / "parts")
     assert_in_parts(tmp_path / "parts", 2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["adam", "lamb"])
-def test_every_optimizer_keeps_parts(name, tmp_path):
-    config = in_parts(UNEVEN, optimizer=OPTIMIZERS[name])
-    alone(config, tmp_path / "one")
-    assert together(2, run, config, tmp_path / "parts") == [0, 1]
-    assert_same(tmp_path / "one", tmp_path / "parts")
 
 
 @pytest.mark.parametrize(
@@ -292,22 +282,3 @@ def test_damaged_and_missing_parts_are_named(parts):
 def test_the_checkpoint_of_a_training_is_no_place_for_a_model(parts):
     with pytest.raises(InputError, match="holds the state of a training"):
         save_model(load_model(parts), parts)
-
-
-def test_no_file_of_a_checkpoint_is_a_pickle(parts):
-    for file in sorted(file for file in parts.rglob("*") if file.is_file()):
-        content = file.read_bytes()
-        if file.suffix == ".safetensors":
-            with safe_open(file, "pt") as opened:
-                assert len(list(opened.keys())) > 0
-        else:
-            text = content.decode("utf-8")
-            assert "\0" not in text
-            for line in [text] if file.suffix == ".json" else text.splitlines():
-                if file.suffix in (".json", ".jsonl"):
-                    json.loads(line)
-
-
-def test_a_process_alone_holds_all(tmp_path):
-    train(in_parts(UNEVEN, images=33), tmp_path / "run")
-    assert (tmp_path / "run" / "checkpoint" / "model.safetensors").exists()

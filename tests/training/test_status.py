@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 
@@ -11,9 +10,8 @@ import pytest
 from sightline.cli.sweep_table import status_rows
 from sightline.errors import InputError
 from sightline.io.run_lock import LOCK, RunLock
-from sightline.training import TrainProgress, progress_file
-from sightline.training.progress_file import ProgressFile
-from sightline.training.speed import Pace, Rates
+from sightline.training import TrainProgress, progress
+from sightline.training.progress import Pace, ProgressFile
 from sightline.training.status import run_status
 from tests.tiny import Stopped, stop_at, tiny_config, train, tree, wait_for_saves
 
@@ -34,16 +32,9 @@ def test_a_finished_run(run_copy):
     json.dumps(at.as_record())
 
 
-def test_a_run_of_an_older_version_says_no_progress(run_copy):
-    whole = run_status(run_copy)
-    (run_copy / "progress.json").unlink()
-    without = run_status(run_copy)
-    assert dataclasses.replace(without, checkpoint_age=whole.checkpoint_age) == whole
-
-
 def test_a_run_that_is_at_work_and_one_that_stopped(tmp_path, monkeypatch):
     # However slow this machine is, it is written after the first step alone.
-    monkeypatch.setattr(progress_file.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 100.0)
     wait_for_saves(monkeypatch)
     seen = []
 
@@ -65,10 +56,10 @@ def test_a_run_that_is_at_work_and_one_that_stopped(tmp_path, monkeypatch):
 
 def test_progress_says_the_speed_and_the_end(tmp_path, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(progress_file.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     note = ProgressFile(tmp_path)
     for step in range(1, 101):
-        pace = Pace(None if step == 1 else Rates(float(step), 100.0 * step, 1e6), 0.25, 2**20)
+        pace = Pace(float(step), 100.0 * step, 0.25, 2**20)
         note.write(TrainProgress(step, 200, 20 * step, 4000, 1, 1, 1.0, 1.0, 0.1, pace))
         now[0] += 1.0
     found = json.loads((tmp_path / "progress.json").read_text())

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ from sightline.errors import InputError, StoppedError, UnreadableDataError
 from sightline.hub.load import load_model, read_config_record
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import step_folder
+from sightline.io.yaml import read_yaml
 from sightline.recipes import recipe
 from sightline.tasks.base import make_task
 from sightline.tasks.classification import classification_loss
@@ -24,10 +26,24 @@ from sightline.training import validation as module
 from sightline.training.checkpointer import Checkpointer
 from sightline.training.config import TrainConfig, ValidationConfig
 from sightline.training.plan import training_plan
-from sightline.training.prepare import build_model, resolve
+from sightline.training.setup import build_model, resolve
 from sightline.training.validation import Validation, best_line, check_best
 from tests.batches import said
-from tests.tiny import EVENTFUL, Stopped, after, digest, finished, killed, log_lines, stop_at, train, tree, weights
+from tests.data.three_kinds import KINDS, encoded, images
+from tests.tiny import (
+    EVENTFUL,
+    Stopped,
+    after,
+    digest,
+    finished,
+    killed,
+    log_lines,
+    stop_at,
+    tiny_config,
+    train,
+    tree,
+    weights,
+)
 
 PLAIN = dataclasses.replace(EVENTFUL, images=1297 + 600, batch_size=64, checkpoint_every=64)
 CURVE = dataclasses.replace(PLAIN, validation=ValidationConfig(images=20))
@@ -95,6 +111,30 @@ def test_found_38_the_mean_of_the_weights_is_what_is_validated(undisturbed):
         # The loss is that of the training, in the mean over the images.
         total = classification_loss(torch.from_numpy(given.logits), CURVE.loss, 0.0, torch.from_numpy(given.labels))
         assert line["loss"] == pytest.approx(total.item() / 20, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["imagefolder", "hf", "wds"])
+def test_val_beside_test_is_validated_on_unasked(kind, tmp_path):
+    """As train/val/test folders have it: `val` is `minival` then, and nothing of `train` is held out."""
+    given, noise = images(), np.random.default_rng(1)
+    test = [(label, f"{label}.png", encoded(noise.integers(0, 256, (20, 20, 3), dtype=np.uint8))) for label in range(3)]
+    data = KINDS[kind](tmp_path / "data", {**given, "test": test})
+    config = tiny_config(data=data, images=640, batch_size=8, validation=TrainConfig().validation)
+    train(config, tmp_path / "a")
+    lines = curve(tmp_path / "a")
+    assert 2 <= len(lines) <= 10
+    assert {(line["split"], line["count"]) for line in lines} == {("minival", 15)}
+    assert read_yaml(tmp_path / "a" / "config.yaml")["validation"] == {"times": 10, "images": 256, "best": None}
+    assert (tmp_path / "a" / "checkpoint.best").resolve() == step_folder(tmp_path / "a", best(tmp_path / "a")["step"])
+    # Alone it is the test, and the run is validated on it, as timm does.
+    alone, warned = KINDS[kind](tmp_path / "alone", given), []
+    train(dataclasses.replace(config, data=alone, images=320), tmp_path / "b", warn=warned.append)
+    assert warned == []
+    assert {(line["split"], line["count"]) for line in curve(tmp_path / "b")} == {("test", 15)}
+    # What its owner calls a test, nothing is chosen on.
+    tested = {name: some for name, some in {**given, "test": given["val"]}.items() if name != "val"}
+    train(dataclasses.replace(config, data=KINDS[kind](tmp_path / "tested", tested), images=16), tmp_path / "c")
+    assert not (tmp_path / "c" / "validation.jsonl").exists()
 
 
 def best(out):
@@ -246,13 +286,6 @@ def test_a_metric_that_the_curve_does_not_hold_is_refused(task, by, says):
     with pytest.raises(InputError, match=rf"validation\.best {says}"):
         check_best(TrainConfig(task=task, validation=ValidationConfig(best=by)))
     check_best(TrainConfig(task=task, validation=ValidationConfig(best="loss")))
-
-
-def test_it_is_refused_before_anything_is_written(refused, tmp_path):
-    words = ["--data", "digits", "--set", "validation.best=top_1", "--out", tmp_path / "a"]
-    refused("train", *words, says=["validation.best 'top_1' is not known; did you mean 'top1'?"])
-    refused("train", *words, "--set", "validation.best=1", says=["validation.best"])
-    assert tree(tmp_path) == {}
 
 
 @pytest.mark.parametrize(("by", "expected"), [(None, 4), ("top1", 4), ("loss", 8)])

@@ -14,9 +14,9 @@ from sightline.cli.progress import Bars
 from sightline.distributed import machine
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
-from sightline.training import profiling, speed
-from sightline.training.profiling import PHASES, phase
-from sightline.training.speed import Rates, Throughput, measure_peak_flops
+from sightline.training import progress
+from sightline.training.profiling import PHASES
+from sightline.training.progress import Throughput, measure_peak_flops
 from sightline.training.tracking import check_trackers, list_trackers, tracking
 from tests.tiny import MODEL, TRAINING, Stopped, digest, pictures, stop_at, tiny_config, train
 
@@ -25,39 +25,24 @@ CONFIG = tiny_config(images=160, batch_size=8)
 
 def test_speed_is_that_of_the_last_minute(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(speed.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(speed, "measure_peak_flops", lambda *_: 1000.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "measure_peak_flops", lambda *_: 1000.0)
     seen = Throughput(torch.device("cpu"), "float32", Ranks())
-    assert seen.after(5, 50, 500).rates is None
+    assert seen.after(5, 50, 500).images_per_second is None
     for second in range(1, 201):
         now[0] = float(second)
         pace = seen.after(5 + second * 2, 50 + second * 20, 500 + second * (100 if second <= 100 else 300))
         if second == 5:
-            assert pace.rates == Rates(2, 20, 100)
-            assert pace.peak_share is None
+            assert (pace.images_per_second, pace.tokens_per_second, pace.peak_share) == (2, 20, None)
         if second == 60:
             assert pace.peak_share == pytest.approx(0.1)
-    assert pace.rates is not None
-    assert (pace.rates.images, pace.rates.tokens) == (2, 20)
-    assert pace.peak_share == pytest.approx(pace.rates.flops / 1000)
+    assert (pace.images_per_second, pace.tokens_per_second, pace.peak_share) == (2, 20, pytest.approx(0.3))
     assert 0 < pace.memory <= machine.peak_memory()
-
-
-def test_processes_that_share_processors_have_no_peak(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(speed.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(speed, "measure_peak_flops", lambda *_: pytest.fail("measured"))
-    seen = Throughput(torch.device("cpu"), "float32", Ranks(0, 2))
-    for second in range(50):
-        now[0] = float(second)
-        pace = seen.after(second, second, second)
-    assert pace.peak_share is None
-    assert pace.rates == Rates(1, 1, 1)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_peak_is_a_number_of_operations(precision, monkeypatch):
-    monkeypatch.setitem(speed._SIDE, "cpu", 64)
+    monkeypatch.setitem(progress._SIDE, "cpu", 64)
     assert 1e6 < measure_peak_flops(torch.device("cpu"), precision) < 1e16
 
 
@@ -87,7 +72,6 @@ def test_a_profile_changes_no_result(tmp_path):
     assert any(name in one["operator"] for one in row["operators"] for name in ("mm", "linear"))
     trace = json.loads((tmp_path / "two" / "profile" / "trace.json").read_text())
     assert {"forward", "backward", "optimizer"} <= {event.get("name") for event in trace["traceEvents"]}
-    assert profiling._ACTIVE.get() is None
 
 
 def test_a_profile_ends_with_the_run(tmp_path):
@@ -122,24 +106,10 @@ def test_a_profile_that_cannot_be_written_ends_no_run(name, tmp_path):
 def test_a_run_that_is_stopped_in_its_profile_leaves_none(tmp_path):
     with pytest.raises(Stopped):
         train(CONFIG, tmp_path / "run", profile=True, observe=stop_at(8))
-    assert profiling._ACTIVE.get() is None
     assert not (tmp_path / "run" / "profile").exists()
     # The next one of this process is profiled as if it had not been.
     train(dataclasses.replace(CONFIG, images=64), tmp_path / "next", profile=True)
     assert (tmp_path / "next" / "profile" / "trace.json").exists()
-
-
-def test_a_peak_for_which_there_is_no_memory_ends_nothing(monkeypatch):
-    def full(*_, **__):
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(speed.torch, "ones", full)
-    assert measure_peak_flops(torch.device("cpu"), "float32") == float("inf")
-
-
-def test_a_phase_costs_nothing_where_nothing_is_profiled():
-    with phase("forward") as found:
-        assert found is None
 
 
 def test_trackers_are_found_by_their_folder():
@@ -181,22 +151,6 @@ def test_tensorboard_has_each_step_once_though_it_was_killed(tmp_path):
     found = scalars(tmp_path / "run" / "tensorboard")
     assert found["train/loss"] == [(one["step"], pytest.approx(one["loss"])) for one in log]
     assert found["train/lr"] == [(one["step"], pytest.approx(one["lr"])) for one in log]
-
-
-def test_tensorboard_has_each_step_once_though_it_was_killed_before_anything_was_saved(tmp_path):
-    config = dataclasses.replace(CONFIG, checkpoint_every=160)
-    with tracking(["tensorboard"], tmp_path / "run", {}, 0, pytest.fail) as note:
-
-        def until(at):
-            note(at)
-            stop_at(3)(at)
-
-        with pytest.raises(Stopped):
-            train(config, tmp_path / "run", observe=until)
-    with tracking(["tensorboard"], tmp_path / "run", {}, 0, pytest.fail) as note:
-        train(config, tmp_path / "run", resume=True, observe=note)
-    found = scalars(tmp_path / "run" / "tensorboard")
-    assert [step for step, _ in found["train/loss"]] == list(range(1, 21))
 
 
 class FakeRun:
@@ -264,7 +218,7 @@ def test_the_command_line_tracks_profiles_and_overwrites(cli, tmp_path):
     assert "trace: " in out
     found = scalars(tmp_path / "run" / "tensorboard")
     assert len(found["train/loss"]) == 8
-    assert any(name.startswith("minival/") for name in found)
+    assert any(name.startswith("validation/") for name in found)
     code, _, err = cli(*words, "--overwrite")
     assert code == 0, err
     assert len(scalars(tmp_path / "run" / "tensorboard")["train/loss"]) == 8

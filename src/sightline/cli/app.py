@@ -13,13 +13,11 @@ import os
 import pkgutil
 import shutil
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sightline import __version__, plugins
 from sightline.cli import commands
-from sightline.data.scanning import WATCH
 from sightline.distributed import machine, ranks, signals
 from sightline.errors import InputError, RanksError, SightlineError, StoppedError, StorageError
 
@@ -166,7 +164,6 @@ def _open_standard_streams() -> None:
 def _call(app: App, arguments: list[str]) -> Any:
     from cyclopts import CycloptsError, UnknownOptionError
 
-    token = WATCH.set(_listing_bar)
     try:
         return app(arguments)
     except CycloptsError as error:
@@ -182,14 +179,6 @@ def _call(app: App, arguments: list[str]) -> Any:
             hint = meant(word, taken, trains=error.command_chain == ("train",))
             said = said.partition(" Did you mean")[0] + (f" Did you mean {hint}?" if hint else "")
         raise InputError(f"{said} See: {chain} --help") from None
-    finally:
-        WATCH.reset(token)
-
-
-def _listing_bar(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-    from sightline.cli.progress import bar_of
-
-    return bar_of(what, total)
 
 
 def _say_interrupted() -> int:

@@ -24,8 +24,8 @@ from sightline.results.comparison import dump_compared
 from sightline.tokens.patchify import check_multiples
 from sightline.training.config import TrainConfig
 from sightline.training.jobs import Job, run_jobs
-from sightline.training.prepare import model_config_of, resolve
-from sightline.training.same_run import save_config
+from sightline.training.resume_checks import save_config
+from sightline.training.setup import model_config_of, resolve
 from sightline.training.status import run_status
 
 _DEMONSTRATION = 48_000

@@ -1,12 +1,10 @@
-"""`--set key=value`, and the name of a file before what is refused of it."""
+"""`--set key=value`."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sightline.errors import InputError
@@ -42,12 +40,3 @@ def apply_settings(mapping: Mapping[str, Any], settings: Iterable[str]) -> dict[
                 )
         inside[key] = parse_yaml(text, f"--set {setting}")
     return merged
-
-
-@contextlib.contextmanager
-def named_after(file: Path | None) -> Iterator[None]:
-    """What is refused inside was asked for by this file: its name goes before the message."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{file}: {error}" if file else str(error)) from None

@@ -7,15 +7,14 @@ import itertools
 import json
 import shlex
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sightline.analysis.memory import estimate_memory
-from sightline.cli.next_step import warn
-from sightline.cli.progress import Bars
-from sightline.cli.run_config import largest_pass
-from sightline.cli.train_run import TrainRequest, ready
 from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.io.config import dump_config
@@ -28,8 +27,8 @@ from sightline.training import loop
 from sightline.training.config import TrainConfig
 from sightline.training.log import read_log
 from sightline.training.plan import Cost, EpochPlan, SizeSchedule, training_plan
-from sightline.training.prepare import TrainSetup
-from sightline.training.validation import VALIDATION_SPLIT, suggested_share
+from sightline.training.setup import TrainSetup, largest_pass
+from sightline.training.validation import suggested_share
 
 # Small steps that are made (one more where packs have room left), and images of each at most.
 STEPS, _IMAGES = 2, 4
@@ -86,11 +85,8 @@ class DryRun:
         return {**dataclasses.asdict(self), "spent": self.spent._asdict()}
 
 
-def say_dry_run(asked: TrainRequest, bars: Bars, *, as_json: bool = False) -> None:
-    """Print what `dry_run` finds: the configuration, as `--config` takes it, and a table; or one JSON object."""
-    found = dry_run(asked, bars)
-    if not asked.ranks.is_main:
-        return
+def print_dry_run(found: DryRun, *, as_json: bool = False) -> None:
+    """Print what was found: the configuration, as `--config` takes it, and a table; or one JSON object."""
     if as_json:
         print(json.dumps(found.as_record()))
         return
@@ -98,45 +94,48 @@ def say_dry_run(asked: TrainRequest, bars: Bars, *, as_json: bool = False) -> No
     print_table(("a dry run", ""), found.rows())
 
 
-def dry_run(asked: TrainRequest, bars: Bars) -> DryRun:
-    """Decide and check a run as `carry_out` does, and make two small steps of it; nothing is left behind.
+def dry_run(setup: TrainSetup, device: torch.device, processes: int, warn: Callable[[str], None]) -> DryRun:
+    """Make two small steps of a run, of which nothing is left behind, and say what it would be.
 
     Raises:
         SightlineError: what stands against it.
     """
-    prepared = ready(asked, bars)
-    config, source, model = prepared.config, prepared.source, prepared.model
-    steps, spent = _length(prepared)
-    image_size, batch = largest_pass(config, model.config, source.length("train"), asked.ranks.size)
+    config, source, model = setup.config, setup.source, setup.model
+    steps, spent = _length(setup)
+    image_size, batch = largest_pass(config, model.config, source.length("train"), processes)
     training = {"dtype": config.precision, "training": True, "ema": config.optimizer.ema is not None, "saves": True}
-    training["sharers"] = asked.ranks.size if config.sharing == "fsdp" else 1
+    training["sharers"] = processes if config.sharing == "fsdp" else 1
     try:
-        memory = estimate_memory(model.config, image_size, batch=batch, device=asked.where, **training).total
+        memory = estimate_memory(model.config, image_size, batch=batch, device=device, **training).total
     except InputError:
         memory = None
-    available = machine.available_memory(asked.where)
+    available = machine.available_memory(device)
     images = {split: source.length(split) for split in source.splits}
-    missing = _missing(config, images, memory, available, asked)
-    small = dataclasses.replace(
-        _few(config), images=STEPS * _IMAGES, checkpoint_every=None, validation=None, frozen=config.frozen,
-        optimizer=dataclasses.replace(config.optimizer, warmup=0.1, cooldown=0.0),
-    )  # fmt: skip
+    missing = []
+    if memory is not None and available is not None and memory > available:
+        parts = -(-memory // available) * config.accumulate
+        missing.append(f"memory (--set accumulate={2 * parts}, --set recompute=true, or more processes)")
+    if device.type == "cpu":
+        missing.append("a GPU")
+    if source.validation_split is None and config.validation is not None:
+        data = shlex.quote(f"{config.data},minival={suggested_share(images.get('train')):g}")
+        missing.append(f"a split minival, for a curve and the best checkpoint (--data {data})")
+    if "test" not in images:
+        missing.append("a split test, to be tested on")
+    small = TrainSetup(_few(config), source, None, model)
     seen: list[loop.TrainProgress] = []
     with tempfile.TemporaryDirectory() as folder, RunLock(Path(folder) / "run") as lock:
-        setup = TrainSetup(small, source, None, model)
-        loop.train_loop(setup, lock.folder, device=asked.where, lock=lock, observe=seen.append, warn=warn)
+        loop.train_loop(small, lock.folder, device=device, lock=lock, observe=seen.append, warn=warn)
         losses = [line["loss"] for line in read_log(lock.folder / LOG)]
-    ends = [0.0, *(one.seconds for one in seen)]
+    seconds = [after - before for before, after in itertools.pairwise([0.0, *(one.seconds for one in seen)])]
     return DryRun(
         config, images, len(source.classes or source.pixel_classes or source.object_classes),
-        sum(one.numel() for one in model.parameters()), steps, spent, memory, available, missing,
-        losses,
-        [end - begin for begin, end in itertools.pairwise(ends)],
+        sum(one.numel() for one in model.parameters()), steps, spent, memory, available, missing, losses, seconds,
     )  # fmt: skip
 
 
 def _few(config: TrainConfig) -> TrainConfig:
-    """The same with few images at once."""
+    """The same with few steps, of few images at once."""
     packing = config.packing
     if packing is not None:
         tokens = _IMAGES * min(packing.most_tokens or packing.tokens, 1024)
@@ -144,34 +143,18 @@ def _few(config: TrainConfig) -> TrainConfig:
             packing, tokens=tokens, padded=None, most_tokens=min(tokens, 1024), most_images=_IMAGES
         )
     return dataclasses.replace(
-        config, batch_size=_IMAGES, accumulate=1, packing=packing, images=config.images, repeats=1
-    )
+        config, batch_size=_IMAGES, accumulate=1, packing=packing, repeats=1, images=STEPS * _IMAGES,
+        checkpoint_every=None, validation=None,
+        optimizer=dataclasses.replace(config.optimizer, warmup=0.1, cooldown=0.0),
+    )  # fmt: skip
 
 
-def _length(prepared: TrainSetup) -> tuple[int, Cost]:
+def _length(setup: TrainSetup) -> tuple[int, Cost]:
     """How many steps a run has, and what it takes in all."""
-    config, model, source = prepared.config, prepared.model.config, prepared.source
+    config, model, source = setup.config, setup.model.config, setup.source
     if config.packing is None:
         plan = EpochPlan.of(config, source.length("train"))
         return plan.steps, SizeSchedule.of(config, model).spent(plan, plan.steps)
     first = [step for step, _ in itertools.islice(training_plan(config, model, source).steps(0), _PLANNED)][-1]
     whole = Cost(*(round(value / first.ends) for value in first.after))
     return round((first.number + 1) / first.ends), whole
-
-
-def _missing(
-    config: TrainConfig, images: dict[str, int | None], memory: int | None, available: int | None, asked: TrainRequest
-) -> list[str]:
-    """What stands in a run's way here, and what it would be better for."""
-    said = []
-    if memory is not None and available is not None and memory > available:
-        parts = -(-memory // available) * config.accumulate
-        said.append(f"memory (--set accumulate={2 * parts}, --set recompute=true, or more processes)")
-    if asked.where.type == "cpu":
-        said.append("a GPU")
-    if VALIDATION_SPLIT not in images and config.validation is not None:
-        data = shlex.quote(f"{config.data},{VALIDATION_SPLIT}={suggested_share(images.get('train')):g}")
-        said.append(f"a split {VALIDATION_SPLIT}, for a curve and the best checkpoint (--data {data})")
-    if "test" not in images:
-        said.append("a split test, to be tested on")
-    return said

@@ -19,6 +19,8 @@ from sightline.data.config import SkipUnreadable
 from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Source
 
+LATE = 2.0
+"""Seconds after which a bar is shown for work that is seldom long."""
 _QUIET_SECONDS = 15.0
 # What the speed is taken from: the last minute, and no less than this.
 _WINDOW_SECONDS, _LEAST_SECONDS = 60.0, 2.0
@@ -58,7 +60,7 @@ class TimeLeft:
 @contextlib.contextmanager
 def bar_of(name: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar for work that is seldom long, shown after two seconds of it; moved on by so many."""
-    with Bars(late=2.0) as bars:
+    with Bars(late=LATE) as bars:
         yield bars.counter(name, total)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -24,11 +23,11 @@ from sightline.errors import InputError, UnreadableDataError
 class DetectionFiles(FileSource):
     """Images with objects: boxes, outlines, crowds.
 
-    What contradicts itself in a file (ids that are there twice or not at all, an image that is missing) is refused when
-    it is opened; an object that says nonsense (a box that is not finite, runs that do not fill the image) makes its
-    image one that cannot be read, and so does an image of another size. What published files have is read as
-    pycocotools and torchvision do: boxes are cut at the edge; an object whose box has no area then, and a polygon of
-    fewer than three points, are left out (`left_out`); an area that is not said is that of the mask, or of the box.
+    A file that contradicts itself is refused when it is opened; an object that says nonsense (a box that is not finite,
+    runs that do not fill the image) makes its image one that cannot be read, and so does an image of another size. What
+    published files have is read as pycocotools and torchvision do: boxes are cut at the edge; an object whose box has
+    no area then, and a polygon of fewer than three points, are left out (`left_out`); an area that is not said is that
+    of the mask, or of the box.
 
     Attributes:
         annotation_files: split's own name -> its annotations, below the folder; those that are not there are no split.
@@ -53,39 +52,35 @@ class DetectionFiles(FileSource):
                 twice; two files have other categories. One line with the file and the place.
         """
         root = Path(root)
-        parts = {
-            own: CocoFile(root / file, self.file_key)
-            for own, file in self.annotation_files.items()
-            if (root / file).exists()
-        }
-        if not parts:
+        there = {own: root / file for own, file in self.annotation_files.items() if (root / file).exists()}
+        if not there:
             raise InputError(f"{root}: no {' or '.join(self.annotation_files.values())} in it")
-        first, *others = parts.values()
-        for other in others:
+        parts = {own: CocoFile(path, self.file_key) for own, path in there.items()}
+        first = next(iter(parts.values()))
+        for other in parts.values():
             if other.names != first.names:
                 raise InputError(f"{other.path}: its categories are not those of {first.path} (expected: the same)")
         if not first.names:
             raise InputError(f"{first.path}: has no categories (expected: one or more)")
         self.task, self.classes = "detection", ()
         self.category_ids, self.object_classes = tuple(first.names), tuple(first.names.values())
-        names, paths, rows = list[str](), list[Path](), dict[str, np.ndarray]()
+        paths, names, rows = list[Path](), list[str](), dict[str, np.ndarray]()
         # Behind the images of each file that file, as a part of the data.
         self._said_by: list[tuple[CocoFile, int]] = []
         for own, said in parts.items():
             images = self._images(root, own, said)
-            rows[own] = np.arange(len(names), len(names) + len(images))
-            names += [f"{own}/{path.relative_to(root).as_posix()}" for path in (*images, said.path)]
+            rows[own] = np.arange(len(paths), len(paths) + len(images))
             paths += [*images, said.path]
+            names += [f"{own}/{path.relative_to(root).as_posix()}" for path in (*images, said.path)]
             self._said_by += [(said, number) for number in range(len(images) + 1)]
-        listing = ImageIndex.of_files(names, paths)
-        super().__init__(root, listing, rows, split_roles(parts, self.roles))
+        super().__init__(root, ImageIndex.of_files(names, paths), rows, split_roles(parts, self.roles))
         for own, said in parts.items():
             # Of the annotations the whole content is known.
             row = int(rows[own][-1]) + 1
-            listing.samples[row], listing.read[row] = np.frombuffer(bytes.fromhex(said.digest), np.uint8), True
-            listing.digests[row] = said.digest
+            self.listing.samples[row] = np.frombuffer(bytes.fromhex(said.digest), np.uint8)
+            self.listing.read[row], self.listing.digests[row] = True, said.digest
         self.left_out = {str(said.path): said.left_out for said in parts.values() if said.left_out}
-        self._places = {own: said.path for own, said in parts.items()}
+        self._places = there
 
     @abstractmethod
     def image_path(self, root: Path, own: str, name: str) -> Path | None:
@@ -93,36 +88,27 @@ class DetectionFiles(FileSource):
         name of an image's file."""
 
     def _images(self, root: Path, own: str, said: CocoFile) -> list[Path]:
-        """The file of each image.
-
-        Raises:
-            InputError: there is no image, a name is none, a file is missing, or two images have one.
-        """
-        found = list[Path]()
+        """The file of each image, which is there, and is that of no other."""
+        if not said.files:
+            raise InputError(f"{said.path}: has no images (expected: one or more)")
+        found = dict[Path, int]()
         for number, name in enumerate(said.files):
             path = self.image_path(root, own, name)
-            if path is None:
+            if path is None or path in found:
                 shown = f"{'' if self.file_key == 'file_name' else f'{self.file_key} '}{name[:80]!r}"
-                raise InputError(f"{said.path}: images[{number}]: {shown} (expected: the name of an image's file)")
-            found.append(path)
-        if not found:
-            raise InputError(f"{said.path}: has no images (expected: one or more)")
-        there: set[str] = set()
-        for folder in dict.fromkeys(path.parent for path in found if path.parent.is_dir()):
-            there |= set(images_below(folder, []))
-        missing = [number for number, path in enumerate(found) if os.fspath(path) not in there]
-        if missing:
-            raise InputError(
-                f"{found[missing[0]]}: no such file (expected: images[{missing[0]}] of {said.path} names it; "
-                f"{len(missing)} of {len(found)} are missing)"
-            )
-        if len(set(found)) < len(found):
-            [(twice, count)] = Counter(found).most_common(1)
-            raise InputError(f"{said.path}: {count} of its images are {twice} (expected: one)")
+                twice = "" if path is None else f" is that of images[{found[path]}] too"
+                expected = "the name of an image's file" if path is None else "another file"
+                raise InputError(f"{said.path}: images[{number}]: {shown}{twice} (expected: {expected})")
+            found[path] = number
+        folders = dict.fromkeys(path.parent for path in found if path.parent.is_dir())
+        there = {path for folder in folders for path in images_below(folder, [])}
+        if missing := [path for path in found if os.fspath(path) not in there]:
+            named = f"images[{found[missing[0]]}] of {said.path} names it; {len(missing)} of {len(found)} are missing"
+            raise InputError(f"{missing[0]}: no such file (expected: {named})")
         if self.whole_folders:
             others = sorted(there - set(map(os.fspath, found)))
             self.skipped += tuple(Unreadable(path, f"not among the images of {said.path}") for path in others)
-        return found
+        return list(found)
 
     def image_id(self, split: str, index: int) -> int:
         """The id of an image in its file, which results are to be written with; raises InputError as `example`."""

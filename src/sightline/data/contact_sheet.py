@@ -37,9 +37,8 @@ def contact_sheet(
     Raises:
         InputError: no such split, or an image size below 1.
     """
-    count = columns * rows
-    length = source.length(split)
-    indices = range(count if length is None else min(count, length)) if indices is None else indices[:count]
+    count, length = columns * rows, source.length(split)
+    chosen = (range(count if length is None else length) if indices is None else indices)[:count]
     font = ImageFont.load_default(size=11)
     cells = [(height + _CAPTION + _MARGIN, max(width, 72) + _MARGIN) for height, width in image_sizes]
     sheet_height = sum(rows * cell_height + _CAPTION for cell_height, _ in cells)
@@ -49,7 +48,7 @@ def contact_sheet(
     for (height, width), (cell_height, cell_width) in zip(image_sizes, cells, strict=True):
         pen.text((_MARGIN, above), f"{source.name} {source.task} {split}, {height}x{width}", fill="black", font=font)
         above += _CAPTION
-        for place, index in enumerate(indices):
+        for place, index in enumerate(chosen):
             example = source.example(split, index, (height, width), seed=seed)
             row, column = divmod(place, columns)
             left, top = _MARGIN + column * cell_width, above + _MARGIN // 2 + row * cell_height

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from sightline.errors import InputError
 
 _SHOWN = 3
-# Of a listing that is read back: about five million files.
-_MOST_BYTES = 2**30
 File = tuple[str, int, str]
 Stamp = tuple[int, str]
 
@@ -48,15 +46,14 @@ class Fingerprint:
         return cls(seen.hexdigest()[:32], tuple(classes), listed, tuple(stamps))
 
     def pack(self) -> bytes:
-        """All of it, compressed; b"" where `unpack` would not read so much."""
-        content = json.dumps(vars(self)).encode()
-        return zlib.compress(content, 1) if len(content) <= _MOST_BYTES else b""
+        """All of it, compressed."""
+        return zlib.compress(json.dumps(vars(self)).encode(), 1)
 
     @classmethod
     def unpack(cls, content: bytes, where: str) -> Fingerprint:
         """The inverse of `pack`; raises InputError where it is damaged."""
         try:
-            said = json.loads(zlib.decompressobj().decompress(content, _MOST_BYTES))
+            said = json.loads(zlib.decompress(content))
             files = tuple((name, int(size), sample) for name, size, sample in said["files"])
             stamps = tuple((int(changed), whole) for changed, whole in said["stamps"])
             return cls(said["digest"], tuple(said["classes"]), files, stamps)
@@ -68,14 +65,13 @@ def describe_differences(before: Fingerprint, now: Fingerprint) -> list[str]:
     """What differs, in words, the first names of each kind; empty where nothing does."""
     if before.digest == now.digest:
         return []
-    said = _classes(before, now)
     there, here = ({name: (size, sample) for name, size, sample in one.files} for one in (before, now))
     kinds = {
         "added": [name for name in here if name not in there],
         "removed": [name for name in there if name not in here],
         "replaced": [name for name in here if name in there and here[name] != there[name]],
     }
-    said += [counted(kind, names) for kind, names in kinds.items() if names]
+    said = _class_differences(before, now) + [counted(kind, names) for kind, names in kinds.items() if names]
     return said or ["another data set"]
 
 
@@ -88,16 +84,13 @@ def _first(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
 
 
-def _classes(before: Fingerprint, now: Fingerprint) -> list[str]:
+def _class_differences(before: Fingerprint, now: Fingerprint) -> list[str]:
     """Classes that were renamed, exchanged, added or removed."""
     there, here = _contents(before), _contents(now)
     named = {content: name for name, content in there.items()}
-    renamed = {
-        name: named[content]
-        for name, content in here.items()
-        if named.get(content, name) != name and here.get(named[content]) != content
-    }
-    said = [f"class {name} is what {was} was" for name, was in renamed.items()]
+    was = {name: named.get(content, name) for name, content in here.items()}
+    renamed = {name: old for name, old in was.items() if old != name and here.get(old) != here[name]}
+    said = [f"class {name} is what {old} was" for name, old in renamed.items()]
     new = [name for name in now.classes if name not in before.classes and name not in renamed]
     gone = [name for name in before.classes if name not in now.classes and not renamed]
     said += [f"{words} {_first(names)}" for words, names in (("new class", new), ("class gone", gone)) if names]
@@ -110,6 +103,5 @@ def _contents(one: Fingerprint) -> dict[str, tuple[tuple[int, str], ...]]:
     """Class -> the sizes and samples of its files, whatever they are called."""
     found: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
     for name, size, sample in one.files:
-        _, label, *_ = f"{name}/".split("/", 2)
-        found[label].append((size, sample))
+        found[f"{name}/".split("/", 2)[1]].append((size, sample))
     return {label: tuple(sorted(files)) for label, files in found.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,14 +23,14 @@ _LARGE = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class FolderCheck:
-    """What was found.
+    """What was found; splits are called by their folders.
 
     Attributes:
-        counts: folder of a split -> class -> images that can be read; "images" where they have none.
-        said: folder of a split -> class -> pixels, or objects, that are said to be of it, in those images; empty where
-            neither is said. ignored: folder of a split -> pixels that are said to be of none.
+        counts: split -> class -> images that can be read; "images" where they have none.
+        said: split -> class -> pixels, or objects, that are said to be of it, in those images; empty where neither is
+            said. ignored: split -> pixels that are said to be of none.
         sizes: int64 [images, 2], (height, width) of those.
-        unreadable: folder of a split -> what cannot be read, and why.
+        unreadable: split -> what cannot be read, and why.
         duplicates: groups of paths whose files hold the same bytes; across: those of them that reach over two splits;
             disputed: those that stand under several classes.
         summary: of what is trained on.
@@ -76,44 +76,47 @@ def check_folder(source: FileSource, *, progress: Callable[[str, int, int], None
             return error
         return None
 
-    said = {row: reason for row in source.images if (reason := source.header_error(row)) is not None}
-    whole = [row for row in source.images if row not in said]
+    lost = {row: reason for row in source.images if (reason := source.header_error(row)) is not None}
+    whole = [row for row in source.images if row not in lost]
     for number, (row, error) in enumerate(thread_map(fault, whole), start=1):
         files.damaged.pop(row, None)
         if error is not None:
-            said[row] = str(error).removeprefix(f"{paths[row]}: ")
+            lost[row] = str(error).removeprefix(f"{paths[row]}: ")
             # What files beside it say may be mended while the image stays.
-            if said[row] != str(error) and not isinstance(error, InaccessibleDataError):
-                files.damaged[row] = said[row]
+            if lost[row] != str(error) and not isinstance(error, InaccessibleDataError):
+                files.damaged[row] = lost[row]
         say("reading images", number, len(whole))
     twins = files.duplicates(across=False, rows=source.images)
     files.changed = True
     summary = source.summary()
     source.remember()
-    labelled = {split: split not in source.unlabelled for split in dict.fromkeys(splits)}
-    counts = {split: dict.fromkeys(source.classes or ("images",), 0) if has else {} for split, has in labelled.items()}
-    totals = {split: Counter[int]() for split in counts}
-    good = [row for row in source.images if row not in said]
-    for row in good:
-        count, name = counts[splits[row]], source.class_name(row)
-        count[name] = count.get(name, 0) + 1
-        totals[splits[row]].update(targets[row])
+    good = [row for row in source.images if row not in lost]
     names = source.pixel_classes or source.object_classes
-
-    def told_apart(groups: Iterable[list[int]], by: Callable[[int], object]) -> tuple[tuple[str, ...], ...]:
-        return tuple(tuple(paths[row] for row in group) for group in groups if len({by(row) for row in group}) > 1)
-
+    counts, totals = dict[str, dict[str, int]](), dict[str, Counter[int]]()
+    for split in dict.fromkeys(splits):
+        known = () if split in source.unlabelled else source.classes or ("images",)
+        inside = [row for row in good if splits[row] == split]
+        counts[split] = dict.fromkeys(known, 0) | Counter(map(source.class_name, inside))
+        totals[split] = Counter()
+        for row in inside:
+            totals[split].update(targets[row])
     # One whose label is none of the classes has no class.
-    classed = ([row for row in group if row not in said and labelled[splits[row]]] for group in twins)
-    bad = {split: [row for row in sorted(said) if splits[row] == split] for split in counts}
+    classed = {row: source.class_name(row) for row in good if splits[row] not in source.unlabelled}
+
+    def paths_of(groups: list[list[int]], of: Mapping[int, str] | Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(paths[row] for row in group) for group in groups if len({of[row] for row in group}) > 1)
+
     return FolderCheck(
         counts=counts,
         said={split: {name: found[at] for at, name in enumerate(names)} for split, found in totals.items() if names},
         ignored={split: found[IGNORE] if source.pixel_classes else 0 for split, found in totals.items()},
         sizes=files.sizes[good].astype(np.int64),
-        unreadable={split: tuple(Unreadable(paths[row], said[row]) for row in rows) for split, rows in bad.items()},
-        duplicates=told_apart(twins, paths.__getitem__),
-        across=told_apart(twins, splits.__getitem__),
-        disputed=told_apart(classed, source.class_name),
+        unreadable={
+            split: tuple(Unreadable(paths[row], lost[row]) for row in sorted(lost) if splits[row] == split)
+            for split in counts
+        },
+        duplicates=paths_of(twins, paths),
+        across=paths_of(twins, splits),
+        disputed=paths_of([[row for row in group if row in classed] for group in twins], classed),
         summary=summary,
     )

@@ -15,7 +15,8 @@ Entry = os.DirEntry[str]
 def entries_of(folder: str | Path) -> list[Entry]:
     """What is in a folder, sorted by name; raises UnreadableDataError where it may not be read."""
     try:
-        return _sorted_entries(folder)
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
         raise UnreadableDataError(f"{folder}: {error.strerror}") from None
 
@@ -35,7 +36,7 @@ def is_folder(entry: Entry) -> bool:
 
 
 def walk(
-    folder: str | Path, skipped: list[Unreadable], closed: list[OSError] | None = None
+    folder: str | Path, skipped: list[Unreadable], closed: list[Unreadable] | None = None
 ) -> Iterator[tuple[str, list[Entry], list[Entry]]]:
     """A folder and those below it, each before those in it, with the folders and the other entries in it by name.
 
@@ -44,43 +45,31 @@ def walk(
 
     Args:
         skipped: what is passed over is added: what is hidden, and links to a folder that they stand below.
-        closed: the faults of folders that may not be read are added, and the walk goes on; None raises.
+        closed: folders that may not be read are added, and the walk goes on; None raises.
 
     Raises:
         UnreadableDataError: a folder may not be read, and `closed` is None.
     """
-    above = frozenset(map(_identity, Path(os.path.abspath(folder)).parents))
-    waiting = [(os.fspath(folder), above)]
+    waiting = [(os.fspath(folder), frozenset(map(os.path.realpath, Path(os.path.abspath(folder)).parents)))]
     while waiting:
         place, above = waiting.pop()
+        above |= {os.path.realpath(place)}
         try:
-            above |= {_identity(place)}
-            entries = _sorted_entries(place)
-        except OSError as error:
+            entries = entries_of(place)
+        except UnreadableDataError as error:
             if closed is None:
-                raise UnreadableDataError(f"{place}: {error.strerror}") from None
-            closed.append(error)
+                raise
+            closed.append(Unreadable(place, str(error).removeprefix(f"{place}: ")))
             continue
-        folders: list[Entry] = []
-        others: list[Entry] = []
+        folders, others = list[Entry](), list[Entry]()
         for entry in entries:
             if entry.name.startswith("."):
                 skipped.append(Unreadable(entry.path, "hidden"))
             elif not is_folder(entry):
                 others.append(entry)
-            elif entry.is_symlink() and _identity(entry.path) in above:
+            elif entry.is_symlink() and os.path.realpath(entry.path) in above:
                 skipped.append(Unreadable(entry.path, "a link to a folder that it stands below"))
             else:
                 folders.append(entry)
         yield place, folders, others
         waiting += [(entry.path, above) for entry in reversed(folders)]
-
-
-def _identity(path: str | Path) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
-
-
-def _sorted_entries(folder: str | Path) -> list[Entry]:
-    with os.scandir(folder) as entries:
-        return sorted(entries, key=lambda entry: entry.name)

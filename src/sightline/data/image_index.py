@@ -1,9 +1,6 @@
 """What is known of the images of a data set, files or parts of files: sizes, times, dimensions, samples of their
-content, faults.
-
-In columns, since there may be millions. Kept between commands, a file a folder in the user's cache folder, and checked
-by `stat` alone.
-"""
+content, faults. In columns, since there may be millions; kept between commands, a file a data set in the user's cache
+folder, and checked by `stat` alone."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ import itertools
 import json
 import os
 import stat
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,13 +34,13 @@ SAMPLED_WHOLE = 3 * _SAMPLE
 _DIGEST = 16
 # Reading headers waits for the disk; past this many threads there is nothing left to gain.
 _THREADS = 16
-# Files that are handed to threads together.
+# Items that are handed to threads together: what waits takes no memory for millions.
 _AT_ONCE = 2048
 T = TypeVar("T")
 R = TypeVar("R")
-# Of what is kept of all folders together; the oldest are dropped. A million files take about 100 MB.
+# Of what is kept of all folders together; the oldest are dropped. A million files take about 150 MB.
 _MOST_BYTES = 512 * 2**20
-_VERSION = 5
+_VERSION = 6
 _COLUMNS = ("stats", "sizes", "samples", "read")
 _NOTED = ("frames", "faults", "damaged", "digests")
 Stamp = tuple[int, int, int]
@@ -73,12 +69,11 @@ class ImageIndex:
         contents: where the bytes of rows are that are no files of their own; None: `paths` are files.
         sizes: int32 [files, 2], (height, width) upright; 0 where it is not known.
         samples: uint8 [files, 16], a digest of a sample of the content.
-        read: bool [files], whether the header was read.
+        read: bool [files], whether the header was read, and needs not be again.
         frames: row -> how many it has, of clips (`EncodedImage.header`).
-        faults: row -> why its header cannot be read; passing: those of them that are not the file's own.
-        damaged: row -> why its pixels cannot be decoded, where that was tried.
+        faults: row -> why its header cannot be read; damaged: why its pixels cannot be decoded, where that was tried.
         digests: row -> half of the SHA-256 of the whole file, in hexadecimal, where that was asked for.
-        notes: what was measured of the whole, as plain values.
+        notes: what was measured of the whole (`noted`).
         changed: whether more is known than was remembered.
     """
 
@@ -91,7 +86,6 @@ class ImageIndex:
     read: np.ndarray = field(init=False)
     frames: dict[int, int] = field(default_factory=dict)
     faults: dict[int, str] = field(default_factory=dict)
-    passing: set[int] = field(default_factory=set)
     damaged: dict[int, str] = field(default_factory=dict)
     digests: dict[int, str] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
@@ -117,44 +111,56 @@ class ImageIndex:
         """Where the bytes of a row are."""
         return self.paths[row] if self.contents is None else self.contents(row, self.paths[row])
 
-    def remember(self, before: ImageIndex) -> None:
-        """Take over what was known of the files whose stamps are still the same."""
-        place = {name: row for row, name in enumerate(before.names)}
-        pairs = [(row, place[name]) for row, name in enumerate(self.names) if name in place]
+    def load(self, place: Path) -> None:
+        """Take over what is kept under the name of a place of the files whose stamps are still the same."""
+        if (kept := recall(place)) is None:
+            return
+        about, columns = kept
+        before = {name: row for row, name in enumerate(about["names"])}
+        pairs = [(row, before[name]) for row, name in enumerate(self.names) if name in before]
         rows, olds = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        same = (self.stats[rows] == before.stats[olds]).all(axis=1) & (self.stats[rows, 0] >= 0)
+        same = (self.stats[rows] == columns["stats"][olds]).all(axis=1) & (self.stats[rows, 0] >= 0)
         rows, olds = rows[same], olds[same]
         for column in ("sizes", "samples", "read"):
-            getattr(self, column)[rows] = getattr(before, column)[olds]
-        now = dict(zip(olds.tolist(), rows.tolist(), strict=True))
+            getattr(self, column)[rows] = columns[column][olds]
+        now = dict(zip(map(str, olds.tolist()), rows.tolist(), strict=True))
         for told in _NOTED:
-            setattr(self, told, {now[old]: value for old, value in getattr(before, told).items() if old in now})
-        self.notes = dict(before.notes)
-        self.changed = len(rows) < max(len(self.names), len(before.names))
+            setattr(self, told, {now[old]: value for old, value in about[told].items() if old in now})
+        self.notes = about["notes"]
+        self.changed = len(rows) < max(len(self.names), len(before))
+
+    def save(self, place: Path) -> None:
+        """Keep what is known for `load`; silently not where the cache cannot be written."""
+        about: dict[str, Any] = {told: getattr(self, told) for told in (*_NOTED, "names", "notes")}
+        about["faults"] = {row: reason for row, reason in self.faults.items() if self.read[row]}
+        keep(place, about, {column: getattr(self, column) for column in _COLUMNS})
+        self.changed = False
+
+    def noted(self, what: str, of: str, measure: Callable[[], Any]) -> Any:
+        """What was measured of the whole, as plain values, as long as `of`, what it hangs on, is the same."""
+        if self.notes.get(what, {}).get("of") != of:
+            self.notes[what], self.changed = {"of": of, "found": measure()}, True
+        return self.notes[what]["found"]
 
     def read_headers(self, rows: Iterable[int], progress: Progress | None = None) -> None:
-        """Read the headers that are not known yet, side by side.
-
-        Args:
-            progress: called with (files done, files in all), for each.
-        """
+        """Read the headers that are not known yet, side by side; `progress` is called with (files done, files in all)
+        for each."""
         wanted = list(rows)
         unknown = [row for row in wanted if not self.read[row]]
-        known = len(wanted) - len(unknown)
-        if progress is not None and known:
-            progress(known, len(wanted))
+        known, say = len(wanted) - len(unknown), progress or (lambda *_: None)
+        if known:
+            say(known, len(wanted))
         headers = thread_map(lambda row: read_header(self.image(row)), unknown, _THREADS)
         for done, (row, (size, sample, fault, lasting)) in enumerate(headers, start=known + 1):
             self.sizes[row], self.samples[row] = size[:2], np.frombuffer(sample, np.uint8)
             if len(size) > 2:
                 self.frames[row] = size[2]
-            self.read[row] = self.changed = True
+            self.faults.pop(row, None)
             if fault is not None:
                 self.faults[row] = fault
-                if not lasting or self.stats[row, 0] < 0:
-                    self.passing.add(row)
-            if progress is not None:
-                progress(done, len(wanted))
+            # A fault of the system's is asked for again.
+            self.read[row], self.changed = lasting and self.stats[row, 0] >= 0, True
+            say(done, len(wanted))
 
     def digest(self, row: int) -> str | None:
         """Of a row's file, which is read once; None where it cannot be read."""
@@ -168,36 +174,32 @@ class ImageIndex:
         return self.digests[row]
 
     def duplicates(self, *, across: bool, rows: Sequence[int] | None = None) -> list[list[int]]:
-        """Groups of rows whose files hold the same bytes, in order. Empty files, and what cannot be read, are left out.
-
-        Contents are told by size, then by a sample, and only then by the whole.
+        """Groups of rows whose files hold the same bytes, in order, told by size, then a sample, and only then by the
+        whole. Empty files, and what cannot be read, are left out.
 
         Args:
             across: only groups that reach over two splits; few files need to be read for those.
             rows: only among these, rising; None: all.
         """
-
-        def alike(groups: Iterable[Sequence[int]], key: Callable[[int], object]) -> list[list[int]]:
-            found: list[list[int]] = []
-            for group in groups:
-                parts: dict[object, list[int]] = defaultdict(list)
+        groups = [list(range(len(self.names)) if rows is None else rows)]
+        sizes = np.maximum(self.stats[:, 0], 0).tolist()
+        keys = (sizes.__getitem__, lambda row: self.samples[row].tobytes(), self.digest)
+        for step, key in enumerate(keys):
+            if step:
+                self.read_headers(sorted(itertools.chain.from_iterable(groups)))
+            parts: dict[tuple[int, object], list[int]] = defaultdict(list)
+            for number, group in enumerate(groups):
                 for row in group:
-                    parts[key(row)].append(row)
-                parts.pop(None, None)
-                found += [part for part in parts.values() if len(part) > 1]
-            return [part for part in found if not across or len({self.splits[row] for row in part}) > 1]
-
-        sizes = self.stats[:, 0]
-        among = range(len(sizes)) if rows is None else rows
-        groups = alike([among], lambda row: int(sizes[row]) if sizes[row] > 0 else None)
-        self.read_headers(sorted(itertools.chain.from_iterable(groups)))
-        return alike(alike(groups, lambda row: self.samples[row].tobytes()), self.digest)
+                    parts[number, key(row)].append(row)
+            alike = [part for (_, value), part in parts.items() if value and len(part) > 1]
+            groups = [part for part in alike if not across or len({self.splits[row] for row in part}) > 1]
+        return groups
 
 
 def thread_map(
     function: Callable[[T], R], items: Sequence[T], threads: int = os.cpu_count() or 1
 ) -> Iterator[tuple[T, R]]:
-    """Each item and what a function of it gives, in their order; what waits takes no memory for millions of items."""
+    """Each item and what a function of it gives, in their order."""
     with ThreadPoolExecutor(threads) as pool:
         for start in range(0, len(items), _AT_ONCE):
             part = items[start : start + _AT_ONCE]
@@ -207,20 +209,21 @@ def thread_map(
 def read_header(path: ImageRef) -> tuple[tuple[int, ...], bytes, str | None, bool]:
     """What a file's header and a sample of its bytes say: (height, width), of a clip with the number of frames, the
     sample, and why the header cannot be read, or None; last whether such a fault is the file's own. Never raises."""
-    sample = b"\0" * _DIGEST
+    size, sample, reason, lasting = (0, 0), bytes(_DIGEST), None, True
     try:
-        size = path.header() if isinstance(path, EncodedImage) else None
-        return size or read_image_size(path, max_pixels=None), content_sample(path), None, True
+        size = (path.header() if isinstance(path, EncodedImage) else None) or read_image_size(path, max_pixels=None)
     except (UnreadableDataError, OSError) as error:
+        reason = str(error).removeprefix(f"{path}: ")
         lasting = isinstance(error, UnreadableDataError) and not isinstance(error, InaccessibleDataError)
-        try:
-            sample = content_sample(path) if isinstance(path, EncodedImage) or os.path.isfile(path) else sample
-        except (OSError, UnreadableDataError):
-            lasting = False
-        return (0, 0), sample, str(error).removeprefix(f"{path}: "), lasting
+    try:
+        if reason is None or isinstance(path, EncodedImage) or os.path.isfile(path):
+            sample = _content_sample(path)
+    except (OSError, UnreadableDataError) as error:
+        reason, lasting = reason or str(error).removeprefix(f"{path}: "), False
+    return size, sample, reason, lasting
 
 
-def content_sample(path: ImageRef) -> bytes:
+def _content_sample(path: ImageRef) -> bytes:
     """16 bytes that tell contents apart: of the whole of a small file, of the beginning, middle and end of others."""
     with open_image_bytes(path) as file:
         size = file.seek(0, os.SEEK_END)
@@ -245,64 +248,27 @@ def recall(place: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
     that can be read."""
     path = _file(place)
     try:
-        if path is None or not path.is_file() or path.stat().st_size > _MOST_BYTES:
+        if path is None or not path.is_file():
             return None
         with np.load(path, allow_pickle=False) as kept:
-            text = zlib.decompressobj().decompress(kept["about"].tobytes(), _MOST_BYTES)
-            about = json.loads(text)
-            columns = {name: kept[name] for name in kept.files if name != "about"}
+            columns = dict(kept)
+        about = json.loads(columns.pop("about").tobytes())
         return (about, columns) if about["version"] == _VERSION else None
     # A damaged file raises nearly anything; what it said is found out anew.
     except Exception:
         return None
 
 
-def keep(place: Path, about: dict[str, Any], columns: dict[str, np.ndarray]) -> bool:
-    """Keep what `recall` gives, whole or not at all; False, and silently, where the cache cannot be written."""
-    path = _file(place)
+def keep(place: Path, about: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
+    """Keep what `recall` gives, whole or not at all; silently not where the cache cannot be written."""
+    path, content = _file(place), io.BytesIO()
     if path is None:
-        return False
-    packed = zlib.compress(json.dumps({"version": _VERSION, **about}).encode(), 1)
-    content = io.BytesIO()
-    np.savez(content, about=np.frombuffer(packed, np.uint8), **columns)  # pyright: ignore[reportArgumentType]
+        return
+    text = np.frombuffer(json.dumps({"version": _VERSION, **about}).encode(), np.uint8)
+    np.savez(content, about=text, **columns)  # pyright: ignore[reportArgumentType]
     with contextlib.suppress(OSError, StorageError):
         write_out(path, content.getvalue())
         _drop_oldest(path)
-        return True
-    return False
-
-
-def load_index(place: Path) -> ImageIndex | None:
-    """What is remembered of a data set; None where there is nothing, or nothing that can be read."""
-    kept = recall(place)
-    if kept is None:
-        return None
-    about, columns = kept
-    try:
-        listing = ImageIndex(about["names"], about["names"], np.zeros((len(about["names"]), 3), np.int64))
-        for column in _COLUMNS:
-            if columns[column].shape != getattr(listing, column).shape:
-                return None
-            setattr(listing, column, columns[column])
-        for told in _NOTED:
-            setattr(listing, told, {int(row): value for row, value in about[told].items()})
-        listing.notes = dict(about["notes"])
-    # As for `recall`.
-    except Exception:
-        return None
-    return listing
-
-
-def save_index(place: Path, listing: ImageIndex) -> None:
-    """Remember what is known of a data set, whole or not at all; silently not where the cache cannot be written."""
-    # A fault of the system's is asked for again.
-    known = listing.read.copy()
-    known[list(listing.passing)] = False
-    about: dict[str, Any] = {told: getattr(listing, told) for told in _NOTED}
-    about["faults"] = {row: reason for row, reason in listing.faults.items() if row not in listing.passing}
-    about |= {"names": listing.names, "notes": listing.notes}
-    if keep(place, about, {column: getattr(listing, column) for column in _COLUMNS} | {"read": known}):
-        listing.changed = False
 
 
 def _drop_oldest(newest: Path) -> None:

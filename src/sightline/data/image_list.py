@@ -4,15 +4,14 @@ and which a folder of a data set holds, under which split and class."""
 from __future__ import annotations
 
 import glob
-import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from sightline.data.encoded import EncodedImage
-from sightline.data.folders import Entry, entries_of, folders_in, is_folder, walk
+from sightline.data.folders import entries_of, folders_in, is_folder, walk
 from sightline.data.image_index import ImageIndex, stamp_of
 from sightline.data.skip_policy import Unreadable
 from sightline.data.splits import split_called, split_folders
@@ -25,6 +24,7 @@ NO_LABEL, NO_CLASS = -1, "?"
 """The label of an image that has none, and what stands for its class in the image's name."""
 Chosen = Callable[[str, list[str]], list[str]]
 """Given a folder and the images in it: what is taken of them."""
+Listed = str | EncodedImage | Unreadable
 
 
 def list_images(
@@ -32,68 +32,51 @@ def list_images(
     stdin: BinaryIO | None = None,
     skipped: list[Unreadable] | None = None,
     clips: Chosen | None = None,
-) -> list[str | EncodedImage | Unreadable]:
+) -> list[Listed]:
     """The image files that words name, in the order of the words; a file named twice is there twice.
 
-    A folder stands for the files in it and below it that end in `IMAGE_SUFFIXES`, in natural order (2 before 10);
-    hidden ones are passed over, and links to folders followed (`folders.walk`). A word with `*`, `?` or `[` that is no
-    path itself stands for the files that match, in natural order, whatever they end in; `**` stands for any folders.
-    `-` stands for a list on standard input, a path a line, each taken as it is. A data set of files, as
-    `wds:SHARDS`, stands for all its images in the order of its listing. Any other word is a file, there or not.
+    A folder stands for the files in and below it that end in `IMAGE_SUFFIXES` (`folders.walk`), in natural order (2
+    before 10). A word with `*`, `?` or `[` that is no path itself stands for the files that match, whatever they end
+    in; `**` stands for any folders. `-` stands for a list on standard input, a path a line, each taken as it is. A data
+    set of files, as `wds:SHARDS`, stands for all its images. Any other word is a file, there or not.
 
     Args:
         given: the words; paths that are not UTF-8 hold surrogates, as `os.fsdecode` makes them.
         stdin: where the list of `-` comes from, as bytes.
         skipped: what is passed over in folders and data sets is added.
-        clips: what is taken of a folder, itself or images in it, where a folder may be a clip; what a pattern matches
-            in a folder that it matches too is a part of that.
+        clips: what is taken of a folder, where a folder may be a clip; what a pattern matches in a folder that it
+            matches too is a part of that.
 
     Returns:
-        The paths, or where the bytes are, and in their place the folders inside a folder that could not be read.
+        The paths, or where the bytes are, and in their place the folders that could not be read.
 
     Raises:
         InputError: a folder without an image, a pattern without a match, or an empty list.
     """
     passed_over = [] if skipped is None else skipped
-    return [image for word in given for image in _images_of(word, stdin, passed_over, clips)]
-
-
-def _images_of(
-    word: str, stdin: BinaryIO | None, skipped: list[Unreadable], clips: Chosen | None
-) -> Sequence[str | EncodedImage | Unreadable]:
-    if word == STDIN:
-        return _listed(stdin)
-    if images := images_of_set(word, skipped):
-        return images
-    if os.path.isdir(word):
-        if below := found_below(word, skipped, clips):
-            return below
-        if clips is not None:
-            raise InputError(f"{word}: no clips in this folder (expected: frames, or files ending in .gif or .webp)")
-        raise InputError(f"{word}: no images in this folder (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
-    if not glob.has_magic(word) or os.path.lexists(word):
-        return [word]
-    matched = sorted(_found(word), key=natural_key)
-    folders = [path for path in matched if os.path.isdir(path)]
-    files: list[str | Unreadable] = [path for path in matched if path not in folders]
-    if clips is not None:
-        inside = tuple(os.path.join(path, "") for path in folders)
-        outer = [path for path in matched if not path.startswith(inside)]
-        # A folder without a clip is told when it is read.
-        each = ((path in folders and found_below(path, skipped, clips)) or [path] for path in outer)
-        files = list(itertools.chain.from_iterable(each))
-    if not files:
-        raise InputError(f"{word}: no file matches this pattern")
-    return files
+    found: list[Listed] = []
+    for word in given:
+        if word == STDIN:
+            found += _listed(stdin)
+        elif images := images_of_set(word, passed_over):
+            found += images
+        elif os.path.isdir(word):
+            if not (inside := _in_folder(word, passed_over, clips)):
+                expected = f"files ending in {', '.join(IMAGE_SUFFIXES)}{' or folders of them' if clips else ''}"
+                raise InputError(f"{word}: no {'clips' if clips else 'images'} in this folder (expected: {expected})")
+            found += inside
+        elif not glob.has_magic(word) or os.path.lexists(word):
+            found.append(word)
+        elif matched := _matched(word, passed_over, clips):
+            found += matched
+        else:
+            raise InputError(f"{word}: no file matches this pattern")
+    return found
 
 
 def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[str | EncodedImage]:
     """All images of the data set of files that a word names, as `wds:SHARDS`; none where it names none. What the data
-    set passed over is added to `skipped`.
-
-    Raises:
-        InputError: its images are no files, or as it is opened.
-    """
+    set passed over is added to `skipped`. Raises InputError where its images are no files, or as it is opened."""
     # They find their files by this module.
     from sightline.data.open import list_sources, open_source, parse_spec
     from sightline.data.stored import FileSource
@@ -128,30 +111,31 @@ def _listed(stdin: BinaryIO | None) -> list[str]:
     return paths
 
 
-def found_below(folder: str, skipped: list[Unreadable], chosen: Chosen | None = None) -> list[str | Unreadable]:
-    """What a folder and those below it hold, in natural order, and in their place those that cannot be read.
-
-    Args:
-        skipped: what is passed over is added.
-        chosen: what is taken of each folder; all images unless given.
-    """
-    closed: list[OSError] = []
-    found: dict[str, str | Unreadable] = {}
-    named_so: list[str] = []
-    for place, folders, files in walk(folder, skipped, closed):
-        images = _ending(files, IMAGE_SUFFIXES, skipped)
-        found |= {path: path for path in (images if chosen is None else chosen(place, images))}
-        named_so += _ending(folders, IMAGE_SUFFIXES)
-    for path in named_so:
-        # With images in it, it is a folder like others.
-        if not any(one.startswith((os.path.join(path, ""), path)) for one in found):
+def _in_folder(folder: str, skipped: list[Unreadable], clips: Chosen | None) -> list[Listed]:
+    """What a folder and those below it hold, in natural order, and in their place those that cannot be read."""
+    closed: list[Unreadable] = []
+    found: dict[str, Listed] = {path: path for path in images_below(folder, skipped, closed=closed, chosen=clips)}
+    for path in found:
+        if path.lower().endswith(IMAGE_SUFFIXES) and os.path.isdir(path) and not holds_images(Path(path)):
             found[path] = Unreadable(path, "a folder, not an image file")
-    for error in closed:
-        found[str(error.filename)] = Unreadable(str(error.filename), error.strerror or type(error).__name__)
+    found |= {one.path: one for one in closed}
     return [found[path] for path in sorted(found, key=natural_key)]
 
 
-def _found(pattern: str) -> set[str]:
+def _matched(pattern: str, skipped: list[Unreadable], clips: Chosen | None) -> list[Listed]:
+    """The files that match, or with `clips` what is in the outermost folders that do too."""
+    matched = sorted(_glob(pattern), key=natural_key)
+    folders = [path for path in matched if os.path.isdir(path)]
+    if clips is None:
+        return [path for path in matched if path not in folders]
+    inside = tuple(os.path.join(path, "") for path in folders)
+    outer = [path for path in matched if not path.startswith(inside)]
+    # A folder without a clip is told when it is read.
+    each = ((path in folders and _in_folder(path, skipped, clips)) or [path] for path in outer)
+    return [one for some in each for one in some]
+
+
+def _glob(pattern: str) -> set[str]:
     """As glob.glob, which in a ring of links never ends for `**`."""
     deep = re.search(r"(^|/)\*\*(/|$)", pattern)
     if deep is None:
@@ -161,7 +145,7 @@ def _found(pattern: str) -> set[str]:
     for root in glob.glob(head) if head else [os.curdir]:
         for parent, _, _ in walk(root, [], []):
             inside = parent if head else os.path.relpath(parent).removeprefix(os.curdir)
-            found |= _found(os.path.join(glob.escape(inside), rest))
+            found |= _glob(os.path.join(glob.escape(inside), rest))
     return found
 
 
@@ -171,29 +155,30 @@ def natural_key(path: str) -> tuple[list[str | int], str]:
     return [int(part) if index % 2 else part for index, part in enumerate(re.split("([0-9]+)", path))], path
 
 
-def images_below(folder: Path, skipped: list[Unreadable], suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> Iterator[str]:
-    """The images in a folder and the folders in it, as `folders.walk` finds them.
+def images_below(
+    folder: str | Path,
+    skipped: list[Unreadable],
+    suffixes: tuple[str, ...] = IMAGE_SUFFIXES,
+    closed: list[Unreadable] | None = None,
+    chosen: Chosen | None = None,
+) -> list[str]:
+    """The images in a folder and the folders in it, and folders of an image's name that hold none, which are faults.
 
     Args:
         skipped: what is passed over is added, also files that end in none of `suffixes`.
-
-    Raises:
-        UnreadableDataError: a folder may not be read.
+        closed: as `folders.walk`, as which this raises; chosen: what is taken of each folder, instead of all images.
     """
-    for _, folders, files in walk(folder, skipped):
-        yield from _ending(files, suffixes, skipped)
-        # A folder or a broken link with an image's name is kept: to pass it over would hide a fault.
-        yield from _ending(folders, suffixes)
-        folders[:] = [entry for entry in folders if not entry.name.lower().endswith(suffixes)]
-
-
-def _ending(entries: list[Entry], suffixes: tuple[str, ...], skipped: list[Unreadable] | None = None) -> list[str]:
-    """The paths that end in one of `suffixes`; the others are added to `skipped`."""
-    if skipped is not None:
-        others = (entry.path for entry in entries if not entry.name.lower().endswith(suffixes))
-        kinds = {True: "unknown extension", False: "a link to what is not there"}
-        skipped += [Unreadable(path, kinds[os.path.exists(path)]) for path in others]
-    return [entry.path for entry in entries if entry.name.lower().endswith(suffixes)]
+    found, named_so = list[str](), list[str]()
+    for place, folders, files in walk(folder, skipped, closed):
+        images = [entry.path for entry in files if entry.name.lower().endswith(suffixes)]
+        for entry in files:
+            if not entry.name.lower().endswith(suffixes):
+                there = os.path.exists(entry.path)
+                reason = "unknown extension" if there else "a link to what is not there"
+                skipped.append(Unreadable(entry.path, reason))
+        found += images if chosen is None else chosen(place, images)
+        named_so += [entry.path for entry in folders if entry.name.lower().endswith(suffixes)]
+    return found + [path for path in named_so if not any(one.startswith((f"{path}/", path)) for one in found)]
 
 
 def holds_images(folder: Path) -> str:
@@ -202,31 +187,13 @@ def holds_images(folder: Path) -> str:
     return "files" if any(entry.name[0] != "." and not is_folder(entry) for entry in found) else ""
 
 
-class ClassFolders(NamedTuple):
-    """What stands in the class folders of a data set.
-
-    Attributes:
-        classes: their names, sorted.
-        listing: the images of all splits, split by split, sorted by path.
-        labels: of each, `NO_LABEL` where it has none.
-        skipped: what was passed over: hidden files, unknown extensions, what is not in a class or split folder.
-        places: split -> its folder; "test" alone where the folder holds class folders directly.
-    """
-
-    classes: tuple[str, ...]
-    listing: ImageIndex
-    labels: list[int]
-    skipped: tuple[Unreadable, ...]
-    places: dict[str, Path]
-
-
 def scan_class_folders(
     root: Path,
     below: Callable[[Path, list[Unreadable]], Iterable[str]] = images_below,
     things: str = "images",
     holds: Callable[[Path], str] = holds_images,
     stamp: Callable[[str], tuple[int, int, int]] = stamp_of,
-) -> ClassFolders:
+) -> tuple[tuple[str, ...], ImageIndex, list[int], tuple[Unreadable, ...], dict[str, Path]]:
     """Find the images of `root/SPLIT/CLASS/**` or of `root/CLASS/**`, by their extensions; no image is opened.
 
     The classes are those of `train`, or where there is no `train` those of all splits together. A split to measure on
@@ -236,6 +203,10 @@ def scan_class_folders(
         below: what finds the examples of a class folder, as `images_below`; things: what they are called; holds: as
             what they stand in a folder directly, as `holds_images`; stamp: what an `ImageIndex` keeps of one.
 
+    Returns:
+        The names of the classes, sorted; the images, split by split, sorted by path, and the label of each, `NO_LABEL`
+        where it has none; what was passed over; split -> its folder.
+
     Raises:
         InputError: no such folder, no class folder, a class folder without an image, a class that `train` lacks, or
             names that may mean splits and classes alike.
@@ -244,55 +215,44 @@ def scan_class_folders(
     if not root.is_dir():
         raise InputError(f"{root}: no such folder (expected: SPLIT/CLASS/{things} or CLASS/{things} in it)")
     skipped: list[Unreadable] = []
-    splits = _class_folders(root, holds, skipped)
-    found: dict[str, dict[str, list[str]]] = {}
-    for split, folder in splits.items():
-        found[split] = {name: list(below(folder / name, skipped)) for name in folders_in(folder)}
-        if empty := [name for name, paths in found[split].items() if not paths]:
-            raise InputError(
-                f"{folder / empty[0]}: no {things} in this class folder ({len(empty)} of {len(found[split])} class "
-                f"folders are empty; expected: files ending in {', '.join(IMAGE_SUFFIXES)})"
-            )
-    held = {split: holds(folder) for split, folder in splits.items()}
-    withheld = any(found.values()) or not ("train" in splits or root in splits.values())
-    for split, folder in splits.items():
+    places = _class_folders(root, holds, skipped)
+    held = {split: holds(folder) for split, folder in places.items()}
+    inside = {split: folders_in(folder) for split, folder in places.items()}
+    withheld = any(inside.values()) or not ("train" in places or root in places.values())
+    names, paths, told = list[str](), list[str](), list[tuple[str, str]]()
+    for split, folder in places.items():
         # A clip may be a folder: where others hold class folders of such, this one holds clips.
         loose = held[split] == "folders" and "" in held.values()
-        if split != "train" and held[split] and withheld and (loose or not found[split]):
-            found[split] = {NO_CLASS: list(below(folder, skipped))}
-        elif found[split]:
+        if split != "train" and held[split] and withheld and (loose or not inside[split]):
+            inside[split] = [NO_CLASS]
+        elif inside[split]:
             strays = (entry for entry in entries_of(folder) if not is_folder(entry))
             skipped += [Unreadable(entry.path, "not in a class folder") for entry in strays]
         else:
             hint = f"; images without labels are images:{root}" if held[split] and things == "images" else ""
             raise InputError(f"{folder}: no class folders in it (expected: CLASS/{things}{hint})")
-    named = {split: set(part) - {NO_CLASS} for split, part in found.items()}
-    classes = tuple(sorted(named.get("train") or set().union(*named.values())))
+        of_class = {name: folder if name == NO_CLASS else folder / name for name in inside[split]}
+        found = sorted((path, name) for name, place in of_class.items() for path in below(place, skipped))
+        if empty := [name for name in of_class if name not in {name for _, name in found}]:
+            said = f"no {things} in this class folder ({len(empty)} of {len(of_class)} class folders are empty"
+            raise InputError(f"{of_class[empty[0]]}: {said}; expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
+        paths += [path for path, _ in found]
+        names += [f"{split}/{name}{path[len(str(of_class[name])) :]}" for path, name in found]
+        told += [(split, name) for _, name in found]
+    classes = sorted({name for split, name in told if split == "train" or "train" not in places} - {NO_CLASS})
     numbers = {NO_CLASS: NO_LABEL} | {name: label for label, name in enumerate(classes)}
-    names, paths, labels = list[str](), list[str](), list[int]()
-    for split, part in found.items():
-        if unknown := sorted(set(part) - set(numbers)):
-            raise InputError(
-                f"{splits[split]}: class folders that {splits['train']} lacks: {', '.join(unknown[:5])} "
-                f"({len(unknown)} in all; expected: the same names or fewer)"
-            )
-        for path, name in sorted((path, name) for name, inside in part.items() for path in inside):
-            above = len(str(splits[split] if name == NO_CLASS else splits[split] / name))
-            names.append(f"{split}/{name}{path[above:]}")
-            paths.append(path)
-            labels.append(numbers[name])
-    return ClassFolders(classes, ImageIndex.of_files(names, paths, stamp), labels, tuple(skipped), splits)
+    for split, folder in places.items():
+        if unknown := [name for name in inside[split] if name not in numbers]:
+            said = f"{', '.join(unknown[:5])} ({len(unknown)} in all; expected: the same names or fewer)"
+            raise InputError(f"{folder}: class folders that {places['train']} lacks: {said}")
+    labels = [numbers[name] for _, name in told]
+    return tuple(classes), ImageIndex.of_files(names, paths, stamp), labels, tuple(skipped), places
 
 
 def _class_folders(root: Path, holds: Callable[[Path], str], skipped: list[Unreadable]) -> dict[str, Path]:
-    """Split -> the folder of its class folders; `test` is the whole where they stand in it directly.
-
-    A folder of a split's name that holds class folders is that split; one that holds images directly, beside others
-    that do, is a class.
-
-    Raises:
-        InputError: there are both, or two of one split.
-    """
+    """Split -> the folder of its class folders; `test` is the whole where they stand in it directly. A folder of a
+    split's name that holds class folders is that split; one that holds images directly, beside others that do, is a
+    class."""
     names = folders_in(root)
     known = [name for name in names if split_called(name) is not None]
     flat = {kind: name for name in reversed(names) if known and name not in known and (kind := holds(root / name))}
@@ -300,9 +260,6 @@ def _class_folders(root: Path, holds: Callable[[Path], str], skipped: list[Unrea
     classes = [name for name in known if flat and holds(root / name) in ("files", *flat)]
     splits = [name for name in known if folders_in(root / name) and (name not in classes or holds is holds_images)]
     if classes and splits:
-        raise InputError(
-            f"{root}: {splits[0]} holds folders, as a split does, and {classes[0]} holds what it has directly, as the "
-            f"class {next(iter(flat.values()))} does (expected: splits that hold class folders, or class folders "
-            "alone; rename or move one)"
-        )
+        said = f"{splits[0]} holds folders, as a split does, and {classes[0]} none, as the class {min(flat.values())}"
+        raise InputError(f"{root}: {said} (expected: splits that hold class folders, or class folders alone)")
     return {"test": root} if classes else split_folders(root, "test", skipped)

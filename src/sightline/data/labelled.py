@@ -67,10 +67,9 @@ class ClassificationFiles(FileSource):
         super().__init__(root, listing, rows, split_roles([one for one in rows if one not in without] or rows))
         if len(without) == len(rows) and self._no_label is None:
             first = min(self._faults, default=0)
-            self._no_label = UnreadableDataError(
-                f"{listing.paths[first]}: {self._faults.get(first, 'no label')}; no label of {root} can be read "
-                "(expected: labels, to train on or to measure; predict needs none)"
-            )
+            said = f"{self._faults.get(first, 'no label')}; no label of {root} can be read"
+            expected = "(expected: labels, to train on or to measure; predict needs none)"
+            self._no_label = UnreadableDataError(f"{listing.paths[first]}: {said} {expected}")
         for folder in without:
             instead = self._folder_of.get("test")
             measured = f"; {instead} is the test" if folder == "test" and instead and instead not in without else ""
@@ -92,14 +91,11 @@ class ClassificationFiles(FileSource):
         return super().header_error(row) or self._label_fault(row)
 
     def _label_fault(self, row: int) -> str | None:
-        if self.listing.splits[row] in self.unlabelled:
+        if self.listing.splits[row] in self.unlabelled or 0 <= self.labels[row] < len(self.classes):
             return None
-        if row in self._faults:
-            return self._faults[row]
-        if 0 <= self.labels[row] < len(self.classes):
-            return None
-        last = len(self.classes) - 1
-        return f"label {self.labels[row]} is none of the {last + 1} classes (expected: 0 to {last})"
+        count = len(self.classes)
+        said = f"label {self.labels[row]} is none of the {count} classes (expected: 0 to {count - 1})"
+        return self._faults.get(row, said)
 
     def target(self, row: int, size: tuple[int, int]) -> Target:
         if (reason := self._label_fault(row)) is not None:
@@ -147,9 +143,8 @@ def understood(
         return classes, [BAD_LABEL if isinstance(one, str) else one for one in said], {}
     classes = tuple(names or sorted(set(map(str, trained))))
     if not names and 2 * len(classes) > len(trained):
-        raise InputError(
-            f"{where}: {len(classes)} words for {len(trained)} images are no labels (at most half as many)"
-        )
+        counted = f"{len(classes)} words for {len(trained)} images"
+        raise InputError(f"{where}: {counted} are no labels (at most half as many)")
     numbers = {name: number for number, name in enumerate(classes)}
     labels = [one if one in (NO_LABEL, BAD_LABEL) else numbers.get(str(one), BAD_LABEL) for one in said]
     reason = f"is none of the {len(classes)} classes ({', '.join(classes[:5])}{', ...' * (len(classes) > 5)})"

@@ -7,12 +7,19 @@ import re
 from pathlib import Path
 
 from sightline import registry
+from sightline.data.skip_policy import Progress
 from sightline.data.source import Source
+from sightline.data.stored import FileSource
 from sightline.errors import InputError, require_known
 
 _SOURCES = "sightline.data.sources"
 # Among options, which end with a comma or with all.
 _HELD_OUT = re.compile(r",minival=([^,/]*)(?=,|$)")
+# Data set -> what is in its folders; the first that fits is meant.
+_LAYOUTS = {
+    "wds": ("*.tar",), "hf": ("dataset_dict.json", "state.json", "*.parquet", "data/*.parquet"),
+    "coco": ("annotations/instances_*.json",), "masks": ("masks/*",), "imagefolder": ("*/*",),
+}  # fmt: skip
 
 
 def list_sources() -> tuple[str, ...]:
@@ -21,11 +28,7 @@ def list_sources() -> tuple[str, ...]:
 
 
 def source_class(name: str) -> type[Source]:
-    """The class of a data set.
-
-    Raises:
-        InputError: no data set has this name.
-    """
+    """The class of a data set; raises InputError where none has this name."""
     found = registry.classes(Source, _SOURCES)
     require_known("data set", name, found)
     return found[name]
@@ -35,22 +38,23 @@ def parse_spec(spec: str) -> tuple[str, str, str | None]:
     """The name of a data set, what follows its colon, and the share that `,minival=SHARE` in that asks for."""
     name, _, argument = spec.partition(":")
     found = _HELD_OUT.search(argument)
-    if found is None:
-        return name, argument, None
-    return name, argument[: found.start()] + argument[found.end() :], found[1]
+    return name, _HELD_OUT.sub("", argument, count=1), found and found[1]
 
 
-def open_source(spec: str) -> Source:
+def open_source(spec: str, progress: Progress | None = None) -> Source:
     """A data set from `name` or `name:argument`: "scenes", "scenes:pairs", "digits", "imagefolder:DIR"; with
-    `,minival=0.01` behind it, that share of `train` is held out as `minival` (`Source.hold_out`).
+    `,minival=0.01` behind it, that share of `train` is held out as `minival` (`FileSource.hold_out`).
+
+    Args:
+        progress: as `Source.open`.
 
     Raises:
         InputError: the name or the argument is not known, or nothing can be held out.
     """
     name, argument, share = parse_spec(spec)
-    if name not in list_sources() and (place := Path(_HELD_OUT.sub("", spec))).exists():
-        raise InputError(f"data {spec}: a path alone; did you mean {_kind_of(place)}:{spec}?")
-    source = source_class(name).open(argument)
+    if name not in list_sources() and (kind := _kind_of(spec)):
+        raise InputError(f"data {spec}: a path alone; did you mean {kind}:{spec}?")
+    source = source_class(name).open(argument, progress)
     if share is None:
         return source
     try:
@@ -59,24 +63,22 @@ def open_source(spec: str) -> Source:
         part = math.nan
     if not 0 < part < 1:
         raise InputError(f"data {spec}: minival={share} (expected a share of train between 0 and 1, as minival=0.01)")
+    if not isinstance(source, FileSource):
+        said = "has a split minival of its own" if "minival" in source.splits else "has no files to hold out"
+        raise InputError(f"data {name}: {said} (expected no minival={share})")
     return source.hold_out(part)
 
 
 def spelled(spec: str) -> str:
     """A data set as `open_source` takes it: a path alone is `imagefolder:` where it looks so."""
-    place = Path(_HELD_OUT.sub("", spec))
-    alone = parse_spec(spec)[0] not in list_sources() and place.is_dir()
-    return f"imagefolder:{spec}" if alone and _kind_of(place) == "imagefolder" else spec
+    alone = parse_spec(spec)[0] not in list_sources() and _kind_of(spec) == "imagefolder"
+    return f"imagefolder:{spec}" if alone else spec
 
 
-# Data set -> what is in its folders; the first that fits is meant.
-_LAYOUTS = {
-    "wds": ("*.tar",), "hf": ("dataset_dict.json", "state.json", "*.parquet", "data/*.parquet"),
-    "coco": ("annotations/instances_*.json",), "masks": ("masks/*",), "imagefolder": ("*/*",),
-}  # fmt: skip
-
-
-def _kind_of(path: Path) -> str:
-    """The data set that a path looks like."""
+def _kind_of(spec: str) -> str | None:
+    """The data set that a path looks like; None for what is no path."""
+    path = Path(_HELD_OUT.sub("", spec))
+    if not path.exists():
+        return None
     found = (kind for kind, patterns in _LAYOUTS.items() if any(any(path.glob(one)) for one in patterns))
     return "wds" if path.suffix == ".tar" else next(found, "images")

@@ -1,9 +1,5 @@
-"""Outlines of objects as annotations say them, polygons or lengths of runs, plain or as text; held in columns, since
-there may be a million and workers get a copy.
-
-Masks are pixel for pixel as pycocotools decodes them: runs go down the columns, the first of them says how many pixels
-are outside.
-"""
+"""Outlines of objects as annotations say them, polygons or lengths of runs, plain or as COCO's text; in columns, since
+there may be a million and workers get a copy. Masks are pixel for pixel those of pycocotools."""
 
 from __future__ import annotations
 
@@ -14,11 +10,10 @@ from typing import Any
 import numpy as np
 
 _POLYGONS, _RUNS = 1, 2
+# x, y of three points.
 _LEAST_NUMBERS = 6
-# How far outside of its image a corner may be, in pixels, at least.
+# How far outside of its image a corner may be, in pixels, at least: far outside there is nothing to draw.
 _REACH = 2**16
-# Digits of a number in a text of runs: 35 bits, more than any image has pixels.
-_MOST_DIGITS = 7
 
 
 class OutlineList:
@@ -37,21 +32,18 @@ class OutlineList:
         Raises:
             ValueError: it is no outline, or not one in such an image; nothing is taken.
         """
-        kind, parts, short = 0, [], 0
+        kind = _RUNS if isinstance(said, dict) and said else _POLYGONS if said else 0
         try:
-            if isinstance(said, dict) and said:
-                kind, parts = _RUNS, [_runs(said, size)]
-            elif said:
-                kind, parts = _POLYGONS, _polygons(said, size)
-                short = len(said) - len(parts)
+            parts = [_runs(said, size)] if kind == _RUNS else [_polygon(one, size) for one in said or ()]
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"its outline: {error}") from None
-        self._kind.append(kind)
-        for part in parts:
+        taken = [part for part in parts if kind == _RUNS or len(part) >= _LEAST_NUMBERS]
+        for part in taken:
             self._numbers.extend(part)
             self._starts.append(len(self._numbers))
         self._parts.append(len(self._starts) - 1)
-        return short
+        self._kind.append(kind)
+        return len(parts) - len(taken)
 
     def known(self, outline: int) -> bool:
         """Whether an outline is said."""
@@ -65,43 +57,33 @@ class OutlineList:
         parts = [self._numbers[start:end].tolist() for start, end in itertools.pairwise(starts)]
         if not parts:
             return np.zeros(size, bool)
-        if self._kind[outline] == _POLYGONS:
-            encoded: Any = coco_masks.frPyObjects(parts, *size)  # pyright: ignore[reportArgumentType, reportCallIssue]
-            drawn: Any = coco_masks.merge(encoded)
-            parts = [runs_of_text(drawn["counts"].decode())]
-        runs = np.array(parts[0], np.int64)
-        return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(size[::-1]).T
+        if self._kind[outline] == _RUNS:
+            runs = np.array(parts[0], np.int64)
+            return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(size[::-1]).T
+        encoded: Any = coco_masks.frPyObjects(parts, *size)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return coco_masks.decode(coco_masks.merge(encoded)).astype(bool)
 
 
-def _polygons(said: Any, size: tuple[int, int]) -> list[array[float]]:
-    """(x, y) of the corners of each polygon, one after the other, in pixels; without those of fewer than three."""
-    # Far outside there is nothing to draw, and no end of it; what is near is cut off, as COCO's tools do.
-    reach, parts = max(2 * max(size), _REACH), []
-    for polygon in said:
-        if not isinstance(polygon, list):
-            raise ValueError(f"{str(polygon)[:40]!r} (expected: a list of x, y, ...)")
-        if len(polygon) >= _LEAST_NUMBERS:
-            part = array("d", polygon[: len(polygon) // 2 * 2])
-            if far := [corner for corner in part if not abs(corner) <= reach]:
-                raise ValueError(f"a corner at {far[0]} (expected: within the image)")
-            parts.append(part)
-    return parts
+def _polygon(said: Any, size: tuple[int, int]) -> array[float]:
+    """(x, y) of the corners, one after the other, in pixels."""
+    if not isinstance(said, list):
+        raise ValueError(f"{str(said)[:40]!r} (expected: a list of x, y, ...)")
+    part, reach = array("d", said[: len(said) // 2 * 2]), max(2 * max(size), _REACH)
+    if len(part) >= _LEAST_NUMBERS and (far := [corner for corner in part if not abs(corner) <= reach]):
+        raise ValueError(f"a corner at {far[0]} (expected: within the image)")
+    return part
 
 
 def _runs(said: dict[str, Any], size: tuple[int, int]) -> list[int]:
-    """The lengths of runs, which fill the image."""
+    """The lengths of runs down the columns, the first of them outside, which fill the image."""
     own, counts = said.get("size"), said.get("counts")
-    if not (isinstance(own, list) and len(own) == 2 and all(type(side) is int and side > 0 for side in own)):
-        raise ValueError(f"size {str(own)[:40]} (expected: height, width)")
+    if own != list(size):
+        raise ValueError(f"size {str(own)[:40]} (expected: {list(size)}, height and width of its image)")
     runs = runs_of_text(counts) if isinstance(counts, str) else counts
-    if not isinstance(runs, list) or not all(type(run) is int for run in runs):
+    if not isinstance(runs, list) or not all(type(run) is int and run >= 0 for run in runs):
         raise ValueError(f"counts {str(counts)[:40]} (expected: whole numbers, or text)")
-    if tuple(own) != size:
-        raise ValueError(f"runs of {own[0]} x {own[1]} pixels (expected: {size[0]} x {size[1]}, as its image)")
-    if min(runs, default=0) < 0:
-        raise ValueError(f"a run of {min(runs)} pixels")
-    if sum(runs) != own[0] * own[1]:
-        expected = f"{own[0]} x {own[1]} = {own[0] * own[1]}"
+    if sum(runs) != size[0] * size[1]:
+        expected = f"{size[0]} x {size[1]} = {size[0] * size[1]}"
         raise ValueError(f"its runs add up to {sum(runs)} pixels (expected: {expected})")
     return runs
 
@@ -113,21 +95,18 @@ def runs_of_text(text: str) -> list[int]:
     Raises:
         ValueError: it is no such text.
     """
-    if not text:
-        return []
-    letters = np.frombuffer(text.encode(errors="surrogatepass"), np.uint8).astype(np.int64) - 48
-    ends = np.flatnonzero(letters < 32)
-    if letters.min() < 0 or letters.max() > 63:
-        raise ValueError("a letter that no run is written with")
-    if letters[-1] >= 32:
-        raise ValueError("its last run is cut off")
-    digits = np.diff(ends, prepend=-1)
-    if digits.max() > _MOST_DIGITS:
-        raise ValueError("a run longer than any image")
-    starts = ends + 1 - digits
-    place = np.arange(len(letters)) - np.repeat(starts, digits)
-    # The highest bit of the last digit is the sign.
-    numbers = np.add.reduceat((letters & 31) << 5 * place, starts) - ((letters[ends] >> 4 & 1) << 5 * digits)
-    numbers[1::2] = np.cumsum(numbers[1::2])
-    numbers[2::2] = np.cumsum(numbers[2::2])
-    return numbers.tolist()
+    runs, number, bits = list[int](), 0, 0
+    for letter in text.encode():
+        digit = letter - ord("0")
+        if not 0 <= digit < 64:
+            raise ValueError(f"counts {text[:40]!r} (expected: letters that runs are written with)")
+        number |= (digit & 31) << bits
+        bits += 5
+        if digit < 32:
+            # The highest bit of the last digit is the sign.
+            number -= (digit >> 4 & 1) << bits
+            runs.append(number + (runs[-2] if len(runs) > 2 else 0))
+            number = bits = 0
+    if bits:
+        raise ValueError(f"counts {text[:40]!r} (expected: no last run that is cut off)")
+    return runs

@@ -35,15 +35,9 @@ class LabelMapping:
     """
 
     def __init__(self, class_of: Sequence[int], expected: str, ignored: Sequence[int] = (IGNORE,)) -> None:
-        """A mapping.
-
-        Args:
-            class_of: the stored number of each class, in the order of the classes.
-            ignored: stored numbers of pixels that count nowhere.
-        """
         self.values, self.ignored, self.expected = tuple(class_of), tuple(ignored), expected
-        # -1 is no class.
-        self._table = np.full(max(*self.values, *self.ignored, 255) + 1, -1, np.int16)
+        # Of each number that 16 bits hold; -1 is no class.
+        self._table = np.full(1 << 16, -1, np.int16)
         self._table[list(ignored)] = IGNORE
         self._table[list(class_of)] = np.arange(len(class_of))
 
@@ -54,10 +48,9 @@ class LabelMapping:
             UnreadableDataError: as `read_label_map`, or a number is no class; names the first such one and where it is.
         """
         numbers = read_label_map(path, max_pixels=max_pixels)
-        classes = self._table[np.minimum(numbers, len(self._table) - 1)]
-        wrong = (classes < 0) | (numbers >= len(self._table))
-        if wrong.any():
-            row, col = np.argwhere(wrong)[0].tolist()
+        classes = self._table[numbers]
+        if (classes < 0).any():
+            row, col = np.argwhere(classes < 0)[0].tolist()
             said = f"value {int(numbers[row, col])} at row {row}, column {col} is no class"
             raise UnreadableDataError(f"{path}: {said} (expected: {self.expected})")
         return classes.astype(np.uint8)
@@ -145,22 +138,17 @@ class SegmentationFiles(FileSource):
         """
         self.task, self.classes, self.pixel_classes, self.legend = "segmentation", (), tuple(names), legend
         self.skipped = tuple(skipped)
-        listed: list[tuple[str, Path]] = []
-        rows, beside = {}, []
+        listed, rows, map_of = list[tuple[str, Path]](), dict[str, np.ndarray](), list[int]()
         for folder, (images, maps) in parts.items():
             if missing := [key for key in images if key not in maps]:
-                first, place = images[missing[0]], next(iter(maps.values())).parent
-                raise InputError(
-                    f"{first}: no map of labels ({len(missing)} of {len(images)} images have none; expected one for "
-                    f"each, as in {place})"
-                )
+                said = f"{images[missing[0]]}: no map of labels ({len(missing)} of {len(images)} images have none"
+                raise InputError(f"{said}; expected one for each, as in {next(iter(maps.values())).parent})")
             strays = (str(maps[key]) for key in maps if key not in images)
             self.skipped += tuple(Unreadable(path, "a map of labels without an image") for path in strays)
-            start = len(listed)
-            rows[folder] = np.arange(start, start + len(images))
-            beside += [*range(start + len(images), start + 2 * len(images)), *[-1] * len(images)]
-            listed += [(folder, images[key]) for key in images] + [(folder, maps[key]) for key in images]
-        self._map_of = np.array(beside, np.int64)
+            rows[folder] = np.arange(len(images)) + len(listed)
+            map_of += [*(rows[folder] + len(images)).tolist(), *[-1] * len(images)]
+            listed += [(folder, part[key]) for part in (images, maps) for key in images]
+        self._map_of = np.array(map_of, np.int64)
         names_listed = [f"{folder}/{path.relative_to(root).as_posix()}" for folder, path in listed]
         listing = ImageIndex.of_files(names_listed, [path for _, path in listed])
         super().__init__(root, listing, rows, split_roles(parts, roles))
@@ -187,36 +175,33 @@ class SegmentationFiles(FileSource):
             what: its name; more: what else it hangs on.
             measure: finds it, given the paths of the maps.
         """
-        listing = self.listing
-        said = repr([[listing.names[row] for row in rows], more]).encode() + listing.stats[rows].tobytes()
-        known, of = listing.notes.get(what, {}), hashlib.sha256(said).hexdigest()
-        if known.get("of") == of:
-            return known["found"]
-        found = measure([listing.paths[row] for row in rows])
-        if UNREAD not in found:
-            listing.notes[what], listing.changed = {"of": of, "found": found}, True
-            self.remember()
+        files = self.listing
+        said = repr([[files.names[row] for row in rows], more]).encode() + files.stats[rows].tobytes()
+        of = hashlib.sha256(said).hexdigest()
+        found = files.noted(what, of, lambda: measure([files.paths[row] for row in rows]))
+        if UNREAD in found:
+            del files.notes[what]
+        self.remember()
         return found
 
     def seen(self) -> list[int]:
         """The classes of the pixels of `train`, `IGNORE` where that is there too; `UNREAD` among them stands for a map
-        that cannot be read, which is said where its image is asked for.
+        that cannot be read, which is said where its image is asked for. Maps are read until the second class is seen,
+        and what was found is remembered."""
 
-        Maps are read until the second class is seen, and what was found is remembered.
-        """
+        def measure(paths: Iterable[str]) -> list[int]:
+            seen = set[int]()
+            for path in paths:
+                try:
+                    seen |= set(np.unique(self.legend_of(path).read(path, max_pixels=self.max_pixels)).tolist())
+                except UnreadableDataError:
+                    seen.add(UNREAD)
+                if len(seen - {IGNORE, UNREAD}) > 1:
+                    break
+            return sorted(seen)
+
         rows = self._map_of[self._rows[self._folder("train")]].tolist()
-        return self.noted("seen", rows, [self.legend.values, self.legend.ignored], self._seen_in)
-
-    def _seen_in(self, paths: Iterable[str]) -> list[int]:
-        seen = set[int]()
-        for path in paths:
-            try:
-                seen |= set(np.unique(self.legend_of(path).read(path, max_pixels=self.max_pixels)).tolist())
-            except UnreadableDataError:
-                seen.add(UNREAD)
-            if len(seen - {IGNORE, UNREAD}) > 1:
-                break
-        return sorted(seen)
+        return self.noted("seen", rows, [self.legend.values, self.legend.ignored], measure)
 
     def doubt(self) -> Doubt | None:
         """What is odd of the numbers in the maps of `train`: its labelled pixels are all of one class."""
@@ -233,14 +218,8 @@ class SegmentationFiles(FileSource):
         return Doubt(said, way, hopeless=True)
 
     def check_classes(self, warn: Callable[[str], None] = lambda _: None) -> None:
-        """Refuse to learn the class of pixels where those of `train` are all of one.
-
-        Args:
-            warn: told what else is odd of the numbers in the maps.
-
-        Raises:
-            InputError: they are; names a way on where there is one.
-        """
+        """Refuse to learn the class of pixels where those of `train` are all of one, by an InputError that names a way
+        on where there is one; `warn` is told what else is odd of the numbers in the maps."""
         if (doubt := self.doubt()) is None:
             return
         if doubt.hopeless:
@@ -249,30 +228,28 @@ class SegmentationFiles(FileSource):
 
     def header_error(self, row: int) -> str | None:
         """As `FileSource.header_error`; that of its map is the image's too, and so is another size."""
-        if (own := super().header_error(row)) is not None:
-            return own
         beside = int(self._map_of[row])
-        if not self.listing.read[beside]:
-            return None
+        if (own := super().header_error(row)) is not None or beside < 0:
+            return own
         if (reason := super().header_error(beside)) is not None:
             return f"its map of labels {self.listing.paths[beside]}: {reason}"
-        size, other = (tuple(self.listing.sizes[one].tolist()) for one in (row, beside))
-        return None if size == other else self._other_size(row, other, size)
+        return self._wrong_size(row, self.listing.sizes[beside], self.listing.sizes[row])
 
     def target(self, row: int, size: tuple[int, int]) -> Pixels:
         path = self.map_path(row)
         classes = self.legend_of(path).read(path, max_pixels=self.max_pixels)
-        if classes.shape != size:
-            raise UnreadableDataError(f"{self.listing.paths[row]}: {self._other_size(row, classes.shape, size)}")
+        if (reason := self._wrong_size(row, classes.shape, size)) is not None:
+            raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
         return Pixels(classes)
 
-    def _other_size(self, row: int, size: tuple[int, ...], expected: tuple[int, ...]) -> str:
-        said, upright = (" x ".join(map(str, one)) for one in (size, expected))
-        turned = said_if_turned(self.listing.image(row), expected, size)
-        return (
-            f"its map of labels {self.map_path(row)} is {said} pixels (expected: {upright}, height x width of the "
-            f"upright image){turned}"
-        )
+    def _wrong_size(self, row: int, found: Iterable[int], expected: Iterable[int]) -> str | None:
+        """Why the map of an image of this (height, width) does not fit; None where it does, or was not read."""
+        size, upright = tuple(map(int, found)), tuple(map(int, expected))
+        if size in (upright, (0, 0)):
+            return None
+        here, there = (" x ".join(map(str, one)) for one in (size, upright))
+        said = f"is {here} pixels (expected: {there}, height x width of the upright image)"
+        return f"its map of labels {self.map_path(row)} {said}{said_if_turned(self.listing.image(row), upright, size)}"
 
 
 def names_in(path: Path, expected: str, most: int) -> tuple[str, ...]:
@@ -284,10 +261,10 @@ def names_in(path: Path, expected: str, most: int) -> tuple[str, ...]:
     names = [line.strip() for line in read_text(path, CONFIGURATION, expected).rstrip().splitlines()]
     if not 1 <= len(names) <= most:
         raise InputError(f"{path}: {len(names)} names (expected: {expected}, 1 to {most})")
-    seen: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for number, name in enumerate(names, start=1):
-        if not name or name in seen:
-            said = f"the name {name!r} is that of line {seen[name]} too" if name else "an empty line"
+        first = lines.setdefault(name, number)
+        if not name or first < number:
+            said = f"the name {name!r} is that of line {first} too" if name else "an empty line"
             raise InputError(f"{path}:{number}: {said} (expected: {expected})")
-        seen[name] = number
     return tuple(names)

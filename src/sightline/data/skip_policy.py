@@ -10,7 +10,6 @@ from sightline.errors import UnreadableDataError
 
 Progress = Callable[[int, int], None]
 """What is called with how many are done, and how many there are in all."""
-
 WAY_ON = "--skip-unreadable N or all leaves out what cannot be read"
 _SHOWN = 3
 
@@ -49,12 +48,10 @@ class SkipPolicy:
             found.setdefault(image.path, image.reason)
         if self.allowed == "all" or len(found) <= self.allowed:
             return
-        shown = "; ".join(f"{path}: {reason}" for path, reason in list(found.items())[:_SHOWN])
-        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise UnreadableDataError(
-            f"{where or f'{len(found)} images of {split} cannot be read'} (allowed: {self.allowed}): {shown}{more} "
-            f"({WAY_ON})"
-        )
+        said = where or f"{len(found)} images of {split} cannot be read"
+        shown = [f"{path}: {reason}" for path, reason in list(found.items())[:_SHOWN]]
+        shown += [f"and {len(found) - _SHOWN} more"] * (len(found) > _SHOWN)
+        raise UnreadableDataError(f"{said} (allowed: {self.allowed}): {'; '.join(shown)} ({WAY_ON})")
 
     def left_out(self, split: str) -> tuple[Unreadable, ...]:
         """Those left out of a split, in the order in which they were met."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sightline.data.config import SkipUnreadable
-from sightline.data.crops import CropMode, Parts, Picture, check_image_size, size_of
+from sightline.data.crops import CropMode, Parts, check_image_size, size_of
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.frames import FrameSampling
 from sightline.data.image_file import MAX_PIXELS
@@ -48,14 +48,12 @@ class Example:
 class Source(ABC):
     """A data set with named splits.
 
-    `example` is a pure function of its arguments: the same in any order, in any process. `seed` and `epoch` change
-    the `train` split alone; every other split is the same for every seed, so that runs are comparable.
+    `seed` and `epoch` change the examples of the `train` split alone; all others are the same for every run.
 
     Attributes:
         name: the name it is opened by.
         task: what there is to learn, such as "glyphs", "pairs" or "classification".
-        provides: what is said of each image, as attributes of its target: `label`, `pixels` (the class of each),
-            `objects` (where they are, as `Objects`).
+        provides: what is said of each image, as attributes of its target: `label`, `pixels`, `objects`.
         classes: the names of the classes, in the order of the labels.
         pixel_classes: names of what `pixels` says; object_classes: of what `objects` are.
         groups: name of a group of classes that are easily confused -> the labels in it; empty where there are none.
@@ -67,8 +65,7 @@ class Source(ABC):
         transform: how stored images are shown, a `RandomResizedCrop`; None where that is a way of their own.
         still, sampling, max_pixels: as `still`, `frames` and `max_pixels` of `with_view`; without a sampling a clip is
             shown as an image.
-        allowance: what batches may leave out because it cannot be read; None where that was not asked yet, and an
-            image that cannot be read is then refused.
+        allowance: what batches may leave out because it cannot be read; None refuses an image that cannot be read.
     """
 
     name: ClassVar[str]
@@ -91,8 +88,11 @@ class Source(ABC):
 
     @classmethod
     @abstractmethod
-    def open(cls, argument: str) -> Self:
+    def open(cls, argument: str, progress: Progress | None = None) -> Self:
         """The source for what follows the colon in `name:argument` ("" for none).
+
+        Args:
+            progress: called with (files listed, files in all) where that takes long.
 
         Raises:
             InputError: the argument names nothing that this source has.
@@ -105,15 +105,11 @@ class Source(ABC):
 
     @abstractmethod
     def length(self, split: str) -> int | None:
-        """The number of examples in a split; None for an endless one.
-
-        Raises:
-            InputError: no such split.
-        """
+        """The number of examples in a split; None for an endless one; raises InputError for no such split."""
 
     @abstractmethod
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
-        """One example.
+        """One example, the same in any order and in any process.
 
         Args:
             split: one of `splits`.
@@ -137,27 +133,14 @@ class Source(ABC):
     ) -> Example:
         """A stored example as `transform` shows it, what is said of it moved with the picture; the other arguments are
         those of `example`."""
-        image, target = self._seen(example.image, example.target, split, index, image_size, seed=seed, epoch=epoch)
-        return replace(example, image=image, target=target)
-
-    def _seen(
-        self,
-        image: Picture,
-        target: Target,
-        split: str,
-        index: int,
-        image_size: tuple[int, int],
-        *,
-        seed: int,
-        epoch: int,
-    ) -> tuple[np.ndarray, Target]:
-        """A stored image, as `cut` takes it, and what is said of it, as `shown`."""
-        assert self.transform is not None
+        size, target = size_of(example.image), example.target
         if split != "train" or self.still:
-            crop = self.transform.measured(size_of(image), image_size)
-            return self.transform.cut(image, crop), target.for_evaluation(crop)
-        crop = self.transform.train_crop(size_of(image), image_size, seed=seed, epoch=epoch, index=index)
-        return self.transform.cut(image, crop), target.transform(crop)
+            crop = self.transform.measured(size, image_size)
+            target = target.for_evaluation(crop)
+        else:
+            crop = self.transform.train_crop(size, image_size, seed=seed, epoch=epoch, index=index)
+            target = target.transform(crop)
+        return replace(example, image=self.transform.cut(example.image, crop), target=target)
 
     def with_view(
         self,
@@ -187,9 +170,8 @@ class Source(ABC):
                 frames than one are asked for.
         """
         if frames is not None and frames.count > 1 and not self.is_video:
-            raise InputError(
-                f"data {self.name}: is of images, of one frame each (expected frames 1, not {frames.count})"
-            )
+            said = f"expected frames 1, not {frames.count}"
+            raise InputError(f"data {self.name}: is of images, of one frame each ({said})")
         made = copy.copy(self)
         made.still = self.still if still is None else still
         made.sampling, made.max_pixels = frames or self.sampling, max_pixels or self.max_pixels
@@ -198,21 +180,21 @@ class Source(ABC):
         if self.transform is not None and (asked or aspect is not None):
             made.transform = self.transform.changed(**asked, aspect=aspect)
         elif asked:
-            own = f"data {self.name!r}, which shows its training images in its own way"
             name, value = next(iter(asked.items()))
+            own = f"data {self.name!r}, which shows its training images in its own way"
             raise InputError(f"{name} {value}: not for {own}")
         return made
 
     def prepared(
         self, interpolation: str, crop: float | None, crop_mode: CropMode = "center", fill: tuple[int, ...] = (0, 0, 0)
     ) -> Self:
-        """The same data set, whose measured images are prepared as `preprocessing` does for a model
-        (`Preprocessing.prepared`); what is drawn at any size needs nothing.
+        """The same data set, whose measured images are prepared as for a model (`Preprocessing.prepared`); what is
+        drawn at any size needs nothing.
 
         Args:
             interpolation: a filter of Pillow, antialiased.
-            crop, crop_mode, fill: as `eval_crop`; a crop of None cuts nothing off: the whole image is resized, as where
-                each keeps its own aspect.
+            crop, crop_mode, fill: as `eval_crop`; a crop of None resizes the whole image, as where each keeps its own
+                aspect.
         """
         made = copy.copy(self)
         if self.transform is not None:
@@ -221,79 +203,52 @@ class Source(ABC):
         return made
 
     def stored_size(self, split: str, index: int) -> tuple[int, int] | None:
-        """(height, width) in pixels of the stored image, upright, without decoding it; None where an example is drawn
-        at whatever size is asked for.
-
-        Raises:
-            InputError: no such split or index.
-            UnreadableDataError: the file's header cannot be read.
-        """
+        """(height, width) in pixels of the stored image, upright, from its header; None where an example is drawn at
+        whatever size is asked for. Raises InputError for no such split or index, UnreadableDataError for a header that
+        cannot be read."""
         self.check(split, index)
         return None
 
     def stored_frames(self, split: str, index: int) -> int | None:
         """How many frames a clip has, without decoding one; None where it is drawn with as many as are asked for.
-
-        Raises:
-            InputError: no such split or index.
-            UnreadableDataError: as `stored_size`.
-        """
+        Raises as `stored_size`."""
         self.check(split, index)
         return None if self.is_video else 1
 
     def frames_shown(self, split: str, index: int) -> int:
-        """How many frames of an example are shown; raises as `stored_frames`."""
+        """How many frames of an example are shown; raises as `stored_size`."""
         if self.sampling is None or not self.is_video:
             return 1
         stored = self.stored_frames(split, index)
         return self.sampling.count if stored is None else self.sampling.frame_count(stored)
 
-    def hold_out(self, share: float) -> Self:
-        """The same data set, of whose `train` a part is `minival` and nothing else: the last of a permutation, which is
-        the same for every run.
-
-        Args:
-            share: of the images, between 0 and 1.
-
-        Raises:
-            InputError: it has a minival of its own, or a share leaves nothing to one of them.
-        """
-        if "minival" in self.splits:
-            raise InputError(f"data {self.name}: has a split minival of its own (expected no minival={share:g})")
-        raise InputError(f"data {self.name}: minival={share:g} holds out files, of which it has none")
+    @property
+    def validation_split(self) -> str | None:
+        """Of which images a run is validated while it trains: `minival`, else a test that its owner calls `val`; None
+        of none."""
+        return "minival" if "minival" in self.splits else None
 
     def fingerprint(self, split: str = "train") -> Fingerprint:
         """What tells a split, that which a run trains on, from others: classes, names, sizes and contents of its files.
-
-        The same for a copy elsewhere, and whatever is left out. One that comes with the package has its name and
-        version.
-        """
+        The same for a copy elsewhere, and whatever is left out; of what comes with the package its name and version."""
         return Fingerprint.of(f"{self.name}:{self.task}/1", self.classes)
 
     def changed_contents(self, before: Fingerprint, progress: Progress | None = None) -> tuple[list[str], list[str]]:
-        """What an equal fingerprint does not tell: names of files whose time differs, and whose content does; and of
-        those of which no more than the sample was known, so that nobody can say.
-
-        Args:
-            before: of the same data; what it knows of unchanged files is known from here on.
-            progress: called with (files read whole, files in all).
-        """
+        """What an equal fingerprint does not tell of files whose times differ: names of those whose content does, and
+        of those of which no more than the sample was known `before`, so that nobody can say. `progress` is called with
+        (files read whole, files in all)."""
         return [], []
 
     def summary(self) -> Summary | None:
-        """What a recipe wants to know of what is trained on; None where its recipe knows it already.
-
-        Raises:
-            UnreadableDataError: no image of it can be read.
-        """
+        """What a recipe wants to know of what is trained on, None where its recipe knows it already; raises
+        UnreadableDataError where no image can be read."""
         return None
 
     def check_readable(
         self, split: str, *, skip_unreadable: SkipUnreadable = 0, progress: Progress | None = None
     ) -> tuple[Self, tuple[Unreadable, ...]]:
-        """Read every header of a split, before hours of work depend on it; no pixel is decoded.
-
-        An image that turns out damaged later, when it is decoded, leaves its batch, within the same number.
+        """Read every header of a split, before hours of work depend on it; no pixel is decoded. An image that turns out
+        damaged later leaves its batch, within the same number.
 
         Args:
             skip_unreadable: how many unreadable images of a split may be left out, or "all".

@@ -32,17 +32,13 @@ def is_same_split(one: str, other: str) -> bool:
 
 
 def splits_among(names: Iterable[str], where: object) -> dict[str, str]:
-    """Which of some names mean a split: split -> name, in the order of `SPLITS`.
-
-    Raises:
-        InputError: two of them mean the same one.
-    """
+    """Which of some names mean a split: split -> name, in the order of `SPLITS`; raises InputError where two mean the
+    same one."""
     found: dict[str, str] = {}
-    for name in names:
-        if (split := split_called(name)) is not None:
-            if twice := [other for other in found.values() if is_same_split(other, name)]:
-                raise InputError(f"{where}: {twice[0]} and {name} mean the same split (expected: one of them)")
-            found[split] = name
+    for name in filter(split_called, names):
+        if twice := [other for other in found.values() if is_same_split(other, name)]:
+            raise InputError(f"{where}: {twice[0]} and {name} mean the same split (expected: one of them)")
+        found[str(split_called(name))] = name
     return {split: found[split] for split in SPLITS if split in found}
 
 
@@ -54,27 +50,21 @@ def synonyms_beside(names: Collection[str]) -> list[str]:
 
 def split_folders(root: Path, otherwise: str, skipped: list[Unreadable]) -> dict[str, Path]:
     """Split -> the folder of its name; `otherwise` is the whole where there is none. What stands beside them is added
-    to `skipped`.
-
-    Raises:
-        InputError: two are of one split.
-    """
-    names = list(folders_in(root))
+    to `skipped`. Raises InputError where two are of one split."""
+    names = folders_in(root)
     # Beside a split itself a synonym, as `eval` for results, is one only where it holds folders too.
-    beside = {name for name in synonyms_beside(names) if not any(folders_in(root / name))}
+    beside = [name for name in synonyms_beside(names) if not folders_in(root / name)]
     found = splits_among((name for name in names if name not in beside), root)
-    if found:
-        others = (entry for entry in entries_of(root) if entry.name not in found.values())
-        skipped += [Unreadable(entry.path, "not a split") for entry in others]
-    return {split: root / name for split, name in found.items()} or {otherwise: root}
+    if not found:
+        return {otherwise: root}
+    others = (entry for entry in entries_of(root) if entry.name not in found.values())
+    skipped += [Unreadable(entry.path, "not a split") for entry in others]
+    return {split: root / name for split, name in found.items()}
 
 
 def folder_like(name: str, root: Path) -> Path:
-    """The folder in `root` of the split that a name means: that of the same name, else the one that means the same.
-
-    Raises:
-        InputError: several mean the same.
-    """
+    """The folder in `root` of the split that a name means: that of the same name, else the one that means the same;
+    raises InputError where several do."""
     alike = [] if (root / name).exists() or not root.is_dir() else folders_in(root)
     return root / next(iter(splits_among((one for one in alike if is_same_split(one, name)), root).values()), name)
 
@@ -88,16 +78,11 @@ def split_in(name: str) -> str | None:
 
 def files_by_split(paths: Sequence[str], otherwise: str) -> dict[str, list[str]]:
     """Split -> its files, in their order: by a word of their names where each has one, else by the folders that they
-    are in where each of those means a split, or the file's name does; else all are one split. No file is left out.
-
-    Args:
-        otherwise: what that one split is.
-    """
+    are in where each of those means a split, or the file's name does; else all are one split, `otherwise`."""
     words = [split_in(os.path.basename(path)) for path in paths]
     if not all(words):
         folders = [split_called(os.path.basename(os.path.dirname(os.path.abspath(path)))) for path in paths]
         words = [folder or word for folder, word in zip(folders, words, strict=True)]
-    if not all(words):
-        words = [otherwise] * len(paths)
+    words = words if all(words) else [otherwise] * len(paths)
     parts = {split: [path for path, word in zip(paths, words, strict=True) if word == split] for split in SPLITS}
     return {split: found for split, found in parts.items() if found}

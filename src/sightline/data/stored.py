@@ -18,11 +18,11 @@ from sightline.data.crops import Picture, RandomResizedCrop, size_of
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.folders import walk
 from sightline.data.image_file import read_image, read_picture, too_large
-from sightline.data.image_index import SAMPLED_WHOLE, ImageIndex, load_index, save_index, thread_map
+from sightline.data.image_index import SAMPLED_WHOLE, ImageIndex, thread_map
 from sightline.data.rng import generator
 from sightline.data.skip_policy import Progress, SkipPolicy, Unreadable
 from sightline.data.source import Example, Source
-from sightline.data.splits import is_same_split
+from sightline.data.splits import is_same_split, split_called
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.targets import Target
 from sightline.errors import InputError, UnreadableDataError, require_known, unknown_name_error
@@ -66,8 +66,7 @@ class FileSource(Source):
         self.listing, self._rows = listing, dict(rows)
         self.images: list[int] = np.sort(np.concatenate(list(self._rows.values()))).tolist()
         self._take_roles(folder_of)
-        if (before := load_index(self._remembered_as)) is not None:
-            self.listing.remember(before)
+        self.listing.load(self._remembered_as)
 
     def _take_roles(self, folder_of: Mapping[str, str]) -> None:
         self._folder_of = dict(folder_of)
@@ -79,7 +78,7 @@ class FileSource(Source):
         return self.root / f":{self.name}"
 
     @classmethod
-    def open(cls, argument: str) -> Self:
+    def open(cls, argument: str, progress: Progress | None = None) -> Self:
         """The folder that the argument names, with its options."""
         place, options = options_of(argument, cls.options)
         if not place:
@@ -92,22 +91,18 @@ class FileSource(Source):
     def folders(cls, argument: str) -> tuple[Path, ...]:
         """The folder, and those that links below it lead to."""
         try:
-            place, _ = options_of(argument, cls.options)
+            root = Path(options_of(argument, cls.options)[0])
         except InputError:
             return ()
-        root = Path(place)
-        if not place or not root.is_dir():
+        if not argument or not root.is_dir():
             return ()
         links = (entry for _, folders, _ in walk(root, [], []) for entry in folders if entry.is_symlink())
         return (root, *(Path(os.path.realpath(link.path)) for link in links))
 
     @abstractmethod
     def target(self, row: int, size: tuple[int, int]) -> Target:
-        """What is said of the image of a row, whose pixels are (height, width).
-
-        Raises:
-            UnreadableDataError: what is said cannot be read, or is not said of such an image; names the file.
-        """
+        """What is said of the image of a row, whose pixels are (height, width); raises UnreadableDataError, which names
+        the file, where that cannot be read, or is not said of such an image."""
 
     def class_name(self, row: int) -> str:
         """What an image counts as where images are counted: its class, if it has one."""
@@ -137,28 +132,25 @@ class FileSource(Source):
         for folder, rows in self._rows.items():
             here = [row for row in rows.tolist() if row in twins]
             if here and len(here) == len(rows):
-                first = twins[here[0]]
-                raise InputError(
-                    f"{paths[here[0]]}: the same image as {paths[first]}; the splits {folders[first]} and {folder} "
-                    f"overlap, and nothing of {folder} is left (expected: no file in two splits)"
-                )
+                said = f"the same image as {paths[twins[here[0]]]}; the splits overlap, and nothing of {folder} is left"
+                raise InputError(f"{paths[here[0]]}: {said} (expected: no file in two splits)")
             self._rows[folder] = rows[~np.isin(rows, here)]
-            why = (f"the same image as {paths[twins[row]]}, left out of {folder}" for row in here)
-            self.skipped += tuple(map(Unreadable, (paths[row] for row in here), why))
+            why = {row: f"the same image as {paths[twins[row]]}, left out of {folder}" for row in here}
+            self.skipped += tuple(Unreadable(paths[row], reason) for row, reason in why.items())
         self.remember()
 
     def remember(self) -> None:
         """Keep what was found out for the next command."""
         if self.listing.changed:
-            save_index(self._remembered_as, self.listing)
+            self.listing.save(self._remembered_as)
 
     def _folder(self, split: str) -> str:
-        if split not in self._folder_of:
-            split = next((one for one in self._folder_of if is_same_split(one, split)), split)
-        if split not in self._folder_of:
-            hint = "; no image of it has a label" if split in self.unlabelled else self._hint(split)
-            raise InputError(f"{self.root}: {unknown_name_error('split', split, self.splits)}{hint}")
-        return self._folder_of[split]
+        if split in self._folder_of:
+            return self._folder_of[split]
+        if same := [folder for name, folder in self._folder_of.items() if is_same_split(name, split)]:
+            return same[0]
+        hint = "; no image of it has a label" if split in self.unlabelled else self._hint(split)
+        raise InputError(f"{self.root}: {unknown_name_error('split', split, self.splits)}{hint}")
 
     def length(self, split: str) -> int:
         """The number of images in a split."""
@@ -176,17 +168,16 @@ class FileSource(Source):
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
         """One image, as it is seen in training or in evaluation; `name` is its path."""
         row = self._row(split, index, image_size)
-        path = self.listing.paths[row]
+        path, least = self.listing.paths[row], None
         if row in self.listing.damaged:
             raise UnreadableDataError(f"{path}: {self.listing.damaged[row]}")
-        shown = {"split": split, "index": index, "image_size": image_size, "seed": seed, "epoch": epoch}
-        # As `read_image`: what is measured is decoded whole.
-        times, least = self.transform.most_enlarged, None
+        # What is measured is decoded whole.
         if split == "train" and self.reduced and not self.still:
+            times = self.transform.most_enlarged
             least = times * image_size[0], times * image_size[1]
-        picture = self._picture(row, least, **shown)
-        target = self.target(row, size_of(picture))
-        return Example(*self._seen(picture, target, **shown), path)
+        shown = {"split": split, "index": index, "image_size": image_size, "seed": seed, "epoch": epoch}
+        picture: Any = self._picture(row, least, **shown)
+        return self.shown(Example(picture, self.target(row, size_of(picture)), path), **shown)
 
     def _picture(self, row: int, least: tuple[int, int] | None, **shown: Any) -> Picture:
         """The pixels of a row; `shown` are the arguments of `example`."""
@@ -216,27 +207,29 @@ class FileSource(Source):
         return self.listing.faults.get(row) or too_large(height, width, self.max_pixels)
 
     def hold_out(self, share: float) -> Self:
-        """As `Source.hold_out`; an image that stands in `train` twice stays there.
+        """The same data set, of whose `train` a part is `minival` and nothing else: the last of a permutation, which is
+        the same for every run. An image that stands in `train` twice stays there; one that cannot be read moves no
+        other.
 
-        The order hangs on the number of images alone, and counts those that cannot be read: they move no other.
+        Args:
+            share: of the images, between 0 and 1.
+
+        Raises:
+            InputError: it has a minival of its own, or a share leaves nothing to one of them.
         """
         if (own := self._folder_of.get("minival")) is not None:
             called = "" if own == "minival" else f", called {own}"
             raise InputError(f"{self.root}: has a split minival of its own{called} (expected no minival={share:g})")
         if "train" not in self._folder_of:
-            there = ", ".join(self.splits)
-            raise InputError(
-                f"{self.root}: has no split train, of which minival={share:g} is a share (splits: {there})"
-            )
+            said = f"of which minival={share:g} is a share (splits: {', '.join(self.splits)})"
+            raise InputError(f"{self.root}: has no split train, {said}")
         folder = self._folder_of["train"]
         rows = self._rows[folder]
         count = int(share * len(rows))
         if not 0 < count < len(rows):
+            said = f"minival={share:g} of {len(rows)} images of train holds out {count}"
             least = math.ceil(100 / max(len(rows), 1)) / 100
-            raise InputError(
-                f"{self.root}: minival={share:g} of {len(rows)} images of train holds out {count} (expected at least "
-                f"1, as minival={least:g}, and one that is left)"
-            )
+            raise InputError(f"{self.root}: {said} (expected at least 1, as minival={least:g}, and one that is left)")
         last = rows[generator("minival/1", 0).permutation(len(rows))[len(rows) - count :]]
         twins = [row for group in self.listing.duplicates(across=False, rows=np.sort(rows).tolist()) for row in group]
         self.remember()
@@ -245,6 +238,12 @@ class FileSource(Source):
         made._rows = self._rows | {folder: rows[~held], _HELD_OUT: rows[held]}
         made._take_roles(self._folder_of | {"minival": _HELD_OUT})
         return made
+
+    @property
+    def validation_split(self) -> str | None:
+        """As `Source.validation_split`."""
+        called = split_called(self._folder_of.get("test", ""))
+        return super().validation_split or ("test" if called in ("val", "validation") else None)
 
     def fingerprint(self, split: str = "train") -> Fingerprint:
         """As `Source.fingerprint`: of all files of a split, or where there is none such of all splits; what is held out
@@ -265,7 +264,7 @@ class FileSource(Source):
     def changed_contents(self, before: Fingerprint, progress: Progress | None = None) -> tuple[list[str], list[str]]:
         """As `Source.changed_contents`."""
         listing, place = self.listing, {name: row for row, name in enumerate(self.listing.names)}
-        compared, unsure = {}, []
+        compared, replaced, unsure = dict[int, str](), list[str](), list[str]()
         for (name, size, _), (modified, whole) in zip(before.files, before.stamps, strict=False):
             row = place[name]
             if int(listing.stats[row, 1]) == modified:
@@ -274,9 +273,7 @@ class FileSource(Source):
                 compared[row] = whole
             elif size > SAMPLED_WHOLE:
                 unsure.append(name)
-        replaced = []
-        digests = thread_map(listing.digest, list(compared))
-        for done, (row, digest) in enumerate(digests, start=1):
+        for done, (row, digest) in enumerate(thread_map(listing.digest, list(compared)), start=1):
             replaced += [] if digest == compared[row] else [listing.names[row]]
             if progress is not None:
                 progress(done, len(compared))
@@ -290,17 +287,13 @@ class FileSource(Source):
         if not rows:
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
         pixels = listing.sizes[rows].astype(np.int64).prod(axis=1)
-        known = listing.notes.get("summary", {})
-        if known.get("of") != digest:
-            small = [row for row, count in zip(rows, pixels, strict=True) if count <= MOST_PIXELS] or rows
-            count = min(len(small), SAMPLED)
-            chosen = [small[number * len(small) // count] for number in range(count)]
-            mean, std, sampled = measure_colours([listing.image(row) for row in chosen])
-            listing.notes["summary"] = known = {"of": digest, "mean": mean, "std": std, "sampled": sampled}
-            listing.changed = True
-            self.remember()
-        side = float(np.median(np.sqrt(pixels)))
-        return Summary(len(rows), side, tuple(known["mean"]), tuple(known["std"]), known["sampled"])
+        small = [row for row, count in zip(rows, pixels, strict=True) if count <= MOST_PIXELS] or rows
+        count = min(len(small), SAMPLED)
+        chosen = [small[number * len(small) // count] for number in range(count)]
+        found = listing.noted("summary", digest, lambda: measure_colours([listing.image(row) for row in chosen]))
+        self.remember()
+        mean, std, sampled = found
+        return Summary(len(rows), float(np.median(np.sqrt(pixels))), tuple(mean), tuple(std), sampled)
 
     def check_readable(
         self, split: str, *, skip_unreadable: SkipUnreadable = 0, progress: Progress | None = None
@@ -314,17 +307,16 @@ class FileSource(Source):
         faults = {row: reason for row in rows if (reason := self.header_error(row)) is not None}
         reasons = {row: listing.damaged[row] for row in rows if row in listing.damaged} | faults
         unread = [Unreadable(listing.paths[row], reasons[row]) for row in sorted(reasons)]
+        made = copy.copy(self)
         found = {} if self.allowance is None else self.allowance.found
-        allowance = SkipPolicy(skip_unreadable, {name: left for name, left in found.items() if name != split})
+        made.allowance = SkipPolicy(skip_unreadable, {name: left for name, left in found.items() if name != split})
         place = self.place_of(self._folder_of["train"] if folder == _HELD_OUT else folder)
-        allowance.add(split, unread, f"{len(unread)} of {len(rows)} images of {place} cannot be read")
+        made.allowance.add(split, unread, f"{len(unread)} of {len(rows)} images of {place} cannot be read")
         if len(faults) == len(rows):
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
-        remaining = copy.copy(self)
-        remaining._rows = self._rows | {folder: np.array([row for row in rows if row not in faults], np.int64)}
-        remaining.skipped = tuple(dict.fromkeys((*self.skipped, *unread)))
-        remaining.allowance = allowance
-        return remaining, tuple(Unreadable(listing.paths[row], reason) for row, reason in faults.items())
+        made._rows = self._rows | {folder: np.array([row for row in rows if row not in faults], np.int64)}
+        made.skipped = tuple(dict.fromkeys((*self.skipped, *unread)))
+        return made, tuple(Unreadable(listing.paths[row], reason) for row, reason in faults.items())
 
 
 def split_roles(folders: Iterable[str], roles: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -347,16 +339,15 @@ def options_of(argument: str, allowed: Collection[str]) -> tuple[str, dict[str, 
     Raises:
         InputError: an option is not known, is given twice, or has no value.
     """
-    if not allowed:
-        return argument, {}
     # A pattern may hold commas too.
-    found = re.fullmatch(r"(.*?)((?:,[A-Za-z_]+=[^,]*)*)", argument, re.DOTALL)
-    assert found is not None
+    found = re.search(r"(?:,[A-Za-z_]+=[^,]*)+$", argument) if allowed else None
+    if found is None:
+        return argument, {}
     options: dict[str, str] = {}
-    for pair in found[2].split(",")[1:]:
+    for pair in found[0].split(",")[1:]:
         option, _, value = pair.partition("=")
         require_known(f"{argument}: option", option, allowed)
         if option in options or not value:
             raise InputError(f"{argument}: option {option} {'twice' if value else 'without a value'} (expected: one)")
         options[option] = value
-    return found[1], options
+    return argument[: found.start()], options

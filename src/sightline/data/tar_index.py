@@ -19,7 +19,7 @@ from sightline.data.encoded import ByteRange, EncodedImage
 from sightline.data.image_index import NOT_A_FILE, Stamp, keep, recall, stamp_of, thread_map
 from sightline.data.image_list import IMAGE_SUFFIXES, NO_LABEL
 from sightline.data.labelled import BAD_LABEL, MOST_CLASSES
-from sightline.data.scanning import WATCH
+from sightline.data.skip_policy import Progress
 from sightline.errors import InaccessibleDataError, UnreadableDataError
 from sightline.io.read import CONFIGURATION, parse_json
 
@@ -59,7 +59,11 @@ class TarShard(NamedTuple):
 
 
 def index_shards(
-    paths: Sequence[str], remembered_as: Path, image: str | None = None, label: str | None = None
+    paths: Sequence[str],
+    remembered_as: Path,
+    image: str | None = None,
+    label: str | None = None,
+    progress: Progress | None = None,
 ) -> list[TarShard]:
     """What is in each archive: one pass over its headers, but for those whose size and times are as remembered.
 
@@ -68,6 +72,7 @@ def index_shards(
         image: the extension of a sample's image; None: the only one that is an image's.
         label: the extension of a member that holds a whole number or a word, or the field of its `json` that does;
             None: `cls`, a number, else the field `label`, or `cls` with a number.
+        progress: called with (archives listed, archives to list).
 
     Raises:
         UnreadableDataError: one is no regular file, or the system does not let it be read.
@@ -82,10 +87,11 @@ def index_shards(
     }
     found = {path: shard for path, shard in known.items() if stamps.get(path) == shard.stamp}
     if new := [path for path in stamps if path not in found]:
-        with WATCH.get()("listing shards", len(new)) as done:
-            for path, shard in thread_map(lambda path: _scan(path, stamps[path], image, label), new):
-                found[path] = shard
-                done(1)
+        scanned = thread_map(lambda path: _scan(path, stamps[path], image, label), new)
+        for done, (path, shard) in enumerate(scanned, start=1):
+            found[path] = shard
+            if progress is not None:
+                progress(done, len(new))
     shards = [found[path] for path in stamps]
     if new or len(known) != len(found):
         keep(remembered_as, {"shards": shards}, {})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, overload
 
@@ -183,3 +184,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError
+
+
+@contextlib.contextmanager
+def named_after(file: PurePath | None) -> Iterator[None]:
+    """What is refused inside was asked for by this file: its name goes before the message."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{file}: {error}" if file else str(error)) from None

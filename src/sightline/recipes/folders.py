@@ -44,7 +44,7 @@ def navit_imagefolder(data: str = "imagefolder:.", seen: Summary | None = None) 
     it, about as many images a step; all else as `imagefolder`.
 
     `sightline train --recipe navit_imagefolder --data imagefolder:DIR --out runs/mine`: in about 6 / 10 of the
-    operations of `imagefolder`.
+    operations of `imagefolder`; the time and the accuracy depend on the folder.
 
     Args:
         seen: as for `imagefolder`.

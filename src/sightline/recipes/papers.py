@@ -125,9 +125,9 @@ def vit_finetune(data: str = "imagefolder:.") -> TrainConfig:
     no decay, gradients clipped at 1, a new linear head that begins with 0.
 
     `sightline train --recipe vit_finetune --init-from RUN --data imagefolder:DIR`: at 384 px ViT-L/16 pre-trained on
-    JFT-300M reaches 87.12 on ImageNet, ViT-B/16 pre-trained on ImageNet 77.91 (table 5). The 87.76 of table 2 are of
-    512 px and averaged weights: `--resolution 512 --optimizer.ema 0.9999`. The paper states no time. Table 4 sweeps
-    `optimizer.lr` over .003, .01, .03 and .06.
+    JFT-300M reaches a top-1 of 87.12 on ImageNet, ViT-B/16 pre-trained on ImageNet 77.91 (table 5). The 87.76 of table
+    2 are of 512 px and averaged weights: `--resolution 512 --optimizer.ema 0.9999`. The paper states no time. Table 4
+    sweeps `optimizer.lr` over .003, .01, .03 and .06.
 
     Chosen: .03 of these, 500 steps in which the rate rises, Inception's crop. The head is new for other classes, or
     where it was a `mlp`.

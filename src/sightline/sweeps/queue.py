@@ -2,9 +2,9 @@
 
 Optuna's own `optimize` is not taken: its `GridSampler` counts failed cells as done and lets two workers draw one, and
 `ask` draws a new cell where the queue is empty. So every change is made under one file lock, `ask` is called where a
-trial waits, and what is missing is put back into the queue by one rule (`_fill`): a cell that nobody has finished,
-runs or waits for, unless it is given up. A worker holds a lock file of its own while it lives, by which others see at
-once that it was killed; with a database, machines that see another folder do so by Optuna's heartbeats.
+trial waits, and what is missing is put back into the queue by one rule (`_fate`). A worker holds a lock file of its own
+while it lives, by which others see at once that it was killed; with a database, machines that see another folder do so
+by Optuna's heartbeats.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import secrets
 import socket
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,11 +53,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class State:
-    """Where a sweep is: numbers of cells, and of those that are at work or were given up what is known.
+    """Where a sweep is, by numbers of cells.
 
     Attributes:
-        running: cell -> the words for its worker; failed: cell -> its last fault.
-        scores: cell -> what was measured of it.
+        running: cell -> the words for its worker; scores: cell -> what was measured of it; failed: cell -> its last
+            fault, of those that are given up.
         cells: what each cell sets, as far as that is drawn.
     """
 
@@ -71,6 +71,10 @@ class State:
     def done(self) -> bool:
         """Whether nothing is left to do."""
         return not self.waiting and not self.running
+
+    def name(self, number: int) -> str:
+        """Of a cell; its number until it is drawn."""
+        return self.cells[number].name if number in self.cells else f"{number:03}"
 
 
 class SweepQueue:
@@ -93,8 +97,6 @@ class SweepQueue:
         require_optuna()
         import optuna
 
-        if url is not None:
-            _check_url(url)
         self.config, self.folder, self.name, self._url = config, folder, name, url
         self._journal = folder.absolute() / QUEUE
         self._place = str(self._journal) if url is None else without_password(url)
@@ -113,8 +115,7 @@ class SweepQueue:
             except KeyError:
                 if not make:
                     raise InputError(none) from None
-                study = {"study_name": name, "storage": self._storage, "direction": "maximize"}
-                self._study = optuna.create_study(**study, load_if_exists=True)
+                self._study = optuna.create_study(study_name=name, storage=self._storage, direction="maximize")
 
     def _open(self) -> BaseStorage:
         import optuna
@@ -123,12 +124,10 @@ class SweepQueue:
 
         if self._url is None:
             return optuna.storages.JournalStorage(JournalFileBackend(str(self._journal)))
+        engine = {} if self._url.startswith("sqlite") else {"pool_pre_ping": True}
         try:
             return optuna.storages.RDBStorage(
-                self._url,
-                engine_kwargs={} if self._url.startswith("sqlite") else {"pool_pre_ping": True},
-                heartbeat_interval=_BEAT,
-                grace_period=_DEAD_AFTER,
+                self._url, engine_kwargs=engine, heartbeat_interval=_BEAT, grace_period=_DEAD_AFTER
             )
         except (ImportError, exc.ArgumentError) as error:
             said = error.__cause__ or error
@@ -136,8 +135,7 @@ class SweepQueue:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Inside, this is one of the workers, and every cell is in the queue; those that begin at once put each in
-        once.
+        """Inside, this is one of the workers, and every cell is in the queue.
 
         Raises:
             InputError: the study was begun with another file; names the field.
@@ -157,15 +155,26 @@ class SweepQueue:
                 threading.Thread(target=self._beat, args=(ended,), daemon=True).start()
             yield
 
+    def _beat(self, ended: threading.Event) -> None:
+        while not ended.wait(_BEAT):
+            # A storage that does not answer for a moment may do so the next time.
+            with contextlib.suppress(Exception):
+                if self._beats_for is not None:
+                    self._storage.record_heartbeat(self._beats_for)  # type: ignore[attr-defined]
+
     def claim(self) -> Claim | None:
         """The next cell, which is this worker's from here on; None where none waits. Cells of workers that are gone
         come back first."""
         import optuna
 
         with self._locked():
-            self._lose_gone()
-            trials = self._fill()
-            waiting = [one for mine in trials.values() for one in mine if one.state.name == "WAITING"]
+            for trial in self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+                if self._is_gone(trial.user_attrs.get(_WORKER)):
+                    self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+            # By the clock of a database, as workers of other machines have others; a journal has none.
+            optuna.storages.fail_stale_trials(self._study)
+            self._fill()
+            waiting = self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.WAITING,))
             if not waiting:
                 return None
             # What `ask` takes. What is drawn hangs on the seed, the cell and what was measured, and on no worker.
@@ -173,12 +182,12 @@ class SweepQueue:
             seed = (self.config.seed * 1_000_003 + number) % 2**32
             self._study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
             trial = self._study.ask()
-            claim = Claim(trial, self._drawn(trial), len(trials[trial.user_attrs[_CELL]]) > 1)
+            others = [one for one in self._trials()[trial.user_attrs[_CELL]] if one.number != trial.number]
+            claim = Claim(trial, self._drawn(trial), bool(others))
             trial.set_user_attr(_WORKER, self._me)
-            others = [one for one in self._trials()[claim.cell.number] if one.number != trial.number]
-            if any(one.state.name in ("RUNNING", "COMPLETE") for one in others):
+            if _fate(others)[0] in ("running", "finished"):
                 # A worker that sees another folder put it into the queue as well.
-                self._end(claim, _LEFT, True)
+                self._tell(claim, _LEFT, True)
                 return None
             if self._url is not None:
                 study = self._storage.get_study_id_from_name(self.name)
@@ -188,75 +197,78 @@ class SweepQueue:
 
     def finish(self, claim: Claim, score: Mapping[str, Any], value: float) -> bool:
         """Say what was measured of a cell, which is never run again; False where it was taken over, because this
-        worker's heartbeat was not heard.
-
-        Args:
-            value: what a search makes large.
-        """
+        worker's heartbeat was not heard. `value` is what a search makes large."""
         with self._locked():
-            if not self._is_mine(claim):
-                return False
-            claim.trial.set_user_attr(_SCORE, dict(score))
-            self._study.tell(claim.trial, value)
-            return True
+            return self._tell(claim, _SCORE, dict(score), value)
 
     def fail(self, claim: Claim, fault: str) -> bool:
-        """Say that a cell failed.
-
-        Returns:
-            Whether it is given up; else it is tried again.
-        """
+        """Say that a cell failed; whether it is given up, and not tried again."""
         with self._locked():
-            self._end(claim, _FAULT, fault[:1000])
-            return self._fault(self._fill()[claim.cell.number]) is not None
+            self._tell(claim, _FAULT, fault[:1000])
+            self._fill()
+            return _fate(self._trials()[claim.cell.number])[0] == "failed"
 
     def leave(self, claim: Claim) -> None:
         """Give a cell back to the queue, as this worker was told to stop."""
         with self._locked():
-            self._end(claim, _LEFT, True)
+            self._tell(claim, _LEFT, True)
             self._fill()
+
+    def _tell(self, claim: Claim, kind: str, said: object, value: float | None = None) -> bool:
+        """End the trial of a cell; False where another worker has."""
+        import optuna
+
+        if self._study.get_trials(deepcopy=False)[claim.trial.number].state.name != "RUNNING":
+            return False
+        claim.trial.set_user_attr(kind, said)
+        self._study.tell(claim.trial, value, state=optuna.trial.TrialState.FAIL if value is None else None)
+        return True
 
     def state(self) -> State:
         """Where the sweep is; nothing is changed."""
         with self._faults():
             trials = self._trials()
-        waiting, running, scores, failed = [], {}, {}, {}
-        cells = dict(self._grid)
+        cells, found = dict(self._grid), {fate: {} for fate in ("running", "finished", "failed", "waiting", "missing")}
         for number in range(self.config.count):
             mine = trials.get(number, [])
-            last = mine[-1] if mine else None
-            if last is not None and last.params and not self._grid:
-                cells[number] = SweepCell(number, dict(last.params))
-            finished = [one for one in mine if one.state.name == "COMPLETE"]
-            if finished:
-                scores[number] = finished[0].user_attrs[_SCORE]
-            elif last is not None and last.state.name == "RUNNING":
-                worker = last.user_attrs.get(_WORKER)
-                running[number] = "process {process} on {host}".format(**worker) if worker else "a worker"
-            elif (fault := self._fault(mine)) is not None:
-                failed[number] = fault
+            if mine and mine[-1].params and not self._grid:
+                cells[number] = SweepCell(number, dict(mine[-1].params))
+            fate, said = _fate(mine)
+            found[fate][number] = said
+        waiting = tuple(sorted(found["waiting"] | found["missing"]))
+        return State(waiting, found["running"], found["finished"], found["failed"], cells)
+
+    def _fill(self) -> None:
+        """Put each cell into the queue that is missing in it."""
+        trials = self._trials()
+        for number in range(self.config.count):
+            mine = trials.get(number, [])
+            if _fate(mine)[0] == "missing":
+                cell = self._grid.get(number)
+                fixed = {name: _scalar(value) for name, value in cell.fields.items()} if cell else {}
+                # A search draws a cell once.
+                fixed = fixed or next((dict(one.params) for one in reversed(mine) if one.params), {})
+                self._study.enqueue_trial(fixed, user_attrs={_CELL: number})
+
+    def _trials(self) -> dict[int, list[FrozenTrial]]:
+        found: dict[int, list[FrozenTrial]] = {}
+        for trial in self._study.get_trials(deepcopy=False):
+            found.setdefault(trial.user_attrs[_CELL], []).append(trial)
+        return found
+
+    def _drawn(self, trial: Trial) -> SweepCell:
+        """The cell of a trial; what it sets is part of the trial too, for whoever looks at it by Optuna's own tools."""
+        drawn: dict[str, Any] = {}
+        for name, values in (self.config.grid or self.config.search or {}).items():
+            span = values if self.config.grid else self.config.span(name)
+            if not isinstance(span, SearchRange):
+                choices = [_scalar(value) for value in span]
+                drawn[name] = span[choices.index(trial.suggest_categorical(name, choices))]
+            elif span.int:
+                drawn[name] = trial.suggest_int(name, *span.ends, log=span.log)
             else:
-                waiting.append(number)
-        return State(tuple(waiting), running, scores, failed, cells)
-
-    @contextlib.contextmanager
-    def _faults(self) -> Iterator[None]:
-        import optuna
-        from sqlalchemy import exc
-
-        try:
-            yield
-        except (OSError, json.JSONDecodeError, optuna.exceptions.OptunaError, exc.SQLAlchemyError) as error:
-            cause = error.__cause__ if isinstance(error, optuna.exceptions.StorageInternalError) else None
-            said = str(cause or error).splitlines()[0][:200]
-            raise StorageError(f"{self._place}: the storage of the sweep fails ({said})") from error
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._faults(), locked(self.folder / f".{QUEUE}.lock", warn=_refuse):
-            if self._journal.exists():
-                _drop_cut_line(self._journal)
-            yield
+                drawn[name] = trial.suggest_float(name, *span.ends, log=span.log)
+        return SweepCell(trial.user_attrs[_CELL], drawn)
 
     def _lock_of(self, worker: Mapping[str, Any]) -> Path:
         return self.folder / f".worker-{worker['token']}"
@@ -272,80 +284,43 @@ class SweepQueue:
         except Timeout:
             return False
 
-    def _beat(self, ended: threading.Event) -> None:
-        while not ended.wait(_BEAT):
-            # A storage that does not answer for a moment may do so the next time.
-            with contextlib.suppress(Exception):
-                if self._beats_for is not None:
-                    self._storage.record_heartbeat(self._beats_for)  # type: ignore[attr-defined]
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._faults(), locked(self.folder / f".{QUEUE}.lock", warn=_refuse):
+            if self._journal.exists():
+                _drop_cut_line(self._journal)
+            yield
 
-    def _drawn(self, trial: Trial) -> SweepCell:
-        """The cell of a trial; what it sets is part of the trial too, for whoever looks at it by Optuna's own tools."""
-        number = trial.user_attrs[_CELL]
-        if self._grid:
-            for name, values in (self.config.grid or {}).items():
-                trial.suggest_categorical(name, [_scalar(value) for value in values])
-            return self._grid[number]
-        drawn = {}
-        for name in self.config.search or {}:
-            span = self.config.span(name)
-            if not isinstance(span, SearchRange):
-                choices = [_scalar(value) for value in span]
-                drawn[name] = span[choices.index(trial.suggest_categorical(name, choices))]
-            elif span.int:
-                drawn[name] = trial.suggest_int(name, *span.ends, log=span.log)
-            else:
-                drawn[name] = trial.suggest_float(name, *span.ends, log=span.log)
-        return SweepCell(number, drawn)
-
-    def _fill(self) -> dict[int, list[FrozenTrial]]:
-        """Put each cell into the queue that is neither finished, running, waiting nor given up; the trials of each."""
-        trials = self._trials()
-        for number in range(self.config.count):
-            mine = trials.get(number, [])
-            if any(one.state.name in ("COMPLETE", "RUNNING", "WAITING") for one in mine) or self._fault(mine):
-                continue
-            cell = self._grid.get(number)
-            fixed = {name: _scalar(value) for name, value in cell.fields.items()} if cell else {}
-            # A search draws a cell once.
-            fixed = fixed or next((dict(one.params) for one in reversed(mine) if one.params), {})
-            self._study.enqueue_trial(fixed, user_attrs={_CELL: number})
-        return self._trials()
-
-    def _lose_gone(self) -> None:
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
         import optuna
+        from sqlalchemy import exc
 
-        for trial in self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
-            if self._is_gone(trial.user_attrs.get(_WORKER)):
-                self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL, skip_if_finished=True)
-        # By the clock of a database, as workers of other machines have others; a journal has none.
-        optuna.storages.fail_stale_trials(self._study)
+        try:
+            yield
+        except (OSError, json.JSONDecodeError, optuna.exceptions.OptunaError, exc.SQLAlchemyError) as error:
+            cause = error.__cause__ if isinstance(error, optuna.exceptions.StorageInternalError) else None
+            said = str(cause or error).splitlines()[0][:200]
+            raise StorageError(f"{self._place}: the storage of the sweep fails ({said})") from error
 
-    def _fault(self, trials: list[FrozenTrial]) -> str | None:
-        """Why a cell is given up; None where it is not."""
-        faults = [one.user_attrs[_FAULT] for one in trials if _FAULT in one.user_attrs]
-        ended = [one for one in trials if one.state.name == "FAIL"]
-        losses = sum(_FAULT not in one.user_attrs and _LEFT not in one.user_attrs for one in ended)
-        if len(faults) >= TRIES:
-            return faults[-1]
-        return f"its worker was lost {losses} times (killed, or out of memory)" if losses >= LOSSES else None
 
-    def _end(self, claim: Claim, why: str, said: object) -> None:
-        import optuna
-
-        if self._is_mine(claim):
-            claim.trial.set_user_attr(why, said)
-            self._study.tell(claim.trial, state=optuna.trial.TrialState.FAIL)
-
-    def _is_mine(self, claim: Claim) -> bool:
-        trials = self._trials()[claim.cell.number]
-        return any(one.number == claim.trial.number and one.state.name == "RUNNING" for one in trials)
-
-    def _trials(self) -> dict[int, list[FrozenTrial]]:
-        found: dict[int, list[FrozenTrial]] = {}
-        for trial in self._study.get_trials(deepcopy=False):
-            found.setdefault(trial.user_attrs[_CELL], []).append(trial)
-        return found
+def _fate(trials: Sequence[FrozenTrial]) -> tuple[str, Any]:
+    """What became of a cell by its trials, and its score, the words for its worker, or why it is given up."""
+    by_state = {one.state.name: one for one in reversed(trials)}
+    if "COMPLETE" in by_state:
+        return "finished", by_state["COMPLETE"].user_attrs[_SCORE]
+    if "RUNNING" in by_state:
+        worker = by_state["RUNNING"].user_attrs.get(_WORKER)
+        return "running", "process {process} on {host}".format(**worker) if worker else "a worker"
+    if "WAITING" in by_state:
+        return "waiting", None
+    faults = [one.user_attrs[_FAULT] for one in trials if _FAULT in one.user_attrs]
+    losses = sum(_FAULT not in one.user_attrs and _LEFT not in one.user_attrs for one in trials)
+    if len(faults) >= TRIES:
+        return "failed", faults[-1]
+    if losses >= LOSSES:
+        return "failed", f"its worker was lost {losses} times (killed, or out of memory)"
+    return "missing", None
 
 
 def require_optuna() -> None:
@@ -360,26 +335,19 @@ def require_optuna() -> None:
     warnings.filterwarnings("ignore", message="Heartbeat of storage")
 
 
-def _check_url(url: str) -> None:
-    import sqlalchemy
-    from sqlalchemy import exc
+def without_password(url: str) -> str:
+    """A database URL as it may be shown and written down.
+
+    Raises:
+        InputError: it is none.
+    """
+    from sqlalchemy import exc, make_url
 
     try:
-        found = sqlalchemy.make_url(url)
+        return make_url(url)._replace(password=None).render_as_string(hide_password=False)
     except exc.ArgumentError:
         said = "storage: is no URL of a database (expected as sqlite:///FILE or postgresql://USER@HOST/NAME)"
         raise InputError(said) from None
-    if found.get_backend_name() == "sqlite":
-        if found.database in (None, "", ":memory:"):
-            raise InputError("storage: a database in memory is seen by no other worker (expected sqlite:///FILE)")
-        make_parent(Path(found.database))
-
-
-def without_password(url: str) -> str:
-    """A database URL as it may be shown and written down."""
-    import sqlalchemy
-
-    return sqlalchemy.make_url(url)._replace(password=None).render_as_string(hide_password=False)
 
 
 def _refuse(said: str) -> None:

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from sightline.errors import InputError
+from sightline.data.sizes import View
+from sightline.errors import InputError, did_you_mean
 from sightline.io.config import Count, Number, build_config, config_dataclass, dump_config
 
 # More cells are a mistake in the file: nobody waits for so many runs.
@@ -33,14 +34,15 @@ class SearchRange:
     int: bool = False
 
     def __post_init__(self) -> None:
-        said = f"low {self.low:g}"
+        expected = None
         if self.low >= self.high:
-            raise InputError(f"{said}: expected less than high {self.high:g}", field="low", value=self.low)
-        if self.log and self.low <= 0:
-            raise InputError(f"{said}: expected more than 0 where log is true", field="low", value=self.low)
-        if self.int and (self.low != round(self.low) or self.high != round(self.high)):
-            said = f"{said} and high {self.high:g}: expected whole numbers where int is true"
-            raise InputError(said, field="low", value=self.low)
+            expected = f"less than high {self.high:g}"
+        elif self.log and self.low <= 0:
+            expected = "more than 0 where log is true"
+        elif self.int and (self.low != round(self.low) or self.high != round(self.high)):
+            expected = f"whole numbers, as high {self.high:g} too, where int is true"
+        if expected is not None:
+            raise InputError(f"low {self.low:g}: expected {expected}", field="low", value=self.low)
 
     @property
     def ends(self) -> tuple[Any, Any]:
@@ -57,9 +59,22 @@ class SweepEvaluation:
         split: of the data; images: at most so many of it.
     """
 
-    resolutions: Annotated[tuple[int | str, ...], Field(min_length=1)]
+    resolutions: Annotated[tuple[Count | str, ...], Field(min_length=1)]
     split: str = "minival"
     images: Count | None = None
+
+    def __post_init__(self) -> None:
+        for one in self.resolutions:
+            if isinstance(one, str) and View.parse(one) is None:
+                nearest = did_you_mean(one, ["native", "max:4096", "tokens:256"])
+                said = f"resolutions {one}: expected sides in pixels, native, max:PATCHES or tokens:PATCHES{nearest}"
+                raise InputError(said, field="resolutions", value=one)
+
+    @property
+    def shown(self) -> tuple[int | View, ...]:
+        """How images are shown: sides in pixels in rising order, then views, each once."""
+        views = {view for one in self.resolutions if isinstance(one, str) and (view := View.parse(one))}
+        return (*sorted({one for one in self.resolutions if isinstance(one, int)}), *sorted(views))
 
 
 @config_dataclass
@@ -73,8 +88,8 @@ class SweepConfig:
         trials: how many a search draws; seed: of what it draws.
         metric: what is compared of `evaluate`; the task's primary one unless given.
         evaluate: how each cell is measured; None takes the last point of its curve on `minival`.
-        out: folder of the sweep; storage: a database URL, None is SQLite in `out`; name: of the study in it, the
-            folder's unless given.
+        out: folder of the sweep; storage: a database URL, None is Optuna's journal in `out`; name: of the study in it,
+            the folder's unless given.
     """
 
     base: dict[str, Any] = field(default_factory=dict)
@@ -94,45 +109,44 @@ class SweepConfig:
         if self.metric is not None and self.evaluate is None:
             said = f"metric {self.metric!r}: goes with evaluate; minival has the task's own curve"
             raise InputError(said, field="metric", value=self.metric)
-        which, varied = ("grid", self.grid) if self.grid is not None else ("search", self.search)
-        if not varied:
-            raise InputError(f"{which}: expected at least one field, as optimizer.lr", field=which, value=varied)
-        for name, values in varied.items():
-            _check_name(f"{which}.{name}", name, varied)
-            if self.search is None or isinstance(values, list):
-                _check_values(f"{which}.{name}", values)
-        if self.grid is not None:
-            if self.trials is not None:
-                said = f"trials {self.trials}: goes with search; a grid has as many cells as combinations"
-                raise InputError(said, field="trials", value=self.trials)
-            if self.count > _MOST_CELLS:
-                raise InputError(f"grid: has {self.count:,} cells, expected at most {_MOST_CELLS:,}", field="grid")
-        else:
-            if self.trials is None:
-                raise InputError("trials: is missing; a search expects how many cells to draw", field="trials")
-            for name in varied:
-                self.span(name)
+        if self.grid is not None and self.trials is not None:
+            said = f"trials {self.trials}: goes with search; a grid has as many cells as combinations"
+            raise InputError(said, field="trials", value=self.trials)
+        if self.search is not None and self.trials is None:
+            raise InputError("trials: is missing; a search expects how many cells to draw", field="trials")
+        group = "search" if self.grid is None else "grid"
+        if not self.varied:
+            raise InputError(f"{group}: expected at least one field, as optimizer.lr", field=group, value=self.varied)
+        for name in self.varied:
+            _check_name(f"{group}.{name}", name, self.varied)
+            values = self.span(name) if self.grid is None else self.varied[name]
+            if not isinstance(values, SearchRange):
+                _check_values(f"{group}.{name}", values)
+        if self.count > _MOST_CELLS:
+            raise InputError(f"grid: has {self.count:,} cells, expected at most {_MOST_CELLS:,}", field="grid")
+
+    @property
+    def varied(self) -> dict[str, Any]:
+        """What cells set: field -> its values."""
+        return (self.grid if self.grid is not None else self.search) or {}
 
     @property
     def count(self) -> int:
         """How many cells there are."""
-        if self.grid is None:
-            return self.trials or 0
-        return math.prod(map(len, self.grid.values()))
+        return self.trials or 0 if self.grid is None else math.prod(map(len, self.grid.values()))
 
     @property
     def several(self) -> list[str]:
         """Fields that cells set to one of several values, by name."""
-        varied = self.grid if self.grid is not None else self.search or {}
-        return [name for name, values in varied.items() if isinstance(values, list) and len(values) > 1]
+        return [name for name, values in self.varied.items() if isinstance(values, list) and len(values) > 1]
 
     def span(self, name: str) -> SearchRange | list[Any]:
-        """What a search draws a field from.
+        """What a cell's field is drawn from.
 
         Raises:
             InputError: it is neither a list nor what a `SearchRange` is made of.
         """
-        found = (self.search or {})[name]
+        found = self.varied[name]
         if isinstance(found, list):
             return found
         if not isinstance(found, Mapping):
@@ -154,22 +168,20 @@ class SweepCell:
         words = []
         for key, value in self.fields.items():
             start = key.rpartition(".")[2] if isinstance(value, int | float) else ""
-            word = value if isinstance(value, str) else _plain(value)
-            words.append(start + re.sub(r"[^A-Za-z0-9_.+-]+", "_", word).strip("_"))
+            words.append(start + re.sub(r"[^A-Za-z0-9_.+-]+", "_", _words(value)).strip("_"))
         said = "-".join(word for word in words if word)[:_LONGEST_NAME].rstrip("-.")
         return f"{self.number:03}-{said}" if said else f"{self.number:03}"
 
 
 def format_settings(settings: Mapping[str, Any]) -> str:
     """Some fields and their values in a line."""
-    return ", ".join(f"{key} {value if isinstance(value, str) else _plain(value)}" for key, value in settings.items())
+    return ", ".join(f"{key} {_words(value)}" for key, value in settings.items())
 
 
 def grid_cells(config: SweepConfig) -> list[SweepCell]:
     """Every cell of a grid, the last field fastest, as they stand in the file."""
-    assert config.grid is not None
-    combinations = enumerate(itertools.product(*config.grid.values()))
-    return [SweepCell(number, dict(zip(config.grid, values, strict=True))) for number, values in combinations]
+    combinations = enumerate(itertools.product(*config.varied.values()))
+    return [SweepCell(number, dict(zip(config.varied, values, strict=True))) for number, values in combinations]
 
 
 def sample_cells(config: SweepConfig) -> Iterator[SweepCell]:
@@ -218,19 +230,16 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def refuse_other(there: Mapping[str, Any], config: SweepConfig, where: str) -> None:
-    """Refuse a file that says something else than the one that the sweep was begun with.
+    """Refuse a file that says something else than the one that the sweep was begun with; names the first field that
+    differs.
 
     Args:
-        there: as `record_of` gave it.
-        where: what an error begins with.
-
-    Raises:
-        InputError: names the first field that differs.
+        there: as `record_of` gave it; where: what an error begins with.
     """
     # The order of a grid's fields numbers its cells.
     was, now = ({**flat(one), "grid": list(one["grid"] or ())} for one in (there, record_of(config)))
     for name in dict.fromkeys((*now, *was)):
-        before, here = _plain(was.get(name)), _plain(now.get(name))
+        before, here = json.dumps(was.get(name)), json.dumps(now.get(name))
         if before != here:
             raise InputError(
                 f"{where}: {name} is {here}, and {before} where the sweep was begun (expected the same file; "
@@ -239,22 +248,24 @@ def refuse_other(there: Mapping[str, Any], config: SweepConfig, where: str) -> N
 
 
 def _check_name(where: str, name: object, varied: Mapping[str, Any]) -> None:
+    expected = None
     if not isinstance(name, str) or not all(re.fullmatch(r"\w+", part) for part in name.split(".")):
-        raise InputError(f"{where}: expected a field of the training, as optimizer.lr", field=where)
-    if name == "recipe":
-        raise InputError(f"{where}: what a recipe decides is the same in all cells; expected it in base", field=where)
-    for other in varied:
-        if str(other).startswith(f"{name}."):
-            raise InputError(f"{where}: {other} is given as well, and one contains the other", field=where)
+        expected = "expected a field of the training, as optimizer.lr"
+    elif name == "recipe":
+        expected = "what a recipe decides is the same in all cells; expected it in base"
+    elif inner := [other for other in varied if str(other).startswith(f"{name}.")]:
+        expected = f"{inner[0]} is given as well, and one contains the other"
+    if expected is not None:
+        raise InputError(f"{where}: {expected}", field=where)
 
 
 def _check_values(where: str, values: object) -> None:
     if not isinstance(values, list) or not values:
         raise InputError(f"{where}: expected a list of values", field=where, value=values)
-    for number, value in enumerate(map(_plain, values)):
-        if value in [_plain(one) for one in values[:number]]:
-            raise InputError(f"{where}: {value} stands twice", field=where, value=values)
+    words = [json.dumps(value, ensure_ascii=False) for value in values]
+    if twice := [word for word in words if words.count(word) > 1]:
+        raise InputError(f"{where}: {twice[0]} stands twice", field=where, value=values)
 
 
-def _plain(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _words(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -12,10 +12,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future, wait
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -52,53 +49,89 @@ from sightline.io.tensors import copy_to_host, full_tensor
 from sightline.training.config import TrainConfig
 from sightline.training.log import text_of, unheard
 from sightline.training.plan import DataState, StepSpec, completed_parts
-from sightline.training.same_run import check_same_run, training_record
+from sightline.training.resume_checks import check_same_config, data_record, training_record
 from sightline.training.state import RAW_WEIGHTS, TrainState, load_optimizer, optimizer_tensors
 from sightline.training.validation import best_line
 
 
-class BackgroundWriter:
-    """Does one job at a time in a thread; what one fails by is raised where the run asks next.
+class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
+    """Saves a run: what it is at a step is copied to memory, and written by a thread while the next steps are taken.
 
-    A context manager, which waits for the job under way, but for who interrupts. Where it is left by an exception, what
-    the job fails by is warned of.
+    The first rank makes one, and where ranks hold parts of the model each of them; each then calls `save`. What the
+    thread fails by is raised where the run asks next. Left, it waits for the save under way, but for who interrupts.
     """
 
-    def __init__(self, warn: Callable[[str], None] = unheard) -> None:
-        self._warn = warn
-        self._job: Future[object] | None = None
-        self._thread = threading.Thread()
+    def __init__(
+        self, state: TrainState, out: Path, lock: RunLock | None, warn: Callable[[str], None] = unheard
+    ) -> None:
+        """For a run as it begins or goes on; what a killed one left in its folder is deleted.
 
-    def submit(self, job: Callable[[], object]) -> None:
-        """Begin a job, once the one before is done; raises as `wait`."""
+        Args:
+            lock: of the folder `out`, on the first rank.
+            warn: called with a line where the best model is gone, and with what a save fails by where an exception ends
+                the run before.
+        """
+        self._state, self._out, self._lock, self._warn = state, out, lock, warn
+        self._thread, self._done, self._fault = threading.Thread(), threading.Event(), None
+        # Writing beside the steps, the ranks speak of it beside what they say of the steps.
+        self._ranks = state.ranks.cpu_group() if state.sharded else SINGLE_RANK
+        if lock is None:
+            return
+        # Once: the names of a million files take a second.
+        self._data, self._listing = data_record(state.source, state.config)
+        with storage_errors(f"{out}: what a killed run left in it cannot be deleted"):
+            folder = out / CHECKPOINTS
+            for entry in (*folder.glob(".*.tmp-*"), *folder.glob("step-*.old-*")):
+                shutil.rmtree(entry)
+            for name in RUN_FILES:
+                remove_temporaries(out / name)
+        best = self._best()
+        if best is not None and not best.is_dir():
+            warn(f"{out / BEST}: is gone, and cannot be made again of {best.name}; the next better one is kept")
+        if _is_foreign(out / BEST):
+            warn(f"{out / BEST}: is no checkpoint of this run, and stays; the best one by validation gets no link")
+        self._link(step_folder(out, state.step), best)
+
+    def save(self, *, wait: bool = False) -> None:
+        """Save the run as it is now, once the save before is done, and raise what that failed by.
+
+        Args:
+            wait: until this one is done too.
+
+        Raises:
+            StorageError: it cannot be written, or the folder was moved; the checkpoints before it are as they were.
+        """
+        # Before the copy: there is memory for one.
         self.wait()
-        future: Future[object] = Future()
-
-        def work() -> None:
-            try:
-                future.set_result(job())
-            except BaseException as error:
-                future.set_exception(error)
-
-        # Not an executor's: Python waits for those when it ends, also where a second signal is to end it at once.
-        thread = threading.Thread(target=work, name="saving", daemon=True)
-        thread.start()
-        self._job, self._thread = future, thread
-
-    def check(self) -> None:
-        """Raise what the last job failed by, if it has ended; nobody waits."""
-        if self._job is not None and self._job.done():
+        job = (self._state.step, self._best(), self._files(), *self._tensors())
+        # No executor's: Python waits for those when it ends, also where a second signal is to end it at once.
+        self._thread = threading.Thread(target=self._work, args=job, name="saving", daemon=True)
+        self._done.clear()
+        self._thread.start()
+        if wait:
             self.wait()
 
+    def _work(self, *job: Any) -> None:
+        try:
+            self._write(*job)
+        except BaseException as error:
+            self._fault = error
+        self._done.set()
+
+    def check(self) -> None:
+        """Raise what the last save failed by, if it has ended; nobody waits."""
+        if self._done.is_set() and self._fault is not None:
+            fault, self._fault = self._fault, None
+            raise fault
+
     def wait(self) -> None:
-        """Wait for the job under way, and raise what it failed by."""
-        if self._job is not None:
+        """Wait for the save under way, and raise what it failed by."""
+        if self._thread.ident is not None:
             # A `Thread.join` that KeyboardInterrupt ends takes the thread for one that has ended.
-            wait([self._job])
+            self._done.wait()
             # What is left of it is to free memory, which must not meet the end of the process.
             self._thread.join()
-            job, self._job = self._job, None
-            job.result()
+        self.check()
 
     def __enter__(self) -> Self:
         return self
@@ -114,76 +147,8 @@ class BackgroundWriter:
             if str(fault) != str(error):
                 self._warn(str(fault))
 
-
-@dataclass(frozen=True)
-class _Snapshot:
-    """A run at a step, copied to memory; no later step changes any of it."""
-
-    step: int
-    best: Path | None
-    files: Mapping[str, bytes]
-    weights: Mapping[str, Tensor]
-    training: Mapping[str, Tensor]
-
-
-class Checkpointer(BackgroundWriter):
-    """Saves a run: what it is at a step is copied to memory, and written while the next steps are taken.
-
-    The first rank makes one, and where ranks hold parts of the model each of them; each then calls `save`.
-    """
-
-    def __init__(
-        self,
-        state: TrainState,
-        out: Path,
-        lock: RunLock | None,
-        foreign: Collection[Path] = (),
-        warn: Callable[[str], None] = unheard,
-    ) -> None:
-        """For a run as it begins or goes on; what a killed one left in its folder is deleted.
-
-        Args:
-            lock: of the folder `out`, on the first rank.
-            foreign: files there that no run wrote.
-            warn: called with a line where the best model is gone or cannot be linked to; and as `BackgroundWriter`.
-        """
-        super().__init__(warn)
-        self._state, self._out, self._lock, self._foreign = state, out, lock, foreign
-        # Writing beside the steps, the ranks speak of it beside what they say of the steps.
-        self._ranks = state.ranks.cpu_group() if state.sharded else SINGLE_RANK
-        if lock is not None:
-            with storage_errors(f"{out}: what a killed run left in it cannot be deleted"):
-                folder = out / CHECKPOINTS
-                for entry in (*folder.glob(".*.tmp-*"), *folder.glob("step-*.old-*")):
-                    shutil.rmtree(entry)
-                for name in RUN_FILES:
-                    remove_temporaries(out / name)
-            self._say_lost()
-            self._link(step_folder(out, state.step), self._best())
-
-    def _say_lost(self) -> None:
-        best, link = self._best(), self._out / BEST
-        if best is not None and not best.is_dir():
-            self._warn(f"{link}: is gone, and cannot be made again of {best.name}; the next better one is kept")
-        if os.path.lexists(link) and not link.is_symlink() and not (link / CHECKSUMS).exists():
-            self._warn(f"{link}: is no checkpoint of this run, and stays; the best one by validation gets no link")
-
-    def save(self, *, wait: bool = False) -> None:
-        """Save the run as it is now, once the save before is done, and raise what that failed by.
-
-        Args:
-            wait: until this one is done too.
-
-        Raises:
-            StorageError: it cannot be written, or the folder was moved; the checkpoints before it are as they were.
-        """
-        # Before the copy: there is memory for one.
-        self.wait()
-        self.submit(partial(self._write, self._snapshot()))
-        if wait:
-            self.wait()
-
-    def _snapshot(self) -> _Snapshot:
+    def _tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Copies of the model's weights, and of what the next step needs; no later step changes them."""
         state = self._state
         means = {} if state.ema is None else state.ema.mean
         tested, weights = model_tensors(state.model), {}
@@ -195,11 +160,12 @@ class Checkpointer(BackgroundWriter):
         # The model's own file holds the mean, which is what is tested; the weights themselves stand beside the moments.
         training = optimizer_tensors(state.optimizer, state.model)
         training |= {f"{RAW_WEIGHTS}/{name}": tested[name] for name in means}
-        training = {name: copy_to_host(value) for name, value in training.items()}
-        return _Snapshot(state.step, self._best(), self._files(), weights, training)
+        return weights, {name: copy_to_host(value) for name, value in training.items()}
 
     def _files(self) -> dict[str, bytes]:
-        state, (data, listing) = self._state, self._state.data_said
+        state = self._state
+        if self._lock is None:
+            return {}
         record = {
             "config": dataclasses.asdict(state.config),
             "task": state.source.task,
@@ -212,12 +178,12 @@ class Checkpointer(BackgroundWriter):
             "hardware": machine.hardware_name(state.model.anchor.device),
             "commit": machine.git_commit(),
             "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
-            "data": data,
+            "data": self._data,
         }
         model = json.dumps(config_record(state.model, record), indent=2) + "\n"
         found = {} if state.source.allowance is None else state.source.allowance.found
         left_out = [json.dumps([split, *image]) for split, images in found.items() for image in images.items()]
-        files = {MODEL: model.encode(), LOG: text_of(state.log), VALIDATION: text_of(state.validation), **listing}
+        files = {MODEL: model.encode(), LOG: text_of(state.log), VALIDATION: text_of(state.validation), **self._listing}
         return files | ({LEFT_OUT: text_of(left_out)} if left_out else {})
 
     def _best(self) -> Path | None:
@@ -225,19 +191,29 @@ class Checkpointer(BackgroundWriter):
         best = best_line(self._state.validation, asked.best) if asked is not None else None
         return None if best is None else step_folder(self._out, best["step"])
 
-    def _write(self, at: _Snapshot) -> None:
+    def _write(
+        self,
+        step: int,
+        best: Path | None,
+        files: Mapping[str, bytes],
+        weights: Mapping[str, Tensor],
+        training: Mapping[str, Tensor],
+    ) -> None:
         if self._lock is not None:
             self._lock.check()
-            drop_measured(self._out, self._foreign)
-        place = step_folder(self._out, at.step)
-        write_checkpoint(place, at.files, at.weights, at.training, ranks=self._ranks)
+            # What was measured of weights that are about to be replaced.
+            for file in (self._out / RESULTS, self._out / PREDICTIONS, *(self._out / PICTURES).glob("*.png")):
+                with storage_errors(f"{file}: cannot be deleted"):
+                    file.unlink(missing_ok=True)
+        place = step_folder(self._out, step)
+        write_checkpoint(place, files, weights, training, ranks=self._ranks)
         if self._lock is not None:
             self._lock.check()
             # One more than the last, so that a damaged one is no loss.
-            self._keep(place, at.best, least=2)
+            self._keep(place, best, least=2)
             for name in (VALIDATION, LOG):
-                if at.files[name]:
-                    write_file(self._out / name, at.files[name])
+                if files[name]:
+                    write_file(self._out / name, files[name])
         # For all it is done when the first has done it.
         self._ranks.broadcast(None)
 
@@ -259,13 +235,17 @@ class Checkpointer(BackgroundWriter):
         self._keep(step_folder(self._out, self._state.step), self._best(), least=1)
 
 
+def _is_foreign(link: Path) -> bool:
+    return os.path.lexists(link) and not link.is_symlink() and not (link / CHECKSUMS).exists()
+
+
 def _point(link: Path, place: Path) -> None:
     """Point a relative link to a folder, at once; where links cannot be made there is none, and nothing needs it."""
-    temporary, in_the_way = link.with_name(f".{link.name}.tmp"), os.path.lexists(link) and not link.is_symlink()
-    if in_the_way and not (link / CHECKSUMS).exists():
+    temporary = link.with_name(f".{link.name}.tmp")
+    if _is_foreign(link):
         return
     with contextlib.suppress(OSError):
-        if in_the_way:
+        if link.is_dir() and not link.is_symlink():
             # What copying the folder of the run made of the link.
             shutil.rmtree(link)
         temporary.unlink(missing_ok=True)
@@ -285,7 +265,7 @@ def restore_state(state: TrainState, path: Path, warn: Callable[[str], None]) ->
         InputError: it is of another configuration, or its tensors do not fit the model.
     """
     training = training_record(path)
-    check_same_run(training["config"], state.config, path)
+    check_same_config(training["config"], state.config, path)
     for name, now in (("threads", torch.get_num_threads()), ("ranks", state.ranks.size)):
         if training[name] != now:
             warn(f"{path} was trained with {training[name]} {name}, this is {now}: not the same to the bit")
@@ -299,14 +279,13 @@ def restore_state(state: TrainState, path: Path, warn: Callable[[str], None]) ->
     state.step, state.seconds, state.validated = (training[name] for name in ("step", "seconds", "validated"))
     state.log = (path / LOG).read_text(encoding="utf-8").splitlines()
     state.validation = (path / VALIDATION).read_text(encoding="utf-8").splitlines()
+    state.position = None if training["course"] is None else DataState.of(training["course"])
     if state.source.allowance is not None:
         found: dict[str, dict[str, Any]] = {}
         left_out = path / LEFT_OUT
         for _, (split, image, reason) in read_jsonl(left_out, "an image") if left_out.exists() else ():
             found.setdefault(split, {})[image] = reason
         state.source.allowance.restore(found)
-    if training["course"] is not None:
-        state.position = DataState.of(training["course"])
 
 
 def checkpoint_due(step: StepSpec, config: TrainConfig) -> bool:
@@ -352,24 +331,3 @@ def last_whole(out: Path, warn: Callable[[str], None] = unheard) -> Path | None:
                 "begins anew)"
             )
     return None
-
-
-def measured_files(out: Path) -> list[Path]:
-    """What was measured of a run, as far as it is there."""
-    files = [out / name for name in (RESULTS, PREDICTIONS) if (out / name).exists()]
-    return [*files, *sorted((out / PICTURES).glob("*.png"))]
-
-
-def drop_measured(out: Path, foreign: Collection[Path]) -> None:
-    """Delete what was measured of weights that are about to be replaced.
-
-    Args:
-        foreign: files of these names that no run wrote, which stay.
-
-    Raises:
-        StorageError: one cannot be deleted.
-    """
-    for file in measured_files(out):
-        if file not in foreign:
-            with storage_errors(f"{file}: cannot be deleted"):
-                file.unlink(missing_ok=True)

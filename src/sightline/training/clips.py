@@ -29,11 +29,7 @@ def check_clips(model: ViTConfig, source: Source, data: str) -> None:
 
 
 def decided_frames(config: TrainConfig, model: ViTConfig, source: Source) -> int | None:
-    """How many frames of a clip are shown: those asked for, else those that the model that a run begins with was
-    trained on, else 8; of images one; None for a model of images.
-
-    Args:
-        model: of the run, where its `clip_frames` are those of the model that it begins with.
+    """How many frames of a clip are shown: those asked for, else as `clip_frames`; None for a model of images.
 
     Raises:
         InputError: clips for a model of images, frames of images, or a task that says more of a picture than its class.
@@ -54,8 +50,7 @@ def decided_frames(config: TrainConfig, model: ViTConfig, source: Source) -> int
             "(expected task classification, or an embedder of images)"
         )
     frames = config.frames or clip_frames(model, source)
-    assert frames is not None
-    source.with_view(frames=FrameSampling(frames, config.frame_stride))
+    showing_frames(source, frames, config.frame_stride, packed=False)
     return frames
 
 

@@ -116,7 +116,7 @@ class OptimizerConfig:
 
 @config_dataclass
 class ValidationConfig:
-    """A curve on `minival` while training; it changes no weight.
+    """A curve on `minival`, or on a test that is called `val`, while training; it changes no weight.
 
     Attributes:
         times: at most so often in a run, at checkpoints; seldom enough in a short one to cost little.
@@ -185,7 +185,8 @@ class TrainConfig:
             is more.
         keep_last: how many checkpoints stay, the last one and those before it (`checkpoints/step-00000123`), and the
             best by validation. While a run trains, one before the last is kept in any case.
-        validation: on `minival` while training, where the data has it; None leaves it out.
+        validation: on `minival`, or on a test that is called `val`, while training, where the data has one; None leaves
+            it out.
         workers: processes that make batches ahead; they do not change the result.
         skip_unreadable: images of a split that may be left out because they cannot be read, or "all".
         max_pixels: of the largest image that is read; larger ones cannot be read.

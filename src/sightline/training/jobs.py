@@ -73,8 +73,7 @@ class Job:
         there = {(row.data, row.resolution) for row in rows}
         if not there.issuperset((data, side) for data, config in self.measurements for side in config.sides):
             return False
-        names = {logits_name_of(row) for row in rows} if self.logits else set()
-        return all((self.out / LOGITS / name).exists() for name in names)
+        return not self.logits or all((self.out / LOGITS / logits_name_of(row)).exists() for row in rows)
 
 
 @dataclass(frozen=True)
@@ -111,35 +110,30 @@ def run_jobs(
     """
     context = multiprocessing.get_context("spawn")
     messages: Any = context.Queue()
-    processes: dict[str, Any] = {}
-    left, running = list(jobs), set[str]()
-
-    def begin() -> None:
-        missing = running | {job.name for job in left}
-        for job in [job for job in left if job.after not in missing][: (at_once or len(jobs)) - len(running)]:
-            left.remove(job)
-            running.add(job.name)
-            processes[job.name] = context.Process(target=_work, args=(job, messages), daemon=True)
-            # Interrupted, this process has them finish their step.
-            with signals.block_interrupts():
-                processes[job.name].start()
-
+    waiting, running, begun = list(jobs), dict[str, Any](), list[Any]()
     try:
-        begin()
-        while running:
+        while waiting or running:
+            missing = running.keys() | {job.name for job in waiting}
+            room = (at_once or len(jobs)) - len(running)
+            for job in [job for job in waiting if job.after not in missing][:room]:
+                waiting.remove(job)
+                running[job.name] = context.Process(target=_work, args=(job, messages), daemon=True)
+                # Interrupted, this process has them finish their step.
+                with signals.block_interrupts():
+                    running[job.name].start()
+                    begun.append(running[job.name])
             try:
                 kind, name, content = messages.get(timeout=1.0)
             except queue.Empty:
-                for name in running:
+                for name, process in running.items():
                     # A process that was killed says nothing; one that ended well has said so before.
-                    if not processes[name].is_alive() and processes[name].exitcode != 0:
+                    if not process.is_alive() and process.exitcode != 0:
                         raise SightlineError(
-                            f"run {name} ended with exit code {processes[name].exitcode} (killed, or out of memory)"
+                            f"run {name} ended with exit code {process.exitcode} (killed, or out of memory)"
                         ) from None
                 continue
             if kind == "done":
-                running.discard(name)
-                begin()
+                del running[name]
             elif kind == "failed":
                 fault, text = content
                 raise getattr(errors, fault, SightlineError)(f"run {name}: {text}")
@@ -148,7 +142,7 @@ def run_jobs(
             else:
                 observe(content)
     finally:
-        _end([process for process in processes.values() if process.pid is not None], messages)
+        _end(begun, messages)
 
 
 def _end(processes: Sequence[Any], messages: Any) -> None:
@@ -168,34 +162,29 @@ def _end(processes: Sequence[Any], messages: Any) -> None:
 
 def _work(job: Job, messages: Any) -> None:
     exit_with_parent()
+
+    def say(kind: str, content: object) -> None:
+        messages.put((kind, job.name, content))
+
     try:
         with signals.handle_signals(own_process=False):
-            run_job(
-                job,
-                lambda progress: messages.put(("progress", job.name, progress)),
-                lambda line: messages.put(("warning", job.name, line)),
-            )
-        outcome = ("done", job.name, None)
+            run_job(job, functools.partial(say, "progress"), functools.partial(say, "warning"))
+        outcome = "done", None
     except SightlineError as error:
-        outcome = ("failed", job.name, (type(error).__name__, str(error)))
+        outcome = "failed", (type(error).__name__, str(error))
     except KeyboardInterrupt:
-        outcome = ("failed", job.name, (StoppedError.__name__, signals.last_words()))
+        outcome = "failed", (StoppedError.__name__, signals.last_words())
     except Exception as error:
         line = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} ({Path(line.filename).name}:{line.lineno})"
-        outcome = ("failed", job.name, (SightlineError.__name__, text))
+        outcome = "failed", (SightlineError.__name__, text)
     # What is left is to say so and to end: a signal would hit the interpreter in its tidying, with a traceback.
     signals.setup_worker_signals()
-    messages.put(outcome)
+    say(*outcome)
 
 
-def run_job(
-    job: Job,
-    observe: Callable[[JobProgress], None],
-    warn: Callable[[str], None] = unheard,
-) -> None:
+def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[str], None] = unheard) -> None:
     """Train and measure one run in this process, which holds its folder."""
-    rows = job.out / RESULTS
     machine.set_threads(job.threads)
     with RunLock(job.out, warn) as lock:
         train(
@@ -214,13 +203,12 @@ def run_job(
             return
         # Measured as it was saved, so that what is reported is what a reader of the checkpoint gets.
         run = open_run(job.out, device=machine.resolve_device(job.device))
-        runs = [replace(run, data=data, opened=None) for data in job.measured]
-        for one in runs:
-            for split in job.measured[one.data].splits:
+        runs = {data: replace(run, data=data, opened=None) for data in job.measured}
+        for data, one in runs.items():
+            for split in job.measured[data].splits:
                 one.opened, _ = one.source.check_readable(split, skip_unreadable=run.skip_unreadable)
-        wanted = [(one, config) for data, config in job.measurements for one in runs if one.data == data]
-        total = sum(planned_images(one.source, one.model, config, one.side) for one, config in wanted)
-        done = 0
+        wanted = [(runs[data], config) for data, config in job.measurements]
+        done, total = 0, sum(planned_images(one.source, one.model, config, one.side) for one, config in wanted)
 
         def advance(count: int) -> None:
             nonlocal done
@@ -243,4 +231,4 @@ def run_job(
         # The rows last: where they are, the run is done.
         write_file(job.out / PREDICTIONS, dump_predictions(answers))
         write_pictures(measured, pictures, job.out)
-        write_file(rows, dump_rows(measured))
+        write_file(job.out / RESULTS, dump_rows(measured))

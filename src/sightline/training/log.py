@@ -13,12 +13,14 @@ from typing import Any
 from sightline.errors import InputError
 from sightline.io.atomic import write_file
 from sightline.io.config import is_finite_number
-from sightline.io.read import ROWS, read_bytes, read_jsonl
+from sightline.io.read import read_jsonl
 from sightline.io.run_files import VALIDATION
 from sightline.results.rows import FRACTION, MetricValue
 
 # What every line of a log has, and what later versions added: all of them numbers.
-_NEEDED, _NUMBERS = ("step", "images", "loss"), ("step", "images", "loss", "tokens", "flops", "lr")
+_NEEDED, _NUMBERS = {"step", "images", "loss"}, ("step", "images", "loss", "tokens", "flops", "lr")
+# What a line of the curve has beside its metric.
+_PLACE, _KIND = ("step", "images", "split", "count", "loss"), ("unit", "better", "counted")
 
 
 def unheard(line: str) -> None:
@@ -34,7 +36,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     lines = read_jsonl(path, "a record of a step")
     for number, line in lines:
         said = ""
-        if not isinstance(line, dict) or not set(_NEEDED) <= set(line):
+        if not isinstance(line, dict) or not line.keys() >= _NEEDED:
             said = "it is no record of a step"
         elif wrong := [key for key in _NUMBERS if not is_finite_number(line.get(key, 0))]:
             said = f"{wrong[0]} {line[wrong[0]]!r}, expected a number"
@@ -45,8 +47,8 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 def format_validation(one: MetricValue) -> dict[str, Any]:
     """What a line of the validation curve says of a number: that of a fraction its value and its count, as ever."""
-    rest = {"unit": one.unit, "better": one.better, "counted": one.counted} if one.unit != FRACTION else {}
-    return {one.metric: one.value, "count": one.count, **rest}
+    kind = {} if one.unit == FRACTION else {name: getattr(one, name) for name in _KIND}
+    return {one.metric: one.value, "count": one.count, **kind}
 
 
 def parse_validation(line: Mapping[str, Any]) -> MetricValue:
@@ -55,10 +57,11 @@ def parse_validation(line: Mapping[str, Any]) -> MetricValue:
     Raises:
         KeyError, StopIteration, TypeError, ValueError: the line is none.
     """
-    beside = ("step", "images", "split", "count", "loss", "unit", "better", "counted")
-    metric = next(name for name in line if name not in beside)
-    kind = {"unit": line["unit"], "better": line["better"], "counted": line["counted"]} if "unit" in line else {}
-    one = MetricValue(metric, line[metric], **{"unit": FRACTION, "better": "higher", **kind}, count=line["count"])
+    metric = next(name for name in line if name not in (*_PLACE, *_KIND))
+    kind: dict[str, Any] = (
+        {name: line[name] for name in _KIND} if "unit" in line else {"unit": FRACTION, "better": "higher"}
+    )
+    one = MetricValue(metric, line[metric], **kind, count=line["count"])
     if not is_finite_number(one.value) or (one.unit == FRACTION and not 0 <= one.value <= 1):
         raise ValueError(f"{metric} {one.value}")
     return one
@@ -93,14 +96,11 @@ def restore_file(path: Path, lines: Sequence[str], warn: Callable[[str], None]) 
     Args:
         warn: called with a line that says so.
     """
-    whole = text_of(lines)
-    try:
-        found = read_bytes(path, ROWS, "a record of steps") if path.exists() else None
-    except (OSError, InputError):
-        found = b""
-    if whole and (found is None or not found.startswith(whole)):
-        write_file(path, whole)
-        # The beginning of it is what a kill after the checkpoint leaves.
-        if not (found and whole.startswith(found)):
-            what = "was missing" if found is None else "was not as the run had written it"
-            warn(f"{path}: {what}; its {len(lines)} lines are there again, from the checkpoint")
+    whole, found = text_of(lines), path.read_bytes() if path.is_file() else None
+    if not whole or (found is not None and found.startswith(whole)):
+        return
+    write_file(path, whole)
+    # The beginning of it is what a kill after the checkpoint leaves.
+    if not (found and whole.startswith(found)):
+        what = "was not as the run had written it" if found is not None else "was missing"
+        warn(f"{path}: {what}; its {len(lines)} lines are there again, from the checkpoint")

@@ -30,18 +30,15 @@ from sightline.models.compile import compile_blocks, uncompile_blocks
 from sightline.models.head import TokenHead
 from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task, task_class
-from sightline.training.checkpointer import Checkpointer, checkpoint_due, measured_files, restore_state
+from sightline.training.checkpointer import Checkpointer, checkpoint_due, restore_state
 from sightline.training.determinism import reproducible, seed_generators
 from sightline.training.log import parse_validation, restore_file, unheard
-from sightline.training.optim import Ema, clip_gradients, freeze_trunk, make_optimizer
+from sightline.training.optim import Ema, clip_gradients, freeze_trunk, learning_rate, make_optimizer
 from sightline.training.parallel import ParallelModel, parallelize
 from sightline.training.plan import StepSpec, training_plan
-from sightline.training.prepare import TrainSetup, task_options, warn_of_mirrors
-from sightline.training.profiling import Profile, phase, waited_for
-from sightline.training.progress_file import ProgressFile
-from sightline.training.same_data import minival_digest
-from sightline.training.schedule import learning_rate
-from sightline.training.speed import Pace, Throughput, read_later
+from sightline.training.profiling import Profiler, phase, waited_for
+from sightline.training.progress import Pace, ProgressFile, Throughput, read_later
+from sightline.training.setup import TrainSetup, task_options, warn_of_mirrors
 from sightline.training.state import TrainState, averaged, check_finite
 from sightline.training.validation import Validation
 
@@ -203,7 +200,6 @@ def train_loop(
     warn = warn if ranks.is_main else unheard
     with contextlib.ExitStack() as stack:
         stack.enter_context(reproducible(config.deterministic, device))
-        foreign = measured_files(out) if last is None else []
 
         model = setup.model.to(device).train()
         model.blocks.activation_checkpointing = config.recompute
@@ -216,8 +212,7 @@ def train_loop(
         stack.callback(parallel.close)
         decay, warmup = config.optimizer.ema, config.optimizer.ema_warmup
         ema = None if decay is None else Ema(model, decay, bool(warmup))
-        optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
-        state = TrainState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks)
+        state = TrainState(model, make_optimizer(model, config.optimizer), ema, config, source, ranks)
         if last is not None:
             restore_state(state, last, warn)
             if ranks.is_main:
@@ -229,7 +224,7 @@ def train_loop(
         validation = Validation(config, model, task, source, warn)
         saver = None
         if ranks.is_main or state.sharded:
-            saver = stack.enter_context(Checkpointer(state, out, lock, foreign, warn))
+            saver = stack.enter_context(Checkpointer(state, out, lock, warn))
         plan = training_plan(config, model.config, source)
         pin = device.type == "cuda"
         steps = plan.batches(model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks)
@@ -237,9 +232,7 @@ def train_loop(
         stack.callback(steps.close)
         log, throughput = StepLog(state.log), Throughput(device, config.precision, ranks)
         progress_file = ProgressFile(out)
-        profiled = Profile(out, device, warn) if profile and ranks.is_main else None
-        if profiled is not None:
-            stack.callback(profiled.give_up)
+        profiler = stack.enter_context(Profiler(out, device, warn)) if profile and ranks.is_main else None
         began, waiting = time.perf_counter() - state.seconds, None
 
         def report(at: TrainProgress) -> None:
@@ -293,8 +286,8 @@ def train_loop(
                 waiting = None if log.is_read else at
                 if waiting is None:
                     report(at)
-            if profiled is not None:
-                profiled.after_step()
+            if profiler is not None:
+                profiler.after_step()
             if stopped:
                 # The first rank has saved it: where another one ended before, a launcher would end all.
                 ranks.barrier()
@@ -302,8 +295,6 @@ def train_loop(
         if ranks.is_main:
             assert saver is not None
             saver.finish()
-            if profiled is not None:
-                profiled.close()
     if state.sharded:
         return load_model(out).to(device)
     if ema is not None:

@@ -32,11 +32,8 @@ DEFAULT_IMAGES = 48_000
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """The steps of a run over a data set of `length` images (None: endless).
-
-    A pass over the data ends with a smaller batch where the length asks for it; a run ends in the middle of a pass
-    where the number of images asks for it.
-    """
+    """The steps of a run over a data set of `length` images (None: endless): a pass may end with a smaller batch, and
+    the run in the middle of a pass."""
 
     images: int
     batch_size: int
@@ -92,14 +89,8 @@ class Cost(NamedTuple):
 
 
 class DataState(NamedTuple):
-    """Where a packed run stood when it looked ahead last: kept with a checkpoint, so that a run of many passes goes on
-    without planning them again.
-
-    Attributes:
-        place: in the plan.
-        number: of the first step after it.
-        spent: before that step.
-    """
+    """Where a packed run stood when it looked ahead last, so that it goes on without planning its passes again: the
+    place in its plan, the number of the first step after that, and what was spent before it."""
 
     place: PlanPosition
     number: int
@@ -192,10 +183,8 @@ class TrainingPlan(ABC):
 
 
 def completed_parts(parts: int, share: float) -> int:
-    """How many of so many equal parts of a run are done, where this share of it is; what a share is rounded by aside.
-
-    150 times the share that 55 of 150 passes are is 54.99999999999999.
-    """
+    """How many of so many equal parts of a run are done, where this share of it is: of 150, of which 55 are done,
+    150 times the share is 54.99999999999999."""
     return math.floor(parts * share + 1e-9)
 
 
@@ -223,19 +212,27 @@ def training_view(config: TrainConfig, source: Source) -> dict[str, Any]:
     return {"parts": one.parts, "flip": one.flip, "interpolation": one.interpolation}
 
 
+class ShownSize(NamedTuple):
+    """How a step shows its images: side in pixels, patch size where it is drawn, patches, and what one image takes."""
+
+    side: int
+    patch_size: int | None
+    cells: int
+    cost: Cost
+
+
 @dataclass(frozen=True)
 class SizeSchedule:
-    """The sizes of the images of a run whose steps each have one, and of their patches: equal parts of its steps.
+    """The sizes of the images of a run whose steps each have one, and of their patches.
 
     Attributes:
-        sides: in pixels, of one part after the other; cells: patches of such an image; each: what one of them takes.
-            Where patch sizes are drawn, `cells` and `each` have an entry for each of them, part after part.
+        parts: of the run, equal in steps, each with another side.
+        shown: by each of them; where patch sizes are drawn, an entry for each of these, part after part.
         drawn, seed: the patch sizes, of which a step has one; None for the model's own.
     """
 
-    sides: tuple[int, ...]
-    cells: tuple[int, ...]
-    each: tuple[Cost, ...]
+    parts: int
+    shown: tuple[ShownSize, ...]
     drawn: PatchSizes | None = None
     seed: int = 0
 
@@ -243,45 +240,44 @@ class SizeSchedule:
     def of(cls, config: TrainConfig, model: ViTConfig) -> SizeSchedule:
         """Of a resolved configuration; raises InputError for a side that patches do not divide."""
         assert config.resolution is not None
-        sides = (*config.progressive, config.resolution)
-        models = with_patch_sizes(config, model)
+        sides, models = (*config.progressive, config.resolution), with_patch_sizes(config, model)
+        sizes = (None,) if config.patch_sizes is None else config.patch_sizes.sizes
         try:
-            cells = tuple(one.grid_of(side).cells for side in sides for one in models)
+            cells = [one.grid_of(side).cells for side in sides for one in models]
         except InputError as error:
             if not config.progressive:
                 raise
             raise InputError(f"progressive: {error}") from None
-        each = (Cost().plus(one, [count]) for count, one in zip(cells, models * len(sides), strict=True))
-        return cls(sides, cells, tuple(each), config.patch_sizes, config.seed)
+        each = zip(itertools.product(sides, zip(sizes, models, strict=True)), cells, strict=True)
+        shown = (ShownSize(side, size, count, Cost().plus(one, [count])) for (side, (size, one)), count in each)
+        return cls(len(sides), tuple(shown), config.patch_sizes, config.seed)
 
     def begins(self, steps: int) -> list[int]:
         """The first step of each part of so many; and behind the last."""
-        return [-(-stage * steps // len(self.sides)) for stage in range(len(self.sides) + 1)]
+        return [-(-part * steps // self.parts) for part in range(self.parts + 1)]
 
     def place(self, begins: Sequence[int], step: int) -> int:
-        """The place in `cells` and `each` of a step, where the parts begin so."""
-        stage = bisect.bisect_right(begins, step, hi=len(self.sides)) - 1
-        if self.drawn is None:
-            return stage
-        return stage * len(self.drawn.sizes) + self.drawn.at_step(self.seed, step)
+        """The place in `shown` of a step, where the parts begin so."""
+        part = bisect.bisect_right(begins, step, hi=self.parts) - 1
+        return part if self.drawn is None else part * len(self.drawn.sizes) + self.drawn.at_step(self.seed, step)
 
     def spent(self, plan: EpochPlan, step: int) -> Cost:
         """What a run has cost before a step."""
-        begins, shown = self.begins(plan.steps), [0] * len(self.each)
+        begins, images = self.begins(plan.steps), [0] * len(self.shown)
         if self.drawn is None:
             seen = [plan.images_seen(min(step, begin)) for begin in begins]
-            shown = [after - before for before, after in itertools.pairwise(seen)]
+            images = [after - before for before, after in itertools.pairwise(seen)]
         else:
             for number in range(min(step, plan.steps)):
-                shown[self.place(begins, number)] += plan.images_seen(number + 1) - plan.images_seen(number)
-        parts = list(zip(shown, self.each, strict=True))
-        return Cost(sum(shown), *(sum(n * one[kind] for n, one in parts) for kind in (1, 2)))
+                images[self.place(begins, number)] += plan.images_seen(number + 1) - plan.images_seen(number)
+        parts = list(zip(images, self.shown, strict=True))
+        return Cost(*(sum(count * one.cost[kind] for count, one in parts) for kind in range(3)))
 
     def mean(self, kind: int) -> float:
         """What an image takes on average, of tokens (1) or operations (2)."""
         shares = (1.0,) if self.drawn is None else self.drawn.shares
-        weighed = zip(shares * len(self.sides), self.each, strict=True)
-        return sum(share * one[kind] for share, one in weighed) / len(self.sides)
+        weighed = zip(shares * self.parts, self.shown, strict=True)
+        return sum(share * one.cost[kind] for share, one in weighed) / self.parts
 
 
 def with_patch_sizes(config: TrainConfig, model: ViTConfig) -> tuple[ViTConfig, ...]:
@@ -327,23 +323,21 @@ class UniformPlan(TrainingPlan):
 
     def steps(self, first: int, position: DataState | None = None) -> Iterator[tuple[StepSpec, list[SampleSpec]]]:
         config, plan = self.config, EpochPlan.of(self.config, self.source.length("train"))
-        stages = SizeSchedule.of(config, self.model)
+        stages, size = SizeSchedule.of(config, self.model), plan.batch_size
         begins, spent = stages.begins(plan.steps), stages.spent(plan, first)
-        sizes = (None,) if config.patch_sizes is None else config.patch_sizes.sizes
         for number in range(first, plan.steps):
-            place = stages.place(begins, number)
-            patch, cells = sizes[place % len(sizes)], stages.cells[place]
-            side = stages.sides[place // len(sizes)], stages.sides[place // len(sizes)]
+            side, patch, cells, cost = stages.shown[stages.place(begins, number)]
             epoch, inside = plan.locate(number)
-            size = plan.batch_size
             places = range(inside * size, min((inside + 1) * size, plan.epoch_images(epoch)))
             every = range(places.stop) if plan.length is None else epoch_order(plan.length, config.seed, epoch)
-            took = (len(places) * one for one in stages.each[place])
-            after = Cost(*(before + more for before, more in zip(spent, took, strict=True)))
+            after = Cost(*(before + len(places) * one for before, one in zip(spent, cost, strict=True)))
             step = StepSpec(number, epoch, spent, after, number / plan.steps, (number + 1) / plan.steps)
             # Each time with draws of its own, as in a pass of its own; images of a pass begin anew in the next.
             shown = [(one // config.repeats, epoch * config.repeats + one % config.repeats) for one in places]
-            yield step, [SampleSpec(int(every[one]), draws, side, cells, patch_size=patch) for one, draws in shown]
+            yield (
+                step,
+                [SampleSpec(int(every[one]), draws, (side, side), cells, patch_size=patch) for one, draws in shown],
+            )
             spent = after
 
 

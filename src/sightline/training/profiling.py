@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from sightline.distributed import machine
 from sightline.errors import StorageError
@@ -26,63 +25,84 @@ WARM, STEPS = 5, 10
 _OPERATORS = 12
 
 T = TypeVar("T")
-_ACTIVE: ContextVar[Profile | None] = ContextVar("profile", default=None)
+_ON_GPU: ContextVar[bool] = ContextVar("on_gpu", default=False)
 
 
-class Profile:
+@contextlib.contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Around a phase of a step, one of `PHASES`; it waits for a GPU whose steps are profiled."""
+    with record_function(name):
+        yield
+        if _ON_GPU.get():
+            torch.cuda.synchronize()
+
+
+def waited_for(items: Iterable[T]) -> Iterator[T]:
+    """The same items, none of which is None; each is waited for."""
+    found = iter(items)
+    while True:
+        with phase("waiting for data"):
+            item = next(found, None)
+        if item is None:
+            return
+        yield item
+
+
+class Profiler(contextlib.AbstractContextManager["Profiler"]):
     """Profiles some steps of a run after the first ones; told of every step, it changes no result and ends no run.
+    Left, it writes what was found, but where an exception ends the run.
 
-    Attributes:
-        row: what was found, once that is so; None before.
+    Args:
+        out: the folder of the run, below which it writes; device: where the run computes.
+        warn: called with a line where there is no profile: the run is over too early, or it cannot be written.
     """
 
     def __init__(self, out: Path, device: torch.device, warn: Callable[[str], None] = unheard) -> None:
-        """
-        Args:
-            out: the folder of the run, below which it writes; device: where the run computes.
-            warn: called with a line where there is no profile: the run is over too early, or it cannot be written.
-        """
-        self.row: dict[str, Any] | None = None
-        self._warn, self._closed = warn, False
-        self._out, self._device, self._steps = out / PROFILE, device, 0
+        self._warn, self._out, self._device, self._steps = warn, out / PROFILE, device, 0
         kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-        self._profile: Any = profile(activities=kinds)
-        self._seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
-        self._began = 0.0
+        steps = schedule(wait=WARM - 1, warmup=1, active=STEPS, repeat=1)
+        self._profile: Any = profile(activities=kinds, schedule=steps, on_trace_ready=self._write)
+
+    def __enter__(self) -> Profiler:
+        self._profile.start()
+        self._before = _ON_GPU.set(self._device.type == "cuda")
+        return self
 
     def after_step(self) -> None:
         """A step is done: those after the first ones are profiled."""
         self._steps += 1
-        if self._steps == WARM:
-            self._synchronise()
-            self._profile.start()
-            _ACTIVE.set(self)
-            self._began = time.perf_counter()
-        elif self._steps == WARM + STEPS:
-            self.close()
+        self._profile.step()
 
-    def close(self) -> None:
-        """End the profile, after as many steps as there were, and write what was found."""
-        if self._closed:
-            return
-        self._closed = True
-        steps = self._steps - WARM
-        if steps < 1:
+    def __exit__(self, kind: object, *_: object) -> None:
+        _ON_GPU.reset(self._before)
+        if kind is not None:
+            self._profile.on_trace_ready = None
+        self._profile.stop()
+        if kind is None and self._steps <= WARM:
             self._warn(
                 f"--profile: there is none, of {self._steps} steps; profiled are {STEPS} after the first {WARM} "
                 f"(expected at least {WARM + 1})"
             )
+
+    def _write(self, found: Any) -> None:
+        steps, times = min(self._steps - WARM, STEPS), found.key_averages()
+        if steps < 1:
             return
-        self._synchronise()
-        whole = time.perf_counter() - self._began
-        _ACTIVE.set(None)
-        self._profile.stop()
-        self._seconds["the rest"] = max(whole - sum(self._seconds.values()), 0.0)
-        self.row = {
+        seconds = {one.key: one.cpu_time_total / 1e6 for one in times}
+        whole, phases = seconds["ProfilerStep*"], {name: seconds.get(name, 0.0) for name in PHASES}
+        phases["the rest"] = max(whole - sum(phases.values()), 0.0)
+        own = "self_device_time_total" if self._device.type == "cuda" else "self_cpu_time_total"
+        operators = [
+            {"operator": one.key, "ms": getattr(one, own) / 1e3 / steps, "calls": one.count / steps}
+            for one in times
+            if one.key not in PHASES and not one.key.startswith("ProfilerStep")
+        ]
+        row = {
             "profiled_steps": steps,
             "seconds": whole,
-            "phases": {name: seconds / whole for name, seconds in self._seconds.items()},
-            "operators": self._operators(),
+            "phases": {name: one / whole for name, one in phases.items()},
+            # Those that took longest by themselves.
+            "operators": sorted(operators, key=lambda one: -one["ms"])[:_OPERATORS],
             "threads": torch.get_num_threads(),
             "hardware": machine.hardware_name(self._device),
             "torch": torch.__version__,
@@ -94,63 +114,7 @@ class Profile:
                 self._out.mkdir(exist_ok=True)
                 # What hinders it torch prints, and goes on.
                 trace.open("ab").close()
-                self._profile.export_chrome_trace(str(trace))
-            write_file(self._out / ROW, json.dumps(self.row) + "\n")
+                found.export_chrome_trace(str(trace))
+            write_file(self._out / ROW, json.dumps(row) + "\n")
         except StorageError as error:
             self._warn(f"--profile: {error}; the run goes on without it")
-
-    def give_up(self) -> None:
-        """End the profile of a run that ended before it; nothing is written."""
-        if not self._closed and _ACTIVE.get() is self:
-            _ACTIVE.set(None)
-            self._profile.stop()
-
-    def _operators(self) -> list[dict[str, Any]]:
-        """The operators that took longest by themselves: milliseconds a step, and how often in one."""
-        on_gpu = self._device.type == "cuda"
-        steps = self._steps - WARM
-        found = [
-            {
-                "operator": one.key,
-                "ms": (one.self_device_time_total if on_gpu else one.self_cpu_time_total) / 1e3 / steps,
-                "calls": one.count / steps,
-            }
-            for one in self._profile.key_averages()
-            if one.key not in PHASES
-        ]
-        return sorted(found, key=lambda one: -one["ms"])[:_OPERATORS]
-
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Time what is done inside."""
-        began = time.perf_counter()
-        try:
-            with record_function(name):
-                yield
-                self._synchronise()
-        finally:
-            self._seconds[name] += time.perf_counter() - began
-
-    def _synchronise(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-
-
-def phase(name: str) -> contextlib.AbstractContextManager[None]:
-    """Around a phase of a step, one of `PHASES`; nothing where no step is profiled."""
-    active = _ACTIVE.get()
-    return contextlib.nullcontext() if active is None else active.phase(name)
-
-
-def waited_for(items: Iterable[T]) -> Iterator[T]:
-    """The same items, each of which is waited for."""
-    found = iter(items)
-    while True:
-        with phase("waiting for data"):
-            item = next(found, _NONE)
-        if item is _NONE:
-            return
-        yield item  # pyright: ignore[reportReturnType]  # it is none of them
-
-
-_NONE = object()

@@ -29,15 +29,14 @@ from sightline.io.run_lock import RunLock
 from sightline.models import Model
 from sightline.results.predictions import Prediction
 from sightline.results.rows import ResultRow
-from sightline.tasks.base import check_provided, task_class
 from sightline.training.checkpointer import has_checkpoint, last_whole
 from sightline.training.clips import check_clips, clip_frames, showing_frames
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
 from sightline.training.loop import TrainProgress, train_loop
 from sightline.training.plan import as_trained_on
-from sightline.training.prepare import TrainSetup, build_model, resolve_config, set_up
-from sightline.training.same_run import save_config
+from sightline.training.resume_checks import save_config
+from sightline.training.setup import TrainSetup, open_training_data, set_up, tested_splits
 from sightline.training.tracking import check_trackers, tracking
 
 
@@ -134,27 +133,6 @@ def open_run(
     return Run(path, training, config, written, load_model(path).to(device), data, skip, pixels, source)
 
 
-def open_training_data(config: TrainConfig) -> Source:
-    """The data set of a run, as it is shown in training; no image is read yet.
-
-    Raises:
-        InputError: it has no training split, or one class alone, or cannot be shown so.
-    """
-    source = as_trained_on(open_source(config.data), config)
-    check_training_data(config, source)
-    return source
-
-
-def check_training_data(config: TrainConfig, source: Source) -> None:
-    """Refuse data that a run cannot be trained on, as `open_training_data` does."""
-    if "train" not in source.splits:
-        source.check("train")
-    task = task_class(config.task)
-    check_provided(task, source)
-    if "label" in task.needs and len(source.classes) < 2:
-        raise InputError(f"data {config.data!r}: has {len(source.classes)} class, expected at least 2 to train on")
-
-
 @dataclass(frozen=True)
 class TrainResult:
     """What came of a training.
@@ -201,8 +179,7 @@ def train(
     Args:
         config: of the run; what it leaves open is decided by the data and the model.
         out: the folder of the run; `resume` continues from its last checkpoint, if it has one.
-        source: the data set, where the caller has opened and checked it already; setup: the run, where the caller has
-            set it up.
+        source: the data set, where the caller has it open; setup: the run, where the caller has set it up.
         test: how it is tested; True at the size of training on the test split, False not at all.
         device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
         accept_changed_data: resume also where the data is not what it was.
@@ -211,8 +188,7 @@ def train(
         on_tested: called with how many images of how many are tested.
         stop: asked after each step; where it says so, the run is saved and ends.
         warn: called with lines for the user.
-        lock: gives the context manager that holds the
-            folder, in place of `RunLock(out)`.
+        lock: gives the context manager that holds the folder, in place of `RunLock(out)`.
         ranks: that train it together, each of which calls this; the first alone tests.
 
     Raises:
@@ -224,12 +200,15 @@ def train(
     warn = warn if ranks.is_main else unheard
     with preserve_rng_state(), contextlib.ExitStack() as stack:
         check_trackers(trackers)
-        hold = lock or (lambda: RunLock(out, warn))
-        held = stack.enter_context(hold()) if ranks.is_main and setup is None else None
+        held = stack.enter_context(RunLock(out, warn) if lock is None else lock()) if ranks.is_main else None
         if setup is None:
-            setup = _set_up(config, out, source, test, where, resume, accept_changed_data, warn)
-        if held is None and ranks.is_main:
-            held = stack.enter_context(hold())
+            if has_checkpoint(out) and not resume:
+                raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
+            source = open_training_data(config) if source is None else as_trained_on(source, config)
+            last = last_whole(out, warn) if resume else None
+            setup = set_up(
+                config, source, device=where, last=last, test=test, accept_changed_data=accept_changed_data, warn=warn
+            )
         config, source, last = setup.config, setup.source, None
         if ranks.is_main:
             save_config(config, out)
@@ -249,11 +228,10 @@ def train(
                 setup, out, device=where, lock=held, ranks=ranks, stop=lambda: stop() or told.is_set(), observe=show,
                 warn=warn, profile=profile,
             )  # fmt: skip
-        if held is None:
-            return TrainResult(out, config, model, last)
-        held.check()
         splits = tested_splits(test, source)
-        if not splits:
+        if held is not None:
+            held.check()
+        if held is None or not splits:
             return TrainResult(out, config, model, last)
         run = open_run(out, device=where, source=source)
         measured = _as_trained(config, run, splits[0]) if isinstance(test, bool) else test
@@ -275,36 +253,6 @@ def train(
         update_rows(out / RESULTS, rows, anew=last is not None)
         write_pictures(rows, pictures, out)
         return TrainResult(out, config, run.model, last, rows, measured)
-
-
-def _set_up(
-    config: TrainConfig,
-    out: Path,
-    source: Source | None,
-    test: EvaluateConfig | bool,
-    device: torch.device,
-    resume: bool,
-    accept_changed_data: bool,
-    warn: Callable[[str], None],
-) -> TrainSetup:
-    if has_checkpoint(out) and not resume:
-        raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
-    if source is None:
-        source = open_training_data(config)
-        # Also those that it is tested on: now, and not after hours of training.
-        for split in ("train", *tested_splits(test, source)):
-            source, _ = source.check_readable(split, skip_unreadable=config.skip_unreadable)
-    source, last = as_trained_on(source, config), last_whole(out, warn) if resume else None
-    own = resolve_config(config, source, device, last)
-    model, begins = build_model(own, source), config.init_from
-    return set_up(own, source, model, last, init_from=begins, accept_changed_data=accept_changed_data, warn=warn)
-
-
-def tested_splits(test: EvaluateConfig | bool, source: Source) -> tuple[str, ...]:
-    """The splits that a run is tested on; none where it is not, or the data has none."""
-    if isinstance(test, EvaluateConfig):
-        return test.splits
-    return tuple(name for name in ("test", "minival") if name in source.splits)[:1] if test else ()
 
 
 def _as_trained(config: TrainConfig, run: Run, split: str) -> EvaluateConfig:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sightline.data.fingerprint import Fingerprint
 from sightline.data.source import Source
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError, NonFiniteError
@@ -22,7 +19,6 @@ from sightline.models import Model
 from sightline.training.config import TrainConfig
 from sightline.training.optim import Ema
 from sightline.training.plan import DataState, StepSpec
-from sightline.training.same_data import data_record
 
 # The first is of raw weights beside a running mean; the other of a group that counts the steps of its parameters.
 RAW_WEIGHTS, _GROUP_STEP = "weights", "group_step"
@@ -34,7 +30,6 @@ class TrainState:
 
     Attributes:
         config: resolved; source: the data, as its images are shown.
-        data: of what it is trained on; minival: digest of what it is validated on, "" where it is on nothing.
         ranks: that train it, of which this process is one.
         position: of a packed run, where its plan goes on from.
         log: a line a step, as JSON; validation: of its validation curve.
@@ -46,8 +41,6 @@ class TrainState:
     ema: Ema | None
     config: TrainConfig
     source: Source
-    data: Fingerprint
-    minival: str
     ranks: Ranks = SINGLE_RANK
     step: int = 0
     seconds: float = 0.0
@@ -60,11 +53,6 @@ class TrainState:
     def sharded(self) -> bool:
         """Each rank holds a part of the model."""
         return self.ranks.size > 1 and self.config.sharing == "fsdp"
-
-    @functools.cached_property
-    def data_said(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """As `data_record`, once: the names of a million files take a second."""
-        return data_record(self.data, self.minival)
 
 
 @contextlib.contextmanager
@@ -93,8 +81,8 @@ def check_finite(model: nn.Module, step: StepSpec) -> None:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """The optimizer's state by parameter name: "exp_avg/blocks.0.norm1.weight"; and the steps of a group that counts
-    them for all of its parameters (LAMB): "group_step/0"."""
+    """The optimizer's state by parameter name, as "exp_avg/blocks.0.norm1.weight"; and the steps of a group that counts
+    them for all of its parameters (LAMB), as "group_step/0"."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     found = {f"{kind}/{names[one]}": value for one, state in optimizer.state.items() for kind, value in state.items()}
     steps = {

@@ -15,6 +15,7 @@ from sightline.io.run_lock import lock_holder
 from sightline.results.rows import MetricValue
 from sightline.training.log import read_curve, read_log
 
+_PLACE = ("step", "steps", "images", "total", "loss", "lr")
 _PACES = ("images_per_second", "tokens_per_second", "peak_share", "memory")
 
 
@@ -68,58 +69,44 @@ def run_status(folder: Path) -> RunStatus:
     if owner is None and not any((folder / name).exists() for name in (CONFIG, LOG, CHECKPOINTS)):
         raise InputError(f"{folder}: is the folder of no run (expected {CONFIG}, {LOG} or {CHECKPOINTS})")
     log = read_log(folder / LOG) if (folder / LOG).exists() else []
-    saved = log[-1] if log else None
-    training = _training(folder)
-    now = _progress(folder, training, saved)
-    complete = bool(log) and now["steps"] is not None and saved is not None and saved["step"] >= now["steps"]
+    model, checksums = (last_checkpoint(folder) / name for name in (MODEL, CHECKSUMS))
+    training = (read_json(model, "the record of a model") if model.exists() else {}).get("training") or {}
+    now = _progress(folder, log[-1] if log else {}, training.get("config", {}).get("images"))
+    complete = bool(log) and now["steps"] is not None and log[-1]["step"] >= now["steps"]
     state = ("finished" if complete else "stopped") if owner is None else "testing" if complete else "training"
     pace: dict[str, Any] = {name: now.get(name) if state == "training" else None for name in _PACES}
     rate, missing = pace["images_per_second"], (now["total"] or 0) - now["images"]
     curve = read_curve(folder)
     at, validated = curve[-1] if curve else ({}, None)
-    place = last_checkpoint(folder) / CHECKSUMS
     return RunStatus(
         run=folder.resolve().name,
         state=state,
         owner=owner,
-        step=now["step"],
-        steps=now["steps"],
-        images=now["images"],
-        total=now["total"],
-        loss=now["loss"],
-        lr=now["lr"],
+        **{name: now[name] for name in _PLACE},
         **pace,
         left=missing / rate if rate and missing >= 0 else None,
         validated=validated,
         validated_at=at.get("images"),
-        checkpoint_age=max(time.time() - place.stat().st_mtime, 0.0) if place.exists() else None,
+        checkpoint_age=max(time.time() - checksums.stat().st_mtime, 0.0) if checksums.exists() else None,
         checkpoint_step=training.get("step"),
     )
 
 
-def _training(folder: Path) -> dict[str, Any]:
-    """What the last checkpoint says of the training; {} where there is none."""
-    path = last_checkpoint(folder) / MODEL
-    if not path.exists():
-        return {}
-    record = read_json(path, "the record of a model")
-    training = record.get("training") if isinstance(record, dict) else None
-    return training if isinstance(training, dict) else {}
+def _progress(folder: Path, saved: dict[str, Any], total: int | None) -> dict[str, Any]:
+    """How far the run is, by what it wrote last: its progress, or the last line of the log.
 
-
-def _progress(folder: Path, training: dict[str, Any], saved: dict[str, Any] | None) -> dict[str, Any]:
-    """How far the run is, by what it wrote last: its progress, or the last line of the log."""
-    total = training.get("config", {}).get("images")
-    last = {"step": 0, "images": 0, "loss": None, "lr": None, **(saved or {})}
-    last |= {"total": total, "steps": None}
-    if isinstance(total, int) and saved and saved["images"] > 0:
-        last["steps"] = saved["step"] if saved["images"] >= total else round(saved["step"] * total / saved["images"])
+    Args:
+        saved: that line, {} where there is none; total: images of the run, as its checkpoint says.
+    """
+    steps = None
+    if total is not None and saved.get("images"):
+        steps = saved["step"] if saved["images"] >= total else round(saved["step"] * total / saved["images"])
+    last = {"step": 0, "images": 0, "loss": None, "lr": None, **saved, "total": total, "steps": steps}
     path = folder / PROGRESS
     if not path.exists():
         return last
     found = read_json(path, "how far a run is")
-    needed = ("step", "steps", "images", "total")
-    if not isinstance(found, dict) or not all(is_finite_number(found.get(key)) for key in needed):
+    if not isinstance(found, dict) or not all(is_finite_number(found.get(key)) for key in _PLACE[:4]):
         raise InputError(f"{path}: does not say how far the run is")
     if found["step"] >= last["step"]:
         return {"loss": None, "lr": None, **found}

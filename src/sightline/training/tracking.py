@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +12,8 @@ from typing import Any, ClassVar
 from sightline import registry
 from sightline.errors import InputError
 from sightline.training.loop import TrainProgress
+
+_PACKAGE = "sightline.training.trackers"
 
 
 class Tracker(ABC):
@@ -67,38 +68,37 @@ def tracking(
     """
     at_work: dict[str, Tracker] = {}
 
-    def tried(name: str, work: Callable[[], object]) -> None:
+    @contextlib.contextmanager
+    def trying(name: str) -> Iterator[None]:
         try:
-            work()
+            yield
         # Somebody else's code may raise anything.
         except Exception as error:
             at_work.pop(name, None)
             said = " ".join(str(error).split())[:200] or type(error).__name__
             warn(f"--track {name}: goes on without it ({said})")
 
-    def begin(name: str) -> None:
-        at_work[name] = registry.find(Tracker, _PACKAGE, "tracker", name)(folder, config, step)
-
     for name in names:
-        tried(name, functools.partial(begin, name))
-    seen: dict[str, Any] = {"validated": None}
+        with trying(name):
+            at_work[name] = registry.find(Tracker, _PACKAGE, "tracker", name)(folder, config, step)
+    drawn = None
 
     def note(at: TrainProgress) -> None:
-        values = {"train/lr": at.lr, "train/tokens": float(at.tokens), "train/images": float(at.images)}
-        values |= {} if at.loss is None else {"train/loss": at.loss}
-        if at.pace.rates is not None:
-            values |= {"speed/images": at.pace.rates.images, "speed/tokens": at.pace.rates.tokens}
-        if at.validated is not None and at.validated != seen["validated"]:
-            seen["validated"] = at.validated
-            values[f"minival/{at.validated.metric}"] = at.validated.value
+        nonlocal drawn
+        values = {
+            "train/lr": at.lr, "train/tokens": float(at.tokens), "train/images": float(at.images),
+            "train/loss": at.loss, "speed/images": at.pace.images_per_second, "speed/tokens": at.pace.tokens_per_second,
+        }  # fmt: skip
+        if at.validated is not None and at.validated != drawn:
+            drawn = at.validated
+            values[f"validation/{drawn.metric}"] = drawn.value
         for name, one in list(at_work.items()):
-            tried(name, functools.partial(one.note, at.step, values))
+            with trying(name):
+                one.note(at.step, {kind: value for kind, value in values.items() if value is not None})
 
     try:
         yield note
     finally:
         for name, one in list(at_work.items()):
-            tried(name, one.close)
-
-
-_PACKAGE = "sightline.training.trackers"
+            with trying(name):
+                one.close()

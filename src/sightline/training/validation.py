@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 
 from sightline.data.preprocessing import preprocessing
 from sightline.data.sizes import View
-from sightline.data.source import Example, Source
+from sightline.data.source import Source
 from sightline.errors import UnreadableDataError, require_known
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.measure import spread_indices
@@ -23,12 +22,10 @@ from sightline.training.config import TrainConfig
 from sightline.training.log import format_validation, parse_validation, unheard
 from sightline.training.plan import StepSpec, completed_parts
 
-VALIDATION_SPLIT = "minival"
 LOSS = "loss"
 # Of the tokens trained on so far, the most that go into validation: a forward pass is a third of a step, so that this
 # bounds its time by a fifteenth in short runs. The default recipe takes a fourth of it.
 _MOST_SHARE = 0.2
-_KEPT_BYTES = 2**26
 
 
 def suggested_share(images: int | None) -> float:
@@ -53,27 +50,24 @@ class Validation:
         self.view: int | View = config.resolution
         if config.validation is None:
             return
-        if VALIDATION_SPLIT not in source.splits:
+        if source.validation_split is None:
             share = suggested_share(source.length("train"))
             warn(
-                f"{config.data} has no split {VALIDATION_SPLIT}: no validation while training, and no best checkpoint "
-                f"beside the last (--data {config.data},{VALIDATION_SPLIT}={share:g} holds a part of train out; "
-                f"imagefolder and masks take a folder {VALIDATION_SPLIT}, hf a split, wds shards; "
+                f"{config.data} has no split minival or val: no validation while training, and no best checkpoint "
+                f"beside the last (--data {config.data},minival={share:g} holds a part of train out; "
                 "--set validation=null to say nothing)"
             )
             return
-        length = source.length(VALIDATION_SPLIT)
-        most = config.validation.images
-        self._indices = list(spread_indices(source, VALIDATION_SPLIT, most if length is None else min(most, length)))
+        self._split = split = source.validation_split
+        length, most = source.length(split), config.validation.images
+        self._indices = list(spread_indices(source, split, most if length is None else min(most, length)))
         patch = model.config.patch_size
-        self.view = (
-            *views_as_trained(config.packing, config.resolution, patch, source, VALIDATION_SPLIT),
-            config.resolution,
-        )[0]
+        own = views_as_trained(config.packing, config.resolution, patch, source, split)
+        self.view = (*own, config.resolution)[0]
+        whole = isinstance(self.view, View)
         cells = self.view.patches if isinstance(self.view, View) else model.config.grid_of(self.view).cells
         self._tokens = len(self._indices) * (cells + model.config.num_prefix_tokens)
-        whole = isinstance(self.view, View)
-        self._source = _remembering(preprocessing(model).prepared(source, whole=whole))
+        self._source = preprocessing(model).prepared(source, whole=whole)
 
     def is_due(self, step: StepSpec, done: int, last: float) -> bool:
         """Whether a step after which a checkpoint is saved is one to validate after.
@@ -92,29 +86,22 @@ class Validation:
 
         The model, its mode and the random generators are as they were.
         """
-        config, task, metrics = self._config, self._task, metrics_of(self._task)
+        config, task, metric = self._config, self._task, metrics_of(self._task)[0]
         total, units = 0.0, 0
+        shown = self._source, self._split, self._indices, self.view
         try:
-            for one in predict_split(
-                model, task, self._source, VALIDATION_SPLIT, self._indices, self.view, precision=config.precision
-            ):
+            for one in predict_split(model, task, *shown, precision=config.precision):
                 lost, count = task.loss(one.outputs, one.batch.targets, one.batch.layout)
                 total, units = total + float(lost), units + int(count)
-                metrics[0].update(one.outputs, one.batch)
+                metric.update(one.outputs, one.batch)
         except UnreadableDataError as error:
             self._indices = []
             self._warn(f"no validation while training: {error}")
             return None
-        if not (rows := metrics[0].rows()):
+        if not (rows := metric.rows()):
             return None
-        said = {
-            "step": step,
-            "images": images,
-            "split": VALIDATION_SPLIT,
-            **format_validation(rows[0]),
-            LOSS: total / max(units, 1),
-        }
-        return json.dumps(said)
+        place = {"step": step, "images": images, "split": self._split}
+        return json.dumps({**place, **format_validation(rows[0]), LOSS: total / max(units, 1)})
 
 
 def check_best(config: TrainConfig) -> None:
@@ -133,32 +120,10 @@ def best_line(lines: Sequence[str], by: str | None = None) -> dict[str, Any] | N
 
     def worth(line: Mapping[str, Any]) -> float:
         if by == LOSS:
-            lost = line.get(LOSS, math.inf)
-            return -lost if is_finite_number(lost) else -math.inf
+            return -line[LOSS] if is_finite_number(line.get(LOSS)) else -math.inf
         one = parse_validation(line)
         if by not in (None, one.metric):
             return -math.inf
         return -one.value if one.better == "lower" else one.value
 
     return max(map(json.loads, lines), key=worth, default=None)
-
-
-def _remembering(source: Source) -> Source:
-    """The same data set, whose examples are made once: they are the same each time."""
-    kept: dict[tuple[Any, ...], Example] = {}
-    room = _KEPT_BYTES
-
-    def example(split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
-        nonlocal room
-        key = (split, index, tuple(image_size), seed, epoch)
-        if key in kept:
-            return kept[key]
-        made = source.example(split, index, image_size, seed=seed, epoch=epoch)
-        room -= made.image.nbytes
-        if room > 0:
-            kept[key] = made
-        return made
-
-    remembering = copy.copy(source)
-    remembering.example = example
-    return remembering

@@ -34,9 +34,9 @@ def convert(
     """
     from sightline.analysis.verification import save_converted
     from sightline.cli import guard, next_step, output, progress
-    from sightline.cli.config import named_after
     from sightline.cli.foreign import read_names, read_source
     from sightline.convert import import_weights
+    from sightline.io.config import named_after
 
     output.claim_checkpoint(dest, inputs=guard.Inputs(files=[source, config, names]), overwrite=overwrite)
     with progress.Bars() as bars:

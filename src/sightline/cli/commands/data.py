@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_module
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,9 @@ def check(
         if sheet.suffix.lower() != ".png":
             raise InputError(f"--sheet {sheet}: expected a name that ends in .png")
         output.claim_file(sheet, inputs=guard.Inputs(data=[data]), overwrite=overwrite, option="--sheet")
-    source = open_source(data).with_view(max_pixels=max_pixels or MAX_PIXELS)
+    with progress.Bars(late=progress.LATE) as bars:
+        source = open_source(data, partial(bars.move, "listing shards"))
+    source = source.with_view(max_pixels=max_pixels or MAX_PIXELS)
     if not isinstance(source, FileSource):
         raise InputError(
             f"data check {data}: comes with the package, there are no files to check (expected: imagefolder:DIR)"

@@ -44,8 +44,8 @@ def demo(
     from sightline.reports.tables import print_accuracy
     from sightline.results.rows import dump_rows
     from sightline.training.jobs import run_jobs
-    from sightline.training.prepare import resolve
-    from sightline.training.same_run import save_config
+    from sightline.training.resume_checks import save_config
+    from sightline.training.setup import resolve
 
     cores = machine.cpu_count()
     where = machine.resolve_device(device)

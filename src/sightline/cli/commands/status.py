@@ -17,10 +17,10 @@ def status(place: Path, /, *, json: JsonObject = False) -> None:
     Args:
         place: The folder of a run or of a sweep, or a SWEEP.yaml.
     """
-    from sightline.cli.sweep_file import is_sweep, read_sweep
     from sightline.cli.sweep_table import status_line, status_rows
     from sightline.errors import InputError
     from sightline.reports.tables import print_table
+    from sightline.sweeps.run import is_sweep, read_sweep
     from sightline.training.status import run_status
 
     if not place.exists():
@@ -42,7 +42,7 @@ def status(place: Path, /, *, json: JsonObject = False) -> None:
         except InputError:
             # It begins, or its folder is on another machine.
             at = None
-        runs.append((f"{number:03}" if cell is None else cell.name, who, at))
+        runs.append((state.name(number), who, at))
     counts = {
         "waiting": len(state.waiting), "running": len(runs), "finished": len(state.scores), "failed": len(state.failed)
     }  # fmt: skip
@@ -59,4 +59,4 @@ def status(place: Path, /, *, json: JsonObject = False) -> None:
         rows = [(name, "begins" if at is None else status_line(at), who) for name, who, at in runs]
         print_table(("cell", "where it is", "worker"), rows)
     for number, fault in sorted(state.failed.items()):
-        print(f"failed: {state.cells[number].name if number in state.cells else number}: {fault}")
+        print(f"failed: {state.name(number)}: {fault}")

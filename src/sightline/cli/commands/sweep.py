@@ -20,69 +20,76 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
     import contextlib
     import sys
 
-    from sightline.cli import next_step
+    from sightline.cli import guard, next_step, run_config
     from sightline.cli.progress import Bars
-    from sightline.cli.sweep_cells import Cells
-    from sightline.cli.sweep_file import read_sweep
     from sightline.cli.sweep_table import dump_lines, print_best_and_average
     from sightline.distributed import machine, signals
     from sightline.errors import SweepError
     from sightline.io.run_files import CELLS
+    from sightline.recipes.config import TrainingData
     from sightline.sweeps.queue import Claim, State, require_optuna
-    from sightline.sweeps.scores import best_and_average, scored_from
-    from sightline.sweeps.worker import run_worker
+    from sightline.sweeps.run import read_sweep
+    from sightline.sweeps.run import sweep as run_sweep
+    from sightline.sweeps.scores import best_and_average
+    from sightline.training.config import TrainConfig
+    from sightline.training.loop import TrainProgress
+    from sightline.training.setup import TrainSetup
 
     require_optuna()
-    asked = read_sweep(file)
     machine.set_threads(threads)
-    cells = Cells(asked, device, machine.resolve_device(device))
-    cells.check()
-    rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
-    count = asked.config.count
-    with signals.resume_hint(next_step.again("sweep", file, *rest)), contextlib.ExitStack() as waiting:
-        queue = asked.queue()
-        with queue.working():
-            asked.keep()
+    asked = read_sweep(file)
+    count, rest = asked.config.count, [*(("--threads", threads) if threads else ())]
+    rest += ["--device", device] if device != "auto" else []
+    with signals.resume_hint(next_step.again("sweep", file, *rest)), contextlib.ExitStack() as shown:
+        bars, waits = shown.enter_context(Bars(late=0.5)), False
 
-            bars: Bars | None = None
+        def observe(at: State, claim: Claim | None) -> None:
+            nonlocal bars, waits
+            done = len(at.scores) + len(at.failed)
+            if claim is not None or not (waits or at.done):
+                # Each cell has bars of its own, and a terminal shows those of one.
+                shown.close()
+                bars, waits = shown.enter_context(Bars()), claim is None
+            if claim is not None:
+                again = ", goes on" if claim.again else ""
+                print(f"cell {claim.cell.name} ({done} of {count} done{again})", file=sys.stderr, flush=True)
+            elif not at.done:
+                others = ", ".join(f"{at.name(number)} by {who}" for number, who in at.running.items())
+                bars.move("waiting for others", done, count, others)
 
-            def observe(at: State, claim: Claim | None) -> None:
-                nonlocal bars
-                done = len(at.scores) + len(at.failed)
-                if claim is not None:
-                    # The cell has bars of its own, and a terminal shows those of one.
-                    waiting.close()
-                    bars = None
-                    again = ", goes on" if claim.again else ""
-                    print(f"cell {claim.cell.name} ({done} of {count} done{again})", file=sys.stderr, flush=True)
-                elif not at.done:
-                    others = ", ".join(f"{at.cells[number].name if number in at.cells else number} by {who}"
-                                       for number, who in at.running.items())  # fmt: skip
-                    bars = bars or waiting.enter_context(Bars())
-                    bars.move("waiting for others", done, count, others)
+        def on_set_up(wanted: TrainConfig, data: TrainingData, setup: TrainSetup) -> None:
+            run_config.say_set_up(wanted, data, setup, bars)
 
-            state = run_worker(queue, cells.run, observe=observe, warn=next_step.warn)
-    scored = [scored_from(state.scores[number]) for number in sorted(state.scores)]
-    if scored:
-        lines = best_and_average(scored)
+        def on_step(at: TrainProgress) -> None:
+            bars.move("training", at.images, at.total, *run_config.progress_notes(at))
+
+        def refuse(wanted: TrainConfig) -> None:
+            read = guard.Inputs(models=[wanted.init_from], data=[wanted.data], files=[file])
+            guard.guard_folder(asked.out, read, "out", deletes=False)
+
+        found = run_sweep(
+            file, device=device, refuse=refuse, observe=observe, on_set_up=on_set_up, on_step=on_step,
+            progress=lambda name, done, total: bars.move(name, done, total), warn=next_step.warn,
+        )  # fmt: skip
+    scores, state = found.scores, found.state
+    if scores:
+        lines = best_and_average(scores)
         if json:
             print(dump_lines(lines, "encoding"), end="", flush=True)
         else:
             print_best_and_average(lines, "encoding", asked.wanted)
-            print(f"runs: {asked.out / 'cells'}", flush=True)
+            print(f"runs: {asked.out / CELLS}", flush=True)
     if state.failed:
-        named = "; ".join(
-            f"{state.cells[number].name if number in state.cells else number}: {fault}"
-            for number, fault in sorted(state.failed.items())
-        )
+        named = "; ".join(f"{state.name(number)}: {fault}" for number, fault in sorted(state.failed.items()))
         raise SweepError(f"{file}: {len(state.failed)} of {count} cells failed: {named}")
     if not json:
         # The table by encoding stands above.
-        varied = asked.config.several
-        rest = [name for name in varied if name != "encoding" and all(name in one.settings for one in scored)]
-        if rest:
-            next_step.say_next("table", asked.out, "--by", rest[0])
+        others = [
+            name for name in asked.config.several if name != "encoding" and all(name in one.settings for one in scores)
+        ]
+        if others:
+            next_step.say_next("table", asked.out, "--by", others[0])
         else:
-            sign = -1 if scored[0].measured.better == "lower" else 1
-            best = max(scored, key=lambda one: sign * one.measured.value)
+            sign = -1 if scores[0].measured.better == "lower" else 1
+            best = max(scores, key=lambda one: sign * one.measured.value)
             next_step.say_next("evaluate", asked.out / CELLS / best.run)

@@ -37,12 +37,12 @@ def table(
     from sightline.cli import guard, output
     from sightline.cli.next_step import warn
     from sightline.cli.resolutions import parse_resolutions
-    from sightline.cli.sweep_file import is_sweep, read_sweep
     from sightline.cli.sweep_table import dump_lines, print_best_and_average
     from sightline.data.sizes import View
     from sightline.errors import InputError
     from sightline.io.atomic import write_out
     from sightline.io.run_files import CELLS
+    from sightline.sweeps.run import is_sweep, read_sweep
     from sightline.sweeps.scores import Objective, best_and_average, score_of, unique_names
     from sightline.training.status import run_status
 

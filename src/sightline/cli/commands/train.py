@@ -75,19 +75,27 @@ def train(
         profile: Say where the time of ten steps goes, and leave profile/ with torch's trace of them.
         dry_run: Say what the run would be and what is missing, make two small steps of it, and leave nothing.
     """
+    import functools
+
     from sightline.attention.cpu import chosen_precision
     from sightline.cli import guard, next_step, output, progress, run_config
-    from sightline.cli.dry_run import say_dry_run
+    from sightline.cli.dry_run import dry_run as find_out
+    from sightline.cli.dry_run import print_dry_run
     from sightline.cli.profile_table import print_profile, profiled_at
-    from sightline.cli.train_run import TrainRequest, carry_out
-    from sightline.distributed import machine
+    from sightline.distributed import machine, signals
     from sightline.distributed.ranks import init_ranks
     from sightline.errors import InputError
+    from sightline.io.config import named_after
     from sightline.io.run_files import CONFIG
+    from sightline.recipes.config import TrainingData
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
     from sightline.results.rows import dump_rows
+    from sightline.training import train as train_run
+    from sightline.training.checkpointer import last_whole
     from sightline.training.config import TrainConfig
+    from sightline.training.setup import set_up
+    from sightline.training.tracking import check_trackers
 
     flags = {
         "data": data, "task": task, "encoding": encoding, "model": model, "resolution": resolution, "images": images,
@@ -97,35 +105,53 @@ def train(
     settings = (*settings, *(() if head is None else (f"task_options.head={head}",)))
     if accept_changed_data and not resume:
         raise InputError("--accept-changed-data: goes with --resume")
-    sources = run_config.TrainingSources()
 
     def folder_of(wanted: TrainConfig) -> Path:
         return out or Path("runs") / f"{recipe or wanted.data.replace(':', '_').replace('/', '_')}_{wanted.encoding}"
 
-    def way_on(folder: Path) -> str:
-        rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
-        return next_step.again("train", "--config", folder / CONFIG, "--out", folder, "--resume", *rest)
-
     began = (lambda wanted: folder_of(wanted) / CONFIG) if resume else None
-    asked = run_config.training_config(config, flags, settings, recipe, summarise=sources.summary, began=began)
+    # What takes no time is not worth a line: more may yet be refused.
+    with progress.Bars(late=0.5) as early:
+        opened = TrainingData(early.move)
+        asked = run_config.training_config(config, flags, settings, recipe, data=opened, began=began)
     machine.set_threads(threads)
     with init_ranks(device) as ranks, progress.Bars() as bars:
         where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
         folder = folder_of(asked)
         inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
         place = output.RunFolder(folder, inputs, resume, overwrite)
-        run = TrainRequest(asked, sources, place, where, device, config, resume, accept_changed_data, trackers=track,
-                    profile=profile, ranks=ranks)  # fmt: skip
+        check_trackers(track)
+        if ranks.is_main:
+            place.check()
+        with named_after(config):
+            source = opened.open(asked)
+        last = last_whole(folder, next_step.warn) if resume else None
+        setup = set_up(
+            asked, source, device=where, last=last, test=True, accept_changed_data=accept_changed_data,
+            processes=ranks.size, file=config or Path("train"), warn=next_step.warn, progress=bars.move,
+        )  # fmt: skip
+        run_config.say_set_up(asked, opened, setup, bars)
         if dry_run:
-            return say_dry_run(run, bars, as_json=json)
+            found = find_out(setup, where, ranks.size, next_step.warn)
+            return print_dry_run(found, as_json=json) if ranks.is_main else None
         before = profiled_at(folder)
-        done = carry_out(run, bars, way_on)
+        rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
+        way_on = next_step.again("train", "--config", folder / CONFIG, "--out", folder, "--resume", *rest)
+        name = f"training {setup.config.encoding}"
+        with signals.resume_hint(way_on):
+            done = train_run(
+                setup.config, folder, setup=setup, device=device, trackers=track, profile=profile,
+                observe=lambda at: bars.move(name, at.images, at.total, *run_config.progress_notes(at)),
+                on_tested=functools.partial(bars.move, "testing"), warn=next_step.warn,
+                lock=lambda: place.claimed(next_step.warn), ranks=ranks,
+            )  # fmt: skip
+            bars.say_left_out(setup.source)
     if not ranks.is_main:
         return
     # One of an earlier sitting is not that of this one.
     if profile and not json and profiled_at(folder) not in (None, before):
         print_profile(folder)
-    rows, last, resolved = done.rows, done.last, done.config
+    rows, last_step, resolved = done.rows, done.last, done.config
     if done.measured is None:
         if not json:
             print(f"trained; {folder}/checkpoint (the data has no split to test on)")
@@ -135,14 +161,16 @@ def train(
         print(dump_rows(rows), end="")
         return
     print_accuracy(rows, seen={rows[0].run: seen_sizes(asdict(resolved), done.model.config.patch_size)})
-    if last is not None:
+    if last_step is not None:
         print(
-            f"shown: {last.images:,} images, {last.tokens:,} tokens, {last.flops:.3g} operations; "
-            f"{last.images / last.seconds:,.0f} images and {last.tokens / last.seconds:,.0f} tokens a second"
+            f"shown: {last_step.images:,} images, {last_step.tokens:,} tokens, {last_step.flops:.3g} operations; "
+            f"{last_step.images / last_step.seconds:,.0f} images and {last_step.tokens / last_step.seconds:,.0f} "
+            "tokens a second"
         )
         if resolved.packing is not None:
-            unused = 1 - last.tokens / (last.step * resolved.packing.tokens)
-            print(f"packed: {last.images / last.step:.1f} images a step, {100 * unused:.2f} % of its room unused")
+            unused = 1 - last_step.tokens / (last_step.step * resolved.packing.tokens)
+            average = last_step.images / last_step.step
+            print(f"packed: {average:.1f} images a step, {100 * unused:.2f} % of its room unused")
     print(f"checkpoint: {folder / 'checkpoint'}")
     print(f"tested in {chosen_precision(done.measured.precision, where)}")
     next_step.say_next("evaluate", folder)

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from sightline.data.rng import generator
+from sightline.data.skip_policy import Progress
 from sightline.data.source import Example, Source
 from sightline.data.targets import Label
 from sightline.errors import InputError, require_known
@@ -61,7 +62,7 @@ class Digits(Source):
         self._members = _split(self._labels)
 
     @classmethod
-    def open(cls, argument: str) -> Self:
+    def open(cls, argument: str, progress: Progress | None = None) -> Self:
         """The data set; it takes no argument."""
         if argument:
             raise InputError(f"the data set digits takes no argument (found {argument!r})")

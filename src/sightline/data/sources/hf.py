@@ -20,7 +20,7 @@ from sightline.data.image_file import check_image_file
 from sightline.data.image_index import ImageIndex, stamp_of
 from sightline.data.image_list import NO_LABEL, natural_key
 from sightline.data.labelled import ClassificationFiles, class_part, understood
-from sightline.data.skip_policy import Unreadable
+from sightline.data.skip_policy import Progress, Unreadable
 from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among, synonyms_beside
 from sightline.data.stored import options_of
 from sightline.errors import InputError, UnreadableDataError, unknown_name_error
@@ -93,7 +93,7 @@ class HuggingFace(ClassificationFiles):
         return Path(os.path.abspath(self.root)) / f":hf:{':'.join(self._columns)}"
 
     @classmethod
-    def open(cls, argument: str) -> Self:
+    def open(cls, argument: str, progress: Progress | None = None) -> Self:
         """The folder or the name that the argument begins with."""
         place, options = options_of(argument, cls.options)
         if not place:

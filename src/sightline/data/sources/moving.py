@@ -12,6 +12,7 @@ from sightline.data.frames import FrameSampling
 from sightline.data.rng import generator
 from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render_moving
+from sightline.data.skip_policy import Progress
 from sightline.data.source import Example, Source
 from sightline.data.targets import Label
 from sightline.errors import InputError, require_known
@@ -49,7 +50,7 @@ class Moving(Source):
         self.groups = {}
 
     @classmethod
-    def open(cls, argument: str) -> Self:
+    def open(cls, argument: str, progress: Progress | None = None) -> Self:
         """There is one task."""
         if argument:
             raise InputError(f"data moving:{argument}: has one task (expected moving alone)")

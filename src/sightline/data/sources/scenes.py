@@ -12,6 +12,7 @@ from sightline.data.crops import RandomResizedCrop
 from sightline.data.scenes import draw as scenes
 from sightline.data.scenes.outlines import SHAPES
 from sightline.data.scenes.render import RenderedScene, render
+from sightline.data.skip_policy import Progress
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop, Label, Objects
 from sightline.errors import InputError, require_known
@@ -91,7 +92,7 @@ class Scenes(Source):
         self._group_of = {label: group for group, labels in self.groups.items() for label in labels}
 
     @classmethod
-    def open(cls, argument: str) -> Self:
+    def open(cls, argument: str, progress: Progress | None = None) -> Self:
         """The task named by the argument; glyphs when there is none."""
         return cls(argument or "glyphs")
 

@@ -16,7 +16,7 @@ from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import natural_key
 from sightline.data.labelled import MOST_CLASSES, ClassificationFiles, class_part, understood
 from sightline.data.paired import names_in
-from sightline.data.skip_policy import Unreadable
+from sightline.data.skip_policy import Progress, Unreadable
 from sightline.data.splits import files_by_split, split_called, split_in
 from sightline.data.stored import options_of
 from sightline.data.tar_index import TarImages, index_shards
@@ -43,9 +43,9 @@ class WebDataset(ClassificationFiles):
     name: ClassVar[str] = "wds"
     options: ClassVar[tuple[str, ...]] = ("image", "label")
 
-    def __init__(self, argument: str) -> None:
-        """List what is in the shards; raises InputError where there is none, or an option is not known, and
-        UnreadableDataError where one is no regular file or may not be read."""
+    def __init__(self, argument: str, progress: Progress | None = None) -> None:
+        """List what is in the shards, `progress` as `Source.open`; raises InputError where there is none, or an option
+        is not known, and UnreadableDataError where one is no regular file or may not be read."""
         place, options = options_of(argument, self.options)
         paths = _find(place)
         root = self.root = _root(place, paths)
@@ -56,7 +56,7 @@ class WebDataset(ClassificationFiles):
         others = (folder for folder in inside if split_called(os.path.basename(folder)) is None)
         self.skipped = tuple(Unreadable(folder, "not a split") for folder in others)
         split_of = {path: split for split, own in files_by_split(paths, "test").items() for path in own}
-        found = index_shards(list(split_of), self._remembered / "samples", **options)
+        found = index_shards(list(split_of), self._remembered / "samples", **options, progress=progress)
         self.skipped += tuple(itertools.starmap(Unreadable, (one for shard in found for one in shard.skipped)))
         where = {path: os.path.relpath(path, root) for path in split_of}
         rows = [(split_of[shard.path], shard, sample) for shard in found for sample in shard.samples]
@@ -86,11 +86,11 @@ class WebDataset(ClassificationFiles):
         return self._remembered
 
     @classmethod
-    def open(cls, argument: str) -> Self:
+    def open(cls, argument: str, progress: Progress | None = None) -> Self:
         """The shards that the argument names."""
         if not argument:
             raise InputError(f"the data set wds needs shards: wds:SHARDS ({_EXPECTED})")
-        return cls(argument)
+        return cls(argument, progress)
 
     @classmethod
     def folders(cls, argument: str) -> tuple[Path, ...]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
-from PIL import Image
-
 from sightline.data.crops import apply_crop, eval_crop, size_of
-from sightline.data.targets import Target
+from sightline.data.source import Example
 from sightline.errors import InputError
 from sightline.evaluation.corruptions import CORRUPTIONS, SEVERITIES, SIDE, corrupted
 from sightline.evaluation.imagenet import synsets
@@ -76,12 +74,10 @@ class _Corrupted(SuiteImages):
         super().stored_size(split, index)
         return SIDE, SIDE
 
-    def _seen(
-        self, image: np.ndarray | Image.Image, target: Target, split: str, index: int, *shown: Any, **drawn: Any
-    ) -> tuple[np.ndarray, Target]:
-        size = size_of(image)
-        middle = apply_crop(image, eval_crop(size, (SIDE, SIDE), SIDE / _RESIZED), "bilinear")
+    def shown(self, example: Example, split: str, index: int, *shown: Any, **drawn: Any) -> Example:
+        crop = eval_crop(size_of(example.image), (SIDE, SIDE), SIDE / _RESIZED)
+        middle = apply_crop(example.image, crop, "bilinear")
         # By the name of the file alone: the same wherever the data set stands.
         name = self.example_name(split, index).rpartition("/")[2]
         made = corrupted(middle, self._kind, self._level, name)
-        return super()._seen(made, target, split, index, *shown, **drawn)
+        return super().shown(replace(example, image=made), split, index, *shown, **drawn)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from PIL import Image
 
-from sightline.data.targets import Target
+from sightline.data.source import Example
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.scoring import Scoring
@@ -62,12 +62,11 @@ class _Framed(SuiteImages):
         height, width = super().stored_size(split, index)
         return max(height - 2 * _FRAME, 1), max(width - 2 * _FRAME, 1)
 
-    def _seen(
-        self, image: np.ndarray | Image.Image, target: Target, *shown: Any, **drawn: Any
-    ) -> tuple[np.ndarray, Target]:
-        pixels = np.asarray(image)
+    def shown(self, example: Example, *shown: Any, **drawn: Any) -> Example:
+        pixels = np.asarray(example.image)
         inner = pixels[_FRAME:-_FRAME, _FRAME:-_FRAME]
-        return super()._seen(np.ascontiguousarray(inner) if inner.size else pixels, target, *shown, **drawn)
+        seen = replace(example, image=np.ascontiguousarray(inner) if inner.size else pixels)
+        return super().shown(seen, *shown, **drawn)
 
 
 def _right(folder: Path) -> dict[str, list[int]]:

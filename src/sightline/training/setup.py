@@ -1,4 +1,4 @@
-"""A run before its first step: decided, built, and compared with what it goes on from, each once."""
+"""A run before its first step: what its configuration leaves open is decided, its data is read, its model built."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from typing import Any
 
 import torch
 
+from sightline.analysis.memory import warn_of_memory
 from sightline.attention.cpu import chosen_precision
 from sightline.data.augmentations import make_augmentations
+from sightline.data.open import open_source
 from sightline.data.paired import SegmentationFiles
 from sightline.data.source import Source
 from sightline.distributed import machine
 from sightline.errors import InputError
+from sightline.evaluation.measure import EvaluateConfig
 from sightline.hub.fine_tune import derive_config, init_model_from
 from sightline.hub.load import checksum, load_model
-from sightline.io.config import build_config
+from sightline.io.config import build_config, named_after
 from sightline.models import Model, ViTConfig, make_model, model_config
-from sightline.tasks.base import task_class
+from sightline.tasks.base import check_provided, task_class
 from sightline.tokens.grid import Grid
 from sightline.tokens.patchify import check_channels
 from sightline.training.clips import decided_frames, showing_frames
-from sightline.training.config import DEFAULT_BATCH_SIZE, DEFAULT_LOSS, DEFAULT_MODEL, OptimizerConfig, TrainConfig
+from sightline.training.config import DEFAULT_BATCH_SIZE, DEFAULT_LOSS, DEFAULT_MODEL, TrainConfig
 from sightline.training.log import unheard
-from sightline.training.plan import EpochPlan, resolve_length, training_view, with_patch_sizes
-from sightline.training.same_data import check_same_data
+from sightline.training.plan import EpochPlan, as_trained_on, resolve_length, training_view, with_patch_sizes
+from sightline.training.resume_checks import check_same_data
 from sightline.training.validation import check_best
 
 
@@ -50,41 +53,102 @@ class TrainSetup:
     model: Model
 
 
-def set_up(
-    decided: TrainConfig,
-    source: Source,
-    model: Model,
-    last: Path | None,
-    *,
-    init_from: str | None,
-    accept_changed_data: bool = False,
-    warn: Callable[[str], None] = unheard,
-    progress: Callable[[int, int], None] | None = None,
-) -> TrainSetup:
-    """Prepare a run that is decided and built, as soon as the headers of its data are read.
-
-    Args:
-        decided: as `decide` gives it; model: as `build_model`.
-        source: as `open_training_data` gives it, its headers read.
-        last: as `last_whole` gives it.
-        init_from: of the run as it was asked for.
-        accept_changed_data, warn: as `train`.
-        progress: as `check_same_data`.
+def open_training_data(config: TrainConfig) -> Source:
+    """The data set of a run, as it is shown in training; no image is read yet.
 
     Raises:
-        InputError: the data is not what it was.
+        InputError: it has no training split, or one class alone, or cannot be shown so.
     """
-    if isinstance(source, SegmentationFiles) and "pixels" in task_class(decided.task).needs:
+    source = as_trained_on(open_source(config.data), config)
+    check_training_data(config, source)
+    return source
+
+
+def check_training_data(config: TrainConfig, source: Source) -> None:
+    """Refuse data that a run cannot be trained on, as `open_training_data` does."""
+    if "train" not in source.splits:
+        source.check("train")
+    task = task_class(config.task)
+    check_provided(task, source)
+    if "label" in task.needs and len(source.classes) < 2:
+        raise InputError(f"data {config.data!r}: has {len(source.classes)} class, expected at least 2 to train on")
+
+
+def tested_splits(test: EvaluateConfig | bool, source: Source) -> tuple[str, ...]:
+    """The splits that a run is tested on; none where it is not, or the data has none."""
+    if isinstance(test, EvaluateConfig):
+        return test.splits
+    return tuple(name for name in ("test", "minival") if name in source.splits)[:1] if test else ()
+
+
+def set_up(
+    config: TrainConfig,
+    source: Source,
+    *,
+    device: torch.device,
+    last: Path | None = None,
+    test: EvaluateConfig | bool = False,
+    accept_changed_data: bool = False,
+    processes: int = 1,
+    file: Path | None = None,
+    warn: Callable[[str], None] = unheard,
+    progress: Callable[[str, int, int], None] = lambda name, done, total: None,
+) -> TrainSetup:
+    """Decide, check and build a run; nothing is written.
+
+    Args:
+        config: as it was asked for; source: as `open_training_data` gives it.
+        last: the checkpoint that it goes on from, as `last_whole` gives it.
+        test: how it will be tested: those images too are looked at now, and not after hours of training.
+        accept_changed_data, warn: as `train`.
+        processes: how many train it together.
+        file: that it was asked for by, for what is refused.
+        progress: called with what is read, how many files of it were, and how many there are.
+
+    Raises:
+        InputError: the configuration does not fit the data, or the data is not what it was.
+        UnreadableDataError: more images are unreadable than `skip_unreadable`.
+    """
+    with named_after(file):
+        decided = resolve_config(config, source, device, last)
+        _warn_of_memory(decided, source, device, processes, warn)
+        model = build_model(decided, source)
+    for split in dict.fromkeys(("train", *tested_splits(test, source))):
+        told = functools.partial(progress, f"reading headers of {split}")
+        source, _ = source.check_readable(split, skip_unreadable=config.skip_unreadable, progress=told)
+    if isinstance(source, SegmentationFiles) and "pixels" in task_class(config.task).needs:
         source.check_classes(warn)
     if last is not None:
         # What a change of the data means for the length is decided before that is counted.
-        decided = check_same_data(
-            last, source, decided, accept_changed=accept_changed_data, warn=warn, progress=progress
-        )
-    own = _with_length(decided, source)
+        told = functools.partial(progress, "comparing files")
+        decided = check_same_data(last, source, decided, accept_changed=accept_changed_data, warn=warn, progress=told)
+    decided = _with_length(decided, source)
     _loaded.cache_clear()
-    source = showing_frames(source, own.frames, own.frame_stride, packed=own.packing is not None)
-    return TrainSetup(dataclasses.replace(own, init_from=init_from), source, last, model)
+    source = showing_frames(source, decided.frames, decided.frame_stride, packed=decided.packing is not None)
+    return TrainSetup(dataclasses.replace(decided, init_from=config.init_from), source, last, model)
+
+
+def _warn_of_memory(
+    config: TrainConfig, source: Source, device: torch.device, processes: int, warn: Callable[[str], None]
+) -> None:
+    # What is computed again is not known before.
+    if config.recompute:
+        return
+    # Of several patch sizes the smallest takes the most.
+    model = min(with_patch_sizes(config, model_config_of(config, source)), key=lambda one: one.patch_size)
+    image_size, batch = largest_pass(config, model, source.length("train"), processes)
+    warn_of_memory(
+        model,
+        image_size,
+        warn,
+        what=config.model or str(config.init_from),
+        batch=batch,
+        dtype=config.precision,
+        training=True,
+        ema=config.optimizer.ema is not None,
+        sharers=processes if config.sharing == "fsdp" else 1,
+        device=device,
+    )
 
 
 def warn_of_mirrors(config: TrainConfig, source: Source, warn: Callable[[str], None]) -> None:
@@ -113,13 +177,20 @@ def resolve_config(config: TrainConfig, source: Source, device: torch.device, la
             be gone, or another by now.
     """
     machine.check_workers(config.workers)
-    if config.mixing is not None and not task_class(config.task).mixes:
+    task = task_class(config.task)
+    if config.mixing is not None and not task.mixes:
         raise InputError(f"mixing: task {config.task} has no targets that can be mixed (expected null)")
-    _check_augment(config)
+    places = [one for one in task.needs if one != "label"]
+    for one in make_augmentations(config.augment):
+        if places and one.moves_pixels:
+            raise InputError(
+                f"augment.{one.name}: moves what is seen, and {', '.join(places)} of task {config.task} would not "
+                "follow (expected augment without it)"
+            )
     check_best(config)
     if config.init_from is not None and last is not None:
         config = dataclasses.replace(config, init_from=str(last))
-    options = {**task_class(config.task).model_defaults(source, task_options(config)), **config.model_options}
+    options = {**task.model_defaults(source, task_options(config)), **config.model_options}
     name = None if config.init_from else config.model or DEFAULT_MODEL
     resolution = config.resolution or square_side(model_config(name) if name else _foundation(config).config)
     if config.progressive and config.progressive[-1] >= resolution:
@@ -140,39 +211,27 @@ def resolve_config(config: TrainConfig, source: Source, device: torch.device, la
     return dataclasses.replace(made, precision=precision, frames=frames, **settings)
 
 
-def _check_augment(config: TrainConfig) -> None:
-    """Refuse to move what a task says the places of."""
-    places = [one for one in task_class(config.task).needs if one != "label"]
-    for one in make_augmentations(config.augment):
-        if places and one.moves_pixels:
-            raise InputError(
-                f"augment.{one.name}: moves what is seen, and {', '.join(places)} of task {config.task} would not "
-                "follow (expected augment without it)"
-            )
-
-
 def _with_length(config: TrainConfig, source: Source) -> TrainConfig:
+    """The configuration with its length in images.
+
+    Raises:
+        InputError: the run would be over before it is warm, or cooling down from there.
+    """
     if config.packing is not None and (config.tokens is not None or config.flops is not None):
         # How many images that is, only the packing knows.
         return config
     length = resolve_length(config, model_config_of(config, source), source.length("train"))
-    if config.packing is None:
-        _check_warm_up(config.optimizer, length.steps)
+    spans = {name: getattr(config.optimizer, name) for name in ("warmup", "cooldown")}
+    taken = sum(length.steps * span if isinstance(span, float) else span for span in spans.values())
+    for name, span in spans.items():
+        if config.packing is None and isinstance(span, int) and taken > length.steps:
+            raise InputError(
+                f"optimizer.{name} {span}: is more than this run's {length.steps} steps leave "
+                "(expected fewer, or a fraction of the run, as 0.1)"
+            )
     images = length.images
     every = config.checkpoint_every or max(images // config.checkpoints, config.batch_size or DEFAULT_BATCH_SIZE)
     return dataclasses.replace(config, images=images, epochs=None, tokens=None, flops=None, checkpoint_every=every)
-
-
-def _check_warm_up(config: OptimizerConfig, steps: int) -> None:
-    """Refuse a run that would be over before it is warm, or cooling down from there."""
-    there = {name: getattr(config, name) for name in ("warmup", "cooldown")}
-    taken = sum(steps * span if isinstance(span, float) else span for span in there.values())
-    for name, span in there.items():
-        if isinstance(span, int) and taken > steps:
-            raise InputError(
-                f"optimizer.{name} {span}: is more than this run's {steps} steps leave "
-                "(expected fewer, or a fraction of the run, as 0.1)"
-            )
 
 
 def square_side(config: ViTConfig) -> int:
@@ -182,6 +241,35 @@ def square_side(config: ViTConfig) -> int:
     if height == width:
         return height
     return max(1, round(math.sqrt(config.grid_of((height, width)).cells))) * config.patch_size
+
+
+def largest_pass(
+    config: TrainConfig, model: ViTConfig, length: int | None, processes: int = 1
+) -> tuple[int | tuple[int, int], int]:
+    """The images that a process holds at most at once, for its memory: their size in pixels and how many.
+
+    Args:
+        config: resolved.
+        length: of the data, whose passes end with the step that they are in; None where it is endless.
+
+    Raises:
+        InputError: a pack has no room for a patch.
+    """
+    packing, parts = config.packing, config.accumulate * processes
+    if packing is None:
+        step = min(one for one in (config.batch_size, length, config.images) if one is not None)
+        return model.image_size, -(-step // parts)
+    cells = packing.sampler(model.patch_size, model.num_prefix_tokens).max_tokens
+    assert cells is not None
+    # Of a clip, which is so many patches thick, those of a frame.
+    thick = model.grid_of(model.image_size)[0] if model.takes_clips else 1
+    cells = max(cells // thick, 1)
+    if packing.resolutions is not None:
+        cells = min(cells, (packing.resolutions[1] // model.patch_size + 1) ** 2)
+    # As a square: what a pass takes hangs on the number of patches.
+    side = math.isqrt(cells - 1) + 1
+    slots = max(packing.tokens, *(packing.padded or (0,)))
+    return side * model.patch_size, -(-slots // (side**2 * thick * parts))
 
 
 def model_config_of(config: TrainConfig, source: Source) -> ViTConfig:
@@ -200,8 +288,7 @@ def _model_options(config: TrainConfig, source: Source) -> dict[str, Any]:
     said = task.model_options(source, task_options(config))
     if "head" in said and "head" in config.model_options:
         raise InputError("model_options.head: is decided by 'task_options.head' of the run")
-    options = {"task": config.task, **said, **config.model_options}
-    options["image_size"] = config.resolution
+    options = {"task": config.task, **said, **config.model_options, "image_size": config.resolution}
     if config.frames is not None:
         options["clip_frames"] = config.frames
     began = None if config.init_from is None else _foundation(config).config.encoding
@@ -260,16 +347,17 @@ def build_model(config: TrainConfig, source: Source) -> Model:
             raise InputError(f"frozen true: {unlearnt[0]} is new, and would never learn (expected its own encoding)")
     else:
         model = make_model(model_config_of(config, source))
+    with_patch_sizes(config, model.config)
     # Said before the first step: a schedule may drop none for long.
     drop = None if config.packing is None else config.packing.drop
-    if drop is not None and not getattr(model.head, "supports_token_dropping", True):
-        raise InputError(f"packing.drop {drop}: head {model.config.head} takes whole images (expected null)")
-    embedder = type(model.patch_embed)
-    if drop is not None and not embedder.supports_token_dropping:
-        raise InputError(f"packing.drop {drop}: embedder {embedder.name} takes whole images (expected null)")
-    with_patch_sizes(config, model.config)
-    if drop is not None and not model.supports_token_dropping:
-        raise InputError(f"packing.drop {drop}: architecture {model.name} takes whole images (expected null)")
+    takes_parts = {
+        f"head {model.config.head}": getattr(model.head, "supports_token_dropping", True),
+        f"embedder {model.patch_embed.name}": model.patch_embed.supports_token_dropping,
+        f"architecture {model.name}": model.supports_token_dropping,
+    }
+    for part, drops in takes_parts.items():
+        if drop is not None and not drops:
+            raise InputError(f"packing.drop {drop}: {part} takes whole images (expected null)")
     # What the task says against the model or its options is said before anything is written.
     task_class(config.task)(model.config, task_options(config))
     return model
