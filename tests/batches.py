@@ -15,8 +15,8 @@ from torch import Tensor
 from sightline.data.batch import Batch, collate_packed, collate_uniform
 from sightline.data.loader import Collator, SampleSpec, load_batches, uniform
 from sightline.data.packing import pack_window
+from sightline.data.sizes import View
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.evaluation.predict import predict_split
 from sightline.models import ViTConfig
 from sightline.tasks.base import task_of

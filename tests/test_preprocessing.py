@@ -12,7 +12,7 @@ from PIL import Image
 import sightline
 from sightline.data import image_file
 from sightline.data import preprocessing as preprocessing_module
-from sightline.data.augmenting import apply_augmentations, make_augmentations
+from sightline.data.augmentations import apply_augmentations, make_augmentations
 from sightline.data.image_file import read_image, read_image_size, read_picture, rgb_pixels
 from sightline.data.open import open_source
 from sightline.errors import InputError, UnreadableDataError

@@ -11,7 +11,7 @@ from sightline.analysis.images import NATIVE
 from sightline.analysis.labels import OTHER, UNSAID, in_patches, label_map, required, split_batches
 from sightline.data.batch import Batch
 from sightline.data.open import open_source
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.predict import plan_split, read_split

@@ -11,8 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline.data.augmentations import rand_augment
-from sightline.data.augmenting import apply_augmentations, make_augmentations
+from sightline.data.augmentations import apply_augmentations, make_augmentations, rand_augment
 from sightline.data.config import MixingConfig
 from sightline.data.mixing import read_example
 from sightline.data.open import open_source

@@ -20,11 +20,10 @@ from sightline.data.image_list import list_images
 from sightline.data.loader import Collator, SampleSpec, load_batches
 from sightline.data.mixing import read_example
 from sightline.data.open import open_source
-from sightline.data.packs import group_by_frames, group_by_grid, plan
-from sightline.data.sampling import ConstantDrop, SizeSampler
+from sightline.data.pack_plan import PackPlan, group_by_frames, group_by_grid
+from sightline.data.sizes import ConstantDrop, SizeSampler, View
 from sightline.data.skip_policy import Unreadable
 from sightline.data.sources.clips import Clips
-from sightline.data.views import View
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation.shrunk import shrunk
 from sightline.tokens.grid import Grid
@@ -104,8 +103,8 @@ def test_packs_show_as_many_frames_as_there_are(folder: Path) -> None:
 
 
 def packs_of(source: Clips, workers: int = 0, **options: object) -> list:
-    sampler = SizeSampler(4, drop=ConstantDrop(0.25), most_tokens=40, tubelet=2)
-    planned = list(plan(source, "train", sampler, capacity=60, images=16, seed=5))
+    sampler = SizeSampler(4, drop=ConstantDrop(0.25), max_tokens=40, tubelet=2)
+    planned = list(PackPlan(source, "train", sampler, capacity=60, images=16, seed=5).batches())
     make_batch = Collator(source, "train", ROWS, labelling(2).targets, seed=5, **options)
     return list(load_batches(make_batch, planned, workers=workers))
 
@@ -145,7 +144,7 @@ def test_what_is_mixed_has_as_many_frames(folder: Path, kind: str) -> None:
 
 
 def test_augmentations_draw_once_for_all_frames(tmp_path: Path) -> None:
-    from sightline.data.augmenting import apply_augmentations, make_augmentations
+    from sightline.data.augmentations import apply_augmentations, make_augmentations
 
     frame = frames_of(1, 1, (16, 16))[0]
     clip = np.stack([frame, frame, frame])

@@ -23,7 +23,7 @@ def test_places_are_there_and_rise(stored: int, count: int, stride: int | None, 
     for share in (0.0, 0.31, 0.5, 1 - 2**-53):
         places = sampling.positions(stored, share)
         assert places.dtype == np.int64
-        assert len(places) == sampling.shown(stored)
+        assert len(places) == sampling.frame_count(stored)
         assert 0 <= places.min() <= places.max() < stored
         assert (np.diff(places) >= (0 if exact else 1)).all()
 

@@ -11,7 +11,7 @@ import torch
 from sightline.data.batch import Batch, collate_packed
 from sightline.data.contact_sheet import contact_sheet
 from sightline.data.open import open_source
-from sightline.data.packs import epoch_order
+from sightline.data.pack_plan import epoch_order
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
@@ -61,11 +61,6 @@ def test_workers_leave_the_global_random_state_alone(scenes: Source) -> None:
         collect(scenes, workers)
         assert torch.equal(torch.get_rng_state(), before)
         assert (np.random.get_state()[1] == numpy_before).all()  # pyright: ignore
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_no_indices_give_no_batch(scenes: Source, workers: int) -> None:
-    assert list(uniform_batches(scenes, "test", indices=[], image_size=(8, 8), batch_size=4, workers=workers)) == []
 
 
 @pytest.mark.parametrize("workers", [0, 2])

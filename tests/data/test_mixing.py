@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from sightline.data.config import MixingConfig
 from sightline.data.mixing import read_example
 from sightline.data.open import open_source
-from sightline.data.packs import plan
-from sightline.data.sampling import ResolutionSampling, SizeSampler
+from sightline.data.pack_plan import PackPlan
+from sightline.data.sizes import ResolutionSampling, SizeSampler
 from sightline.tokens.layout import TokenLayout
 from tests.batches import labelling, packed_batches, uniform_batches
 
@@ -81,7 +81,7 @@ def test_a_pack_holds_the_images_that_a_batch_holds():
     options = {"seed": 2, "mixing": config}
     (batch,) = uniform_batches(SCENES, "train", indices=[0, 1, 2, 3], image_size=(16, 16), batch_size=4, **options)
     sampler = SizeSampler(4, ResolutionSampling(16, 16), aspect="square")
-    planned = list(plan(SCENES, "train", sampler, capacity=64, images=4))
+    planned = list(PackPlan(SCENES, "train", sampler, capacity=64, images=4).batches())
     for workers in (0, 2):
         (pack,) = packed_batches(SCENES, "train", planned, workers=workers, **options)
         order = pack.indices.argsort()

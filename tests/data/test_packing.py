@@ -1,4 +1,4 @@
-"""Packing: every image once, no sequence too long, and little room unused."""
+"""Packing: every image once, no sequence too long, and little room unused; and fixed lengths for compilers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.data.packing import PACKERS, best_fit, first_fit, pack_window
+from sightline.data.packing import (
+    PACKERS,
+    best_fit,
+    bucket_lengths,
+    first_fit,
+    pack_window,
+    padded_length,
+    padding_share,
+)
 from sightline.errors import InputError
 from tests.batches import pack_stream
 
@@ -97,10 +105,50 @@ def test_names_of_packers():
         pack_window({0: 1}, 10, how="bestfit")
 
 
-@pytest.mark.parametrize(("capacity", "limit"), [(1024, 0.01), (4096, 0.01)])
-def test_a_budget_of_tokens_is_spent(capacity, limit):
-    """Sides of 64 to 256 pixels, patches of 16: the paper's sampling; less than a hundredth of the budget is unused."""
+@given(packs=st.lists(st.integers(1, 30), min_size=1, max_size=12), count=st.integers(1, 5))
+def test_no_lengths_waste_less(packs, count):
+    """Against every choice of as many of the packs' lengths."""
+    lengths = bucket_lengths(iter(packs), count)
+    different = sorted(set(packs))
+    assert list(lengths) == sorted(set(lengths))
+    assert len(lengths) == min(count, len(different))
+    assert lengths[-1] == max(packs)
+    others = itertools.combinations(different[:-1], len(lengths) - 1)
+    least = min(padding_share(packs, (*other, different[-1])) for other in others)
+    assert padding_share(packs, lengths) == pytest.approx(least, abs=1e-12)
+
+
+@given(lengths=st.lists(st.integers(1, 99), min_size=1, unique=True).map(sorted), data=st.data())
+def test_the_least_length_that_holds_a_pack(lengths, data):
+    slots = data.draw(st.integers(0, lengths[-1]))
+    assert padded_length(slots, lengths) == min(length for length in lengths if length >= slots)
+
+
+def test_bucket_lengths_by_hand():
+    assert bucket_lengths([3, 9, 10, 4, 10], 2) == (4, 10)
+    assert bucket_lengths([3, 9, 10, 4, 10], 1) == (10,)
+    assert bucket_lengths([7, 7], 3) == (7,)
+    assert padding_share([3, 9, 10, 4, 10], (4, 10)) == pytest.approx(2 / 38)
+    assert padding_share([], (4, 10)) == 0
+
+
+def test_bucket_lengths_that_are_refused():
+    with pytest.raises(InputError, match="bucket count"):
+        bucket_lengths([5], 0)
+    with pytest.raises(InputError, match="no pack"):
+        bucket_lengths([], 2)
+    with pytest.raises(InputError, match="pack of 11 slots: the greatest bucket length is 10"):
+        padded_length(11, (5, 10))
+    with pytest.raises(InputError, match="greatest bucket length is none"):
+        padded_length(11, ())
+
+
+def test_what_bucket_lengths_cost():
+    """Packs of 1024 tokens and a CLS token for each image, by the paper's sampling, and images alone, one a row."""
     rng = np.random.default_rng(0)
-    lengths = [max(round(side / 16), 1) ** 2 for side in rng.uniform(64, 256, 20_000)]
-    sums = [sum(length for _, length in images) for images in pack_stream(lengths, capacity)]
-    assert 1 - sum(sums) / (capacity * len(sums)) < limit
+    tokens = [max(round(side / 16), 1) ** 2 for side in rng.uniform(64, 256, 5000)]
+    packs = [sum(length for _, length in images) + len(images) for images in pack_stream(tokens, 1024, how="best_fit")]
+    shares = [padding_share(packs, bucket_lengths(packs, count)) for count in (1, 2, 4, 8)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[2] < 0.01 < 0.03 < shares[0]
+    assert padding_share(tokens, bucket_lengths(tokens, 4)) > 0.1

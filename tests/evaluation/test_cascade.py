@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from sightline.data.open import open_source
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.errors import InputError
 from sightline.evaluation.cascade import CascadeConfig, cascade_rows, measure, planned_looks, planned_tokens
 from sightline.evaluation.measure import RunInfo

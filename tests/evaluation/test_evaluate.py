@@ -14,7 +14,7 @@ from PIL import Image
 from sightline.data.config import PackingConfig
 from sightline.data.open import open_source
 from sightline.data.preprocessing import preprocessing
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.as_trained import views_as_trained

@@ -8,7 +8,7 @@ from PIL import Image
 
 from sightline.analysis.verification import fingerprint
 from sightline.data.open import open_source
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.measure import RunInfo
 from sightline.evaluation.predict_images import predict_images

@@ -12,8 +12,7 @@ from PIL import Image
 
 from sightline.data.open import open_source
 from sightline.data.preprocessing import preprocessing
-from sightline.data.sampling import budget_grid
-from sightline.data.views import View
+from sightline.data.sizes import View, budget_grid
 from sightline.errors import NonFiniteError
 from sightline.evaluation import predict as module
 from sightline.evaluation.cascade_points import StageScores
@@ -38,7 +37,7 @@ def planned(source, indices, budget, aspect="native"):
     batches = plan_split(model(), source, "test", indices, View("tokens", budget), aspect)
     for one in (one for batch in batches for one in batch):
         assert one.image_size[0] % 4 == one.image_size[1] % 4 == 0
-        assert one.kept is None
+        assert one.patch_indices is None
         assert one.tokens == one.image_size[0] * one.image_size[1] // 16
     return [[(one.index, Grid(one.image_size[0] // 4, one.image_size[1] // 4)) for one in batch] for batch in batches]
 

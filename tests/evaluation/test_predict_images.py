@@ -14,8 +14,8 @@ from PIL import Image
 import sightline
 from sightline.data.image_file import read_picture
 from sightline.data.open import open_source
+from sightline.data.sizes import View
 from sightline.data.skip_policy import Unreadable
-from sightline.data.views import View
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation import predict_images as module
 from sightline.evaluation.measure import RunInfo

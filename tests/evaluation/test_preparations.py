@@ -11,7 +11,7 @@ from PIL import Image
 
 from sightline import registry
 from sightline.data.crops import RandomResizedCrop
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from sightline.evaluation.preparations.base import Preparation, Whole, preparation_class

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from sightline.data.open import open_source
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, NonFiniteError, RanksError, StorageError, UnreadableDataError
 from sightline.evaluation import EvaluateConfig, counted, evaluate, predict

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.preparations.base import Whole

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from sightline.data.open import open_source
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, counted, evaluate
 from sightline.evaluation.logits import find_logits, measured_of, read_logits, rescore, write_logits

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sightline.data.open import open_source
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.encodings.create import create_encoding
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate

@@ -150,7 +150,12 @@ def test_every_place_of_the_plan(way, kind, planned, undisturbed):
 
     def told(first, position=None):
         def plain(one):
-            return one.index, one.epoch, one.image_size, None if one.kept is None else one.kept.tolist()
+            return (
+                one.index,
+                one.epoch,
+                one.image_size,
+                None if one.patch_indices is None else one.patch_indices.tolist(),
+            )
 
         return [(step, [plain(one) for one in every]) for step, every in plan.steps(first, position)]
 

@@ -15,8 +15,8 @@ from PIL import Image
 
 from sightline.data.config import MixingConfig, PackingConfig, PatchSizes
 from sightline.data.open import open_source
+from sightline.data.sizes import View
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.evaluation.predict import plan_split
 from sightline.models import create_model
 from sightline.recipes import list_recipes, recipe
@@ -163,7 +163,7 @@ def plan_record(plan: TrainingPlan) -> dict[str, Any]:
     for step, images in itertools.islice(plan.steps(0), 200):
         each = [
             [one.index, one.epoch, list(one.image_size), one.tokens, one.patch_size,
-             None if one.kept is None else digest(one.kept)]
+             None if one.patch_indices is None else digest(one.patch_indices)]
             for one in images
         ]  # fmt: skip
         steps.append([step.number, step.epoch, list(step.before), list(step.after), step.begins, step.ends, each])

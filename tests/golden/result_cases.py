@@ -18,8 +18,8 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.labels import split_batches
 from sightline.analysis.measures.base import measure_classes
 from sightline.data.open import open_source
+from sightline.data.sizes import View
 from sightline.data.targets import IGNORE
-from sightline.data.views import View
 from sightline.encodings import list_encodings
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
@@ -141,7 +141,7 @@ def _seen(image: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
     objects["areas"] = there[:, 6] if wide else areas
     return {
         "boxes": found[:, :4],
-        "things": found[:, 4].astype(np.int64),
+        "labels": found[:, 4].astype(np.int64),
         "scores": found[:, 5] / 12,
         "objects": objects,
     }

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sightline.data.augmenting import make_augmentations
+from sightline.data.augmentations import make_augmentations
 from sightline.data.config import MixingConfig, PackingConfig, PatchSizes
 from sightline.data.frames import MOST_FRAMES, FrameSampling
-from sightline.data.sampling import BetaDrop, ConstantDrop, LengthDrop, ResolutionSampling, ScheduledDrop
+from sightline.data.sizes import BetaDrop, ConstantDrop, LengthDrop, ResolutionSampling, ScheduledDrop
 from sightline.encodings.base import TrunkShape
 from sightline.errors import InputError
 from sightline.evaluation.cascade import CascadeConfig

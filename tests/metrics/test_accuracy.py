@@ -90,12 +90,6 @@ def test_against_brute_force(seed, count, classes, cuts):
         assert found[name] == (pytest.approx(sum(part) / len(part)), len(part)), name
 
 
-def test_a_model_that_says_the_same_of_all_is_right_by_chance_alone():
-    """Equal logits name one class; they are not right about every class."""
-    found = shares(counted(np.zeros((10, 10)), range(10)))
-    assert found == {("top1",): (0.1, 10), ("top5",): (0.5, 10)}
-
-
 def test_nothing_measured_is_no_metric():
     assert Accuracy(SimpleNamespace(groups={})).rows() == []
     assert counted(np.zeros((0, 3)), []) == []

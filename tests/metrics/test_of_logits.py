@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.metrics.calibration import Calibration
+from sightline.errors import InputError
+from sightline.metrics.calibration import Calibration, expected_calibration_error
 from sightline.metrics.likelihood import Likelihood
 from sightline.metrics.selection import Selection
 from tests.batches import labelled
@@ -122,20 +123,16 @@ def test_calibration(case, link):
     assert found[("ece",)].value == pytest.approx(apart / len(labels), abs=1e-9)
 
 
-@pytest.mark.parametrize(("count", "classes"), [(1, 1), (1, 4), (7, 3), (16, 3), (100, 5)])
-def test_bins_of_as_many_images_each(count, classes):
-    logits = np.random.default_rng(count).normal(size=(count, classes)).astype(np.float32)
-    labels = np.random.default_rng(1).integers(0, classes, count)
-    found = measured(Calibration, logits.tolist(), labels.tolist())[("ece_adaptive",)]
-    both = zip(logits.tolist(), labels, strict=True)
-    rows = sorted((max(chances_of(row)), answer_of(row) == label) for row, label in both)
-    small, more, total, start = count // 15, count % 15, 0.0, 0
-    for number in range(15):
-        inside = rows[start : start + small + (number < more)]
-        start += len(inside)
-        if inside:
-            total += abs(sum(right for _, right in inside) - sum(sure for sure, _ in inside))
-    assert found.value == pytest.approx(total / count, abs=1e-9)
+def test_calibration_error_by_hand():
+    """Bins of 0.5: |1/2 - 0.3| of two images, |2/3 - 0.8| of three."""
+    confidence = np.array([0.2, 0.4, 0.7, 0.8, 0.9])
+    right = np.array([True, False, True, False, True])
+    assert expected_calibration_error(confidence, right, bins=2) == pytest.approx((2 * 0.2 + 3 * (0.8 - 2 / 3)) / 5)
+
+
+def test_calibration_error_of_no_image_is_refused():
+    with pytest.raises(InputError, match="0 images in 15 bins"):
+        expected_calibration_error(np.zeros(0), np.zeros(0, bool))
 
 
 @given(DRAWS)

@@ -39,11 +39,11 @@ def task(head: str = "fcos", **options: Any) -> Detection:
     return made
 
 
-def objects(boxes: Any, things: Any, size: tuple[int, int], **more: Any) -> Objects:
+def objects(boxes: Any, labels: Any, size: tuple[int, int], **more: Any) -> Objects:
     boxes = np.array(boxes, np.float64).reshape(-1, 4)
     crowd = more.pop("crowd", np.zeros(len(boxes), bool))
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-    return Objects(boxes, np.array(things, np.int64), size, np.array(crowd), areas, **more)
+    return Objects(boxes, np.array(labels, np.int64), size, np.array(crowd), areas, **more)
 
 
 def example(said: Objects, seen: tuple[int, int] | None = None) -> Example:
@@ -76,7 +76,7 @@ def test_boxes_go_to_patches_and_back(fit: str, sides: tuple[int, int], mirrored
     logits = torch.full((2, 3), -9.0)
     logits[0, 2], logits[1, 0] = 3.0, 5.0
     found = one.decode({"logits": logits, "boxes": targets["boxes"][0]}, crop)
-    assert found.things.tolist() == [0, 2]
+    assert found.labels.tolist() == [0, 2]
     assert np.abs(found.boxes - truth[::-1]).max() < 1e-3
     assert found.scores.tolist() == pytest.approx([1 / (1 + np.exp(-5)), 1 / (1 + np.exp(-3))])
 
@@ -170,17 +170,17 @@ def test_the_pairs_of_sets_cost_the_least() -> None:
     logits = torch.randn(5, 3, generator=draws)
     low = torch.rand(9, 2, generator=draws) * 6
     boxes = torch.cat((low, low + 1 + torch.rand(9, 2, generator=draws) * 3), dim=1)
-    wanted, things = boxes[5:8], torch.tensor([0, 2, 2])
+    wanted, labels = boxes[5:8], torch.tensor([0, 2, 2])
     # Of the image there are five predictions and three objects; the rest is padding.
     there = [torch.arange(count) < least for count, least in ((9, 5), (4, 3))]
     logits = torch.nn.functional.pad(logits, (0, 0, 0, 4))
-    padding = [torch.nn.functional.pad(things, (0, 1)), torch.nn.functional.pad(wanted, (0, 0, 0, 1))]
+    padding = [torch.nn.functional.pad(labels, (0, 1)), torch.nn.functional.pad(wanted, (0, 0, 0, 1))]
     given = (logits, boxes, there[0], *padding, there[1])
     image, mine, its = hungarian_match(*(one[None] for one in given), classes=1.0, sides=2.0, overlap=3.0)
     assert image.tolist() == [0, 0, 0]
 
     def cost(prediction: int, number: int) -> float:
-        score = logits[prediction].sigmoid()[things[number]]
+        score = logits[prediction].sigmoid()[labels[number]]
         classes = 0.25 * (1 - score) ** 2 * -score.log() - 0.75 * score**2 * -(1 - score).log()
         box, true = boxes[prediction], wanted[number]
         side = ((true[2] - true[0]) * (true[3] - true[1])).sqrt().clamp_min(1)
@@ -328,8 +328,8 @@ def test_an_answer_as_json_words_coco_and_a_picture() -> None:
     assert not drawn[14:, :].any()
 
 
-def data_of(things: tuple[str, ...]) -> Any:
-    return SimpleNamespace(object_classes=things)
+def data_of(classes: tuple[str, ...]) -> Any:
+    return SimpleNamespace(object_classes=classes)
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -14,7 +14,7 @@ from sightline import create_model
 from sightline.data.targets import IGNORE, Crop
 from sightline.tasks import mask_sets
 from sightline.tasks.base import make_task
-from sightline.tasks.mask_sets import MaskSetReader, _at
+from sightline.tasks.mask_sets import MaskSetReader, _at_pixels
 from sightline.tokens.layout import TokenLayout
 
 LAYOUT = TokenLayout.uniform((2, 3), 2)
@@ -82,7 +82,7 @@ def test_the_loss_is_what_is_written() -> None:
 def test_pixels_are_read_as_enlargement_gives_them() -> None:
     masks = torch.randn(3, 4, 6)
     for size in ((8, 12), (7, 13), (4, 6), (3, 5)):
-        every = _at(masks, torch.arange(size[0] * size[1]), size)
+        every = _at_pixels(masks, torch.arange(size[0] * size[1]), size)
         large = F.interpolate(masks[None], size=size, mode="bilinear", align_corners=False)[0]
         assert torch.allclose(every.unflatten(1, size), large, atol=1e-5)
 

@@ -18,7 +18,7 @@ from sightline.errors import InputError
 from sightline.evaluation import measure
 from sightline.models.dense_head import DenseHead
 from sightline.tasks.base import make_task
-from sightline.tasks.maps import argmax_map, enlarged
+from sightline.tasks.maps import MapReader, enlarged
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.patchify import patchify
@@ -133,7 +133,7 @@ def test_the_likeliest_class_of_many_is_that_of_all_at_once():
     for size in ((13, 16), (5, 7)):
         for kind in (torch.float32, torch.bfloat16):
             given = logits.to(kind).requires_grad_()
-            found = argmax_map(given, size)
+            found = MapReader().argmax_map(given, size)
             assert (found == enlarged(given[None].float(), size)[0].argmax(0).numpy()).all()
             assert found.dtype == np.uint8
 

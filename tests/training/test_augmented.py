@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sightline.cli.config import apply_settings
-from sightline.data.packs import epoch_order
+from sightline.data.pack_plan import epoch_order
 from sightline.data.sources.scenes import Scenes
 from sightline.errors import InputError
 from sightline.io.config import build_config

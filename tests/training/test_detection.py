@@ -63,7 +63,7 @@ def average_precision(task: Detection, outputs: list[BoxOutputs], batch: Batch) 
     each = zip(task.split_outputs(outputs, batch.layout), batch.targets["objects"], batch.targets["seen"], strict=True)
     for one, objects, size in each:
         found = task.decode(one, Crop((0, 0, *objects.size), size))
-        seen.append(ImageDetections(found.boxes, found.things, found.scores, objects))
+        seen.append(ImageDetections(found.boxes, found.labels, found.scores, objects))
     return float(mean_precision(match_detections(seen, task.config.num_classes, [Sizes()]))[0][0])
 
 

@@ -164,7 +164,7 @@ AUGMENTATION = '''
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sightline.data.augmenting import Augmentation
+from sightline.data.augmentations import Augmentation
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.data.packs import epoch_order
+from sightline.data.pack_plan import epoch_order
 from sightline.errors import InputError
 from sightline.models.create import model_config
 from sightline.training.config import OptimizerConfig, TrainConfig

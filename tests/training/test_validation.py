@@ -12,7 +12,7 @@ import torch
 
 from sightline.data.config import PackingConfig
 from sightline.data.open import open_source
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.errors import InputError, StoppedError, UnreadableDataError
 from sightline.hub.load import load_model, read_config_record
 from sightline.io.checkpoint import verify_checkpoint

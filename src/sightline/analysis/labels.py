@@ -14,10 +14,10 @@ from torch import Tensor
 from sightline.analysis.images import NATIVE, TOKENS_A_BATCH, Size
 from sightline.data.batch import Batch, collate_uniform
 from sightline.data.loader import Collator, SampleSpec, load_batches, uniform
-from sightline.data.packs import group_by_grid
+from sightline.data.pack_plan import group_by_grid
 from sightline.data.preprocessing import preprocessing
+from sightline.data.sizes import View
 from sightline.data.source import Example, Source
-from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 from sightline.tasks.maps import covered_size

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from sightline import plugins
 from sightline.data.image_file import MAX_PIXELS
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.errors import InputError, SightlineError
 from sightline.io.run_files import CONFIG, PAGE, PREDICTIONS, RESULTS, run_of_checkpoint
 from sightline.results.cascade import CASCADE

@@ -17,7 +17,7 @@ from sightline.cli.config import apply_settings
 from sightline.cli.resolutions import parse_resolutions_of
 from sightline.cli.suite_model import SuiteRequest
 from sightline.data.config import SkipUnreadable
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.distributed import machine, signals
 from sightline.distributed.ranks import init_ranks
 from sightline.errors import InputError

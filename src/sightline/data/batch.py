@@ -70,10 +70,10 @@ def map_tensors(tree: Any, change: Any) -> Any:
 
 def is_finite(tree: Any) -> bool:
     """Whether every number of such a tree is."""
-    seen: list[bool] = []
-    # A sum is finite only where all are, and many times as fast; beyond what its type holds each is looked at.
-    map_tensors(tree, lambda tensor: seen.append(bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())))
-    return all(seen)
+    finite: list[bool] = []
+    # A sum is finite only where all are, and many times as fast; a sum beyond what its type holds tells nothing.
+    map_tensors(tree, lambda tensor: finite.append(bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())))
+    return all(finite)
 
 
 def normalize(inputs: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
@@ -85,16 +85,19 @@ def normalize(inputs: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     return channels.div_(255).sub_(shift).div_(scale).flatten(-2)
 
 
-Kept = Sequence[np.ndarray | None]
+PatchIndices = Sequence[np.ndarray | None]
 Pixels = Sequence[tuple[int, int] | None]
 CollatedTokens = tuple[Tensor, TokenLayout]
 
 
 def collate_uniform(
-    images: Sequence[Tensor], grids: Sequence[Grid], kept: Kept, num_prefix_tokens: int, pixels: Pixels | None = None
+    images: Sequence[Tensor],
+    grids: Sequence[Grid],
+    patch_indices: PatchIndices,
+    num_prefix_tokens: int,
+    pixels: Pixels | None = None,
 ) -> CollatedTokens:
-    """Images of one grid (and of one size, where `pixels` says sizes as `packed`), one a row, all of their patches."""
-    assert all(one is None for one in kept)
+    """Images of one grid (and of one size, where `pixels` has sizes as `collate_packed`), one a row, all patches."""
     size = pixels[0] if pixels else None
     assert len(set(grids)) == 1
     assert all(one == size for one in pixels or ())
@@ -105,7 +108,7 @@ def collate_uniform(
 def collate_packed(
     images: Sequence[Tensor],
     grids: Sequence[Grid],
-    kept: Kept,
+    patch_indices: PatchIndices,
     num_prefix_tokens: int,
     pixels: Pixels | None = None,
     padded: Sequence[int] | None = None,
@@ -113,20 +116,20 @@ def collate_packed(
     """Images of any grids in one row, of each the patches that are kept.
 
     Args:
-        kept: for each image the row-major numbers of its patches, int64 and rising; None for all.
+        patch_indices: for each image the row-major numbers of its patches, int64 and rising; None for all.
         pixels: for each image what `Patchifier.valid_size` says of it; None for all.
         padded: rising lengths of slots, to the least of which that holds it the row is padded.
     """
     layout = TokenLayout.packed(grids, num_prefix_tokens=num_prefix_tokens, pixels=pixels)
-    chosen = [
-        None if one is None or len(one) == grid.cells else torch.from_numpy(one)
-        for one, grid in zip(kept, grids, strict=True)
+    patches = [
+        torch.arange(grid.cells) if one is None else torch.from_numpy(one)
+        for one, grid in zip(patch_indices, grids, strict=True)
     ]
     # Whole images stay whole: back ends know more of them than of what is left of others.
-    if any(one is not None for one in chosen):
-        every = [torch.arange(grid.cells) if one is None else one for one, grid in zip(chosen, grids, strict=True)]
-        layout = layout.keep(every)
-    row = torch.cat([image if one is None else image[one] for image, one in zip(images, chosen, strict=True)])
+    if any(len(one) < grid.cells for one, grid in zip(patches, grids, strict=True)):
+        layout = layout.keep(patches)
+    pairs = zip(images, patches, strict=True)
+    row = torch.cat([image if len(one) == len(image) else image[one] for image, one in pairs])
     if padded is not None:
         layout = layout.pad_to(padded_length(layout.slots, padded))
         row = F.pad(row, (0, 0, 0, layout.padding))

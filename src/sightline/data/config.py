@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from sightline.data.rng import generator
-from sightline.data.sampling import Aspect, Distribution, Drop, Measure, ResolutionSampling, SizeSampler, token_drop
+from sightline.data.sizes import Aspect, Distribution, Drop, Measure, ResolutionSampling, SizeSampler, token_drop
 from sightline.errors import InputError
 from sightline.io.config import Count, Index, NonNegative, Positive, PositiveShare, Rising, config_dataclass
 
@@ -17,7 +17,7 @@ SkipUnreadable = Index | Literal["all"]
 """A number of images of a split that may be left out because they cannot be read, or all that cannot."""
 Interpolation = Literal["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"]
 # Steps whose patch sizes are drawn together.
-_AT_ONCE = 1024
+_BLOCK = 1024
 
 
 @config_dataclass
@@ -54,13 +54,13 @@ class PackingConfig:
 
     def __post_init__(self) -> None:
         if self.most_tokens is not None and self.most_tokens > self.tokens:
-            said = f"most_tokens {self.most_tokens}: more than a step holds ({self.tokens} tokens)"
-            raise InputError(said, field="most_tokens", value=self.most_tokens)
+            problem = f"most_tokens {self.most_tokens}: more than a step holds ({self.tokens} tokens)"
+            raise InputError(problem, field="most_tokens", value=self.most_tokens)
         lengths = self.padded
         if lengths is not None and (list(lengths) != sorted(set(lengths)) or lengths[-1:] < (self.tokens,)):
-            said = f"padded {list(lengths)}: expected rising lengths up to {self.tokens} or more"
-            raise InputError(said, field="padded", value=lengths)
-        # Whatever they refuse is refused here, before any image is read.
+            problem = f"padded {list(lengths)}: expected rising lengths up to {self.tokens} or more"
+            raise InputError(problem, field="padded", value=lengths)
+        # What its parts refuse is refused here, before any image is read.
         self.sampler(1)
 
     def sampler(self, patch_size: int, num_prefix_tokens: int = 0, tubelet: int | None = None) -> SizeSampler:
@@ -70,16 +70,15 @@ class PackingConfig:
             InputError: a value is out of range, or a drop's field is not known; names it.
         """
         if self.drop is None and self.drop_options:
-            said = f"drop_options {self.drop_options}: there is no packing.drop that takes them"
-            raise InputError(said, field="drop_options", value=self.drop_options)
+            problem = f"drop_options {self.drop_options}: there is no packing.drop that takes them"
+            raise InputError(problem, field="drop_options", value=self.drop_options)
         drop = None if self.drop is None else token_drop(self.drop, self.drop_options)
         room = self.tokens - num_prefix_tokens
         if room < 1:
-            said = f"packing.tokens {self.tokens}: no room beside {num_prefix_tokens} prefix tokens"
-            raise InputError(said, field="packing.tokens", value=self.tokens)
+            problem = f"packing.tokens {self.tokens}: no room beside {num_prefix_tokens} prefix tokens"
+            raise InputError(problem, field="packing.tokens", value=self.tokens)
         sampling = self.resolutions and ResolutionSampling(*self.resolutions, self.measure, self.distribution)
-        most = min(self.most_tokens or room, room)
-        return SizeSampler(patch_size, sampling, drop, most, self.aspect, tubelet)
+        return SizeSampler(patch_size, sampling, drop, min(self.most_tokens or room, room), self.aspect, tubelet)
 
 
 @config_dataclass
@@ -99,8 +98,8 @@ class MixingConfig:
 
     def __post_init__(self) -> None:
         if self.mixup == self.cutmix == 0:
-            said = "mixup 0 and cutmix 0: mix nothing (expected one above 0, or mixing null)"
-            raise InputError(said, field="mixup", value=self.mixup)
+            problem = "mixup 0 and cutmix 0: mix nothing (expected one above 0, or mixing null)"
+            raise InputError(problem, field="mixup", value=self.mixup)
 
 
 @config_dataclass(kw_only=False)
@@ -118,11 +117,11 @@ class PatchSizes:
 
     def __post_init__(self) -> None:
         if not self.sizes or len(set(self.sizes)) < len(self.sizes):
-            said = f"sizes {list(self.sizes)}: expected one or more sides, each once"
-            raise InputError(said, field="sizes", value=self.sizes)
+            problem = f"sizes {list(self.sizes)}: expected one or more sides, each once"
+            raise InputError(problem, field="sizes", value=self.sizes)
         if self.chances and len(self.chances) != len(self.sizes):
-            said = f"chances: {len(self.chances)} for {len(self.sizes)} sizes"
-            raise InputError(said, field="chances", value=self.chances)
+            problem = f"chances: {len(self.chances)} for {len(self.sizes)} sizes"
+            raise InputError(problem, field="chances", value=self.chances)
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -132,18 +131,18 @@ class PatchSizes:
 
     def at_step(self, seed: int, step: int) -> int:
         """The number among `sizes` of the one of a step, whose images are of one batch, on however many ranks."""
-        return int(_of_steps(self.shares, seed, step // _AT_ONCE)[step % _AT_ONCE])
+        return int(_size_numbers(self.shares, seed, step // _BLOCK)[step % _BLOCK])
 
     def of_image(self, seed: int, epoch: int, index: int) -> int:
         """The same of an image that is packed, with others of its patch size."""
-        return int(_chosen(self.shares, generator("patch_size/image/1", seed, index, epoch=epoch).random(1))[0])
+        return int(_size_number(self.shares, generator("patch_size/image/1", seed, index, epoch=epoch).random(1))[0])
 
 
 @functools.lru_cache(maxsize=4)
-def _of_steps(shares: tuple[float, ...], seed: int, block: int) -> np.ndarray:
-    return _chosen(shares, generator("patch_size/step/1", seed, block).random(_AT_ONCE))
+def _size_numbers(shares: tuple[float, ...], seed: int, block: int) -> np.ndarray:
+    return _size_number(shares, generator("patch_size/step/1", seed, block).random(_BLOCK))
 
 
-def _chosen(shares: tuple[float, ...], draws: np.ndarray) -> np.ndarray:
+def _size_number(shares: tuple[float, ...], draws: np.ndarray) -> np.ndarray:
     # What the last sum is rounded by must not leave a draw behind it.
     return np.minimum(np.searchsorted(np.cumsum(shares), draws, side="right"), len(shares) - 1)

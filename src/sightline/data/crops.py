@@ -1,11 +1,11 @@
-"""What of an image is shown, in evaluation and in training: each function says which part, and at what size."""
+"""Crops of images in evaluation and in training: which part of an image is shown, and at what size."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from PIL import Image
@@ -20,7 +20,7 @@ _CROP_ATTEMPTS = 10
 
 
 CropMode = Literal["center", "squash", "border"]
-"""timm's words for what of an image is shown in evaluation."""
+"""timm's names of what of an image is shown in evaluation."""
 Parts = float | Literal["simple"]
 SIMPLE = "simple"
 """What is shown of an image in training, where it is not the smallest part: the simple random crop."""
@@ -36,10 +36,10 @@ def check_image_size(image_size: tuple[int, int]) -> None:
 
 
 class FrameStream:
-    """The frames of a clip on their way from files: of one size, each made when it is asked for, once."""
+    """The frames of a clip as they are read from files: of one size, each read once."""
 
     def __init__(self, frames: Iterator[Image.Image]) -> None:
-        """Raises what making the first of them does."""
+        """Raises what reading the first of them does."""
         self.first, self._rest = next(frames), frames
 
     def __iter__(self) -> Iterator[Image.Image]:
@@ -105,9 +105,15 @@ def centre_crop(
         round((whole - part) / 2) if whole >= part else -((part - whole) // 2)
         for whole, part in zip(scaled, image_size, strict=True)
     )
-    y, x = size[0] / scaled[0], size[1] / scaled[1]
-    box = top * y, left * x, (top + image_size[0]) * y, (left + image_size[1]) * x
-    return Crop(box, image_size, whole=True, fill=fill)
+    return Crop(_stored_box(size, scaled, (top, left), image_size), image_size, whole=True, fill=fill)
+
+
+def _stored_box(
+    size: tuple[int, int], scaled: tuple[int, int], corner: tuple[int, int], image_size: tuple[int, int]
+) -> Box:
+    """A box of `image_size` at a corner (top, left) of a scaled image, in pixels of the image before it was scaled."""
+    (top, left), y, x = corner, size[0] / scaled[0], size[1] / scaled[1]
+    return top * y, left * x, (top + image_size[0]) * y, (left + image_size[1]) * x
 
 
 def _shorter_side(size: tuple[int, int], pixels: int) -> tuple[int, int]:
@@ -132,7 +138,7 @@ def whole_crop(size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
 
 
 def apply_crop(image: Picture, crop: Crop, interpolation: str = "bicubic") -> np.ndarray:
-    """The part of an image that a crop says; filters reach beyond the part where the image goes on.
+    """Crop an image; filters reach beyond the part where the image goes on.
 
     Args:
         image: of a clip the same part of each frame is shown.
@@ -179,8 +185,13 @@ class RandomResizedCrop:
         aspect: smallest and largest width / height of the part, relative to those of its view; log-uniform.
         flip: probability of a left-right mirror in training.
         interpolation: a filter of Pillow, antialiased.
-        crop: of what is measured (`eval_crop`); None resizes the whole image.
-        crop_mode, fill: of what is measured (`eval_crop`).
+        crop: in evaluation (`eval_crop`); None resizes the whole image.
+        crop_mode, fill: in evaluation (`eval_crop`).
+        simple: in training the simple random crop of DeiT III in place of `scale` and `aspect`: an image is scaled
+            until it just covers `image_size`, enlarged by its own reflection of 4 pixels on each side, then cut
+            anywhere. Of a square size it is, value by value, torchvision's `Resize(size)`, `RandomCrop(size,
+            padding=4, padding_mode="reflect")` and `RandomHorizontalFlip` of Pillow images; of an image more than 16
+            times as long as wide, which is never scaled as a whole, to a level or two.
     """
 
     scale: tuple[float, float] = (0.35, 1.0)
@@ -190,6 +201,7 @@ class RandomResizedCrop:
     crop: float | None = 1.0
     crop_mode: CropMode = "center"
     fill: tuple[int, ...] = (0, 0, 0)
+    simple: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
@@ -198,20 +210,30 @@ class RandomResizedCrop:
             raise InputError(f"aspect {self.aspect} is out of range (expected: 0 < low <= high)")
         check_value("flip", self.flip, Share)
 
-    def changed(
-        self,
-        parts: Parts | None = None,
-        flip: float | None = None,
-        interpolation: str | None = None,
-        aspect: tuple[float, float] | None = None,
-    ) -> RandomResizedCrop:
-        """The same with what is not None changed, as `Source.with_view`."""
-        asked: dict[str, Any] = {"flip": flip, "interpolation": interpolation, "aspect": aspect}
+    def changed(self, parts: Parts | None = None, **fields: Any) -> Self:
+        """The same with the fields that are not None changed; `parts` as `Source.with_view`."""
+        changes = {name: value for name, value in fields.items() if value is not None}
+        if parts == SIMPLE:
+            changes |= {"simple": True, "scale": (1.0, 1.0), "aspect": (1.0, 1.0)}
         # The largest part of a source's own is kept with its smallest.
-        if parts not in (None, SIMPLE, self.scale[0]):
-            asked["scale"] = (parts, 1.0)
-        changes = {name: value for name, value in asked.items() if value is not None}
-        return replace(SimpleRandomCrop.of(self) if parts == SIMPLE else self, **changes)
+        elif parts not in (None, self.scale[0]):
+            changes["scale"] = (parts, 1.0)
+        return replace(self, **changes)
+
+    @property
+    def parts(self) -> Parts:
+        """What is shown of an image in training, as `Source.with_view` takes it."""
+        return SIMPLE if self.simple else self.scale[0]
+
+    @property
+    def shows_parts(self) -> bool:
+        """Whether a training image may be cut."""
+        return self.simple or self.scale[0] < 1
+
+    @property
+    def most_enlarged(self) -> int:
+        """A drawn part is as large as its view at least, whichever it is, in an image so many times as large."""
+        return max(math.ceil(1 / math.sqrt(self.scale[0] * self.aspect[0])), 2)
 
     def train_crop(
         self, size: tuple[int, int], image_size: tuple[int, int], *, seed: int, epoch: int, index: int
@@ -225,6 +247,15 @@ class RandomResizedCrop:
             InputError: the size is not allowed.
         """
         check_image_size(image_size)
+        if self.simple:
+            rng = generator("simple_crop/1", seed, index, epoch=epoch)
+            scaled = _covering(size, image_size)
+            top, left = (
+                int(rng.integers(whole + 2 * SIMPLE_BORDER - part + 1)) - SIMPLE_BORDER
+                for whole, part in zip(scaled, image_size, strict=True)
+            )
+            box = _stored_box(size, scaled, (top, left), image_size)
+            return Crop(box, image_size, bool(rng.random() < self.flip), whole=True)
         draws = generator("train_view/1", seed, index, epoch=epoch).random((_CROP_ATTEMPTS + 1, 4))
         box = self._random_box(draws[1:], *size, image_size[1] / image_size[0])
         return Crop(box, image_size, bool(draws[0, 0] < self.flip))
@@ -246,7 +277,7 @@ class RandomResizedCrop:
         return top, left, top + rows, left + cols
 
     def measured(self, size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
-        """Of an image in evaluation."""
+        """The crop of an image in evaluation."""
         if self.crop is None:
             return whole_crop(size, image_size)
         return eval_crop(size, image_size, self.crop, self.crop_mode, self.fill)
@@ -255,51 +286,3 @@ class RandomResizedCrop:
         """What is shown of an image: [height, width, 3], of a clip with frames before, uint8, or float32 from 0 to 255
         where a kind computes so."""
         return apply_crop(image, crop, self.interpolation)
-
-    @property
-    def shows_parts(self) -> bool:
-        """Whether a training image may be cut."""
-        return self.scale[0] < 1
-
-    @property
-    def most_enlarged(self) -> int:
-        """A drawn part is as large as its view at least, whichever it is, in an image so many times as large."""
-        return max(math.ceil(1 / math.sqrt(self.scale[0] * self.aspect[0])), 2)
-
-
-@dataclass(frozen=True)
-class SimpleRandomCrop(RandomResizedCrop):
-    """The simple random crop of DeiT III: an image is scaled until it just covers `image_size`, enlarged by its own
-    reflection of 4 pixels on each side, then cut anywhere and perhaps mirrored.
-
-    Of a square size it is, value by value, torchvision's `Resize(size)`, `RandomCrop(size, padding=4,
-    padding_mode="reflect")` and `RandomHorizontalFlip` of Pillow images; of an image more than 16 times as long as
-    wide, which is never scaled as a whole, to a level or two.
-    """
-
-    scale: tuple[float, float] = (1.0, 1.0)
-    aspect: tuple[float, float] = (1.0, 1.0)
-
-    @classmethod
-    def of(cls, other: RandomResizedCrop) -> SimpleRandomCrop:
-        """What shows images as another transform does, but for that."""
-        names = ("flip", "interpolation", "crop", "crop_mode", "fill")
-        return cls(**{name: getattr(other, name) for name in names})
-
-    def train_crop(
-        self, size: tuple[int, int], image_size: tuple[int, int], *, seed: int, epoch: int, index: int
-    ) -> Crop:
-        check_image_size(image_size)
-        draws = generator("simple_crop/1", seed, index, epoch=epoch)
-        scaled = _covering(size, image_size)
-        top, left = (
-            int(draws.integers(whole + 2 * SIMPLE_BORDER - part + 1)) - SIMPLE_BORDER
-            for whole, part in zip(scaled, image_size, strict=True)
-        )
-        y, x = size[0] / scaled[0], size[1] / scaled[1]
-        box = (top * y, left * x, (top + image_size[0]) * y, (left + image_size[1]) * x)
-        return Crop(box, image_size, bool(draws.random() < self.flip), whole=True)
-
-    @property
-    def shows_parts(self) -> bool:
-        return True

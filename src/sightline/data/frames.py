@@ -35,18 +35,18 @@ class FrameSampling:
     stride: Frames | None = None
     exact: bool = True
 
-    def shown(self, stored: int) -> int:
+    def frame_count(self, stored: int) -> int:
         """How many frames are shown of a clip that has `stored`."""
         return self.count if self.exact else min(self.count, math.ceil(stored / (self.stride or 1)))
 
     def positions(self, stored: int, share: float = 0.5) -> np.ndarray:
-        """Which: int64 [shown], rising, from 0 to `stored` - 1.
+        """Which: int64 [frames], rising, from 0 to `stored` - 1.
 
         Args:
             stored: frames of the clip.
             share: 0 up to 1, where in its span each lies, or where the part begins; the middle unless drawn.
         """
-        numbers = np.arange(self.shown(stored))
+        numbers = np.arange(self.frame_count(stored))
         if self.stride is None:
             # In whole numbers: a float may round the last place up to the clip's end.
             fine = 1 << 20
@@ -55,5 +55,5 @@ class FrameSampling:
         return np.minimum(int(share * (room + 1)) + numbers * self.stride, stored - 1)
 
     def draw(self, stored: int, *, seed: int, epoch: int, index: int) -> np.ndarray:
-        """As `places`, of a training clip: a function of (seed, epoch, index) alone, as `Source.example` has them."""
+        """As `positions`, of a training clip: a function of (seed, epoch, index) alone."""
         return self.positions(stored, float(generator("frames/1", seed, index, epoch=epoch).random()))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sightline.data.augmenting import Augmentations
+from sightline.data.augmentations import Augmentations
 from sightline.data.batch import Batch, CollatedTokens, collate_packed
 from sightline.data.config import MixingConfig
 from sightline.data.mixing import read_example
@@ -31,7 +31,7 @@ class SampleSpec:
     Attributes:
         image_size: (height, width) in pixels.
         tokens: how many of its patches stay.
-        kept: int64, the row-major numbers of its patches that stay, rising; None for all.
+        patch_indices: int64, the row-major numbers of its patches that stay, rising; None for all.
         patch_size: side of its patches in pixels, the same for all of a batch; None for the model's own.
     """
 
@@ -39,19 +39,19 @@ class SampleSpec:
     epoch: int
     image_size: tuple[int, int]
     tokens: int
-    kept: np.ndarray | None = None
+    patch_indices: np.ndarray | None = None
     patch_size: int | None = None
 
 
 @dataclass(frozen=True)
 class Collator:
-    """What a worker needs to make a batch of what was planned: it holds no state, so any worker makes the same one.
+    """Makes a batch of what was planned: it holds no state, so any worker makes the same one.
 
     Attributes:
         source, split: of the images; seed: the run's.
         rows: an image to flat rows, the embedder's half.
         targets: what a task makes of the targets of some examples.
-        arrange: `stacked`, or `packed` for images of any sizes in one row.
+        arrange: `collate_uniform`, or `collate_packed` for images of any sizes in one row.
         num_prefix_tokens: of each image, in the layout.
         mixing: of images with one another; augment: of each image, before.
     """
@@ -66,26 +66,27 @@ class Collator:
     mixing: MixingConfig | None = None
     augment: Augmentations = ()
 
-    def __call__(self, planned: Sequence[SampleSpec]) -> Batch:
+    def __call__(self, specs: Sequence[SampleSpec]) -> Batch:
         """The batch, without the images that cannot be read.
 
         Raises:
             UnreadableDataError: there is one, and the source has no allowance for it.
         """
-        here, examples, left_out = [], [], []
+        samples, examples, left_out = [], [], []
         how: dict[str, Any] = {"seed": self.seed, "mixing": self.mixing, "augment": self.augment}
-        for one in planned:
-            example, lost = read_example(self.source, self.split, one.index, one.image_size, epoch=one.epoch, **how)
-            left_out += [] if lost is None else [lost]
+        for spec in specs:
+            example, fault = read_example(self.source, self.split, spec.index, spec.image_size, epoch=spec.epoch, **how)
+            left_out += [] if fault is None else [fault]
             if example is not None:
-                here.append(one)
+                samples.append(spec)
                 examples.append(example)
         if examples:
-            cut = self.rows.of_patches(here[0].patch_size)
+            cut = self.rows.of_patches(samples[0].patch_size)
             rows, grids = zip(*(cut(example.image) for example in examples), strict=True)
             pixels = [cut.patchifier.valid_size(*example.image.shape[-3:-1]) for example in examples]
-            inputs, layout = self.arrange(rows, grids, [one.kept for one in here], self.num_prefix_tokens, pixels)
-            layout = layout.with_seeds([image_seed(self.seed, one.epoch, one.index) for one in here])
+            patch_indices = [spec.patch_indices for spec in samples]
+            inputs, layout = self.arrange(rows, grids, patch_indices, self.num_prefix_tokens, pixels)
+            layout = layout.with_seeds([image_seed(self.seed, spec.epoch, spec.index) for spec in samples])
         else:
             inputs = torch.empty((1, 0, self.rows.patchifier.patch_dim), dtype=torch.uint8)
             layout = TokenLayout.packed([])
@@ -93,7 +94,7 @@ class Collator:
             inputs,
             layout,
             targets=self.targets(examples),
-            indices=torch.tensor([one.index for one in here], dtype=torch.int64),
+            indices=torch.tensor([spec.index for spec in samples], dtype=torch.int64),
             names=[example.name for example in examples],
             slices=[example.slices for example in examples],
             left_out=tuple(left_out),
@@ -112,21 +113,15 @@ def uniform(
         InputError: the batch size is out of range.
     """
     check_value("batch_size", batch_size, Count)
-    planned = [SampleSpec(int(index), epoch, image_size, tokens) for index in indices]
-    return [planned[start : start + batch_size] for start in range(0, len(planned), batch_size)]
+    specs = [SampleSpec(int(index), epoch, image_size, tokens) for index in indices]
+    return [specs[start : start + batch_size] for start in range(0, len(specs), batch_size)]
 
 
 def load_batches(
-    make: Collator,
-    planned: Iterable[Sequence[SampleSpec]],
-    *,
-    workers: int = 0,
-    pin: bool = False,
+    collator: Collator, plan: Iterable[Sequence[SampleSpec]], *, workers: int = 0, pin: bool = False
 ) -> Iterator[Batch]:
-    """The batches that were planned, in their order; to go on in the middle of a run, leave out those that were done.
-
-    They are the same, bit for bit, for any number of workers, and no global random state is read or changed. What is
-    left out of each is counted when its turn comes.
+    """The batches of a plan, in its order, the same bit for bit for any number of workers; no global random state is
+    read or changed. What is left out of each is counted when its turn comes.
 
     Args:
         workers: processes that make batches ahead; 0 makes each when it is asked for.
@@ -139,39 +134,39 @@ def load_batches(
     from torch.utils.data import DataLoader
 
     check_workers(workers)
-    make.source.check(make.split)
+    collator.source.check(collator.split)
     loader = DataLoader(
-        _Planned(make),  # pyright: ignore[reportArgumentType]  # anything with __getitem__ is a data set of the loader
+        _Batches(collator),  # pyright: ignore[reportArgumentType]  # anything with __getitem__ is a data set of the loader
         batch_size=None,
-        sampler=planned,  # pyright: ignore[reportArgumentType]  # keys of any kind
+        sampler=plan,  # pyright: ignore[reportArgumentType]  # keys of any kind
         num_workers=workers,
         pin_memory=pin,
         # Its own generator: without one the loader takes a number from torch's global state.
         generator=torch.Generator(),
         worker_init_fn=_begin_worker,
     )
-    return _counted(make, loader)
+    return _checked(collator, loader)
 
 
-def _counted(make: Collator, batches: Iterable[Batch | SightlineError]) -> Iterator[Batch]:
+def _checked(collator: Collator, batches: Iterable[Batch | SightlineError]) -> Iterator[Batch]:
     for batch in batches:
         if isinstance(batch, SightlineError):
             raise batch
-        if batch.left_out and make.source.allowance is not None:
-            make.source.allowance.add(make.split, batch.left_out)
+        if batch.left_out and collator.source.allowance is not None:
+            collator.source.allowance.add(collator.split, batch.left_out)
         yield batch
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class _Batches:
     """What torch's loader takes for a data set."""
 
-    make: Collator
+    collator: Collator
 
-    def __getitem__(self, planned: Sequence[SampleSpec]) -> Batch | SightlineError:
+    def __getitem__(self, specs: Sequence[SampleSpec]) -> Batch | SightlineError:
         # Returned, not raised: a worker's exception comes back with its traceback as its message.
         try:
-            return self.make(planned)
+            return self.collator(specs)
         except SightlineError as error:
             return error
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sightline.data.augmenting import Augmentation, apply_augmentations
+from sightline.data.augmentations import Augmentation, apply_augmentations
 from sightline.data.config import MixingConfig
 from sightline.data.rng import generator
 from sightline.data.skip_policy import Unreadable
@@ -46,43 +46,42 @@ def read_example(
         UnreadableDataError: one cannot be read, and the source has no allowance for that.
     """
 
-    def one(at: int, source: Source = source) -> Example:
-        found = source.example(split, at, image_size, seed=seed, epoch=epoch)
-        return replace(found, image=apply_augmentations(found.image, augment, seed=seed, epoch=epoch, index=at))
+    def read(index: int, source: Source = source) -> Example:
+        example = source.example(split, index, image_size, seed=seed, epoch=epoch)
+        image = apply_augmentations(example.image, augment, seed=seed, epoch=epoch, index=index)
+        return replace(example, image=image)
 
     try:
-        example = one(index)
+        example = read(index)
     except UnreadableDataError as error:
         return None, _left_out(source, split, index, error)
     if mixing is None:
         return example, None
-    draws = generator("mixing/1", seed, index, epoch=epoch)
-    happens, kind, centre = draws.random() < mixing.chance, draws.random(), draws.random(2)
-    partner = int(draws.integers(source.length(split) or _ANY_INDEX))
-    cuts = mixing.cutmix > 0 and (mixing.mixup == 0 or kind < 0.5)
-    alpha = mixing.cutmix if cuts else mixing.mixup
-    share = float(draws.beta(alpha, alpha))
-    # What is unmixed is said as what is, so that a batch is of one kind.
+    rng = generator("mixing/1", seed, index, epoch=epoch)
+    mixes, kind, centre = rng.random() < mixing.chance, rng.random(), rng.random(2)
+    partner = int(rng.integers(source.length(split) or _ANY_INDEX))
+    cutmix = mixing.cutmix > 0 and (mixing.mixup == 0 or kind < 0.5)
+    alpha = mixing.cutmix if cutmix else mixing.mixup
+    share = float(rng.beta(alpha, alpha))
+    # An unmixed target has the fields of a mixed one, so that a batch is of one kind.
     alone = replace(example, target=example.target.mix(example.target, 1.0))
-    if not happens:
+    if not mixes:
         return alone, None
+    # A clip is mixed with as many frames of another one.
+    if source.sampling is not None and source.is_video:
+        frames = replace(source.sampling, count=len(example.image), exact=True)
+        partner_source = source.with_view(frames=frames)
+    else:
+        partner_source = source
     try:
-        other = one(partner, _of_as_many_frames(source, example.image))
+        other = read(partner, partner_source)
     except UnreadableDataError as error:
         return alone, _left_out(source, split, partner, error)
-    if cuts:
-        image, share = _cut(example.image, other.image, share, centre)
+    if cutmix:
+        image, share = _cutmix(example.image, other.image, share, centre)
     else:
         image = np.rint(share * example.image + (1.0 - share) * other.image).astype(np.uint8)
-    # What slices say of the object is said of the first image.
     return replace(example, image=image, target=example.target.mix(other.target, share)), None
-
-
-def _of_as_many_frames(source: Source, image: np.ndarray) -> Source:
-    """A data set that shows what an image is mixed with, of a clip with as many frames, whatever it has itself."""
-    if source.sampling is None or not source.is_video:
-        return source
-    return source.with_view(frames=replace(source.sampling, count=len(image), exact=True))
 
 
 def _left_out(source: Source, split: str, index: int, error: UnreadableDataError) -> Unreadable:
@@ -92,7 +91,7 @@ def _left_out(source: Source, split: str, index: int, error: UnreadableDataError
     return Unreadable(path, str(error).removeprefix(f"{path}: "))
 
 
-def _cut(image: np.ndarray, other: np.ndarray, share: float, centre: np.ndarray) -> tuple[np.ndarray, float]:
+def _cutmix(image: np.ndarray, other: np.ndarray, share: float, centre: np.ndarray) -> tuple[np.ndarray, float]:
     """The image with a box of the other one, of about 1 - share of its area, and the share that is left; of a clip the
     same box of every frame."""
     height, width = image.shape[-3:-1]

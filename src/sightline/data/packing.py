@@ -1,8 +1,5 @@
-"""Images of any lengths into sequences: pure functions of token counts; no image and no tensor.
-
-Every image given is in exactly one sequence: none is lost, and one that cannot be held is refused by its number. And a
-few fixed lengths that packs are padded to, for compilers that make a program for each shape, and what that costs.
-"""
+"""Images of any lengths into sequences, as pure functions of token counts; and fixed lengths that packs are padded to,
+for compilers that make a program for each shape."""
 
 from __future__ import annotations
 
@@ -31,17 +28,17 @@ def first_fit(lengths: Sequence[int], capacity: int, most_images: int | None = N
     """
     sequences: Sequences = []
     room: list[int] = []
-    # Those before it are full.
-    first = 0
+    # Sequences before it are full.
+    first_open = 0
     for image, length in enumerate(lengths):
-        place = next((one for one in range(first, len(sequences)) if room[one] >= length), len(sequences))
-        if place == len(sequences):
+        number = next((one for one in range(first_open, len(sequences)) if room[one] >= length), len(sequences))
+        if number == len(sequences):
             sequences.append([])
             room.append(capacity)
-        sequences[place].append(image)
-        room[place] = 0 if len(sequences[place]) == most_images else room[place] - length
-        while first < len(sequences) and room[first] == 0:
-            first += 1
+        sequences[number].append(image)
+        room[number] = 0 if len(sequences[number]) == most_images else room[number] - length
+        while first_open < len(sequences) and room[first_open] == 0:
+            first_open += 1
     return sequences
 
 
@@ -52,16 +49,16 @@ def best_fit(lengths: Sequence[int], capacity: int, most_images: int | None = No
     """
     sequences: Sequences = []
     # (room, sequence), rising: the first with enough room is the one that fits best.
-    open_ones: list[tuple[int, int]] = []
+    rooms: list[tuple[int, int]] = []
     for image in sorted(range(len(lengths)), key=lambda one: (-lengths[one], one)):
         length = lengths[image]
-        at = bisect.bisect_left(open_ones, (length, 0))
-        room, place = open_ones.pop(at) if at < len(open_ones) else (capacity, len(sequences))
-        if place == len(sequences):
+        at = bisect.bisect_left(rooms, (length, 0))
+        room, number = rooms.pop(at) if at < len(rooms) else (capacity, len(sequences))
+        if number == len(sequences):
             sequences.append([])
-        sequences[place].append(image)
-        if room > length and len(sequences[place]) != most_images:
-            bisect.insort(open_ones, (room - length, place))
+        sequences[number].append(image)
+        if room > length and len(sequences[number]) != most_images:
+            bisect.insort(rooms, (room - length, number))
     return sequences
 
 
@@ -77,7 +74,7 @@ def pack_window(
     most_images: int | None = None,
     last: bool = False,
 ) -> Sequences:
-    """The sequences of some images of a stream from which nothing is gained by waiting; the other images wait.
+    """The sequences of some images of a stream that are full enough; each image is in one of them, or waits.
 
     What is packed to less than 99 % waits for the next images, but never twice. Sequences come in the order of their
     earliest images, so that no packer sorts a stream by length.
@@ -152,10 +149,10 @@ def padded_length(slots: int, lengths: Sequence[int]) -> int:
     Raises:
         InputError: none does; names the greatest.
     """
-    place = bisect.bisect_left(lengths, slots)
-    if place == len(lengths):
+    number = bisect.bisect_left(lengths, slots)
+    if number == len(lengths):
         raise InputError(f"pack of {slots} slots: the greatest bucket length is {lengths[-1] if lengths else 'none'}")
-    return lengths[place]
+    return lengths[number]
 
 
 def padding_share(packs: Iterable[int], lengths: Sequence[int]) -> float:
@@ -167,8 +164,6 @@ def padding_share(packs: Iterable[int], lengths: Sequence[int]) -> float:
     Raises:
         InputError: as `padded_length`.
     """
-    used = padded = 0
-    for slots in packs:
-        used += slots
-        padded += padded_length(slots, lengths)
-    return 1 - used / padded if padded else 0.0
+    slots = list(packs)
+    padded = sum(padded_length(one, lengths) for one in slots)
+    return 1 - sum(slots) / padded if padded else 0.0

@@ -1,4 +1,4 @@
-"""Images as a model wants them: its size, its filter, its normalisation."""
+"""Images prepared for a model: its size, its filter, its normalisation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 import numpy as np
 from PIL import Image
 
-from sightline.data.augmenting import Augmentations, apply_augmentations, make_augmentations
+from sightline.data.augmentations import Augmentations, apply_augmentations, make_augmentations
 from sightline.data.crops import (
     CropMode,
     Parts,
@@ -22,7 +22,7 @@ from sightline.data.crops import (
     whole_crop,
 )
 from sightline.data.image_file import read_picture, rgb_pixels
-from sightline.data.sampling import budget_grid, native_grid
+from sightline.data.sizes import budget_grid, native_grid
 from sightline.data.source import Source
 from sightline.data.targets import Crop
 from sightline.errors import InputError, did_you_mean
@@ -40,8 +40,7 @@ ImageLike = str | Path | np.ndarray | Image.Image
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """From an image to the tensor that a model takes: the one record of this that `predict`, `evaluate`, suites and
-    exports read.
+    """From an image to the tensor that a model takes: what `predict`, `evaluate`, suites and exports read.
 
     Attributes:
         resolution: the training images' (height, width) in pixels.
@@ -85,14 +84,14 @@ class Preprocessing:
         return tuple(round(255 * value) for value in self.mean * (3 // len(self.mean)))
 
     def prepared(self, source: SourceType, *, whole: bool = False) -> SourceType:
-        """A data set whose measured images are shown as this says; `whole` cuts nothing off, as where each image keeps
-        its own aspect."""
+        """A data set with this preparation in evaluation; `whole` cuts nothing off, as where each image keeps its own
+        aspect."""
         return source.prepared(self.interpolation, None if whole else self.crop, self.crop_mode, self.fill)
 
     def crop_of(
         self, size: tuple[int, int], resolution: Resolution | None = None, max_tokens: int | None = None
     ) -> Crop:
-        """What of an image the model sees.
+        """The part of an image that the model is given.
 
         Args:
             size: (height, width) in pixels of the image.
@@ -112,14 +111,13 @@ class Preprocessing:
             return whole_crop(size, (rows * self.patch_size, cols * self.patch_size))
         if isinstance(resolution, str):
             hint = did_you_mean(resolution, ["native", "tokens"])
-            raise InputError(
-                f"resolution {resolution!r}: expected 'native', 'tokens', a side or (height, width) in pixels{hint}"
-            )
-        shown = self.resolution if resolution is None else Grid.checked(resolution, "resolution")
-        return eval_crop(size, (shown[0], shown[1]), self.crop, self.crop_mode, self.fill)
+            expected = "'native', 'tokens', a side or (height, width) in pixels"
+            raise InputError(f"resolution {resolution!r}: expected {expected}{hint}")
+        sides = self.resolution if resolution is None else Grid.checked(resolution, "resolution")
+        return eval_crop(size, (sides[0], sides[1]), self.crop, self.crop_mode, self.fill)
 
     def view(self, image: Picture, resolution: Resolution | None = None, max_tokens: int | None = None) -> np.ndarray:
-        """The pixels that the model sees, uint8 [height, width, 3]; see `crop_of`."""
+        """The pixels that the model is given, uint8 [height, width, 3]; see `crop_of`."""
         return apply_crop(image, self.crop_of(size_of(image), resolution, max_tokens), self.interpolation)
 
     def normalise(self, pixels: np.ndarray) -> torch.Tensor:
@@ -147,7 +145,7 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class TrainingPreprocessing:
-    """As `sightline train` shows a training image: a random part of it, perhaps mirrored, augmented, then normalised.
+    """A training image as in `sightline train`: a random part of it, perhaps mirrored, augmented, then normalised.
 
     Attributes:
         prepare: of the model; its `resolution` is the size of what is shown.
@@ -168,7 +166,7 @@ class TrainingPreprocessing:
         epoch: int = 0,
         index: int | None = None,
     ) -> np.ndarray:
-        """The pixels that the model sees, uint8 [height, width, 3].
+        """The pixels that the model is given, uint8 [height, width, 3].
 
         Args:
             resolution, max_tokens: as `Preprocessing.crop_of`, of the size; `native` and `tokens` show a random part at
@@ -250,5 +248,5 @@ def preprocessing(
     prepare = Preprocessing.from_cfg(model.pretrained_cfg, model.patch_embed.patch_size[0])
     if not training:
         return prepare
-    crop = RandomResizedCrop(interpolation=prepare.interpolation).changed(parts, flip)
+    crop = RandomResizedCrop(interpolation=prepare.interpolation).changed(parts, flip=flip)
     return TrainingPreprocessing(prepare, crop, make_augmentations(augment or {}))

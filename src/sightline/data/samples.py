@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ class PngFile(PngImageFile):
             self.paired = True
             self.tile = [self.tile[0]._replace(args="RGBA")]
         elif self.mode == "L" and clear is not None:
-            # Said in the bits of the file, of which the lowest count.
+            # In the bits of the file, of which the lowest count.
             widened = WIDENED.get(raw, 1)
             self.info["transparency"] = clear % (0xFF // widened + 1) * widened
         elif raw == "RGB" and clear is not None:
@@ -102,13 +103,12 @@ class TiffFile(TiffImageFile):
         try:
             super()._setup()
         except (SyntaxError, KeyError):
-            said = f"{bits} bits, photometric {photometric}, compression {tags.get(_COMPRESSION, 1)}"
-            raise ValueError(f"a TIFF of a kind that is not read ({said}, format {tags.get(_FORMAT, (1,))})") from None
+            kind = f"{bits} bits, photometric {photometric}, compression {tags.get(_COMPRESSION, 1)}"
+            raise ValueError(f"a TIFF of a kind that is not read ({kind}, format {tags.get(_FORMAT, (1,))})") from None
         if max(bits) == 16 and self.mode in ("RGB", "RGBA", "CMYK"):
             order = ";16L" if tags.prefix == b"II" else ";16B"
             # Of one plane after the other Pillow forgets how many bits they have.
-            raws = [raw + order if len(raw) == 1 else raw.replace("RGBa", "RGBA") for raw in map(_raw, self.tile)]
-            self.tile = [_with_raw(one, raw) for one, raw in zip(self.tile, raws, strict=True)]
+            _set_raw_modes(self, lambda raw: raw + order if len(raw) == 1 else raw.replace("RGBa", "RGBA"))
 
 
 class _HalvesUp(int):
@@ -160,21 +160,26 @@ def raw_mode(image: Image.Image) -> str:
     return _raw(tiles[0]) if tiles else ""
 
 
-def _opened_again(image: ImageFile) -> ImageFile:
+def _reopen(image: ImageFile) -> ImageFile:
     """The same frame of an image that is not decoded yet, by our reader of its format."""
     file = image.fp
     assert file is not None
-    place = file.tell()
+    position = file.tell()
     file.seek(0)
     content = io.BytesIO(file.read())
-    file.seek(place)
-    again = _READERS[str(image.format)](content)
-    again.seek(image.tell())
-    return again
+    file.seek(position)
+    reopened = _READERS[str(image.format)](content)
+    reopened.seek(image.tell())
+    return reopened
 
 
-def _with_raw(tile: Any, raw: str) -> Any:
-    return tile._replace(args=raw if isinstance(tile.args, str) else (raw, *tile.args[1:]))
+def _set_raw_modes(image: ImageFile, change: Callable[[str], str]) -> None:
+    """Change how Pillow unpacks each tile."""
+    changed: list[Any] = []
+    for tile in image.tile:
+        raw, args = change(_raw(tile)), tile.args
+        changed.append(tile._replace(args=raw if isinstance(args, str) or args is None else (raw, *args[1:])))
+    image.tile = changed
 
 
 class Samples:
@@ -192,13 +197,12 @@ class Samples:
             UnreadableDataError: which numbers are black and white is not known; `name` begins the line.
         """
         if getattr(image, "tile", ()) and image.format in _READERS and not isinstance(image, tuple(_READERS.values())):
-            image = _opened_again(image)  # pyright: ignore[reportArgumentType]  # what has tiles is a file
+            image = _reopen(image)  # pyright: ignore[reportArgumentType]  # what has tiles is a file
         raw = raw_mode(image)
         self.image, self._low, self._paired = image, None, getattr(image, "paired", False)
         if isinstance(image, ImageFile) and image.mode in ("RGB", "RGBA", "CMYK") and raw[-4:] in _EXCHANGED:
-            self._low = _opened_again(image)
-            raws = [raw[:-4] + _EXCHANGED[raw[-4:]] for raw in map(_raw, self._low.tile)]
-            self._low.tile = [_with_raw(one, raw) for one, raw in zip(self._low.tile, raws, strict=True)]
+            self._low = _reopen(image)
+            _set_raw_modes(self._low, lambda raw: raw[:-4] + _EXCHANGED[raw[-4:]])
             self._low.load()
         image.load()
         self._tags = image.tag_v2 if isinstance(image, TiffImageFile) else {}

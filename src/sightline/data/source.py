@@ -157,7 +157,7 @@ class Source(ABC):
 
         Args:
             parts: of training images: the smallest part of an image's area of which a random one is shown, another one
-                each time (`train_crop`); the largest is the whole. Or "simple" (`SimpleRandomCrop`).
+                each time (`train_crop`); the largest is the whole. Or "simple" (`RandomResizedCrop.simple`).
             flip: how often a training image is mirrored, from 0 to 1.
             interpolation: a filter of Pillow, antialiased.
             aspect: of training images, as `RandomResizedCrop`, where stored images are shown.
@@ -220,7 +220,7 @@ class Source(ABC):
         if self.sampling is None or not self.is_video:
             return 1
         stored = self.stored_frames(split, index)
-        return self.sampling.count if stored is None else self.sampling.shown(stored)
+        return self.sampling.count if stored is None else self.sampling.frame_count(stored)
 
     @property
     def validation_split(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What is said of an image, and how it follows what was done to the picture. No torch here."""
+"""Targets of images, and how they follow the crop of a picture. No torch here."""
 
 from __future__ import annotations
 
@@ -25,17 +25,15 @@ _MOST_SCALED = 16
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """What a transform did to a picture: a part of it at another size, perhaps mirrored.
+    """A part of a picture at another size, perhaps mirrored.
 
     Attributes:
-        box: (y0, x0, y1, x1) in pixels of the picture before; need not be whole. Of a picture that is scaled as a
-            whole it may reach beyond the picture.
+        box: (y0, x0, y1, x1) in pixels of the picture before, not always whole ones.
         image_size: (height, width) in pixels of the picture after.
-        mirrored: left and right changed places, last.
+        mirrored: left and right change places, last.
         whole: the picture is scaled as a whole, in which the box stands at whole pixels, as torchvision's `Resize` and
-            a crop do.
-        fill: the colour of what of the box lies outside of such a picture, values from 0 to 255; None fills it by the
-            picture's reflection, as `np.pad` has it.
+            a crop do; it may then reach beyond the picture.
+        fill: the colour beyond the picture, values from 0 to 255; None takes its reflection, as `np.pad`.
     """
 
     box: Box
@@ -45,8 +43,7 @@ class Crop:
     fill: tuple[int, ...] | None = None
 
     def apply_to_map(self, values: np.ndarray, outside: int = 0) -> np.ndarray:
-        """Values of each pixel, as a mask has them: each new pixel takes that in which its centre lies, as Pillow's
-        `nearest` says which that is.
+        """Values of pixels, as of a mask: each new pixel takes that in which its centre lies, as Pillow's `nearest`.
 
         Args:
             values: [height, width, ...] of the picture before; of the picture after is returned.
@@ -59,8 +56,8 @@ class Crop:
         return moved[:, ::-1] if self.mirrored else moved
 
     def filled(self, shown: np.ndarray, size: tuple[int, int], value: int | tuple[int, ...]) -> np.ndarray:
-        """[height, width, ...] of the picture after, before it is mirrored, with `value` where nothing of the picture
-        of that (height, width) is shown; as it is where there is no fill."""
+        """[height, width, ...] of the picture after, before it is mirrored, with `value` beyond the picture of that
+        (height, width); as it is where there is no fill."""
         if self.fill is None:
             return shown
         inside = [
@@ -73,8 +70,8 @@ class Crop:
         return shown
 
     def scaled(self, size: tuple[int, int]) -> tuple[Box, tuple[int, int], tuple[Lines, Lines]]:
-        """What of a picture of (height, width) is scaled, in its pixels, to which (height, width), and which rows and
-        columns of that are shown, before it is mirrored."""
+        """The box of a picture of (height, width) that is scaled, to which (height, width), and the rows and columns of
+        that which are shown, before it is mirrored."""
         if not self.whole:
             return self.box, self.image_size, (slice(None), slice(None))
         parts = [_reflected(*one) for one in zip(size, self.box[:2], self.box[2:], self.image_size, strict=True)]
@@ -123,22 +120,22 @@ def _nearest(side: int, low: float, high: float, count: int) -> np.ndarray:
 
 
 class Target:
-    """What is said of an image: a frozen dataclass of a task's own."""
+    """The target of an image: a frozen dataclass of a task's own."""
 
     def transform(self, crop: Crop) -> Self:
-        """The same of a part of the picture; by default it is said of the whole, and stays."""
+        """The target of a part of the picture; by default it is that of the whole."""
         return self
 
     def for_evaluation(self, crop: Crop) -> Self:
-        """The same where a model's answers are measured: it may keep what the picture loses, as `Pixels`."""
+        """The same in evaluation, where it may keep what the picture loses, as `Pixels`."""
         return self.transform(crop)
 
     def describe(self, classes: Sequence[str]) -> str:
-        """In short, for a person; nothing by default. `classes` are their names."""
+        """In short, with the names of `classes`; nothing by default."""
         return ""
 
     def counted(self) -> Mapping[int, int]:
-        """How many pixels, or objects, are said to be of each class, by its number; nothing by default."""
+        """How many pixels, or objects, are of each class, by its number; nothing by default."""
         return {}
 
     def mix(self, other: Any, share: float) -> Self:
@@ -175,7 +172,7 @@ class Pixels(Target):
 
     Attributes:
         pixels: uint8 [height, width], the number of a class, or `IGNORE`. In training it is as large as the picture;
-            where answers are measured it is that of the stored image's part that is shown, at its own size.
+            in evaluation that of the stored image's part that is shown, at its own size.
         origin: (row, column) of the stored image where that part begins; whole: (height, width) of that image, None of
             the whole one.
     """
@@ -203,14 +200,14 @@ class Objects(Target):
 
     Attributes:
         boxes: float64 [n, 4], (y0, x0, y1, x1) in pixels of a picture of `size`.
-        things: int64 [n], which class each is.
-        size: (height, width) in pixels; where answers are measured that of the stored image's part that is shown.
-        crowd: bool [n], many objects in one box: what is found there counts neither as right nor as wrong.
+        labels: int64 [n], which class each is.
+        size: (height, width) in pixels; in evaluation that of the stored image's part that is shown.
+        crowd: bool [n], many objects in one box, where a detection counts neither as right nor as wrong.
         areas: float64 [n] in square pixels of that picture, by which objects are small or large.
         masks: bool [n, height, width], or None where they are not known.
-        absent: classes of which it is known that no object is here; None where all objects of all classes are said.
-        unfinished: classes of which not every object is said (LVIS).
-        origin: (row, column) of the stored image where the picture begins, where answers are measured.
+        negative_classes: of which it is known that no object is here; None where all objects of all classes are known.
+        non_exhaustive_classes: of which not every object is known (LVIS).
+        origin: (row, column) of the stored image where the picture begins, in evaluation.
     """
 
     boxes: np.ndarray
@@ -225,7 +222,7 @@ class Objects(Target):
 
     @property
     def objects(self) -> Self:
-        """Itself: targets that say more have this beside it."""
+        """Itself, as targets that have more than objects have them."""
         return self
 
     def counted(self) -> Mapping[int, int]:
@@ -250,8 +247,8 @@ class Objects(Target):
 
 
 def _counts(numbers: np.ndarray) -> dict[int, int]:
-    found, counts = np.unique(numbers, return_counts=True)
-    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+    values, counts = np.unique(numbers, return_counts=True)
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def _areas(boxes: np.ndarray) -> np.ndarray:

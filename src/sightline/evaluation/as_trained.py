@@ -6,8 +6,8 @@ from dataclasses import fields
 from typing import Any
 
 from sightline.data.config import PackingConfig
+from sightline.data.sizes import View
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.evaluation.predict import is_rendered
 
 

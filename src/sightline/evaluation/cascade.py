@@ -11,9 +11,8 @@ from pydantic import Field
 
 from sightline.attention.cpu import chosen_precision
 from sightline.data.rng import generator
-from sightline.data.sampling import Aspect
+from sightline.data.sizes import Aspect, View
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.evaluation.cascade_points import (

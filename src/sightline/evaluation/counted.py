@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from PIL import Image
 
+from sightline.data.sizes import View
 from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.evaluation.drawn import Drawing
 from sightline.evaluation.parts import WorkFolder
 from sightline.evaluation.predict import BatchOutputs, plan_split, predict_split

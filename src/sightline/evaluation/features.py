@@ -21,9 +21,9 @@ from torch import Tensor
 
 from sightline.data.batch import Batch
 from sightline.data.rng import generator
+from sightline.data.sizes import View
 from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.measures.base import MeasureInput, ModelMeasure
 from sightline.evaluation.parts import WorkFolder

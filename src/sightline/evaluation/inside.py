@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from sightline.analysis.flops import forward_flops
 from sightline.analysis.images import NATIVE, Size
+from sightline.data.sizes import NATIVE_TOKENS
 from sightline.data.source import Source
-from sightline.data.views import NATIVE_TOKENS
 from sightline.errors import InputError
 from sightline.evaluation.predict import is_rendered
 from sightline.models import Model

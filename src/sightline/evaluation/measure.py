@@ -13,8 +13,8 @@ from PIL.Image import Image
 from pydantic import Field, InstanceOf
 
 from sightline.attention.cpu import chosen_precision
+from sightline.data.sizes import View
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.distributed import machine
 from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError

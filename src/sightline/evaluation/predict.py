@@ -11,11 +11,10 @@ import torch
 
 from sightline.data.batch import Batch, collate_uniform, is_finite, map_tensors
 from sightline.data.loader import Collator, SampleSpec, load_batches, uniform
-from sightline.data.packs import group_by_frames, group_by_grid
+from sightline.data.pack_plan import group_by_frames, group_by_grid
 from sightline.data.preprocessing import preprocessing
-from sightline.data.sampling import Aspect
+from sightline.data.sizes import Aspect, View
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.models import Model
 from sightline.models.model import eval_mode

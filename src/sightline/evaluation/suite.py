@@ -15,8 +15,8 @@ import torch
 from sightline import __version__
 from sightline.attention.cpu import chosen_precision
 from sightline.data.labelled import ClassificationFiles
+from sightline.data.sizes import View
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import numbers_of

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sightline.data.sizes import View
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.encodings.base import PositionEncoding
 from sightline.encodings.create import components

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -22,12 +22,6 @@ class Accuracy(Metric):
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
     first: ClassVar[str | None] = "top1"
 
-    def __init__(self, task: Any) -> None:
-        super().__init__(task)
-        # For each image how many classes score higher than its own, whether it is the best of its group, which that
-        # is, its size, and its place in the split.
-        self._seen: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
-
     def update(self, outputs: Tensor, batch: Batch) -> None:
         logits, labels = outputs.numpy(), batch.targets["labels"].numpy()
         own = np.take_along_axis(logits, labels[:, None], axis=1)
@@ -39,15 +33,14 @@ class Accuracy(Metric):
             inside = np.ix_(np.flatnonzero(groups == group), np.asarray(classes, np.int64))
             masked[inside] = logits[inside]
         sizes = np.array([slices.get("size", np.nan) for slices in batch.slices], np.float32)
-        self._seen.append((above, masked.argmax(axis=1) == labels, groups, sizes, batch.indices.numpy()))
-
-    def merge(self, other: Any) -> None:
-        self._seen += other._seen
+        # Of each image how many classes score higher than its own, whether that is the best of its group, the group,
+        # its size, and its place in the split.
+        self._records.append((above, masked.argmax(axis=1) == labels, groups, sizes, batch.indices.numpy()))
 
     def rows(self) -> list[MetricValue]:
-        if not sum(len(above) for above, *_ in self._seen):
+        if not sum(len(above) for above, *_ in self._records):
             return []
-        above, within, groups, sizes, indices = (np.concatenate(parts) for parts in zip(*self._seen, strict=True))
+        above, within, groups, sizes, indices = (np.concatenate(parts) for parts in zip(*self._records, strict=True))
         right = above == 0
         rows = [_share("top1", right), _share("top5", above < 5)]
         rows += [

@@ -14,7 +14,7 @@ from sightline.results.rows import MetricValue
 
 
 class Metric(ABC):
-    """Something that is counted over the images of a split, batch by batch; it keeps what its rows need, no more.
+    """What is measured over the images of a split, batch by batch; `update` appends what its rows need to `_records`.
 
     Attributes:
         name: of the file.
@@ -29,22 +29,23 @@ class Metric(ABC):
     def __init__(self, task: Any) -> None:
         """For a task on its data."""
         self.task = task
+        self._records: list[Any] = []
 
     @abstractmethod
     def update(self, outputs: Tensor, batch: Batch) -> None:
         """See the outputs of a batch, float32, both on the CPU."""
 
-    @abstractmethod
     def merge(self, other: Any) -> None:
         """See what another one saw, as on another rank."""
+        self._records += other._records
 
     def state(self) -> Any:
-        """What it saw, of which `restore` makes the same metric in another process: numbers, texts, lists, tuples,
-        groups and arrays of numpy; by default all that it keeps beside its task."""
+        """All that it keeps beside its task, of which `restore` makes the same metric in another process: numbers,
+        texts, lists, tuples, groups and arrays of numpy."""
         return {name: value for name, value in vars(self).items() if name != "task"}
 
     def restore(self, state: Any) -> None:
-        """See what another one saw, by its `state`; nothing was seen before."""
+        """Take the `state` of another one; nothing was seen before."""
         vars(self).update(state)
 
     @abstractmethod
@@ -53,21 +54,14 @@ class Metric(ABC):
 
 
 class ByImage(Metric):
-    """A metric of a few numbers of each image: `update` appends an array [images, numbers] of a batch to `_seen`."""
-
-    def __init__(self, task: Any) -> None:
-        super().__init__(task)
-        self._seen: list[np.ndarray] = []
-
-    def merge(self, other: Any) -> None:
-        self._seen += other._seen
+    """A metric of a few numbers of each image: `update` appends an array [images, numbers] of a batch to `_records`."""
 
     def rows(self) -> list[MetricValue]:
-        return self.rows_of(np.concatenate(self._seen)) if any(map(len, self._seen)) else []
+        return self.rows_of(np.concatenate(self._records)) if any(map(len, self._records)) else []
 
     @abstractmethod
-    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
-        """What was measured of images, at least one, of each of which the numbers are a row of `seen`."""
+    def rows_of(self, records: np.ndarray) -> list[MetricValue]:
+        """What was measured of images, at least one; `records` has the numbers of each in a row."""
 
 
 def bootstrap_weights(images: int, draws: int = 1000) -> np.ndarray:
@@ -85,11 +79,11 @@ def percentile_interval(values: np.ndarray) -> tuple[float, float]:
 
 def metrics_of(task: Any) -> list[Metric]:
     """Every metric of a task, its primary one first."""
-    found = [kind(task) for kind in registry.classes(Metric, __package__ or "").values() if task.name in kind.tasks]
-    return sorted(found, key=lambda one: one.name != task.primary)
+    kinds = registry.classes(Metric, __package__ or "").values()
+    return sorted((kind(task) for kind in kinds if task.name in kind.tasks), key=lambda one: one.name != task.primary)
 
 
 def first_metric(task: Any) -> str:
     """The name of the first row of a task's primary metric, of the task or its class alone."""
-    kind = next((one for one in registry.classes(Metric, __package__ or "").values() if one.name == task.primary), None)
+    kind = registry.classes(Metric, __package__ or "").get(task.primary)
     return (kind and kind.first) or task.primary

@@ -27,10 +27,6 @@ _SIZES = {
 _UNIT = "AP"
 
 
-def _plain(objects: Objects) -> dict[str, Any]:
-    return {one.name: getattr(objects, one.name) for one in fields(Objects) if one.name != "masks"}
-
-
 class BoxAp(Metric):
     """`box_ap` (the mean over IoU thresholds .5, .55, ... .95), `box_ap50`, `box_ap75`, and `box_ar100`, the recall of
     at most 100 boxes an image (of as many as the task's `most`).
@@ -45,54 +41,48 @@ class BoxAp(Metric):
     name: ClassVar[str] = "box_ap"
     tasks: ClassVar[tuple[str, ...]] = ("detection",)
 
-    def __init__(self, task: Any) -> None:
-        super().__init__(task)
-        self._seen: list[ImageDetections] = []
-
     def update(self, outputs: Any, batch: Batch) -> None:
         each = self.task.split_outputs(outputs, batch.layout)
         targets = batch.targets
-        for output, objects, seen in zip(each, targets["objects"], targets["seen"], strict=True):
-            found = self.task.decode(output, Crop((0, 0, *objects.size), tuple(seen)))
-            self._seen.append(ImageDetections(found.boxes, found.things, found.scores, objects))
-
-    def merge(self, other: Any) -> None:
-        self._seen += other._seen
+        for output, objects, size in zip(each, targets["objects"], targets["seen"], strict=True):
+            found = self.task.decode(output, Crop((0, 0, *objects.size), tuple(size)))
+            self._records.append(ImageDetections(found.boxes, found.labels, found.scores, objects))
 
     def state(self) -> Any:
-        # Of objects without their masks, at which nothing here looks.
-        return [{**vars(one), "objects": _plain(one.objects)} for one in self._seen]
+        # Objects without their masks, which boxes do not need.
+        names = [field.name for field in fields(Objects) if field.name != "masks"]
+        return [{**vars(one), "objects": {name: getattr(one.objects, name) for name in names}} for one in self._records]
 
     def restore(self, state: Any) -> None:
-        self._seen = [ImageDetections(**{**one, "objects": Objects(**one["objects"])}) for one in state]
+        self._records = [ImageDetections(**{**one, "objects": Objects(**one["objects"])}) for one in state]
 
     def rows(self) -> list[MetricValue]:
-        if not self._seen:
+        if not self._records:
             return []
-        limit, images = self.task.options.most, len(self._seen)
+        limit, images = self.task.options.most, len(self._records)
         parts = [({by: name}, size) for by, named in _SIZES.items() for name, size in named.items()]
         sizes = [Sizes(), *(size for _, size in parts)]
-        every = match_detections(self._seen, self.task.config.num_classes, sizes, limit)
+        every = match_detections(self._records, self.task.config.num_classes, sizes, limit)
         average, recall = mean_precision(every)
         if np.isnan(average[0]):
             return []
         draws = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), size=_DRAWS)
         drawn = [mean_precision(every, weights=weights) for weights in draws]
-        told = {
+        values = {
             "box_ap": (average.mean(), [one.mean() for one, _ in drawn]),
             "box_ap50": (average[0], [one[0] for one, _ in drawn]),
             "box_ap75": (average[5], [one[5] for one, _ in drawn]),
             f"box_ar{limit}": (recall.mean(), [one.mean() for _, one in drawn]),
         }
         rows = []
-        for metric, (value, others) in told.items():
+        for metric, (value, others) in values.items():
             low, high = np.nanpercentile(others, (2.5, 97.5))
             interval = (min(float(low), float(value)), max(float(high), float(value)))
             rows.append(MetricValue(metric, float(value), _UNIT, images, interval=interval, better="higher"))
         for number, (part, _) in enumerate(parts, start=1):
             rows += self._part(every, number, part)
-        for name, judged in zip(self.task.names, every, strict=True):
-            rows += self._part([judged], 0, {"class": name})
+        for name, matches in zip(self.task.names, every, strict=True):
+            rows += self._part([matches], 0, {"class": name})
         return rows
 
     def _part(self, every: Any, size: int, part: dict[str, Any]) -> list[MetricValue]:

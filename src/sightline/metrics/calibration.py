@@ -38,12 +38,11 @@ class Calibration(ByImage):
         logits = outputs.double()
         best, answer = logits.max(dim=-1)
         right = (answer == batch.targets["labels"]).double()
-        seen = torch.stack((right, (best - logits.logsumexp(-1)).exp(), best.sigmoid()), dim=1)
-        self._seen.append(seen.numpy())
+        self._records.append(torch.stack((right, (best - logits.logsumexp(-1)).exp(), best.sigmoid()), dim=1).numpy())
 
-    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
+    def rows_of(self, records: np.ndarray) -> list[MetricValue]:
         # Of each image: whether the answer is right, its softmax and its sigmoid.
-        right, softmax, sigmoid = seen.T
+        right, softmax, sigmoid = records.T
         found = {
             "ece": expected_calibration_error(softmax, right),
             f"ece_{_FINE}": expected_calibration_error(softmax, right, _FINE),

@@ -1,5 +1,5 @@
-"""How found boxes are judged: COCO's rules by pycocotools, LVIS' where not everything is said, and weights of images,
-which intervals need."""
+"""How found boxes are matched with objects: COCO's rules by pycocotools, LVIS' where not every object is labelled, and
+weights of images, which intervals need."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class ClassMatches:
 
 @dataclass(frozen=True, eq=False)
 class ImageDetections:
-    """What was found in an image, and what is there: `boxes` [n, 4] (y0, x0, y1, x1) in pixels, `things` int [n] and
+    """What was found in an image, and what is there: `boxes` [n, 4] (y0, x0, y1, x1) in pixels, `labels` int [n] and
     `scores` [n] in any order; `objects` in the same pixels."""
 
     boxes: np.ndarray
-    things: np.ndarray
+    labels: np.ndarray
     scores: np.ndarray
     objects: Objects
 
 
 def match_detections(
-    seen: Sequence[ImageDetections], classes: int, sizes: Sequence[Sizes], limit: int = 100
+    images: Sequence[ImageDetections], classes: int, sizes: Sequence[Sizes], limit: int = 100
 ) -> list[ClassMatches]:
     """Match what was found with what is there by pycocotools (`COCOeval.evaluateImg`), for each class.
 
@@ -62,41 +62,41 @@ def match_detections(
     those of which it does not say all (`non_exhaustive_classes`) only what is right (Gupta et al. 2019, section 2.2).
 
     Args:
-        limit: of an image and a class, so many of the surest are judged.
+        limit: of an image and a class, so many of the surest count.
     """
     from pycocotools.cocoeval import COCOeval
 
-    judge: Any = COCOeval(iouType="bbox")
-    judge.params.maxDets = [limit]
+    coco: Any = COCOeval(iouType="bbox")
+    coco.params.maxDets = [limit]
     parts: list[list[tuple[int, np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in range(classes)]
-    counts = np.zeros((classes, len(sizes), len(seen)), np.int64)
-    for image, one in enumerate(seen):
+    counts = np.zeros((classes, len(sizes), len(images)), np.int64)
+    for number, one in enumerate(images):
         objects = one.objects
-        # What has no area, or is not on the picture any more, is not there.
-        here = (objects.boxes[:, 2:] > objects.boxes[:, :2]).all(axis=1)
-        present = set(objects.labels[here].tolist())
-        asked = present | set(one.things.tolist())
+        areas = [math.prod(objects.size) if size.relative else 1 for size in sizes]
+        area_ranges = [[size.low * area, size.high * area] for size, area in zip(sizes, areas, strict=True)]
+        # What has no area, or is not on the picture any more, does not count.
+        has_area = (objects.boxes[:, 2:] > objects.boxes[:, :2]).all(axis=1)
+        present = set(objects.labels[has_area].tolist())
+        labels = present | set(one.labels.tolist())
         if objects.negative_classes is not None:
-            asked &= present | set(objects.negative_classes)
-        for label in sorted(asked):
-            its, mine = np.flatnonzero(here & (objects.labels == label)), np.flatnonzero(one.things == label)
+            labels &= present | set(objects.negative_classes)
+        for label in sorted(labels):
+            true, found = np.flatnonzero(has_area & (objects.labels == label)), np.flatnonzero(one.labels == label)
             # One image and class at a time, always under the same key.
-            judge._gts[0, 0], judge._dts[0, 0] = _boxes(objects.boxes[its]), _boxes(one.boxes[mine])
-            for box, crowd, area in zip(judge._gts[0, 0], objects.crowd[its], objects.areas[its], strict=True):
+            coco._gts[0, 0], coco._dts[0, 0] = _boxes(objects.boxes[true]), _boxes(one.boxes[found])
+            for box, crowd, area in zip(coco._gts[0, 0], objects.crowd[true], objects.areas[true], strict=True):
                 box |= {"iscrowd": int(crowd), "ignore": int(crowd), "area": area}
-            for box, score in zip(judge._dts[0, 0], one.scores[mine], strict=True):
+            for box, score in zip(coco._dts[0, 0], one.scores[found], strict=True):
                 box["score"] = score
-            judge.ious[0, 0] = judge.computeIoU(0, 0)
-            areas = [math.prod(objects.size) if size.relative else 1 for size in sizes]
-            limits = [[size.low * area, size.high * area] for size, area in zip(sizes, areas, strict=True)]
-            found = [judge.evaluateImg(0, 0, some, limit) for some in limits]
-            counts[label, :, image] = [len(its) - int(one["gtIgnore"].sum()) for one in found]
-            right = np.stack([one["dtMatches"] > 0 for one in found])
-            counted = np.stack([~one["dtIgnore"].astype(bool) for one in found])
+            coco.ious[0, 0] = coco.computeIoU(0, 0)
+            results = [coco.evaluateImg(0, 0, area_range, limit) for area_range in area_ranges]
+            counts[label, :, number] = [len(true) - int(result["gtIgnore"].sum()) for result in results]
+            right = np.stack([result["dtMatches"] > 0 for result in results])
+            counted = np.stack([~result["dtIgnore"].astype(bool) for result in results])
             if label in objects.non_exhaustive_classes:
                 counted &= right
-            parts[label].append((image, np.array(found[0]["dtScores"]), right, counted))
-    return [_together(some, count) for some, count in zip(parts, counts, strict=True)]
+            parts[label].append((number, np.array(results[0]["dtScores"]), right, counted))
+    return [_class_matches(some, count) for some, count in zip(parts, counts, strict=True)]
 
 
 def _boxes(boxes: np.ndarray) -> list[dict[str, Any]]:
@@ -106,7 +106,9 @@ def _boxes(boxes: np.ndarray) -> list[dict[str, Any]]:
     return [{"id": number, "bbox": box, "area": box[2] * box[3]} for number, box in enumerate(found.tolist(), start=1)]
 
 
-def _together(parts: Sequence[tuple[int, np.ndarray, np.ndarray, np.ndarray]], objects: np.ndarray) -> ClassMatches:
+def _class_matches(
+    parts: Sequence[tuple[int, np.ndarray, np.ndarray, np.ndarray]], objects: np.ndarray
+) -> ClassMatches:
     """The found boxes of one class in all images, the surest first, of equal scores those of the first image."""
     if not parts:
         none = np.zeros((len(objects), len(THRESHOLDS), 0), bool)
@@ -120,7 +122,7 @@ def _together(parts: Sequence[tuple[int, np.ndarray, np.ndarray, np.ndarray]], o
 
 
 def precisions(
-    judged: ClassMatches, size: int = 0, weights: np.ndarray | None = None
+    matches: ClassMatches, size: int = 0, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Average precision, and recall of all that was found, at each threshold (COCOeval.accumulate).
 
@@ -132,19 +134,19 @@ def precisions(
     Returns:
         [thresholds] each; None where there is nothing to be found.
     """
-    objects = judged.objects[size] if weights is None else judged.objects[size] * weights
+    objects = matches.objects[size] if weights is None else matches.objects[size] * weights
     if not (count := int(objects.sum())):
         return None
-    if not len(judged.scores):
+    if not len(matches.scores):
         return np.zeros(len(THRESHOLDS)), np.zeros(len(THRESHOLDS))
-    right, counted = judged.right[size], judged.counted[size]
-    often = np.ones(len(judged.images), np.int64) if weights is None else weights[judged.images]
+    right, counted = matches.right[size], matches.counted[size]
+    often = np.ones(len(matches.images), np.int64) if weights is None else weights[matches.images]
     # What counts nowhere changes no sum.
-    there = counted.any(axis=0) & (often > 0)
-    right, counted, often = right[:, there], counted[:, there], often[there]
-    hits, said = ((kind * often).cumsum(axis=1) for kind in (right, counted))
+    is_counted = counted.any(axis=0) & (often > 0)
+    right, counted, often = right[:, is_counted], counted[:, is_counted], often[is_counted]
+    hits, answers = ((kind * often).cumsum(axis=1) for kind in (right, counted))
     recall = hits / count
-    precision = hits / (said + _SPACING)
+    precision = hits / (answers + _SPACING)
     envelope = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
     average = np.zeros(len(THRESHOLDS))
     for number, (reached, best) in enumerate(zip(recall, envelope, strict=True)):
@@ -158,9 +160,9 @@ def mean_precision(
 ) -> tuple[np.ndarray, np.ndarray]:
     """As `precisions`, a mean over the classes of which there is something to be found: [thresholds] each, nan where
     there is none."""
-    there = [one for judged in every if (one := precisions(judged, size, weights)) is not None]
-    if not there:
+    classes = [one for matches in every if (one := precisions(matches, size, weights)) is not None]
+    if not classes:
         nothing = np.full(len(THRESHOLDS), np.nan)
         return nothing, nothing
-    average, recall = zip(*there, strict=True)
+    average, recall = zip(*classes, strict=True)
     return np.mean(average, axis=0), np.mean(recall, axis=0)

@@ -26,11 +26,11 @@ class Likelihood(ByImage):
 
     def update(self, outputs: Tensor, batch: Batch) -> None:
         logs = outputs.double().log_softmax(-1)
-        self._seen.append(torch.stack(likelihoods(logs, batch.targets["labels"].long()), dim=1).numpy())
+        self._records.append(torch.stack(likelihoods(logs, batch.targets["labels"].long()), dim=1).numpy())
 
-    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
+    def rows_of(self, records: np.ndarray) -> list[MetricValue]:
         # Both of each image.
-        return [mean_of("nll", seen[:, 0], "nats"), mean_of("brier", seen[:, 1], "")]
+        return [mean_of("nll", records[:, 0], "nats"), mean_of("brier", records[:, 1], "")]
 
 
 def likelihoods(logs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,17 +28,17 @@ class MaskedPatchesError(ByImage):
         counts = [one["patches"].shape[1] for one in outputs for _ in range(batch.layout.rows)]
         right = torch.full_like(losses, torch.nan) if right is None else right
         sums = [[one.double().sum().item() for one in of.split(counts)] for of in (losses, right)]
-        self._seen.append(np.array([*sums, counts], np.float64).T)
+        self._records.append(np.array([*sums, counts], np.float64).T)
 
-    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
+    def rows_of(self, records: np.ndarray) -> list[MetricValue]:
         # Of each image the sum of losses, of what is right, and the number of patches.
-        lost, right, counts = (bootstrap_weights(len(seen)) @ seen).T
+        lost, right, counts = (bootstrap_weights(len(records)) @ records).T
         classes = np.isfinite(right[0])
 
         def measured(metric: str, sums: np.ndarray, unit: str, better: Literal["higher", "lower"]) -> MetricValue:
             values = sums / counts
             return MetricValue(
-                metric, float(values[0]), unit, len(seen), interval=percentile_interval(values), better=better
+                metric, float(values[0]), unit, len(records), interval=percentile_interval(values), better=better
             )
 
         rows = [measured("patch_loss", lost, "nats" if classes else "", "lower")]

@@ -37,11 +37,11 @@ class Selection(ByImage):
         # Of sigmoids the logit itself: far out they are all 1.
         score = best if self.task.config.score_link == "sigmoid" else best - logits.logsumexp(-1)
         wrong = (answer != batch.targets["labels"]).double()
-        self._seen.append(torch.stack((wrong, score), dim=1).numpy())
+        self._records.append(torch.stack((wrong, score), dim=1).numpy())
 
-    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
+    def rows_of(self, records: np.ndarray) -> list[MetricValue]:
         # Of each image: whether the answer is wrong, and its score.
-        wrong, score = seen.T
+        wrong, score = records.T
         # In float32, as logits are: what is equal but for the order of a sum is equal.
         _, place, alike = np.unique(-score.astype(np.float32), return_inverse=True, return_counts=True)
         # What the k-th surest image is wrong by, whatever the order of those that are alike.

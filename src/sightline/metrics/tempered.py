@@ -62,15 +62,14 @@ class Tempered(ByImage):
         labels, logits = batch.targets["labels"].long(), outputs.double()
         best, answer = logits.max(dim=-1)
         logs = (logits / fitted.softmax).log_softmax(-1)
-        seen = likelihoods(logs, labels), (
-            (answer == labels).double(), logs.amax(-1).exp(), (best / (fitted.sigmoid or 1.0)).sigmoid(),
-        )  # fmt: skip
-        self._seen.append(torch.stack((*seen[0], *seen[1]), dim=1).numpy())
+        confidences = logs.amax(-1).exp(), (best / (fitted.sigmoid or 1.0)).sigmoid()
+        right = (answer == labels).double()
+        self._records.append(torch.stack((*likelihoods(logs, labels), right, *confidences), dim=1).numpy())
 
-    def rows_of(self, seen: np.ndarray) -> list[MetricValue]:
+    def rows_of(self, records: np.ndarray) -> list[MetricValue]:
         # Of each image its likelihoods, whether the answer is right, its softmax and its sigmoid.
         fitted: Temperature = self.task.temperature
-        part, (nll, brier, right, softmax, sigmoid) = {FITTED: fitted.split}, seen.T
+        part, (nll, brier, right, softmax, sigmoid) = {FITTED: fitted.split}, records.T
 
         def error(metric: str, confidence: np.ndarray) -> MetricValue:
             value = expected_calibration_error(confidence, right)

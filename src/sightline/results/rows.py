@@ -88,7 +88,7 @@ class ResultRow(Origin, MetricValue):
     """One object a line of `results.jsonl`: what was measured, and of what.
 
     `view` says how images were shown: `square`, with `resolution` the side in pixels and `grid` [rows, cols], or at
-    their own aspect (`native`, `max:N`, `tokens:N`; see `data.views.View`), where both are None; `patches` is the mean
+    their own aspect (`native`, `max:N`, `tokens:N`; see `data.sizes.View`), where both are None; `patches` is the mean
     of patches an image (nan, for a square, takes those of the grid); `knob` is the encoding's extrapolation parameter
     (None where it has none) and `tuned` says whether it was searched on `minival`; `seconds` is how long it took, on
     `ranks` processes.

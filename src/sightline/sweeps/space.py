@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.errors import InputError, did_you_mean
 from sightline.io.config import Count, Number, build_config, config_dataclass, dump_config
 

@@ -30,7 +30,7 @@ from sightline.tokens.layout import TokenLayout
 
 @dataclass(frozen=True)
 class PredictionRecord:
-    """What was said of an image beside what is true: a line of `predictions.csv`, both as words."""
+    """The true and the predicted class of an image by name: a line of `predictions.csv`."""
 
     label: str
     predicted: str
@@ -45,8 +45,7 @@ class Task(ABC):
         name: as it is configured.
         needs: what a source must provide, as `Source.provides`.
         mixes: its targets can be mixed.
-        primary: name of the metric by whose first row knobs are not tuned, but runs are compared and the best
-            checkpoint is kept.
+        primary: name of the metric by whose first row runs are compared and the best checkpoint is chosen.
         tuned_by: what `tuning_loss` is, in words.
         Options: a `config_dataclass` of its configuration.
         config: of the model; names: of its classes.
@@ -65,13 +64,13 @@ class Task(ABC):
         """Raises InputError: an option has no effect with another one, or is not what the model's head is made with."""
         self.config, self.options = config, options
         self.names = list(config.class_names or map(str, range(config.num_classes)))
-        made = head_settings(config)
-        require_effect(options, self.depends(), made, "task_options.")
+        head = head_settings(config)
+        require_effect(options, self.depends(), head, "task_options.")
         for field in dataclasses.fields(options):
-            name, asked = field.name, getattr(options, field.name)
-            if asked is not None and name in made and asked not in (field.default, made[name]):
-                said = f"task_options.{name} {asked!r}: the model's head has {made[name]!r} (expected that)"
-                raise InputError(said, field=f"task_options.{name}", value=asked)
+            name, value = field.name, getattr(options, field.name)
+            if value is not None and name in head and value not in (field.default, head[name]):
+                problem = f"task_options.{name} {value!r}: the model's head has {head[name]!r} (expected that)"
+                raise InputError(problem, field=f"task_options.{name}", value=value)
 
     @classmethod
     def depends(cls) -> Depends:
@@ -102,16 +101,15 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, outputs: Any, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int | Tensor]:
-        """The sum of the loss in float32 at least, and over how many units, 0 where there are none: the mean over all
-        parts of a step divides the sum of the one by that of the other, at least 1. Units may be a number on the
-        device, so that nothing waits for it."""
+        """The sum of the loss in float32 at least, and the number of units that it is of, perhaps on the device: the
+        loss of a step is the sum of the one over all of its parts, divided by that of the other, at least 1."""
 
     def tuning_loss(self, outputs: Any, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int | Tensor]:
-        """By which a knob is tuned, as `loss`."""
+        """What a knob is tuned by, as `loss`."""
         return self.loss(outputs, targets, layout)
 
     def outputs(self, model: Model, batch: Batch, precision: str = "float32") -> Any:
-        """What a model gives where it is measured, as `predict_batch`."""
+        """The outputs of a model in evaluation, as `predict_batch`."""
         return predict_batch(model, batch, precision)
 
     @abstractmethod
@@ -119,16 +117,16 @@ class Task(ABC):
         """The outputs of each image by itself."""
 
     def decode(self, output: Any, crop: Crop) -> Any:
-        """What an output says of the stored image, a part of which the model saw; the output itself by default.
+        """An output as an answer for the stored image; the output itself by default.
 
         Args:
-            output: as `each`, float32.
-            crop: what was shown.
+            output: as `split_outputs`, float32.
+            crop: the part of the stored image that the model was given.
         """
         return output
 
     def pictures(self, decoded: Any, image: np.ndarray) -> Mapping[str, Image]:
-        """What is drawn of an answer: by the end of its file's name; nothing by default.
+        """Pictures of an answer by the end of their file's name; none by default.
 
         Args:
             decoded: as `decode`; image: uint8 [height, width, 3], as it is stored.
@@ -138,26 +136,26 @@ class Task(ABC):
     def comparison_images(
         self, output: Any, targets: Mapping[str, Any], number: int, image: np.ndarray
     ) -> tuple[Image, Image, Image]:
-        """An image, the same with what is true of it, and with what a model says; not for every task.
+        """An image, the same with its targets, and with the model's answer; not for every task.
 
         Args:
-            output: as `each`, of the image that has this number in the targets; image: uint8 [height, width, 3], as the
-                model saw it.
+            output: as `split_outputs`, of the image that has this number in the targets; image: uint8 [height, width,
+                3], as the model was given it.
         """
         raise NotImplementedError
 
     def color_key(self) -> ColorKey:
-        """What the colours of `pictures` and `compared` mean."""
+        """What the colours of `pictures` and `comparison_images` mean."""
         return ()
 
     @abstractmethod
     def to_json(self, output: Any, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
-        """What `predict` says of one image, as JSON has it.
+        """The answer for one image as JSON.
 
         Args:
             output: as `decode`.
             image_size: (height, width) in pixels of the image as it is stored.
-            topk: how much is said, where there is a choice.
+            topk: how many classes or patches, where there is a choice.
         """
 
     def describe(self, answer: Mapping[str, Any]) -> str:
@@ -165,16 +163,16 @@ class Task(ABC):
         return json.dumps(answer)
 
     def prediction_records(self, outputs: Any, batch: Batch) -> list[PredictionRecord]:
-        """For each image a line of `predictions.csv`; none where that is not how answers look."""
+        """For each image a line of `predictions.csv`; none where answers are no classes."""
         return []
 
     def results(self, outputs: Any, batch: Batch) -> list[Any]:
-        """For each image what is kept of it in a file of results, where that is more than `judged` says: a picture, or
-        a group of arrays; none by default."""
+        """For each image what a file of results has beyond `prediction_records`: a picture, or a group of arrays; none
+        by default."""
         return []
 
     def confidence(self, outputs: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-        """For each image whether the answer is right, bool, and how sure the model says it is, float64 from 0 to 1.
+        """For each image whether the answer is right, bool, and its score, float64 from 0 to 1.
 
         Raises:
             InputError: answers of this kind are not right or wrong.
@@ -215,34 +213,30 @@ def check_head(name: str, *, boxes: bool) -> type[TokenHead]:
     Raises:
         InputError: it gives the other; names those that do not.
     """
-    found = head_class(name)
-    if issubclass(found, BoxHead) != boxes:
-        others = [other for other, kind in head_classes().items() if issubclass(kind, BoxHead) == boxes]
-        said = f"head {name}: gives no {'boxes' if boxes else 'maps'} (expected {', '.join(others)})"
-        raise InputError(said, field="head", value=name)
-    return found
+    kind = head_class(name)
+    if issubclass(kind, BoxHead) != boxes:
+        others = [other for other, one in head_classes().items() if issubclass(one, BoxHead) == boxes]
+        problem = f"head {name}: gives no {'boxes' if boxes else 'maps'} (expected {', '.join(others)})"
+        raise InputError(problem, field="head", value=name)
+    return kind
 
 
 def check_classes(task: Task, kind: str, classes: Sequence[str], data: str) -> None:
     """Refuse data whose classes of `kind` are not the model's."""
     if list(classes) != task.names:
-        here, there = len(classes), len(task.names)
-        raise InputError(f"data {data!r}: its {here} classes of {kind} are not the model's {there}")
+        raise InputError(f"data {data!r}: its {len(classes)} classes of {kind} are not the model's {len(task.names)}")
 
 
 def check_provided(kind: type[Task], source: Source) -> None:
-    """Refuse data that does not say what a task needs."""
-    missing = [one for one in kind.needs if one not in source.provides]
+    """Refuse data that does not have what a task needs."""
+    missing = ", ".join(one for one in kind.needs if one not in source.provides)
     if missing:
-        raise InputError(
-            f"data {source.name}: provides {', '.join(source.provides) or 'images alone'}, task {kind.name} needs "
-            f"{', '.join(missing)}"
-        )
+        provided = ", ".join(source.provides) or "images alone"
+        raise InputError(f"data {source.name}: provides {provided}, task {kind.name} needs {missing}")
 
 
 def predict_batch(model: Model, batch: Batch, precision: str = "float32") -> Any:
-    """What a model gives of a batch, a tensor or a tree of them, where the model is: the one way from a batch to
-    outputs.
+    """The outputs of a model for a batch: a tensor or a tree of them, on the model's device.
 
     Args:
         batch: on the model's device.

@@ -157,8 +157,8 @@ def classification_loss(
     if others is not None and shares is not None:
         target = torch.lerp(F.one_hot(others, classes).to(logits), target, shares.to(logits).unsqueeze(1))
     if loss == "ce":
-        wanted = labels if others is None else target
-        return F.cross_entropy(logits, wanted, label_smoothing=label_smoothing, reduction="sum")
+        classes_or_shares = labels if others is None else target
+        return F.cross_entropy(logits, classes_or_shares, label_smoothing=label_smoothing, reduction="sum")
     target = target * (1 - label_smoothing) + label_smoothing / classes
     total = F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(-1).sum()
     return total / classes if loss == "bce_mean" else total

@@ -26,8 +26,8 @@ from sightline.tasks.drawing import ColorKey, class_colours, class_legend
 from sightline.tasks.maps import undo_fit
 from sightline.tokens.layout import TokenLayout
 
-# Of an image, so many of the best are looked at before those that say the same are left out.
-_LOOKED_AT = 1000
+# Boxes of an image that go into non-maximum suppression, the best first.
+_NMS_CANDIDATES = 1000
 _ROOM_FOR_WORDS = 96
 
 
@@ -59,17 +59,17 @@ class Detections:
     """What is found in a stored image, the surest first.
 
     Attributes:
-        boxes: float32 [n, 4], (y0, x0, y1, x1) in pixels; things: int64 [n]; scores: float32 [n], 0 to 1.
+        boxes: float32 [n, 4], (y0, x0, y1, x1) in pixels; labels: int64 [n]; scores: float32 [n], 0 to 1.
     """
 
     boxes: np.ndarray
-    things: np.ndarray
+    labels: np.ndarray
     scores: np.ndarray
 
     def at_least(self, score: float) -> Detections:
         """Those of at least this score."""
         sure = self.scores >= score
-        return Detections(self.boxes[sure], self.things[sure], self.scores[sure])
+        return Detections(self.boxes[sure], self.labels[sure], self.scores[sure])
 
     def as_coco(self, image_id: int | str, category_ids: Sequence[int] | None = None) -> list[dict[str, Any]]:
         """As COCO has results: `bbox` is (x, y, width, height) in pixels.
@@ -78,11 +78,11 @@ class Detections:
             category_ids: of each class; None numbers them from 1.
         """
         found = []
-        for box, thing, score in zip(self.boxes.tolist(), self.things.tolist(), self.scores.tolist(), strict=True):
+        for box, label, score in zip(self.boxes.tolist(), self.labels.tolist(), self.scores.tolist(), strict=True):
             y0, x0, y1, x1 = box
-            category = thing + 1 if category_ids is None else category_ids[thing]
-            size = [x0, y0, x1 - x0, y1 - y0]
-            found.append({"image_id": image_id, "category_id": category, "bbox": size, "score": score})
+            category = label + 1 if category_ids is None else category_ids[label]
+            bbox = [x0, y0, x1 - x0, y1 - y0]
+            found.append({"image_id": image_id, "category_id": category, "bbox": bbox, "score": score})
         return found
 
 
@@ -130,17 +130,17 @@ class Detection(Task):
         """
         targets: dict[str, list[Any]] = {name: [] for name in ("boxes", "things", "crowds", "known", "objects", "seen")}
         for example in examples:
-            said: Any = example.target
-            objects: Objects = said.objects
+            target: Any = example.target
+            objects: Objects = target.objects
             size = example.image.shape[:2]
             boxes = torch.from_numpy(self._in_patches(objects, size))
             # What is not on the picture any more has no area.
-            here = (boxes[:, 2:] > boxes[:, :2]).all(dim=1)
+            visible = (boxes[:, 2:] > boxes[:, :2]).all(dim=1)
             crowd = torch.from_numpy(np.asarray(objects.crowd, bool))
-            things = torch.from_numpy(np.asarray(objects.labels, np.int64))
-            targets["boxes"].append(boxes[here & ~crowd])
-            targets["things"].append(things[here & ~crowd])
-            targets["crowds"].append(boxes[here & crowd])
+            labels = torch.from_numpy(np.asarray(objects.labels, np.int64))
+            targets["boxes"].append(boxes[visible & ~crowd])
+            targets["things"].append(labels[visible & ~crowd])
+            targets["crowds"].append(boxes[visible & crowd])
             targets["known"].append(self._known(objects))
             targets["objects"].append(replace(objects, masks=None))
             targets["seen"].append(size)
@@ -169,13 +169,13 @@ class Detection(Task):
             return torch.zeros(()), 0
         options = self.options
         found, real = concat_padded(outputs)
-        boxes, there = pad_stack(targets["boxes"])
-        (things, _), (crowds, _) = pad_stack(targets["things"]), pad_stack(targets["crowds"])
-        wanted = DetectionTargets(boxes, things, there, crowds, torch.stack(targets["known"]))
+        boxes, valid = pad_stack(targets["boxes"])
+        (labels, _), (crowds, _) = pad_stack(targets["things"]), pad_stack(targets["crowds"])
+        objects = DetectionTargets(boxes, labels, valid, crowds, torch.stack(targets["known"]))
         weights = {"classes": options.class_weight, "overlap": options.box_weight}
         if self.matching == "places":
-            return dense_loss(found, wanted, real, radius=options.radius, **weights)
-        return set_loss(found, wanted, real, sides=options.side_weight, **weights)
+            return dense_loss(found, objects, real, radius=options.radius, **weights)
+        return set_loss(found, objects, real, sides=options.side_weight, **weights)
 
     def split_outputs(self, outputs: list[BoxOutputs], layout: TokenLayout) -> list[BoxOutputs]:
         """What is found in each image, without the first axis."""
@@ -192,28 +192,27 @@ class Detection(Task):
         sides = [float(side) for side in grid] if config.fit == "resize" else [one / patch for one in crop.image_size]
         limits = torch.tensor(sides * 2)
         boxes = torch.minimum(output["boxes"], limits).clamp_min(0)
-        there = (boxes[:, 2:] > boxes[:, :2]).all(dim=1)
+        has_area = (boxes[:, 2:] > boxes[:, :2]).all(dim=1)
         scores = output["logits"].sigmoid()
-        number, thing = ((scores >= options.threshold) & there[:, None]).nonzero(as_tuple=True)
-        boxes, sure = boxes[number], scores[number, thing]
+        number, labels = ((scores >= options.threshold) & has_area[:, None]).nonzero(as_tuple=True)
+        boxes, scores = boxes[number], scores[number, labels]
         if "quality" in output:
-            sure = (sure * output["quality"].sigmoid()[number]).sqrt()
+            scores = (scores * output["quality"].sigmoid()[number]).sqrt()
         if self.matching == "places":
-            kept = nms(boxes, sure, thing, options.nms, _LOOKED_AT)[: options.most]
+            best = nms(boxes, scores, labels, options.nms, _NMS_CANDIDATES)[: options.most]
         else:
-            kept = sure.argsort(descending=True, stable=True)[: options.most]
-        fractions = (boxes[kept] / limits).numpy()
-        return Detections(stored(fractions, crop), thing[kept].numpy(), sure[kept].numpy())
+            best = scores.argsort(descending=True, stable=True)[: options.most]
+        fractions = (boxes[best] / limits).numpy()
+        return Detections(stored(fractions, crop), labels[best].numpy(), scores[best].numpy())
 
     def results(self, outputs: list[BoxOutputs], batch: Batch) -> list[dict[str, np.ndarray]]:
         """The fields of `Detections` of each image, in pixels of the stored one."""
-        said = []
-        targets = batch.targets
+        results, targets = [], batch.targets
         each = zip(self.split_outputs(outputs, batch.layout), targets["objects"], targets["seen"], strict=True)
-        for output, objects, seen in each:
-            found = self.decode(output, Crop((0, 0, *objects.size), tuple(seen)))
-            said.append(vars(found) | {"boxes": found.boxes + np.array(objects.origin * 2, np.float32)})
-        return said
+        for output, objects, size in each:
+            found = self.decode(output, Crop((0, 0, *objects.size), tuple(size)))
+            results.append(vars(found) | {"boxes": found.boxes + np.array(objects.origin * 2, np.float32)})
+        return results
 
     def pictures(self, decoded: Detections, image: np.ndarray) -> Mapping[str, Image.Image]:
         """The image with the boxes that are sure enough to be shown, and their classes."""
@@ -239,7 +238,7 @@ class Detection(Task):
         draw, colours = ImageDraw.Draw(picture), class_colours(len(self.names) + 1)[1:]
         width = max(1, round(min(image.shape[:2]) / 200))
         # The surest last, over the others.
-        for box, thing, score in list(zip(sure.boxes.tolist(), sure.things, sure.scores, strict=True))[::-1]:
+        for box, thing, score in list(zip(sure.boxes.tolist(), sure.labels, sure.scores, strict=True))[::-1]:
             y0, x0, y1, x1 = box
             colour = tuple(colours[thing].tolist())
             # Pillow's corners are pixels, both inside.
@@ -253,7 +252,7 @@ class Detection(Task):
         """Every object that is sure enough to be shown, whatever `topk`: its class, score and box (x, y, width, height)
         in pixels, as COCO has it."""
         sure = output.at_least(self.options.shown)
-        named = zip(sure.things.tolist(), sure.as_coco(""), strict=True)
+        named = zip(sure.labels.tolist(), sure.as_coco(""), strict=True)
         return {"objects": [{"class": self.names[one], "score": it["score"], "box": it["bbox"]} for one, it in named]}
 
     def describe(self, answer: Mapping[str, Any]) -> str:

@@ -35,23 +35,22 @@ class MapReader:
         for maps, segment in zip(outputs, layout.segments, strict=True):
             own = labels[first : first + len(maps)]
             first += len(maps)
-            # Where answers are measured, images of one grid may have labels of many sizes.
-            together = (
-                [(maps, torch.stack(list(own)))]
-                if len({one.shape for one in own}) == 1
-                else [(one.unsqueeze(0), label.unsqueeze(0)) for one, label in zip(maps, own, strict=True)]
-            )
-            for some, wanted in together:
-                size, long = (wanted.shape[-2], wanted.shape[-1]), wanted.long()
+            # In evaluation images of one grid may have labels of many sizes.
+            if len({label.shape for label in own}) == 1:
+                groups = [(maps, torch.stack(list(own)))]
+            else:
+                groups = [(one.unsqueeze(0), label.unsqueeze(0)) for one, label in zip(maps, own, strict=True)]
+            for logits, label in groups:
+                size, target = (label.shape[-2], label.shape[-1]), label.long()
                 if segment.patches == segment.grid.cells:
-                    logits = enlarged(at_least_float32(some), size)
+                    logits = enlarged(at_least_float32(logits), size)
                 else:
-                    # Between a patch that is there and one that is not, there is nothing to interpolate.
-                    logits = F.interpolate(at_least_float32(some), size=size, mode="nearest-exact")
-                    here = F.interpolate(patch_mask(segment)[None].float(), size=size, mode="nearest-exact")[0] > 0
-                    long = long.where(here, IGNORE)
-                total = total + F.cross_entropy(logits, long, ignore_index=IGNORE, reduction="sum")
-                units += (long != IGNORE).sum()
+                    # Between a patch that is there and one that was dropped, there is nothing to interpolate.
+                    logits = F.interpolate(at_least_float32(logits), size=size, mode="nearest-exact")
+                    mask = F.interpolate(patch_mask(segment)[None].float(), size=size, mode="nearest-exact")[0] > 0
+                    target = target.where(mask, IGNORE)
+                total = total + F.cross_entropy(logits, target, ignore_index=IGNORE, reduction="sum")
+                units += (target != IGNORE).sum()
         return total, units
 
     def each(self, outputs: list[Any]) -> list[Any]:
@@ -60,8 +59,12 @@ class MapReader:
 
     def crop_to_image(self, output: Any, shown: tuple[int, int], extent: tuple[int, int]) -> Any:
         """What lies over an image of `shown` (height, width) of an output over `extent`: that image padded at the
-        bottom and right, or cut there, where what is next to the cut is said of the rest."""
-        return _within(output, shown, extent)
+        bottom and right, or cut there, where the border is repeated."""
+        if shown == extent:
+            return output
+        over = enlarged(output[None], extent)[..., : shown[0], : shown[1]]
+        missing = [max(whole - side, 0) for whole, side in zip(shown, extent, strict=True)]
+        return F.pad(over, (0, missing[1], 0, missing[0]), mode="replicate")[0]
 
     def scores(self, output: Any, size: tuple[int, int]) -> Tensor:
         """Of each class at each pixel, the higher the likelier: float32 [classes, height, width]."""
@@ -72,8 +75,14 @@ class MapReader:
         return scores.softmax(dim=0)
 
     def argmax_map(self, output: Any, size: tuple[int, int]) -> np.ndarray:
-        """The class of each pixel: uint8 (height, width)."""
-        return argmax_map(output, size)
+        """The class of the highest score at each of (height, width) pixels, the first of equal ones: uint8."""
+        best, labels = torch.full(size, -torch.inf), torch.zeros(size, dtype=torch.uint8)
+        # Class by class: a large image's enlarged logits are never all there, and one's stay in the processor's cache.
+        for number, logits in enumerate(output.detach()):
+            shown = enlarged(logits[None, None].float(), size)[0, 0]
+            labels.masked_fill_(shown > best, number)
+            torch.maximum(best, shown, out=best)
+        return labels.numpy()
 
 
 def reader_for(outputs: Sequence[Any]) -> MapReader:
@@ -91,26 +100,6 @@ def enlarged(maps: Tensor, size: tuple[int, int]) -> Tensor:
     return F.interpolate(maps, size=size, mode="bilinear", align_corners=False)
 
 
-def argmax_map(logits: Tensor, size: tuple[int, int]) -> np.ndarray:
-    """The class of the highest of logits [classes, height, width] at each of (height, width) pixels, the first of those
-    that are alike: uint8."""
-    best, which = torch.full(size, -torch.inf), torch.zeros(size, dtype=torch.uint8)
-    # Class by class: a large image's enlarged logits are never all there, and one's stay in the processor's cache.
-    for number, one in enumerate(logits.detach()):
-        shown = enlarged(one[None, None].float(), size)[0, 0]
-        which.masked_fill_(shown > best, number)
-        torch.maximum(best, shown, out=best)
-    return which.numpy()
-
-
-def _within(output: Tensor, shown: tuple[int, int], extent: tuple[int, int]) -> Tensor:
-    if shown == extent:
-        return output
-    over = enlarged(output[None], extent)[..., : shown[0], : shown[1]]
-    missing = [max(whole - side, 0) for whole, side in zip(shown, extent, strict=True)]
-    return F.pad(over, (0, missing[1], 0, missing[0]), mode="replicate")[0]
-
-
 def fitted_labels(labels: Tensor, shown: tuple[int, int], extent: tuple[int, int]) -> Tensor:
     """Labels [height, width] of an image of `shown` (height, width) for outputs over `extent`, as
     `MapReader.crop_to_image`: padded with `IGNORE`, or cut."""
@@ -123,7 +112,7 @@ def fitted_labels(labels: Tensor, shown: tuple[int, int], extent: tuple[int, int
 
 def covered_size(config: ViTConfig, shown: tuple[int, int]) -> tuple[int, int]:
     """(height, width) of what the patches of a picture of `shown` cover, in its own pixels: more than it where it is
-    padded, less where what is left over is not looked at."""
+    padded, less where what is left over is cut."""
     if config.fit not in ("pad", "crop"):
         return shown
     rows, cols = config.grid_of(shown)
@@ -132,10 +121,10 @@ def covered_size(config: ViTConfig, shown: tuple[int, int]) -> tuple[int, int]:
 
 def undo_fit(config: ViTConfig, image: np.ndarray, shown: tuple[int, int]) -> np.ndarray:
     """What was fitted to patches, uint8 [height, width, 3], as the picture of `shown` (height, width) that it was,
-    black where it was not looked at; one that was resized as it is."""
+    black where it was cut; one that was resized as it is."""
     if covered_size(config, shown) == shown:
         return image
     whole = np.zeros((*shown, image.shape[2]), image.dtype)
-    there = image[: shown[0], : shown[1]]
-    whole[: there.shape[0], : there.shape[1]] = there
+    part = image[: shown[0], : shown[1]]
+    whole[: part.shape[0], : part.shape[1]] = part
     return whole

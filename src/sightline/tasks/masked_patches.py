@@ -35,13 +35,13 @@ _GREY = 128
 
 @dataclass(frozen=True, eq=False)
 class Reconstruction:
-    """What a model says of the corrupted patches of a stored image.
+    """A model's prediction of the corrupted patches of a stored image.
 
     Attributes:
         crop: what was shown of the image; grid: in how many patches.
         patches: int64 [patches], which were corrupted; sources: what stood there, `MASKED` for the [mask].
-        rows: float32 [patches, channels * side**2], how each looks by what is said, from 0 to 255.
-        sure: float32 [patches], the mean probability of the classes that are said; None of pixels.
+        rows: float32 [patches, channels * side**2], the predicted pixels of each, from 0 to 255.
+        scores: float32 [patches], the mean probability of the predicted classes; None of pixels.
     """
 
     crop: Crop
@@ -49,7 +49,7 @@ class Reconstruction:
     patches: np.ndarray
     sources: np.ndarray
     rows: Tensor
-    sure: np.ndarray | None
+    scores: np.ndarray | None
 
 
 class MaskedPatches(Task):
@@ -120,18 +120,18 @@ class MaskedPatches(Task):
     ) -> tuple[Tensor, Tensor | None]:
         """The loss of each corrupted patch, float32 [patches], image after image; and how much of it is rightly said:
         the share of its classes, float32 [patches], None of pixels."""
-        said = at_least_float32(torch.cat([one["values"].flatten(0, 1) for one in outputs]))
+        values = at_least_float32(torch.cat([one["values"].flatten(0, 1) for one in outputs]))
         first, places = 0, []
         for one, segment in zip(outputs, layout.segments, strict=True):
             # An image has one row of a batch, or one segment of a pack.
-            starts = first + segment.grid.cells * torch.arange(layout.rows, device=said.device).unsqueeze(1)
+            starts = first + segment.grid.cells * torch.arange(layout.rows, device=values.device).unsqueeze(1)
             places.append((one["patches"].long() + starts).flatten())
             first += segment.grid.cells * layout.rows
         true = targets["patches"].index_select(0, torch.cat(places))
         if self.options.target == "pixels":
-            return (said - true.to(said.dtype) / 255).square().mean(dim=-1), None
-        losses = F.cross_entropy(said.flatten(0, -2), true.long().flatten(), reduction="none").view(true.shape)
-        right = (said.argmax(dim=-1) == true).to(said.dtype)
+            return (values - true.to(values.dtype) / 255).square().mean(dim=-1), None
+        losses = F.cross_entropy(values.flatten(0, -2), true.long().flatten(), reduction="none").view(true.shape)
+        right = (values.argmax(dim=-1) == true).to(values.dtype)
         if true.dim() == 2:
             losses, right = losses.mean(dim=1), right.mean(dim=1)
         return losses, right
@@ -140,13 +140,12 @@ class MaskedPatches(Task):
         return [{name: values[row] for name, values in one.items()} for one in outputs for row in range(layout.rows)]
 
     def decode(self, output: MaskedPatchOutputs, crop: Crop) -> Reconstruction:
-        rows, sure = self.render_patches(output["values"])
+        rows, scores = self.render_patches(output["values"])
         patches, sources = (output[name].round().long().numpy() for name in ("patches", "sources"))
-        return Reconstruction(crop, self.config.grid_of(crop.image_size), patches, sources, rows, sure)
+        return Reconstruction(crop, self.config.grid_of(crop.image_size), patches, sources, rows, scores)
 
     def render_patches(self, values: Tensor) -> tuple[Tensor, np.ndarray | None]:
-        """How patches look by what is said of them, as `Reconstruction.rows`, and `.sure`: the middle of the likeliest
-        class, or the pixels.
+        """`Reconstruction.rows`, the middle of the likeliest class or the pixels, and `.scores`.
 
         Args:
             values: [patches, ...], as in `MaskedPatchOutputs`.
@@ -155,57 +154,56 @@ class MaskedPatches(Task):
             return (255 * values.float()).clamp(0, 255), None
         best = values.float().softmax(dim=-1).max(dim=-1)
         colours = class_colours(best.indices, self.options.bits, self._channels)
-        one = self.options.target == "mean"
-        sure, colours = (best.values, colours.unsqueeze(1)) if one else (best.values.mean(dim=1), colours)
-        return from_cells(colours, 1 if one else self.options.cells, self._side), sure.numpy()
+        if self.options.target == "mean":
+            return from_cells(colours.unsqueeze(1), 1, self._side), best.values.numpy()
+        return from_cells(colours, self.options.cells, self._side), best.values.mean(dim=1).numpy()
 
     def pictures(self, decoded: Reconstruction, image: np.ndarray) -> Mapping[str, Image.Image]:
-        """What was seen, what was said, and the image, side by side."""
+        """The corrupted image, the prediction, and the image, side by side."""
         shown = apply_crop(image, decoded.crop, self.config.interpolation)
-        pictures = self._drawn(shown, decoded.patches, decoded.sources, decoded.rows)
-        return {"reconstruction": _side_by_side(pictures)}
+        return {"reconstruction": _side_by_side(self._pictures(shown, decoded))}
 
     def comparison_images(
         self, output: MaskedPatchOutputs, targets: Mapping[str, Any], number: int, image: np.ndarray
     ) -> tuple[Image.Image, Image.Image, Image.Image]:
-        """As the model saw it, as it is, and what the model says of the corrupted patches."""
+        """The corrupted image, the image, and the prediction."""
         size = (image.shape[0], image.shape[1])
-        one = self.decode(output, Crop((0, 0, *size), size))
-        seen, said, true = self._drawn(image, one.patches, one.sources, one.rows)
-        return seen, true, said
+        corrupted, predicted, true = self._pictures(image, self.decode(output, Crop((0, 0, *size), size)))
+        return corrupted, true, predicted
 
-    def _drawn(self, image: np.ndarray, patches: np.ndarray, sources: np.ndarray, said: Tensor) -> list[Image.Image]:
-        """What was seen of uint8 [height, width, 3], what was said, and the image as its patches show it."""
+    def _pictures(self, image: np.ndarray, found: Reconstruction) -> list[Image.Image]:
+        """uint8 [height, width, 3] as it was corrupted, as it is predicted, and as its patches show it."""
         rows, grid = self._rows(image)
         rows = rows.float()
-        seen, guessed = rows.clone(), rows.clone()
-        there, hidden = torch.from_numpy(patches), torch.from_numpy(sources == MASKED)
-        seen[there] = torch.where(hidden[:, None], float(_GREY), rows[torch.from_numpy(sources).clamp(min=0)])
-        guessed[there] = said
-        each = self._rows.patchifier.unpatchify(torch.stack([seen, guessed, rows]), grid).round().clamp(0, 255).byte()
+        corrupted, predicted = rows.clone(), rows.clone()
+        patches, masked = torch.from_numpy(found.patches), torch.from_numpy(found.sources == MASKED)
+        sources = rows[torch.from_numpy(found.sources).clamp(min=0)]
+        corrupted[patches] = torch.where(masked[:, None], float(_GREY), sources)
+        predicted[patches] = found.rows
+        every = torch.stack([corrupted, predicted, rows])
+        each = self._rows.patchifier.unpatchify(every, grid).round().clamp(0, 255).byte()
         return [Image.fromarray(one.permute(1, 2, 0).contiguous().numpy()) for one in each]
 
     def to_json(self, output: Reconstruction, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
         """How many patches were corrupted, and how; of the first, or the surest where classes are said, where they are
         and of which mean colour they are said to be."""
-        sources, patches = output.sources, output.patches
-        hidden, kept = int((sources == MASKED).sum()), int((sources == patches).sum())
-        sure = np.zeros(len(patches)) if output.sure is None else output.sure
-        first = np.argsort(-sure, kind="stable")[:topk]
+        sources, patches, scores = output.sources, output.patches, output.scores
+        masked, kept = int((sources == MASKED).sum()), int((sources == patches).sum())
+        counts = {"corrupted": len(patches), "masked": masked, "kept": kept, "random": len(patches) - masked - kept}
+        order = np.arange(len(patches)) if scores is None else np.argsort(-scores, kind="stable")
         colours = output.rows.unflatten(-1, (self._channels, -1)).mean(dim=-1).round().int()
-        said: list[dict[str, Any]] = []
-        for one in first.tolist():
-            row, column = divmod(int(patches[one]), output.grid.cols)
-            said.append({"patch": [row, column], "colour": colours[one].tolist()})
-            said[-1] |= {} if output.sure is None else {"score": float(sure[one])}
-        counts = {"corrupted": len(patches), "masked": hidden, "kept": kept, "random": len(patches) - hidden - kept}
-        mean = {} if output.sure is None else {"mean_score": float(sure.mean())}
-        return {"target": self.options.target, **counts, **mean, "patches": said}
+        first: list[dict[str, Any]] = []
+        for one in order[:topk].tolist():
+            place = divmod(int(patches[one]), output.grid.cols)
+            score = {} if scores is None else {"score": float(scores[one])}
+            first.append({"patch": list(place), "colour": colours[one].tolist(), **score})
+        mean = {} if scores is None else {"mean_score": float(scores.mean())}
+        return {"target": self.options.target, **counts, **mean, "patches": first}
 
     def describe(self, answer: Mapping[str, Any]) -> str:
-        sure = f", mean score {answer['mean_score']:.2f}" if "mean_score" in answer else ""
+        score = f", mean score {answer['mean_score']:.2f}" if "mean_score" in answer else ""
         counts = ", ".join(f"{answer[name]} {name}" for name in ("masked", "random", "kept"))
-        return f"{answer['corrupted']} patches corrupted ({counts}){sure}"
+        return f"{answer['corrupted']} patches corrupted ({counts}){score}"
 
 
 def _side_by_side(pictures: Sequence[Image.Image]) -> Image.Image:

@@ -9,7 +9,7 @@ from sightline.attention.wide import at_least_float32
 from sightline.models.boxes import areas, giou
 
 
-def fcos_assign(places: Tensor, boxes: Tensor, there: Tensor, radius: float) -> Tensor:
+def fcos_assign(places: Tensor, boxes: Tensor, valid: Tensor, radius: float) -> Tensor:
     """The object that each place answers for: centre sampling, and of several the smallest (FCOS, Tian et al. 2019,
     sections 3.1 and 3.2; the sampling is of its later version).
 
@@ -20,7 +20,7 @@ def fcos_assign(places: Tensor, boxes: Tensor, there: Tensor, radius: float) -> 
 
     Args:
         places: float [images, n, 3], the middle (y, x) and the reach of each, in patch units.
-        boxes: float [images, m, 4] in patch units; there: bool [images, m], which of them are objects.
+        boxes: float [images, m, 4] in patch units; valid: bool [images, m], which of them are objects.
 
     Returns:
         int64 [images, n], the number of the object, -1 for none.
@@ -34,13 +34,13 @@ def fcos_assign(places: Tensor, boxes: Tensor, there: Tensor, radius: float) -> 
     longest = far.amax(dim=-1)
     finest, coarsest = reach == places[..., 2].amin(), reach == places[..., 2].amax()
     meant = ((longest > 4 * reach) | finest) & ((longest <= 8 * reach) | coarsest)
-    takes = (far.amin(dim=-1) > 0) & (off < radius * reach) & meant & there[:, None]
+    takes = (far.amin(dim=-1) > 0) & (off < radius * reach) & meant & valid[:, None]
     # An object without a place: the nearest of the map for half its longer side.
     half = (box[..., 2:] - box[..., :2]).amax(dim=-1) / 2
     for_size = ((half > 4 * reach) | finest) & ((half <= 8 * reach) | coarsest)
     nearest = torch.where(for_size, off, torch.inf).argmin(dim=1)
     close = (torch.where(for_size, off, torch.inf) <= reach).any(dim=1)
-    alone = there & close & ~takes.any(dim=1)
+    alone = valid & close & ~takes.any(dim=1)
     only = torch.zeros_like(takes).scatter_(1, nearest[:, None], alone[:, None])
     size = areas(boxes)[:, None]
     cost = torch.where(takes, size, torch.inf)
@@ -54,9 +54,9 @@ def hungarian_match(
     logits: Tensor,
     boxes: Tensor,
     real: Tensor,
-    things: Tensor,
-    wanted: Tensor,
-    there: Tensor,
+    labels: Tensor,
+    targets: Tensor,
+    valid: Tensor,
     *,
     classes: float,
     sides: float,
@@ -68,39 +68,43 @@ def hungarian_match(
     Args:
         logits: [images, n, classes]; boxes: [images, n, 4] in patch units; real: bool [images, n], the predictions
             that there are, before all others.
-        things: int64 [images, m]; wanted: [images, m, 4]; there: bool [images, m], the objects that there are, before
+        labels: int64 [images, m]; targets: [images, m, 4]; valid: bool [images, m], the objects that there are, before
             all others.
         classes, sides, overlap: weights of the focal loss, of `side_distance` and of 1 - GIoU.
 
     Returns:
         int64 [pairs] of images, predictions and objects, of each image as many pairs as it has of the fewer.
     """
+    with torch.no_grad():
+        score = at_least_float32(logits).sigmoid().gather(2, labels[:, None].expand(-1, logits.shape[1], -1))
+        found = 0.25 * (1 - score).square() * -(score + 1e-8).log()
+        missed = 0.75 * score.square() * -(1 - score + 1e-8).log()
+        each, box = at_least_float32(boxes)[:, :, None], at_least_float32(targets)[:, None]
+        cost = classes * (found - missed) + sides * side_distance(each, box) - overlap * giou(each, box)
+    counts = zip(cost.cpu(), real.sum(dim=1).tolist(), valid.sum(dim=1).tolist(), strict=True)
+    pairs = [cheapest_pairs(one[:predictions, :objects]) for one, predictions, objects in counts]
+    images = [torch.full((len(rows),), number) for number, (rows, _) in enumerate(pairs)]
+    image, prediction, number = (torch.cat(part).to(logits.device) for part in (images, *zip(*pairs, strict=True)))
+    return image, prediction, number
+
+
+def cheapest_pairs(cost: Tensor) -> tuple[Tensor, Tensor]:
+    """The pairs of rows and columns that cost the least together: int64 [pairs] of each.
+
+    A cost that is not finite is a large one: whatever a model gives, there is an answer, and its loss is not finite.
+    """
     # Slow to load, and nothing else needs it.
     from scipy.optimize import linear_sum_assignment
 
-    with torch.no_grad():
-        score = at_least_float32(logits).sigmoid().gather(2, things[:, None].expand(-1, logits.shape[1], -1))
-        found = 0.25 * (1 - score).square() * -(score + 1e-8).log()
-        missed = 0.75 * score.square() * -(1 - score + 1e-8).log()
-        each, box = at_least_float32(boxes)[:, :, None], at_least_float32(wanted)[:, None]
-        cost = classes * (found - missed) + sides * side_distance(each, box) - overlap * giou(each, box)
-        # Whatever a model gives, there is an answer: what is not finite is stopped by its loss.
-        costs = cost.nan_to_num(1e6, 1e6, -1e6).cpu().numpy()
-    pairs = [
-        linear_sum_assignment(one[:predictions, :objects])
-        for one, predictions, objects in zip(costs, real.sum(dim=1).tolist(), there.sum(dim=1).tolist(), strict=True)
-    ]
-    images = [torch.full((len(rows),), number) for number, (rows, _) in enumerate(pairs)]
-    parts = [images, *([torch.from_numpy(one) for one in kind] for kind in zip(*pairs, strict=True))]
-    image, mine, its = (torch.cat(part).to(logits.device) for part in parts)
-    return image, mine, its
+    rows, cols = linear_sum_assignment(cost.nan_to_num(1e6, 1e6, -1e6).cpu().numpy())
+    return torch.from_numpy(rows).to(cost.device), torch.from_numpy(cols).to(cost.device)
 
 
-def side_distance(boxes: Tensor, wanted: Tensor) -> Tensor:
-    """How far the four sides are off in the mean, in sides of the box that is wanted, of at least one patch: [...] of
-    boxes [..., 4] in patch units that broadcast.
+def side_distance(boxes: Tensor, targets: Tensor) -> Tensor:
+    """How far the four sides are off in the mean, in sides of the target box, of at least one patch: [...] of boxes
+    [..., 4] in patch units that broadcast.
 
     DETR measures in sides of the image: what is as large in patches would weigh less in a larger one.
     """
-    side = areas(wanted).sqrt().clamp_min(1)
-    return (boxes - wanted).abs().mean(dim=-1) / side
+    side = areas(targets).sqrt().clamp_min(1)
+    return (boxes - targets).abs().mean(dim=-1) / side

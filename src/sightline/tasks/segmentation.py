@@ -32,7 +32,7 @@ BACKGROUND = "background"
 class SegmentationOptions:
     """`head`: a head that gives maps; `head_options`: of its own; `background_bias`: of the logit of a class called
     background, before the first step, of heads that have it as an option; None leaves it at 0; `inference`: fields of
-    `InferenceMode`, how images are looked at where the model is measured."""
+    `InferenceMode`, how images are given to the model in evaluation."""
 
     head: str = "pix"
     head_options: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class SegmentationMap:
     labels: np.ndarray
     origin: tuple[int, int] = (0, 0)
 
-    def within(self, size: tuple[int, int]) -> np.ndarray:
+    def in_image(self, size: tuple[int, int]) -> np.ndarray:
         """Of the whole image, whose size is (height, width): uint8 [height, width], `IGNORE` beyond the part."""
         whole, (top, left) = np.full(size, IGNORE, np.uint8), self.origin
         whole[top : top + self.labels.shape[0], left : left + self.labels.shape[1]] = self.labels
@@ -75,9 +75,9 @@ class Segmentation(Task):
         check_window(config, options.inference)
 
     @property
-    def looked(self) -> str:
-        """In words how images are looked at where the model is measured; "" for whole, as they are."""
-        return self.options.inference.words
+    def inference_label(self) -> str:
+        """`InferenceMode.label`, by which rows tell how images were given to the model; "" for whole, as they are."""
+        return self.options.inference.label
 
     @classmethod
     def depends(cls) -> Depends:
@@ -102,13 +102,13 @@ class Segmentation(Task):
     def targets(self, examples: Sequence[Example]) -> Mapping[str, list[Any]]:
         """`pixels`: for each image uint8 [height, width]; `seen`: (height, width) in pixels of the picture before it
         was fitted to patches; `origins`: where the labels begin in the stored image, and its (height, width)."""
-        said: Any = [example.target for example in examples]
-        pixels = [torch.from_numpy(np.ascontiguousarray(one.pixels)) for one in said]
-        whole = [getattr(one, "whole", None) or one.pixels.shape for one in said]
-        origins = [(*getattr(one, "origin", (0, 0)), *size) for one, size in zip(said, whole, strict=True)]
+        targets: Any = [example.target for example in examples]
+        pixels = [torch.from_numpy(np.ascontiguousarray(one.pixels)) for one in targets]
+        whole = [getattr(one, "whole", None) or one.pixels.shape for one in targets]
+        origins = [(*getattr(one, "origin", (0, 0)), *size) for one, size in zip(targets, whole, strict=True)]
         return {"pixels": pixels, "seen": [example.image.shape[:2] for example in examples], "origins": origins}
 
-    def seen(self, targets: Mapping[str, Any]) -> list[tuple[int, int]]:
+    def shown_sizes(self, targets: Mapping[str, Any]) -> list[tuple[int, int]]:
         """(height, width) in pixels of each picture before it was fitted to patches; those of the labels where targets
         do not say it."""
         return [(one[0], one[1]) for one in targets.get("seen") or [labels.shape for labels in targets["pixels"]]]
@@ -120,7 +120,7 @@ class Segmentation(Task):
     def loss(self, outputs: list[Any], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int | Tensor]:
         labels = [
             fitted_labels(one, size, covered_size(self.config, size))
-            for one, size in zip(targets["pixels"], self.seen(targets), strict=True)
+            for one, size in zip(targets["pixels"], self.shown_sizes(targets), strict=True)
         ]
         return reader_for(outputs).loss(outputs, labels, layout)
 
@@ -130,32 +130,32 @@ class Segmentation(Task):
 
     def decode(self, output: Any, crop: Crop) -> SegmentationMap:
         """The likeliest class of each pixel of the stored image's part that was shown."""
-        (rows, cols), reading, shown = crop.region, reader_for([output]), crop.image_size
-        output = reading.crop_to_image(output, shown, covered_size(self.config, shown))
+        (rows, cols), reader, shown = crop.region, reader_for([output]), crop.image_size
+        output = reader.crop_to_image(output, shown, covered_size(self.config, shown))
         size = rows.stop - rows.start, cols.stop - cols.start
-        return SegmentationMap(reading.argmax_map(output, size), (rows.start, cols.start))
+        return SegmentationMap(reader.argmax_map(output, size), (rows.start, cols.start))
 
     def pictures(self, decoded: SegmentationMap, image: np.ndarray) -> Mapping[str, Image.Image]:
         """The index PNG, with a palette, and the image under its colours, both of the image's size."""
-        labels = decoded.within(image.shape[:2])
+        labels = decoded.in_image(image.shape[:2])
         return {"labels": _index(labels), "overlay": overlay(image, labels)}
 
     def comparison_images(
         self, output: Tensor, targets: Mapping[str, Any], number: int, image: np.ndarray
     ) -> tuple[Image.Image, Image.Image, Image.Image]:
-        true, size = targets["pixels"][number].numpy(), self.seen(targets)[number]
-        said = self.decode(output, Crop((0, 0, *true.shape), size)).labels
-        seen = Image.fromarray(undo_fit(self.config, image, size)).resize(true.shape[::-1])
-        return seen, overlay(np.asarray(seen), true), overlay(np.asarray(seen), said)
+        true, size = targets["pixels"][number].numpy(), self.shown_sizes(targets)[number]
+        predicted = self.decode(output, Crop((0, 0, *true.shape), size)).labels
+        picture = Image.fromarray(undo_fit(self.config, image, size)).resize(true.shape[::-1])
+        return picture, overlay(np.asarray(picture), true), overlay(np.asarray(picture), predicted)
 
     def results(self, outputs: Any, batch: Batch) -> list[Image.Image]:
         """Index PNGs of the size of the stored images."""
         pictures = []
-        sizes, origins = self.seen(batch.targets), batch.targets["origins"]
+        sizes, origins = self.shown_sizes(batch.targets), batch.targets["origins"]
         each = zip(self.split_outputs(outputs, batch.layout), batch.targets["pixels"], sizes, origins, strict=True)
-        for output, true, seen, (top, left, *size) in each:
-            labels = self.decode(output, Crop((0, 0, *true.shape), seen)).labels
-            pictures.append(_index(SegmentationMap(labels, (top, left)).within((size[0], size[1]))))
+        for output, true, shown, (top, left, *size) in each:
+            labels = self.decode(output, Crop((0, 0, *true.shape), shown)).labels
+            pictures.append(_index(SegmentationMap(labels, (top, left)).in_image((size[0], size[1]))))
         return pictures
 
     def color_key(self) -> ColorKey:

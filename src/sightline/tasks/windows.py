@@ -1,4 +1,4 @@
-"""How an image is looked at where a model is measured: whole, in windows, mirrored, and at several sizes."""
+"""How images are given to a model in evaluation: whole, in windows, mirrored, and at several sizes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from sightline.tasks.maps import MapReader, covered_size, enlarged, reader_for
 from sightline.tokens.patchify import check_multiples
 
 MOST_TIMES = 16
-"""An image is looked at no larger than so many times its size."""
+"""An image is enlarged to at most so many times its size."""
 # Windows of a pass, and float32 scores of all of them (half a gigabyte): of 150 classes a window has 39 million.
 _WINDOWS_AT_ONCE, _SCORES_AT_ONCE = 16, 2**27
 
 
 @config_dataclass(kw_only=False)
 class InferenceMode:
-    """How an image is looked at.
+    """How an image is given to a model in evaluation.
 
     Attributes:
         kind: `whole` images; or windows of one size by `segmenter`'s rule, which enlarges an image whose shorter side
             is less than a window, or by `mmseg`'s, whose windows are then smaller.
         window, stride: side of a window, and how far apart they begin, in pixels.
-        scales: the image is looked at so many times as large.
+        scales: factors by which the image is resized, one pass each.
         flip: also mirrored.
     """
 
@@ -48,7 +48,7 @@ class InferenceMode:
             raise InputError(said, field="stride", value=self.stride)
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """In short; "" for one pass of the whole image."""
         parts = [] if self.kind == "whole" else [f"{self.kind} {self.window}/{self.stride}"]
         parts += [] if self.scales == (1.0,) else ["scales " + " ".join(f"{scale:g}" for scale in self.scales)]
@@ -67,8 +67,8 @@ def check_window(config: ViTConfig, how: InferenceMode) -> None:
 
 
 def infer_batch(model: Model, batch: Batch, how: InferenceMode, precision: str = "float32") -> list[Tensor]:
-    """What a model says of each image of a batch when it is looked at so: logarithms of probabilities, for each segment
-    float32 [rows, classes, height, width] in pixels of what the model would be given.
+    """Logarithms of the probabilities of each class for each image of a batch: of each segment float32 [rows, classes,
+    height, width], in pixels of the images.
 
     Args:
         precision: as `predict_batch`.
@@ -101,22 +101,22 @@ def infer(model: Model, image: Tensor, how: InferenceMode, size: tuple[int, int]
         scaled = _scaled(model, image, scale)
         for mirrored in (False, True)[: 1 + how.flip]:
             shown = scaled.flip(-1) if mirrored else scaled
-            scores, reading = scores_of(model, shown[None]) if how.kind == "whole" else _slid(model, shown, how)
+            scores, reader = scores_of(model, shown[None]) if how.kind == "whole" else _sliding(model, shown, how)
             scores = enlarged(scores, size)[0]
-            said = reading.probabilities(scores.flip(-1) if mirrored else scores)
+            probabilities = reader.probabilities(scores.flip(-1) if mirrored else scores)
             # In place from here on: of 150 classes at 512 x 1024 px each is a third of a gigabyte.
-            total, count = said if total is None else total.add_(said), count + 1
+            total, count = probabilities if total is None else total.add_(probabilities), count + 1
     assert total is not None
     return total.div_(count).clamp_min_(torch.finfo(torch.float32).tiny).log_()
 
 
 def scores_of(model: Model, images: Tensor) -> tuple[Tensor, MapReader]:
     """The scores of normalised images [images, channels, height, width] of one size, float32 [images, classes, height,
-    width], and how they are read; what an image is padded with is cut off."""
+    width], and their reader; what an image is padded with is cut off."""
     outputs, size = model(images), (images.shape[-2], images.shape[-1])
-    reading, over = reader_for(outputs), covered_size(model.config, size)
-    each = [reading.crop_to_image(one, size, over) for one in reading.each(outputs)]
-    return torch.stack([reading.scores(one, size) for one in each]), reading
+    reader, covered = reader_for(outputs), covered_size(model.config, size)
+    each = [reader.crop_to_image(one, size, covered) for one in reader.each(outputs)]
+    return torch.stack([reader.scores(one, size) for one in each]), reader
 
 
 def window_starts(side: int, window: int, stride: int) -> list[int]:
@@ -135,7 +135,7 @@ def enlarged_to_window(image: Tensor, window: int) -> Tensor:
     return enlarged(image[None], size)[0]
 
 
-def _slid(model: Model, image: Tensor, how: InferenceMode) -> tuple[Tensor, MapReader]:
+def _sliding(model: Model, image: Tensor, how: InferenceMode) -> tuple[Tensor, MapReader]:
     """Means over windows of an image's scores: [1, classes, height, width] of the image, enlarged if need be."""
     if how.kind == "segmenter":
         image = enlarged_to_window(image, how.window)
@@ -143,18 +143,18 @@ def _slid(model: Model, image: Tensor, how: InferenceMode) -> tuple[Tensor, MapR
     height, width = (min(side, how.window) for side in sides)
     rows, cols = (window_starts(side, how.window, how.stride) for side in sides)
     places = [(y, x) for y in rows for x in cols]
-    total, count, reading = image.new_zeros(()), image.new_zeros(sides), None
+    total, count, reader = image.new_zeros(()), image.new_zeros(sides), None
     step = max(1, min(_WINDOWS_AT_ONCE, _SCORES_AT_ONCE // (max(model.config.num_classes, 1) * height * width)))
     for first in range(0, len(places), step):
         some = places[first : first + step]
-        scores, reading = scores_of(model, torch.stack([image[:, y : y + height, x : x + width] for y, x in some]))
+        scores, reader = scores_of(model, torch.stack([image[:, y : y + height, x : x + width] for y, x in some]))
         if not total.dim():
             total = scores.new_zeros(scores.shape[1], *sides)
         for one, (y, x) in zip(scores, some, strict=True):
             total[:, y : y + height, x : x + width] += one
             count[y : y + height, x : x + width] += 1
-    assert reading is not None
-    return total.div_(count)[None], reading
+    assert reader is not None
+    return total.div_(count)[None], reader
 
 
 def _scaled(model: Model, image: Tensor, scale: float) -> Tensor:

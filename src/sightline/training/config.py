@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from sightline.data.augmenting import make_augmentations
+from sightline.data.augmentations import make_augmentations
 from sightline.data.config import Interpolation, MixingConfig, PackingConfig, PatchSizes, SkipUnreadable
 from sightline.data.frames import Frames
 from sightline.data.image_file import MAX_PIXELS

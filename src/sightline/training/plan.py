@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sightline.analysis.flops import training_flops
-from sightline.data.augmenting import make_augmentations
+from sightline.data.augmentations import make_augmentations
 from sightline.data.batch import Batch, CollatedTokens, collate_packed, collate_uniform
 from sightline.data.config import PackingConfig, PatchSizes
-from sightline.data.crops import SIMPLE, SimpleRandomCrop
 from sightline.data.loader import Collator, SampleSpec, load_batches
-from sightline.data.packs import PackPlan, PlanPosition, epoch_order
+from sightline.data.pack_plan import PackPlan, PlanPosition, epoch_order
 from sightline.data.source import Source
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
@@ -210,8 +209,7 @@ def training_view(config: TrainConfig, source: Source) -> dict[str, Any]:
     one = as_trained_on(source, config).transform
     if one is None:
         return {}
-    parts = SIMPLE if isinstance(one, SimpleRandomCrop) else one.scale[0]
-    return {"parts": parts, "flip": one.flip, "interpolation": one.interpolation}
+    return {"parts": one.parts, "flip": one.flip, "interpolation": one.interpolation}
 
 
 class ShownSize(NamedTuple):

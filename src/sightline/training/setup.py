@@ -14,7 +14,7 @@ import torch
 
 from sightline.analysis.memory import warn_of_memory
 from sightline.attention.cpu import chosen_precision
-from sightline.data.augmenting import make_augmentations
+from sightline.data.augmentations import make_augmentations
 from sightline.data.open import open_source
 from sightline.data.paired import SegmentationFiles
 from sightline.data.source import Source
@@ -259,7 +259,7 @@ def largest_pass(
     if packing is None:
         step = min(one for one in (config.batch_size, length, config.images) if one is not None)
         return model.image_size, -(-step // parts)
-    cells = packing.sampler(model.patch_size, model.num_prefix_tokens).most_tokens
+    cells = packing.sampler(model.patch_size, model.num_prefix_tokens).max_tokens
     assert cells is not None
     # Of a clip, which is so many patches thick, those of a frame.
     thick = model.grid_of(model.image_size)[0] if model.takes_clips else 1

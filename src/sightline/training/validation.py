@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sightline.data.preprocessing import preprocessing
+from sightline.data.sizes import View
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.errors import UnreadableDataError, require_known
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.measure import spread_indices

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sightline.data.open import open_source
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig, attacks, evaluate, predict

@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 from sightline.analysis.flops import forward_flops
 from sightline.data.open import open_source
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.distributed import machine
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, RanksError

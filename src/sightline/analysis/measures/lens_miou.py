@@ -13,7 +13,7 @@ from sightline.analysis.measures.base import Measure, MeasuredQuantity
 from sightline.analysis.measures.logit_lens import check_classifier, lens, of_images
 from sightline.data.batch import Batch
 from sightline.metrics.base import bootstrap_weights, percentile_interval
-from sightline.metrics.iou import ConfusionCounts, class_ious
+from sightline.metrics.iou import ConfusionCounts, class_ious, confusion_pairs
 from sightline.models import Model
 from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
@@ -79,7 +79,9 @@ class LensMiou(Measure):
         assert self.classes is not None
         said = lens(self.model, tokens, layout).index_select(-1, self.classes).argmax(-1)
         for one, mask in zip(of_images(patch_tokens(said, layout)), self.masks, strict=True):
-            self.pairs[layer].add(mask.classes, one.cpu().numpy()[mask.patches], mask.counts)
+            pairs = self.pairs[layer]
+            predicted = one.cpu().numpy()[mask.patches]
+            pairs.images.append(confusion_pairs(mask.classes, predicted, times=mask.counts, ignored=pairs.ignored))
 
     def arrays(self) -> dict[str, np.ndarray]:
         images, depth = len(self.seen), self.model.config.depth
@@ -97,10 +99,8 @@ class LensMiou(Measure):
                 found["miou"][layer] = values[0]
                 found["miou_low"][layer], found["miou_high"][layer] = percentile_interval(values)
                 found["pixel_accuracy"][layer] = right[0].sum() / true[0].sum()
-            for image, one in enumerate(pairs.seen):
-                own = ConfusionCounts(pairs.classes, pairs.ignored)
-                own.seen = [one]
-                right, said, true = own.sums(alone)
+            for image, one in enumerate(pairs.images):
+                right, said, true = ConfusionCounts(pairs.classes, pairs.ignored, [one]).sums(alone)
                 found["image_miou"][image, layer] = present_mean(class_ious(right, said, true), true)[0]
         return found
 

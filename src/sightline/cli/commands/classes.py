@@ -39,7 +39,7 @@ def classes(
     from sightline.cli import guard, output, progress
     from sightline.cli.next_step import command
     from sightline.cli.resolutions import parse_resolutions
-    from sightline.data.views import View
+    from sightline.data.sizes import View
     from sightline.distributed import machine
     from sightline.errors import InputError
     from sightline.evaluation.class_effects import class_effects

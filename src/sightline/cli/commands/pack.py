@@ -58,9 +58,9 @@ def stats(
     from sightline.cli.resolutions import parse_range
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.open import open_source
+    from sightline.data.pack_statistics import histogram, pack_statistics
     from sightline.data.packing import bucket_lengths, padding_share
-    from sightline.data.packs import histogram, pack_statistics
-    from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
+    from sightline.data.sizes import ConstantDrop, ResolutionSampling, SizeSampler
     from sightline.data.stored import FileSource
     from sightline.io.config import Count, check_value
     from sightline.recipes import supports

@@ -38,7 +38,7 @@ def table(
     from sightline.cli.next_step import warn
     from sightline.cli.resolutions import parse_resolutions
     from sightline.cli.sweep_table import dump_lines, print_best_and_average
-    from sightline.data.views import View
+    from sightline.data.sizes import View
     from sightline.errors import InputError
     from sightline.io.atomic import write_out
     from sightline.io.run_files import CELLS

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageEnhance
 from pydantic import Field
 
-from sightline.data.augmenting import Augmentation
+from sightline.data.augmentations import Augmentation
 from sightline.io.config import NonNegative, config_dataclass
 
 
@@ -28,11 +28,11 @@ class ColourJitter(Augmentation):
     saturation: NonNegative = 0.3
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
 
-    def __call__(self, image: np.ndarray, draws: np.random.Generator) -> np.ndarray:
-        order = draws.permutation(4)
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        order = rng.permutation(4)
         spreads = (self.brightness, self.contrast, self.saturation)
-        factors = [draws.uniform(max(0.0, 1.0 - spread), 1.0 + spread) if spread else None for spread in spreads]
-        turn = draws.uniform(-self.hue, self.hue) if self.hue else None
+        factors = [rng.uniform(max(0.0, 1.0 - spread), 1.0 + spread) if spread else None for spread in spreads]
+        turn = rng.uniform(-self.hue, self.hue) if self.hue else None
         picture = Image.fromarray(image)
         for which in order:
             if which == 3:

@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from pydantic import Field
 
-from sightline.data.augmenting import Augmentation
+from sightline.data.augmentations import Augmentation
 from sightline.io.config import config_dataclass
 
 BINS = 31
@@ -46,16 +46,16 @@ class RandAugment(Augmentation):
     operations: Annotated[int, Field(ge=1, le=100)] = 2
     magnitude: Annotated[int, Field(ge=0, lt=BINS)] = 15
 
-    def __call__(self, image: np.ndarray, draws: np.random.Generator) -> np.ndarray:
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         picture = Image.fromarray(image)
         for _ in range(self.operations):
-            picture = _applied(_OPERATIONS[draws.integers(len(_OPERATIONS))], picture, self.magnitude, draws)
+            picture = _applied(_OPERATIONS[rng.integers(len(_OPERATIONS))], picture, self.magnitude, rng)
         return np.asarray(picture)
 
 
-def _applied(operation: str, picture: Image.Image, magnitude: int, draws: np.random.Generator) -> Image.Image:
+def _applied(operation: str, picture: Image.Image, magnitude: int, rng: np.random.Generator) -> Image.Image:
     def signed(most: float) -> float:
-        return _between(0.0, most, magnitude) * (-1 if draws.integers(2) else 1)
+        return _between(0.0, most, magnitude) * (-1 if rng.integers(2) else 1)
 
     def affine(*matrix: float) -> Image.Image:
         return picture.transform(picture.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from sightline.data.augmenting import Augmentation
+from sightline.data.augmentations import Augmentation
 from sightline.io.config import Positive, Rising, Share, config_dataclass
 
 _ATTEMPTS = 10
@@ -38,23 +38,23 @@ class RandomErasing(Augmentation):
     mean: tuple[Share, Share, Share] = (0.485, 0.456, 0.406)
     std: tuple[Share, Share, Share] = (0.229, 0.224, 0.225)
 
-    def __call__(self, image: np.ndarray, draws: np.random.Generator) -> np.ndarray:
-        if draws.random() > self.chance:
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        if rng.random() > self.chance:
             return image
         height, width = image.shape[:2]
         low, high = (math.log(ratio) for ratio in self.aspect)
         for _ in range(_ATTEMPTS):
-            area = draws.uniform(*self.area) * height * width
-            aspect = math.exp(draws.uniform(low, high))
+            area = rng.uniform(*self.area) * height * width
+            aspect = math.exp(rng.uniform(low, high))
             rows, cols = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
             if rows < height and cols < width:
-                top, left = draws.integers(height - rows + 1), draws.integers(width - cols + 1)
+                top, left = rng.integers(height - rows + 1), rng.integers(width - cols + 1)
                 erased = image.copy()
-                erased[top : top + rows, left : left + cols] = self._colours(draws, rows, cols)
+                erased[top : top + rows, left : left + cols] = self._colours(rng, rows, cols)
                 return erased
         return image
 
-    def _colours(self, draws: np.random.Generator, rows: int, cols: int) -> np.ndarray:
-        noise = draws.standard_normal((rows, cols, 3)) if self.fill == "pixel" else np.zeros(3)
+    def _colours(self, rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
+        noise = rng.standard_normal((rows, cols, 3)) if self.fill == "pixel" else np.zeros(3)
         values = 255 * (np.array(self.mean) + np.array(self.std) * noise)
         return values.round().clip(0, 255).astype(np.uint8)

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageFilter, ImageOps
 from pydantic import Field
 
-from sightline.data.augmenting import Augmentation
+from sightline.data.augmentations import Augmentation
 from sightline.io.config import NonNegative, Rising, config_dataclass
 
 
@@ -27,13 +27,13 @@ class ThreeAugment(Augmentation):
     threshold: Annotated[int, Field(ge=0, le=256)] = 128
     radius: Annotated[tuple[NonNegative, NonNegative], Rising] = (0.1, 2.0)
 
-    def __call__(self, image: np.ndarray, draws: np.random.Generator) -> np.ndarray:
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         picture = Image.fromarray(image)
-        which = draws.integers(3)
+        which = rng.integers(3)
         if which == 0:
             changed = picture.convert("L").convert("RGB")
         elif which == 1:
             changed = ImageOps.solarize(picture, self.threshold)
         else:
-            changed = picture.filter(ImageFilter.GaussianBlur(draws.uniform(*self.radius)))
+            changed = picture.filter(ImageFilter.GaussianBlur(rng.uniform(*self.radius)))
         return np.asarray(changed)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sightline import registry
+from sightline.data.sizes import View
 from sightline.data.source import Source
-from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.parts import WorkFolder
 from sightline.models import Model

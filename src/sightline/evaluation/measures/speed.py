@@ -185,7 +185,7 @@ def _flops(model: Model, planned: Sequence[Sequence[SampleSpec]]) -> MetricValue
     # Windows, rows and columns are those of a grid, and no measurement drops patches of theirs.
     grids = [model.config.grid_of(one.image_size) for one in images]
     shown = [
-        grid if one.kept is None and grid.cells == one.tokens else one.tokens
+        grid if one.patch_indices is None and grid.cells == one.tokens else one.tokens
         for one, grid in zip(images, grids, strict=True)
     ]
     return MetricValue("flops", forward_flops(model.config, shown) / len(shown), "FLOP", len(shown), better="lower")

@@ -7,8 +7,8 @@ from typing import ClassVar, Self
 
 from sightline import registry
 from sightline.data.crops import RandomResizedCrop, whole_crop
+from sightline.data.sizes import View
 from sightline.data.targets import Crop
-from sightline.data.views import View
 from sightline.models import ViTConfig
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sightline.data.views import View
+from sightline.data.sizes import View
 from sightline.evaluation.preparations.base import Preparation
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.data.sampling import (
+from sightline.data.sizes import (
     BetaDrop,
     ConstantDrop,
     Distribution,
@@ -42,17 +42,6 @@ def test_resolutions_are_of_the_distribution(distribution, measure):
     expected = 64 + share * 320 if measure == "side" else np.sqrt(64**2 + share * (384**2 - 64**2))
     mean = (expected * density).sum() / density.sum()
     assert found.mean() == pytest.approx(mean, abs=4 * found.std() / math.sqrt(len(found)))
-
-
-@given(
-    height=st.integers(1, 4000), width=st.integers(1, 4000), side=st.floats(1, 500), patch=st.integers(1, 32),
-    most=st.one_of(st.none(), st.integers(1, 600)),
-)  # fmt: skip
-def test_a_grid_has_a_patch_and_no_more_than_allowed(height, width, side, patch, most):
-    grid = grid_at((height, width), side, patch, most)
-    assert grid.rows >= 1
-    assert grid.cols >= 1
-    assert most is None or grid.cells <= most
 
 
 def test_the_aspect_is_kept():
@@ -102,14 +91,8 @@ def test_what_stays_is_rising_and_never_nothing(tokens, rate):
     assert 0 <= kept[0] <= kept[-1] < tokens
 
 
-def test_which_tokens_stay_is_chance():
-    kept = [tuple(ConstantDrop(0.5).keep(np.random.default_rng(seed), 8)) for seed in range(50)]
-    assert len(set(kept)) > 25
-    assert {token for one in kept for token in one} == set(range(8))
-
-
 def test_how_an_image_is_shown_hangs_on_nothing_but_itself():
-    sampler = SizeSampler(16, ResolutionSampling(64, 256), BetaDrop(), most_tokens=200)
+    sampler = SizeSampler(16, ResolutionSampling(64, 256), BetaDrop(), max_tokens=200)
 
     def shown(index, **changes):
         grid, kept = sampler.sample((480, 640), **{"seed": 3, "index": index, "epoch": 1, **changes})
@@ -130,7 +113,7 @@ def test_native_is_the_images_own_size():
         return SizeSampler(16, **options).sample((480, 640), seed=0, index=0)
 
     assert sample() == ((30, 40), None), "every patch stays"
-    assert sample(most_tokens=300) == ((15, 20), None)
+    assert sample(max_tokens=300) == ((15, 20), None)
     assert sample(drop=ConstantDrop(0.0))[1].tolist() == list(range(1200))
     assert len(sample(drop=ConstantDrop(1.0))[1]) == 1
 

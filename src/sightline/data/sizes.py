@@ -1,8 +1,9 @@
-"""What size an image is shown at in training, and how many of its tokens are dropped: functions of their own draws."""
+"""What size an image is shown at, in training and evaluation, and how many of its tokens are dropped in training."""
 
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pydantic import Field
 
 from sightline.data.rng import generator
 from sightline.errors import InputError
-from sightline.io.config import Count, Number, Positive, Share, build_config, check_value, config_dataclass
+from sightline.io.config import Count, Number, Positive, Share, build_config, config_dataclass
 from sightline.tokens.grid import Grid
 
 Measure = Literal["side", "area"]
@@ -44,9 +45,9 @@ class ResolutionSampling:
         if self.low > self.high:
             raise InputError(f"low {self.low}: expected at most high, {self.high}", field="low", value=self.low)
 
-    def draw(self, draws: np.random.Generator) -> float:
-        """A side in pixels, from one number of `draws`."""
-        share = draws.random()
+    def draw(self, rng: np.random.Generator) -> float:
+        """A side in pixels, from one number of `rng`."""
+        share = rng.random()
         if self.distribution != "uniform":
             share = (_cut_normal(share, 1, _BIASES[self.distribution]) + 1) / 2
         if self.measure == "side":
@@ -54,11 +55,11 @@ class ResolutionSampling:
         return math.sqrt(self.low**2 + share * (self.high**2 - self.low**2))
 
 
-def _cut_normal(number: float, most: float, mean: float = 0.0) -> float:
-    """A number of [0, 1) as one of a normal distribution of deviation 1, cut to [-most, most], by its quantiles."""
+def _cut_normal(number: float, limit: float, mean: float = 0.0) -> float:
+    """A number of [0, 1) as one of a normal distribution of deviation 1, cut to [-limit, limit], by its quantiles."""
     normal = NormalDist(mean)
-    below, above = normal.cdf(-most), normal.cdf(most)
-    return min(max(normal.inv_cdf(below + number * (above - below)), -most), most)
+    below, above = normal.cdf(-limit), normal.cdf(limit)
+    return min(max(normal.inv_cdf(below + number * (above - below)), -limit), limit)
 
 
 def native_grid(image_size: tuple[float, float], patch_size: int, max_tokens: int | None = None) -> Grid:
@@ -96,98 +97,36 @@ def native_grid(image_size: tuple[float, float], patch_size: int, max_tokens: in
     return min(candidates, key=lambda grid: (abs(math.log(grid.rows / grid.cols / aspect)), -grid.cells, grid))
 
 
-def grid_at(image_size: tuple[int, int], side: float, patch_size: int, most_tokens: int | None = None) -> Grid:
-    """The patches of an image shown at about side x side pixels with its own aspect; at least one.
-
-    Args:
-        image_size: (height, width) in pixels, of which the aspect counts.
-        most_tokens: as `native_grid`.
-    """
+def grid_at(image_size: tuple[int, int], side: float, patch_size: int, max_tokens: int | None = None) -> Grid:
+    """As `native_grid`, of an image of the aspect of `image_size` shown at about side x side pixels."""
     stretch = math.sqrt(image_size[0] / image_size[1])
-    return native_grid((max(side * stretch, 1.0), max(side / stretch, 1.0)), patch_size, most_tokens)
+    return native_grid((max(side * stretch, 1.0), max(side / stretch, 1.0)), patch_size, max_tokens)
 
 
 def budget_grid(image_size: tuple[int, int], patch_size: int, tokens: int) -> Grid:
-    """The patches of an image resized, up or down, to at most `tokens` of them and as near as its aspect allows.
-
-    Args:
-        image_size: (height, width) in pixels, of which the aspect counts.
-
-    Raises:
-        InputError: `patch_size` or `tokens` is below 1.
-    """
+    """As `native_grid`, of an image resized, up or down, to at most `tokens` patches, as near as its aspect allows."""
     return grid_at(image_size, math.sqrt(max(tokens, 0)) * patch_size, patch_size, tokens)
 
 
-@dataclass(frozen=True)
-class SizeSampler:
-    """At what sizes the images of a run are shown, and which of their patches: a function of seed, epoch and index, in
-    any order and any process.
-
-    Attributes:
-        patch_size: side of a patch in pixels.
-        resolutions: what sides are drawn; None shows each image at its own size.
-        drop: how many tokens are left out; None keeps all.
-        most_tokens: patches of an image, before any is dropped; larger ones are shown smaller.
-        aspect: `native` keeps each image's own, `square` cuts its longer side.
-        tubelet: frames of a patch, of a model of clips; None for images.
-    """
-
-    patch_size: int
-    resolutions: ResolutionSampling | None = None
-    drop: TokenDrop | None = None
-    most_tokens: int | None = None
-    aspect: Aspect = "native"
-    tubelet: int | None = None
-
-    def __post_init__(self) -> None:
-        check_value("aspect", self.aspect, Aspect)
-
-    def sample(
-        self, image_size: tuple[int, int], *, seed: int, index: int, epoch: int = 0, seen: int = 0, frames: int = 1
-    ) -> tuple[Grid, np.ndarray | None]:
-        """The patches of one image, and int64 the row-major numbers of those that stay, rising; None for all.
-
-        Args:
-            image_size: (height, width) of the stored image, in pixels.
-            seen: images of the run before this one, for a drop that is scheduled.
-            frames: of a clip, which are shown.
-        """
-        thick = 1 if self.tubelet is None else -(-frames // self.tubelet)
-        # Of each frame, so that all together are not more; one at least.
-        most = self.most_tokens and max(self.most_tokens // thick, 1)
-        draws = generator("shown/1", seed, index, epoch=epoch)
-        if self.aspect == "square":
-            image_size = (min(image_size), min(image_size))
-        if self.resolutions is None:
-            grid = native_grid(image_size, self.patch_size, most)
-        else:
-            grid = grid_at(image_size, self.resolutions.draw(draws), self.patch_size, most)
-        if self.tubelet is not None:
-            grid = Grid(thick, *grid)
-        return grid, None if self.drop is None else self.drop.keep(draws, grid.cells, seen)
-
-
-@dataclass(frozen=True)
 class TokenDrop(ABC):
-    """A rate at which an image's tokens are left out in training."""
+    """A rate at which an image's tokens are left out in training: a `config_dataclass`."""
 
     name: ClassVar[str]
 
     @abstractmethod
-    def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
+    def rate(self, rng: np.random.Generator, tokens: int, seen: int) -> float:
         """A rate from 0 to 1.
 
         Args:
-            draws: of this image alone.
+            rng: of this image alone.
             tokens: of the image.
             seen: images of the run before this one.
         """
 
-    def keep(self, draws: np.random.Generator, tokens: int, seen: int = 0) -> np.ndarray:
+    def keep(self, rng: np.random.Generator, tokens: int, seen: int = 0) -> np.ndarray:
         """The tokens that stay: rising int64 indices, at least one of them."""
-        count = max(round(tokens * (1 - self.rate(draws, tokens, seen))), 1)
-        return np.sort(draws.permutation(tokens)[:count])
+        count = max(round(tokens * (1 - self.rate(rng, tokens, seen))), 1)
+        return np.sort(rng.permutation(tokens)[:count])
 
 
 @config_dataclass(kw_only=False)
@@ -197,7 +136,7 @@ class ConstantDrop(TokenDrop):
     name: ClassVar[str] = "constant"
     drop: Share = 0.5
 
-    def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
+    def rate(self, rng: np.random.Generator, tokens: int, seen: int) -> float:
         return self.drop
 
 
@@ -213,11 +152,11 @@ class BetaDrop(TokenDrop):
         if self.mean >= self.most:
             raise InputError(f"mean {self.mean}: expected less than most, {self.most}", field="mean", value=self.mean)
 
-    def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
+    def rate(self, rng: np.random.Generator, tokens: int, seen: int) -> float:
         mean = self.mean / self.most
         # The variance of Beta(a, b) is mean (1 - mean) / (a + b + 1).
         total = 1 / 0.3 - 1
-        return self.most * float(draws.beta(mean * total, (1 - mean) * total))
+        return self.most * float(rng.beta(mean * total, (1 - mean) * total))
 
 
 @config_dataclass(kw_only=False)
@@ -233,13 +172,13 @@ class LengthDrop(TokenDrop):
 
     def __post_init__(self) -> None:
         if self.shortest >= self.longest:
-            said = f"shortest {self.shortest}: expected less than longest, {self.longest}"
-            raise InputError(said, field="shortest", value=self.shortest)
+            problem = f"shortest {self.shortest}: expected less than longest, {self.longest}"
+            raise InputError(problem, field="shortest", value=self.shortest)
 
-    def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
+    def rate(self, rng: np.random.Generator, tokens: int, seen: int) -> float:
         share = min(max((tokens - self.shortest) / (self.longest - self.shortest), 0.0), 1.0)
         mean = self.least + share * (self.most - self.least)
-        return min(max(mean + 0.02 * _cut_normal(draws.random(), 2), 0.0), 1.0)
+        return min(max(mean + 0.02 * _cut_normal(rng.random(), 2), 0.0), 1.0)
 
 
 @config_dataclass(kw_only=False)
@@ -253,7 +192,7 @@ class ScheduledDrop(TokenDrop):
     middle: Number = 24_000.0
     width: Positive | Annotated[float, Field(lt=0)] = -8_000.0
 
-    def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
+    def rate(self, rng: np.random.Generator, tokens: int, seen: int) -> float:
         # By tanh, which does not overflow.
         return self.least + (self.most - self.least) * (1 + math.tanh((seen - self.middle) / self.width / 2)) / 2
 
@@ -262,9 +201,93 @@ DROPS: dict[str, type[TokenDrop]] = {one.name: one for one in (ConstantDrop, Bet
 
 
 def token_drop(name: Drop, options: Mapping[str, Any]) -> TokenDrop:
-    """The drop of that name with these fields.
-
-    Raises:
-        InputError: a field is not known, or a value is refused.
-    """
+    """The drop of that name; raises InputError where a field is not known, or a value is refused."""
     return build_config(DROPS[name], options, f"token drop {name}")
+
+
+@dataclass(frozen=True)
+class SizeSampler:
+    """At what sizes the images of a run are shown, and which of their patches: a function of seed, epoch and index.
+
+    Attributes:
+        patch_size: side of a patch in pixels.
+        resolutions: what sides are drawn; None shows each image at its own size.
+        drop: how many tokens are left out; None keeps all.
+        max_tokens: patches of an image, before any is dropped; larger ones are shown smaller.
+        aspect: `native` keeps each image's own, `square` cuts its longer side.
+        tubelet: frames of a patch, of a model of clips; None for images.
+    """
+
+    patch_size: int
+    resolutions: ResolutionSampling | None = None
+    drop: TokenDrop | None = None
+    max_tokens: int | None = None
+    aspect: Aspect = "native"
+    tubelet: int | None = None
+
+    def sample(
+        self, image_size: tuple[int, int], *, seed: int, index: int, epoch: int = 0, seen: int = 0, frames: int = 1
+    ) -> tuple[Grid, np.ndarray | None]:
+        """The patches of one image, and int64 the row-major numbers of those that stay, rising; None for all.
+
+        Args:
+            image_size: (height, width) of the stored image, in pixels.
+            seen: images of the run before this one, for a drop that is scheduled.
+            frames: of a clip, which are shown.
+        """
+        depth = 1 if self.tubelet is None else -(-frames // self.tubelet)
+        # Of each frame, so that all together are not more; one at least.
+        max_tokens = self.max_tokens and max(self.max_tokens // depth, 1)
+        rng = generator("shown/1", seed, index, epoch=epoch)
+        if self.aspect == "square":
+            image_size = (min(image_size), min(image_size))
+        if self.resolutions is None:
+            grid = native_grid(image_size, self.patch_size, max_tokens)
+        else:
+            grid = grid_at(image_size, self.resolutions.draw(rng), self.patch_size, max_tokens)
+        if self.tubelet is not None:
+            grid = Grid(depth, *grid)
+        return grid, None if self.drop is None else self.drop.keep(rng, grid.cells, seen)
+
+
+NATIVE_TOKENS = 1024
+"""The most patches of an image that is shown at its own size, unless another number is asked for."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class View:
+    """How the images of a split are shown where each keeps its own aspect.
+
+    Attributes:
+        kind: `native` shows each at its own size, scaled down where it has more than `patches` patches; `tokens`
+            scales it, up or down, to as near to `patches` patches as its aspect allows (NaViT appendix D).
+        patches: at least 1.
+    """
+
+    kind: Literal["native", "tokens"]
+    patches: int = NATIVE_TOKENS
+
+    def __post_init__(self) -> None:
+        if self.patches < 1:
+            raise InputError(f"view {self.kind}: {self.patches} patches (expected: at least 1)")
+
+    @property
+    def name(self) -> str:
+        """As it is written on the command line and in rows: "native", "max:4096", "tokens:256"."""
+        if self.kind == "tokens":
+            return f"tokens:{self.patches}"
+        return "native" if self.patches == NATIVE_TOKENS else f"max:{self.patches}"
+
+    @classmethod
+    def parse(cls, name: str) -> View | None:
+        """The inverse of `name`; None where it is none of these."""
+        if name == "native":
+            return cls("native")
+        # Python reads no number of thousands of digits, and no image has so many patches.
+        match = re.fullmatch(r"(max|tokens):0*([1-9][0-9]{0,17})", name)
+        return cls("native" if match[1] == "max" else "tokens", int(match[2])) if match else None
+
+    def grid(self, image_size: tuple[int, int], patch_size: int) -> Grid:
+        """The patches of an image of (height, width) pixels; for `tokens`, of which the aspect counts."""
+        rule = budget_grid if self.kind == "tokens" else native_grid
+        return rule(image_size, patch_size, self.patches)
