@@ -65,7 +65,7 @@ def test_a_sweep_prints_best_and_average(written, stubbed, cli):
     file = written()
     code, out, err = cli("sweep", file)
     assert code == 0, err
-    assert "Top-1 accuracy on minival in %" in out
+    assert "Top-1 accuracy on validation images in %" in out
     rows = [line.split() for line in out.splitlines()]
     assert ["lookhere_90", "2", "60.0", "55.0", "seed", "1"] in rows
     assert ["rope_axial", "2", "10.0", "5.0", "seed", "1"] in rows

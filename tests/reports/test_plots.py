@@ -188,3 +188,12 @@ def test_a_line_without_points_at_a_size_leaves_its_panel_as_wide_as_the_others(
     assert len(wide) == 2
     assert wide[0] == pytest.approx(wide[1], rel=0.05)
     assert wide[0] > 200
+
+
+def test_a_fifth_that_was_not_measured_has_no_point():
+    rows = [one for one in all_rows() if one.run != "adder" or one.slices.get("size_quintile") != 3]
+    whole, less = (figures.by_object_size(Study.of(some)) for some in (all_rows(), rows))
+    colour = style.colour("adder", list(VALUES))
+    marks = [len(re.findall(f'<use [^>]*style="fill: {colour}', svg, re.I)) for svg in (whole, less)]
+    # Of each of two panels the mark, and both ends of its bar.
+    assert marks[0] - marks[1] == 2 * 3

@@ -297,3 +297,39 @@ def test_a_file_that_is_no_journal_and_one_without_the_sweep(tmp_path):
     (tmp_path / "sweep.journal").write_text("no journal at all,\nbut text\n")
     with pytest.raises(StorageError, match="storage of the sweep fails"):
         queue(tmp_path)
+
+
+def test_equal_values_of_a_grid_stay_apart(tmp_path):
+    """One step of warm-up, and all of a run."""
+    made = queue(tmp_path, SweepConfig(grid={"optimizer.warmup": [1, 1.0]}))
+    given = [made.claim().cell.fields["optimizer.warmup"] for _ in range(2)]
+    assert [(value, type(value)) for value in given] == [(1, int), (1.0, float)]
+
+
+def test_a_study_that_another_machine_began_meanwhile_is_taken(tmp_path, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    SweepQueue(PAIR, tmp_path, "s", url=url)
+    first = [True]
+    load = optuna.load_study
+
+    def late(**given):
+        if first.pop() if first else False:
+            raise KeyError("s")
+        return load(**given)
+
+    monkeypatch.setattr(optuna, "load_study", late)
+    assert SweepQueue(PAIR, tmp_path, "s", url=url).state().waiting == (0, 1)
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+def test_a_database_in_memory_is_refused(url, tmp_path):
+    with pytest.raises(InputError):
+        SweepQueue(PAIR, tmp_path, "s", url=url)
+
+
+def test_a_finished_cell_is_never_run_again(tmp_path):
+    given = []
+    for _ in range(2):
+        worked(queue(tmp_path, PAIR), done_by(given))
+        WORKING.pop_all().close()
+    assert [number for number, _ in given] == [0, 1]

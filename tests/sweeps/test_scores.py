@@ -87,7 +87,7 @@ def test_the_mean_over_resolutions_is_what_counts(run_copy):
 @pytest.mark.parametrize(
     ("wanted", "says"),
     [
-        (Objective("top2"), "metric on minival 'top2' is not known; did you mean 'top1'?"),
+        (Objective("top2"), "metric of its validation 'top2' is not known; did you mean 'top1'?"),
         (Objective(None, "tset"), "split 'tset' is not known; did you mean 'test'?"),
         (Objective("top2", "test"), "metric 'top2' is not known; did you mean"),
         (Objective(None, "test", ("64 px",)), "test at '64 px' is not known"),

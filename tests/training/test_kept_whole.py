@@ -202,6 +202,15 @@ def test_a_run_that_is_there_is_not_begun_anew_without_a_word(tmp_path):
     assert tree(out) == before
 
 
+def test_files_of_somebody_else_stay_where_a_run_begins(tmp_path):
+    (tmp_path / "pictures").mkdir()
+    mine = [tmp_path / "results.jsonl", tmp_path / "pictures" / "mine.png"]
+    for file in mine:
+        file.write_text("mine")
+    train(ENDLESS, tmp_path)
+    assert [file.read_text() for file in mine] == ["mine"] * 2
+
+
 @pytest.mark.parametrize("left", ["log.jsonl", "checkpoint.best", "checkpoint"])
 def test_a_run_whose_checkpoint_is_gone_is_not_begun_anew_without_a_word(left, cli, tmp_path):
     """As a copy without its large folders leaves it: its log and its best model would be replaced."""

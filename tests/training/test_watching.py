@@ -9,13 +9,14 @@ import types
 
 import pytest
 import torch
+from torch.autograd import DeviceType
 
 from sightline.cli.progress import Bars
 from sightline.distributed import machine
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
 from sightline.training import progress
-from sightline.training.profiling import PHASES
+from sightline.training.profiling import PHASES, Profiler
 from sightline.training.progress import Throughput, measure_peak_flops
 from sightline.training.tracking import check_trackers, list_trackers, tracking
 from tests.tiny import MODEL, TRAINING, Stopped, digest, pictures, stop_at, tiny_config, train
@@ -72,6 +73,21 @@ def test_a_profile_changes_no_result(tmp_path):
     assert any(name in one["operator"] for one in row["operators"] for name in ("mm", "linear"))
     trace = json.loads((tmp_path / "two" / "profile" / "trace.json").read_text())
     assert {"forward", "backward", "optimizer"} <= {event.get("name") for event in trace["traceEvents"]}
+
+
+def test_rows_of_a_gpu_take_no_time_from_those_of_the_cpu(tmp_path):
+    """torch has a row for each device, of which the GPU's has no time of the CPU."""
+    profiler = Profiler(tmp_path, torch.device("cpu"))
+    profiler._steps = 15
+    times = [
+        types.SimpleNamespace(key=key, device_type=kind, cpu_time_total=time, self_cpu_time_total=time, count=10)
+        for kind, share in ((DeviceType.CPU, 1.0), (DeviceType.CUDA, 0.0))
+        for key, time in (("ProfilerStep*", 4e6 * share), ("forward", 1e6 * share))
+    ]
+    found = types.SimpleNamespace(key_averages=lambda: times, export_chrome_trace=lambda path: None)
+    profiler._write(found)
+    row = json.loads((tmp_path / "profile" / "profile.json").read_text())
+    assert (row["seconds"], row["phases"]["forward"], row["phases"]["the rest"]) == (4.0, 0.25, 0.75)
 
 
 def test_a_profile_ends_with_the_run(tmp_path):

@@ -73,7 +73,7 @@ def progress_notes(at: TrainProgress) -> list[str]:
     """What stands behind the bar of a training, the most wanted first."""
     notes = ["no image could be read" if at.loss is None else f"loss {at.loss:.3f}"]
     if at.validated is not None:
-        notes.append(f"minival {quantity(at.validated.value, at.validated.unit)}")
+        notes.append(f"validation {quantity(at.validated.value, at.validated.unit)}")
     if at.pace.images_per_second is not None:
         notes += [f"{at.pace.images_per_second:,.0f} img/s", f"{at.pace.tokens_per_second:,.0f} tok/s"]
     if at.pace.peak_share is not None:

@@ -18,7 +18,7 @@ def print_best_and_average(lines: Sequence[SummaryRow], by: str, wanted: Objecti
     """Print a line for each encoding."""
     one = lines[0].best.measured
     shown = "" if wanted.split is None else f" at {', '.join(wanted.shown)}" if wanted.shown else ""
-    heading = f"{capital(title(one.metric))} on {wanted.split or 'minival'}{shown}"
+    heading = f"{capital(title(one.metric))} on {wanted.split or 'validation images'}{shown}"
     heading += f" in {unit(one.unit)}" if one.unit else ""
     rows = [
         (
@@ -61,7 +61,7 @@ def status_rows(at: RunStatus) -> list[tuple[str, str]]:
         rows.append(("expected end", f"{ends} (in {_span(at.left)})"))
     if at.validated is not None:
         said = f"{title(at.validated.metric)} {quantity(at.validated.value, at.validated.unit)}"
-        rows.append(("minival", f"{said} after {at.validated_at:,} images"))
+        rows.append(("validation", f"{said} after {at.validated_at:,} images"))
     if at.checkpoint_age is not None:
         step = "" if at.checkpoint_step is None else f", of step {at.checkpoint_step:,}"
         rows.append(("checkpoint", f"{_ago(at.checkpoint_age)}{step}"))
@@ -78,7 +78,7 @@ def status_line(at: RunStatus) -> str:
     if at.left is not None:
         parts.append(f"{_span(at.left)} left")
     if at.validated is not None:
-        parts.append(f"minival {quantity(at.validated.value, at.validated.unit)}")
+        parts.append(f"validation {quantity(at.validated.value, at.validated.unit)}")
     return ", ".join(parts)
 
 

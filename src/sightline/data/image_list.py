@@ -233,7 +233,8 @@ def scan_class_folders(
             raise InputError(f"{folder}: no class folders in it (expected: CLASS/{things}{hint})")
         of_class = {name: folder if name == NO_CLASS else folder / name for name in inside[split]}
         found = sorted((path, name) for name, place in of_class.items() for path in below(place, skipped))
-        if empty := [name for name in of_class if name not in {name for _, name in found}]:
+        full = {name for _, name in found}
+        if empty := [name for name in of_class if name not in full]:
             said = f"no {things} in this class folder ({len(empty)} of {len(of_class)} class folders are empty"
             raise InputError(f"{of_class[empty[0]]}: {said}; expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
         paths += [path for path, _ in found]

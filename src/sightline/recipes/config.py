@@ -26,12 +26,12 @@ class TrainingData:
 
     Attributes:
         summary: what was measured of it, None where no recipe wanted that.
+        progress: called with what is read, how many files of it were, and how many there are.
     """
 
     def __init__(self, progress: Callable[[str, int, int], None] = lambda name, done, total: None) -> None:
-        """`progress` is called with what is read, how many files of it were, and how many there are."""
         self.summary: Summary | None = None
-        self._progress = progress
+        self.progress = progress
         self._opened: dict[str, Source] = {}
 
     def open(self, config: TrainConfig) -> Source:
@@ -42,7 +42,7 @@ class TrainingData:
 
     def _shown(self, config: TrainConfig) -> Source:
         if config.data not in self._opened:
-            self._opened[config.data] = open_source(config.data, functools.partial(self._progress, "listing shards"))
+            self._opened[config.data] = open_source(config.data, functools.partial(self.progress, "listing shards"))
         return as_trained_on(self._opened[config.data], config)
 
     def measure(self, config: TrainConfig) -> Summary | None:
@@ -53,7 +53,7 @@ class TrainingData:
         """
         # A task that nobody asked for is the recipe's to choose.
         source = self._shown(config) if config.task == TrainConfig.task else self.open(config)
-        progress = functools.partial(self._progress, "reading headers of train")
+        progress = functools.partial(self.progress, "reading headers of train")
         source, _ = source.check_readable("train", skip_unreadable=config.skip_unreadable, progress=progress)
         self.summary = source.summary()
         return self.summary

@@ -71,7 +71,8 @@ def of_downsampling(study: Study) -> TextTable | None:
     by size; None where there is none. What was tuned stands beside the default too, since nothing is tuned on
     downsampled images."""
     lines, rows = study.lines(), []
-    for small in (line for line in lines if line.shrunk is not None and study.main.better):
+    precise = all(point.limits() is not None for line in lines for point in line.points.values())
+    for small in (line for line in lines if line.shrunk is not None and study.main.better and precise):
         for own in (line for line in lines if line.shrunk is None and line.run == small.run):
             sizes = [size for size, point in own.points.items() if size in small.points and _alike(point, small)]
             if sizes:

@@ -161,8 +161,8 @@ def by_object_size(study: Study, *, narrow: bool = False) -> str:
     for size in series.outer_resolutions(chosen):
         lines = []
         for line in chosen:
-            own = [next((one for one in lines if one.label == line.label), line) for lines in fifths]
-            points = {float(fifth): one.points[size] for fifth, one in enumerate(own) if size in one.points}
+            own = [(fifth, one) for fifth, some in enumerate(fifths) for one in some if one.label == line.label]
+            points = {fifth: one.points[size] for fifth, one in own if size in one.points}
             lines += [measured_line(line.label, look_of(line, study.order), points)] if points else []
         panels.append(
             Panel(

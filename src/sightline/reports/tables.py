@@ -76,7 +76,8 @@ def _cell(cell: TableCell) -> Text:
     # The blank keeps the decimal points under each other beside a marked number.
     value = "-" if cell.value == DASH else cell.value.replace(",", "")
     text = _text(value, "bold" if cell.best else "").append("*" if cell.best else " ")
-    for below in (*cell.limits, cell.knob):
+    knob = f"knob {cell.knob}" if cell.knob[:1].isdigit() else cell.knob
+    for below in (*cell.limits, knob):
         text.append(f"\n{below} " if below else "", style="not bold dim")
     return text
 

@@ -115,7 +115,10 @@ class SweepQueue:
             except KeyError:
                 if not make:
                     raise InputError(none) from None
-                self._study = optuna.create_study(study_name=name, storage=self._storage, direction="maximize")
+                # Another machine, which sees another folder, may have begun it meanwhile.
+                self._study = optuna.create_study(
+                    study_name=name, storage=self._storage, direction="maximize", load_if_exists=True
+                )
 
     def _open(self) -> BaseStorage:
         import optuna
@@ -268,7 +271,9 @@ class SweepQueue:
                 drawn[name] = trial.suggest_int(name, *span.ends, log=span.log)
             else:
                 drawn[name] = trial.suggest_float(name, *span.ends, log=span.log)
-        return SweepCell(trial.user_attrs[_CELL], drawn)
+        number = trial.user_attrs[_CELL]
+        # Of a grid by its number: values such as 1 and 1.0 are one among choices.
+        return self._grid.get(number) or SweepCell(number, drawn)
 
     def _lock_of(self, worker: Mapping[str, Any]) -> Path:
         return self.folder / f".worker-{worker['token']}"
@@ -344,10 +349,13 @@ def without_password(url: str) -> str:
     from sqlalchemy import exc, make_url
 
     try:
-        return make_url(url)._replace(password=None).render_as_string(hide_password=False)
+        found = make_url(url)
     except exc.ArgumentError:
         said = "storage: is no URL of a database (expected as sqlite:///FILE or postgresql://USER@HOST/NAME)"
         raise InputError(said) from None
+    if found.get_backend_name() == "sqlite" and found.database in (None, "", ":memory:"):
+        raise InputError("storage: a database in memory is seen by no other worker (expected sqlite:///FILE)")
+    return found._replace(password=None).render_as_string(hide_password=False)
 
 
 def _refuse(said: str) -> None:

@@ -225,7 +225,11 @@ def _check_measured(asked: Sweep, config: TrainConfig, source: Source, file: Pat
             raise unknown_name_error(f"{file}: evaluate.split", measured.split, source.splits)
         return
     if config.validation is None or "minival" not in source.splits:
-        why = "validation is null" if config.validation is None else f"{config.data} has no split minival"
+        why = (
+            "validation is null"
+            if config.validation is None
+            else f"{config.data} has no split minival (val is the test)"
+        )
         raise InputError(f"{file}: {why}, so that no cell is measured (expected evaluate: {{split, resolutions}})")
 
 

@@ -68,10 +68,10 @@ def score_of(folder: Path, wanted: Objective) -> CellScore:
 def _last_of_curve(folder: Path, wanted: Objective) -> MetricValue:
     curve = read_curve(folder)
     if not curve:
-        raise InputError(f"{folder}: was not validated on minival while it trained (expected a split of its rows)")
+        raise InputError(f"{folder}: was not validated while it trained (expected a split of its rows)")
     measured = curve[-1][1]
     if wanted.metric not in (None, measured.metric):
-        raise unknown_name_error(f"{folder}: metric on minival", wanted.metric, [measured.metric])
+        raise unknown_name_error(f"{folder}: metric of its validation", wanted.metric, [measured.metric])
     return measured
 
 

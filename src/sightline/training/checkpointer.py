@@ -77,6 +77,8 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         self._ranks = state.ranks.cpu_group() if state.sharded else SINGLE_RANK
         if lock is None:
             return
+        # Files of these names that stood there before the run began were written by no run, and stay.
+        self._foreign = set() if checkpoints(out) else {file for file in _measured(out) if file.exists()}
         # Once: the names of a million files take a second.
         self._data, self._listing = data_record(state.source, state.config)
         with storage_errors(f"{out}: what a killed run left in it cannot be deleted"):
@@ -202,7 +204,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         if self._lock is not None:
             self._lock.check()
             # What was measured of weights that are about to be replaced.
-            for file in (self._out / RESULTS, self._out / PREDICTIONS, *(self._out / PICTURES).glob("*.png")):
+            for file in _measured(self._out) - self._foreign:
                 with storage_errors(f"{file}: cannot be deleted"):
                     file.unlink(missing_ok=True)
         place = step_folder(self._out, step)
@@ -233,6 +235,11 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     def finish(self) -> None:
         """Delete the spare of a run that is complete."""
         self._keep(step_folder(self._out, self._state.step), self._best(), least=1)
+
+
+def _measured(out: Path) -> set[Path]:
+    """The files of what was measured of a run."""
+    return {out / RESULTS, out / PREDICTIONS, *(out / PICTURES).glob("*.png")}
 
 
 def _is_foreign(link: Path) -> bool:

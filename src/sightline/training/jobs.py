@@ -79,7 +79,7 @@ class Job:
 @dataclass(frozen=True)
 class JobProgress:
     """`phase` is "train" or "test"; `done` of `total` images; `loss` of the last training step, and
-    `validated`, what was measured last on `minival`: None in a test."""
+    `validated`, what was measured last by validation: None in a test."""
 
     name: str
     phase: str

@@ -53,7 +53,7 @@ class TrainProgress:
     `images` and `total` count training images; `steps` and `total` are what is expected where the budget is one of
     tokens or operations. `tokens` and `flops` were spent until now, `loss` and `lr` are the step's (no loss where none
     of its images can be read), `seconds` of training so far, earlier sittings included, `pace` how fast. `validated` is
-    what was measured last on `minival`, None before there is one.
+    what was measured last by validation, None before there is one.
     """
 
     step: int

@@ -65,16 +65,16 @@ class Profiler(contextlib.AbstractContextManager["Profiler"]):
 
     def __enter__(self) -> Profiler:
         self._profile.start()
-        self._before = _ON_GPU.set(self._device.type == "cuda")
         return self
 
     def after_step(self) -> None:
         """A step is done: those after the first ones are profiled."""
         self._steps += 1
+        _ON_GPU.set(self._device.type == "cuda" and WARM <= self._steps < WARM + STEPS)
         self._profile.step()
 
     def __exit__(self, kind: object, *_: object) -> None:
-        _ON_GPU.reset(self._before)
+        _ON_GPU.set(False)
         if kind is not None:
             self._profile.on_trace_ready = None
         self._profile.stop()
@@ -88,7 +88,8 @@ class Profiler(contextlib.AbstractContextManager["Profiler"]):
         steps, times = min(self._steps - WARM, STEPS), found.key_averages()
         if steps < 1:
             return
-        seconds = {one.key: one.cpu_time_total / 1e6 for one in times}
+        # A GPU has rows of the same names, without time of the CPU.
+        seconds = {one.key: one.cpu_time_total / 1e6 for one in times if one.device_type.name == "CPU"}
         whole, phases = seconds["ProfilerStep*"], {name: seconds.get(name, 0.0) for name in PHASES}
         phases["the rest"] = max(whole - sum(phases.values()), 0.0)
         own = "self_device_time_total" if self._device.type == "cuda" else "self_cpu_time_total"

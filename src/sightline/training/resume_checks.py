@@ -89,9 +89,7 @@ def data_record(source: Source, config: TrainConfig) -> tuple[dict[str, Any], di
     """What a checkpoint keeps of its data: for its record, and as files."""
     found, minival = source.fingerprint(), _minival_digest(source, config)
     record = {"digest": found.digest, "images": len(found.files), "minival": minival}
-    # One that would be too long to be read is empty.
-    listing = found.pack() if found.files else b""
-    return record, {LISTING: listing} if listing else {}
+    return record, {LISTING: found.pack()} if found.files else {}
 
 
 def _minival_digest(source: Source, config: TrainConfig) -> str:

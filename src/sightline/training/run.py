@@ -207,8 +207,9 @@ def train(
             source = open_training_data(config) if source is None else as_trained_on(source, config)
             last = last_whole(out, warn) if resume else None
             setup = set_up(
-                config, source, device=where, last=last, test=test, accept_changed_data=accept_changed_data, warn=warn
-            )
+                config, source, device=where, last=last, test=test, accept_changed_data=accept_changed_data,
+                processes=ranks.size, warn=warn,
+            )  # fmt: skip
         config, source, last = setup.config, setup.source, None
         if ranks.is_main:
             save_config(config, out)

@@ -57,7 +57,13 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
                 others = ", ".join(f"{at.name(number)} by {who}" for number, who in at.running.items())
                 bars.move("waiting for others", done, count, others)
 
+        begun: list[TrainSetup] = []
+
         def on_set_up(wanted: TrainConfig, data: TrainingData, setup: TrainSetup) -> None:
+            # What could not be read of the cell before, while it was trained.
+            for before in begun:
+                bars.say_left_out(before.source)
+            begun[:] = [setup]
             run_config.say_set_up(wanted, data, setup, bars)
 
         def on_step(at: TrainProgress) -> None:
@@ -71,6 +77,8 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
             file, device=device, refuse=refuse, observe=observe, on_set_up=on_set_up, on_step=on_step,
             progress=lambda name, done, total: bars.move(name, done, total), warn=next_step.warn,
         )  # fmt: skip
+        for last in begun:
+            bars.say_left_out(last.source)
     scores, state = found.scores, found.state
     if scores:
         lines = best_and_average(scores)

@@ -23,12 +23,12 @@ def table(
 ) -> None:
     """Print the best and the average of some runs for each encoding, with the settings of the best.
 
-    What a run reached is the last point of its curve on minival, or the mean of its rows of --split; of a sweep it is
+    What a run reached is the last point of its validation curve, or the mean of its rows of --split; of a sweep it is
     what the sweep compares. Runs that are not finished are left out, and named.
 
     Args:
         metric: What is compared; the task's primary metric unless given.
-        split: Of the rows in results.jsonl (sightline evaluate), instead of the curve on minival.
+        split: Of the rows in results.jsonl (sightline evaluate), instead of the curve while training.
         resolutions: Of these rows, as 32,64 or native; all that are there unless given.
         by: The setting that the lines are of, as encoding or optimizer.lr.
         out: A file for the lines, a JSON object each.

@@ -116,6 +116,7 @@ def train(
         asked = run_config.training_config(config, flags, settings, recipe, data=opened, began=began)
     machine.set_threads(threads)
     with init_ranks(device) as ranks, progress.Bars() as bars:
+        opened.progress = bars.move
         where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
         folder = folder_of(asked)
         inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
