@@ -91,7 +91,7 @@ def _lines(first: str, *below: str) -> Text:
 
 def simple_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """A table of anything: `columns` are the headings, a row has a cell for each; None prints as a dash. Columns of
-    numbers alone are set flush right.
+    numbers alone are set flush right. A column is at least as wide as its longest word, so that names can be copied.
 
     Raises:
         InputError: a row has not as many cells as there are columns.
@@ -103,7 +103,14 @@ def simple_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Ta
     for index, heading in enumerate(columns):
         cells = [row[index] for row in rows if row[index] is not None]
         numeric = bool(cells) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
-        table.add_column(_text(heading), justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")
+        words = " ".join(_shown(row[index]) for row in rows).split() + ([heading] if numeric else [])
+        table.add_column(
+            _text(heading),
+            justify="right" if numeric else "left",
+            no_wrap=numeric,
+            overflow="fold",
+            min_width=max(map(len, words), default=0),
+        )
     for row in rows:
         table.add_row(*(_text(_shown(cell)) for cell in row))
     return table
@@ -120,7 +127,10 @@ def print_table(
     console = console or _console()
     if title:
         console.print(_text(title, "bold"))
-    console.print(simple_table(columns, rows))
+    table = simple_table(columns, rows)
+    smallest = table.__rich_measure__(console, console.options.update(max_width=10_000)).minimum
+    console.width = max(console.width, smallest)
+    console.print(table)
 
 
 def print_bars(lines: Sequence[tuple[str, int]]) -> None:
