@@ -54,7 +54,7 @@ def _compared(
 ) -> dict[str, Any]:
     """The row of one pass against looking so."""
     model, batch = _case(encoding, quick)
-    words = InferenceMode(**how).words
+    words = InferenceMode(**how).label
     ways = {"one pass": task_of(model), words: task_of(model, {"inference": how})}
     works = {name: partial(_labels, model, task, batch, dtype) for name, task in ways.items()}
     works["one pass"]()
