@@ -8,7 +8,6 @@ import shutil
 
 import pytest
 
-from sightline.cli import output
 from sightline.cli.commands import demo as module
 from sightline.recipes import demo as recipes
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS
@@ -173,4 +172,4 @@ def test_a_quick_demonstration_of_segmentation(cli, tmp_path):
     assert "objects stay as large in pixels" in (out / "search.html").read_text()
     # All of it is the demonstration's own: it can be deleted, and made again.
     assert cli("demo", "--task", "segmentation", "--quick", "--out", out, "--resume")[0] == 0
-    assert list(output._foreign(out, ENCODINGS)) == []
+    assert list(outputs._foreign(out, ENCODINGS)) == []

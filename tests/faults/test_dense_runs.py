@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.cli import output
 from sightline.cli.app import main
 from sightline.errors import StorageError
 from sightline.evaluation import drawn
 from sightline.evaluation import measure as measuring
 from sightline.results.rows import read_rows
+from sightline.runs import outputs
 
 SMALL = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "validation=null", "--threads", "1"]
 
@@ -191,8 +191,8 @@ def test_a_signal_in_the_last_step_ends_before_the_test(cli, monkeypatch, tmp_pa
 
 def test_a_place_is_asked_whether_it_can_be_written(tmp_path, monkeypatch):
     new = tmp_path / "new" / "folder" / "rows.jsonl"
-    output.check_writable(tmp_path, new)
+    outputs.check_writable(tmp_path, new)
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
     with pytest.raises(StorageError, match=r"rows\.jsonl: cannot be written"):
-        output.check_writable(new)
+        outputs.check_writable(new)
     assert not new.parent.exists()

@@ -9,12 +9,12 @@ import json
 import pytest
 import torch
 
-from sightline.cli.config import apply_settings
 from sightline.data.pack_plan import epoch_order
 from sightline.data.sources.scenes import Scenes
 from sightline.errors import InputError
 from sightline.io.config import build_config
 from sightline.models import model_config
+from sightline.runs.settings import apply_settings
 from sightline.training import TrainConfig
 from sightline.training.plan import training_plan
 from sightline.training.resume_checks import check_same_config

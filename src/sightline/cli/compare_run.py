@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from sightline.cli import guard, next_step, output, progress
+from sightline.cli import next_step, progress
 from sightline.cli.compare_watch import CompareWatch
 from sightline.data.open import open_source
 from sightline.distributed import machine, signals
@@ -21,6 +21,7 @@ from sightline.reports.comparison_tables import print_comparison, tables
 from sightline.reports.latex import csv_of, latex_of
 from sightline.reports.words import listed
 from sightline.results.comparison import dump_compared
+from sightline.runs import console, outputs
 from sightline.tokens.patchify import check_multiples
 from sightline.training.config import TrainConfig
 from sightline.training.jobs import Job, run_jobs
@@ -53,8 +54,8 @@ def carry_out(
     at_once = max(min(cores, len(jobs)), 1) if where.type == "cpu" else 1
     resolved = _checked(jobs, asked, where)
     inside = tuple(job.name for job in jobs)
-    place = output.RunFolder(out, guard.Inputs(), resume, overwrite, inside)
-    with place.claimed(next_step.warn) as lock, signals.resume_hint(way_on):
+    place = outputs.RunFolder(out, outputs.Inputs(), resume, overwrite, inside)
+    with place.claimed(console.warn) as lock, signals.resume_hint(way_on):
         for job, config in zip(jobs, resolved, strict=True):
             if job.after is None:
                 save_config(config, job.out)
@@ -68,7 +69,7 @@ def carry_out(
                 done = f", of which {len(jobs) - len(left)} are done" if len(left) < len(jobs) else ""
                 print(f"{len(jobs)} trainings in all{done}, {at_once} at a time.")
                 print("How long it takes here is said after the first steps.")
-                run_jobs(left, watch, next_step.warn, at_once)
+                run_jobs(left, watch, console.warn, at_once)
                 expected = watch.expected
         lock.check()
         rows = compare_runs(compared_runs(jobs))

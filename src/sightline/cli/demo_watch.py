@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sightline.cli.progress import Bars
-from sightline.cli.run_folder import read_validation
 from sightline.io.atomic import write_out
 from sightline.reports import page, training_plots
 from sightline.reports.content import LossCurve, RunSummary
+from sightline.runs.report_content import read_validation
 from sightline.training.estimate import Expectation
 
 if TYPE_CHECKING:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import shlex
 import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from sightline import plugins
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.sizes import View
 from sightline.errors import InputError, SightlineError
-from sightline.io.run_files import CONFIG, PAGE, PREDICTIONS, RESULTS, run_of_checkpoint
+from sightline.io.run_files import PAGE, PREDICTIONS, RESULTS
 from sightline.results.cascade import CASCADE
 from sightline.results.predictions import read_predictions
+from sightline.runs.console import command_line
+from sightline.runs.outputs import run_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,22 +72,11 @@ def first_look(config: TrainConfig, count: int) -> int | None:
     return None if torch.cuda.is_available() or images >= config.epochs * count else int(images)
 
 
-def again(*words: object, name: str = "sightline") -> str:
-    """A command of Sightline with its words quoted, and the plug-ins of this one; None among them is left out."""
-    found = [word for folder in plugins.given for word in ("--plugins", folder)]
-    return shlex.join([name, *found, *(str(word) for word in words if word is not None)])
-
-
-def warn(line: str) -> None:
-    """On stderr what may be other than is thought, and ends nothing."""
-    print(f"sightline: warning: {line}", file=sys.stderr)
-
-
 def command(*words: object) -> str:
     """As `again`, by the name that it was called by where `sightline` is not on the path."""
     called = Path(sys.argv[0])
     unknown = called.name == "sightline" and shutil.which(called.name) is None
-    return again(*words, name=str(called) if unknown else "sightline")
+    return command_line(*words, name=str(called) if unknown else "sightline")
 
 
 def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *, again: bool) -> None:
@@ -131,12 +120,6 @@ def free(out: Path) -> Path:
     """The next free name for a run to train, since what was trained is not made again in minutes."""
     names = itertools.chain([out], (out.with_name(f"{out.name}_{number}") for number in itertools.count(2)))
     return next(one for one in names if not one.exists())
-
-
-def run_of(model: str | Path) -> Path:
-    """The folder of the run that a model's folder belongs to: itself unless it is a checkpoint."""
-    run = run_of_checkpoint(Path(model))
-    return run if run is not None and (run / CONFIG).exists() else Path(model)
 
 
 def to_compare(run: Path) -> tuple[Path, ...]:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from sightline.cli.config import apply_settings
 from sightline.cli.progress import Bars
 from sightline.errors import InputError
 from sightline.hub.fine_tune import describe_init
@@ -15,6 +14,7 @@ from sightline.io.read import format_bytes
 from sightline.io.yaml import read_yaml
 from sightline.recipes.config import TrainingData, config_with_recipe
 from sightline.reports.words import quantity
+from sightline.runs.settings import apply_settings
 from sightline.training.config import TrainConfig
 from sightline.training.loop import TrainProgress
 from sightline.training.setup import TrainSetup

@@ -49,7 +49,7 @@ class Run:
         training: the record of its training, {} of a model alone; config: the configuration in it, with the names of
             today.
         written: tells its weights from those that replace them.
-        data: the data set that is measured.
+        data: the data set that is measured; "" where nothing names one.
         skip_unreadable: images of a split of it that may be left out; max_pixels: of the largest that is read.
         opened: the data set, once it was opened.
         named: what its rows call it; its folder's name unless given.
@@ -74,8 +74,10 @@ class Run:
         are shown as in training.
 
         Raises:
-            InputError: it cannot be opened, or is of clips, and the model takes images.
+            InputError: it is not known, cannot be opened, or is of clips, and the model takes images.
         """
+        if not self.data:
+            raise InputError(f"{self.path}: does not say what it was trained on; give the data (evaluate: --data)")
         if self.opened is None:
             source = open_source(self.data).with_view(max_pixels=self.max_pixels)
             check_clips(self.model.config, source, self.data)
@@ -119,14 +121,13 @@ def open_run(
         source: it, where it is open already.
 
     Raises:
-        InputError: there is no such model, or it does not say what it was trained on and no data is given.
+        InputError: there is no such model.
     """
     path, written = Path(path), checksum(path)
     training = read_config_record(path)["training"]
     config = training.get("config", {})
-    data = data or config.get("data")
-    if not isinstance(data, str):
-        raise InputError(f"{path}: does not say what it was trained on; give the data (evaluate: --data)")
+    named = config.get("data")
+    data = data or (named if isinstance(named, str) else "")
     skip = config.get("skip_unreadable", 0) if skip_unreadable is None else skip_unreadable
     pixels = config.get("max_pixels", MAX_PIXELS) if max_pixels is None else max_pixels
     check_value("--max-pixels", pixels, Count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sightline.cli.options import Words
+from sightline.runs.options import Words
 
 
 def compare(
@@ -43,12 +43,12 @@ def compare(
         overwrite: Delete what is in --out first.
         device: cpu, auto, cuda, mps.
     """
-    from sightline.cli import next_step
     from sightline.cli.compare_run import carry_out
-    from sightline.cli.resolutions import parse_numbers, split_words
     from sightline.distributed import machine
     from sightline.io.config import check_value, whole
     from sightline.recipes.compare import ENCODINGS, RESOLUTIONS, TRAINED, Compare
+    from sightline.runs import console
+    from sightline.runs.sizes import parse_numbers, split_words
 
     for option, value, least in (("--seeds", seeds, 1), ("--seed", seed, 0), ("--fine-tune", fine_tune, 1)):
         check_value(option, value, whole(least))
@@ -77,5 +77,5 @@ def compare(
     way_on = (*command, *(("--device", device) if device != "cpu" else ()), "--resume")
     carry_out(
         asked, out, where=machine.resolve_device(device), resume=resume, overwrite=overwrite,
-        command=next_step.again(*command), way_on=next_step.again(*way_on),
+        command=console.command_line(*command), way_on=console.command_line(*way_on),
     )  # fmt: skip

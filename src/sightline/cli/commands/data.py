@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from sightline.cli.options import Data, JsonObject, MaxPixels, SkipUnreadable
+from sightline.runs.options import Data, JsonObject, MaxPixels, SkipUnreadable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,18 +48,19 @@ def check(
         sheet: A picture of some of the images, as sheet.png.
         overwrite: Replace --sheet if it exists.
     """
-    from sightline.cli import guard, output, progress
+    from sightline.cli import progress
     from sightline.data.folder_check import check_folder
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.open import open_source
     from sightline.data.skip_policy import WAY_ON
     from sightline.data.stored import FileSource
     from sightline.errors import InputError, UnreadableDataError
+    from sightline.runs import outputs
 
     if sheet is not None:
         if sheet.suffix.lower() != ".png":
             raise InputError(f"--sheet {sheet}: expected a name that ends in .png")
-        output.claim_file(sheet, inputs=guard.Inputs(data=[data]), overwrite=overwrite, option="--sheet")
+        outputs.claim_file(sheet, inputs=outputs.Inputs(data=[data]), overwrite=overwrite, option="--sheet")
     with progress.Bars(late=progress.LATE) as bars:
         source = open_source(data, partial(bars.move, "listing shards"))
     source = source.with_view(max_pixels=max_pixels or MAX_PIXELS)
@@ -71,7 +72,7 @@ def check(
         found = check_folder(source, progress=bars.move)
     following, packed, short = _next(data, source, found, max_pixels)
     if sheet is not None:
-        output.write_picture(sheet, _drawn(source))
+        outputs.write_picture(sheet, _drawn(source))
     if json:
         passed_over = list(map(asdict, source.skipped))
         record = _record(data, found, source) | {"passed_over": passed_over, "next": following, "packed": packed}

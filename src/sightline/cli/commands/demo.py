@@ -32,9 +32,8 @@ def demo(
         overwrite: Delete what is in --out first.
         device: cpu, auto, cuda, mps.
     """
-    from sightline.cli import guard, next_step, output, progress
+    from sightline.cli import next_step, progress
     from sightline.cli.demo_watch import DemoWatch
-    from sightline.cli.run_folder import compose_report
     from sightline.data.open import open_source
     from sightline.distributed import machine, signals
     from sightline.io.atomic import write_out
@@ -43,6 +42,8 @@ def demo(
     from sightline.reports.html import write_report
     from sightline.reports.tables import print_accuracy
     from sightline.results.rows import dump_rows
+    from sightline.runs import console, outputs
+    from sightline.runs.report_content import compose_report
     from sightline.training.jobs import run_jobs
     from sightline.training.resume_checks import save_config
     from sightline.training.setup import resolve
@@ -57,10 +58,10 @@ def demo(
     resolved = [resolve(job.train, open_source(job.train.data), where) for job in jobs]
 
     words = ("demo", *other, *(("--seed", seed) if seed else ()), *(("--quick",) if quick else ()), "--out", out)
-    command = next_step.again(*words)
-    way_on = next_step.again(*words, *(("--device", device) if device != "cpu" else ()), "--resume")
+    command = console.command_line(*words)
+    way_on = console.command_line(*words, *(("--device", device) if device != "cpu" else ()), "--resume")
     with (
-        output.RunFolder(out, guard.Inputs(), resume, overwrite, ENCODINGS).claimed(next_step.warn) as lock,
+        outputs.RunFolder(out, outputs.Inputs(), resume, overwrite, ENCODINGS).claimed(console.warn) as lock,
         signals.resume_hint(way_on),
     ):
         for job, config in zip(jobs, resolved, strict=True):
@@ -79,7 +80,7 @@ def demo(
             if waiting:
                 print("How long it takes here is said after the first steps, in half a minute.")
                 print(f"Curves as they come: {out / PAGE}", flush=True)
-            run_jobs(jobs, watch, next_step.warn)
+            run_jobs(jobs, watch, console.warn)
         lock.check()
         seconds = time.perf_counter() - started
         # A page for each data set, the first of which names the others.

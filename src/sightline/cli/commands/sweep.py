@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sightline.cli.options import Device, Json, Threads
+from sightline.runs.options import Device, Json, Threads
 
 
 def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, json: Json = False) -> None:
@@ -20,13 +20,14 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
     import contextlib
     import sys
 
-    from sightline.cli import guard, next_step, run_config
+    from sightline.cli import next_step, run_config
     from sightline.cli.progress import Bars
     from sightline.cli.sweep_table import dump_lines, print_best_and_average
     from sightline.distributed import machine, signals
     from sightline.errors import SweepError
     from sightline.io.run_files import CELLS
     from sightline.recipes.config import TrainingData
+    from sightline.runs import console, outputs
     from sightline.sweeps.queue import Claim, State, require_optuna
     from sightline.sweeps.run import read_sweep
     from sightline.sweeps.run import sweep as run_sweep
@@ -40,7 +41,7 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
     asked = read_sweep(file)
     count, rest = asked.config.count, [*(("--threads", threads) if threads else ())]
     rest += ["--device", device] if device != "auto" else []
-    with signals.resume_hint(next_step.again("sweep", file, *rest)), contextlib.ExitStack() as shown:
+    with signals.resume_hint(console.command_line("sweep", file, *rest)), contextlib.ExitStack() as shown:
         bars, waits = shown.enter_context(Bars(late=0.5)), False
 
         def observe(at: State, claim: Claim | None) -> None:
@@ -70,12 +71,12 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
             bars.move("training", at.images, at.total, *run_config.progress_notes(at))
 
         def refuse(wanted: TrainConfig) -> None:
-            read = guard.Inputs(models=[wanted.init_from], data=[wanted.data], files=[file])
-            guard.guard_folder(asked.out, read, "out", deletes=False)
+            read = outputs.Inputs(models=[wanted.init_from], data=[wanted.data], files=[file])
+            outputs.guard_folder(asked.out, read, "out", deletes=False)
 
         found = run_sweep(
             file, device=device, refuse=refuse, observe=observe, on_set_up=on_set_up, on_step=on_step,
-            progress=lambda name, done, total: bars.move(name, done, total), warn=next_step.warn,
+            progress=lambda name, done, total: bars.move(name, done, total), warn=console.warn,
         )  # fmt: skip
         for last in begun:
             bars.say_left_out(last.source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from sightline.cli.options import AnyData, Device, Json, MaxPixels, Settings, SkipAsTrained, Threads
+from sightline.runs.options import AnyData, Device, Json, MaxPixels, Settings, SkipAsTrained, Threads
 
 
 def train(
@@ -78,7 +78,7 @@ def train(
     import functools
 
     from sightline.attention.cpu import chosen_precision
-    from sightline.cli import guard, next_step, output, progress, run_config
+    from sightline.cli import next_step, progress, run_config
     from sightline.cli.dry_run import dry_run as find_out
     from sightline.cli.dry_run import print_dry_run
     from sightline.cli.profile_table import print_profile, profiled_at
@@ -91,6 +91,7 @@ def train(
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
     from sightline.results.rows import dump_rows
+    from sightline.runs import console, outputs
     from sightline.training import train as train_run
     from sightline.training.checkpointer import last_whole
     from sightline.training.config import TrainConfig
@@ -119,32 +120,32 @@ def train(
         opened.progress = bars.move
         where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
         folder = folder_of(asked)
-        inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
-        place = output.RunFolder(folder, inputs, resume, overwrite)
+        inputs = outputs.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
+        place = outputs.RunFolder(folder, inputs, resume, overwrite)
         check_trackers(track)
         if ranks.is_main:
             place.check()
         with named_after(config):
             source = opened.open(asked)
-        last = last_whole(folder, next_step.warn) if resume else None
+        last = last_whole(folder, console.warn) if resume else None
         setup = set_up(
             asked, source, device=where, last=last, test=True, accept_changed_data=accept_changed_data,
-            processes=ranks.size, file=config or Path("train"), warn=next_step.warn, progress=bars.move,
+            processes=ranks.size, file=config or Path("train"), warn=console.warn, progress=bars.move,
         )  # fmt: skip
         run_config.say_set_up(asked, opened, setup, bars)
         if dry_run:
-            found = find_out(setup, where, ranks.size, next_step.warn)
+            found = find_out(setup, where, ranks.size, console.warn)
             return print_dry_run(found, as_json=json) if ranks.is_main else None
         before = profiled_at(folder)
         rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
-        way_on = next_step.again("train", "--config", folder / CONFIG, "--out", folder, "--resume", *rest)
+        way_on = console.command_line("train", "--config", folder / CONFIG, "--out", folder, "--resume", *rest)
         name = f"training {setup.config.encoding}"
         with signals.resume_hint(way_on):
             done = train_run(
                 setup.config, folder, setup=setup, device=device, trackers=track, profile=profile,
                 observe=lambda at: bars.move(name, at.images, at.total, *run_config.progress_notes(at)),
-                on_tested=functools.partial(bars.move, "testing"), warn=next_step.warn,
-                lock=lambda: place.claimed(next_step.warn), ranks=ranks,
+                on_tested=functools.partial(bars.move, "testing"), warn=console.warn,
+                lock=lambda: place.claimed(console.warn), ranks=ranks,
             )  # fmt: skip
             bars.say_left_out(setup.source)
     if not ranks.is_main:
