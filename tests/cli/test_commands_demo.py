@@ -12,6 +12,7 @@ from sightline.cli.commands import demo as module
 from sightline.recipes import demo as recipes
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS
 from sightline.results.rows import FRACTION, MetricValue, read_rows
+from sightline.runs import outputs
 from sightline.training import estimate, jobs
 from sightline.training.jobs import JobProgress
 from tests.tiny import tree, weights
