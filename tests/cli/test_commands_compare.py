@@ -11,7 +11,6 @@ import time
 
 import pytest
 
-from sightline.cli import compare_run
 from sightline.recipes.compare import ENCODINGS, RESOLUTIONS, Compare, compare_jobs
 from sightline.results.comparison import DifferenceRow, MeanRow, of_kind, read_compared
 from sightline.runs import outputs
@@ -81,7 +80,7 @@ def test_another_comparison_cannot_go_on(cli, refused, tmp_path, monkeypatch):
     def begin(*_, **__):
         raise Begun
 
-    monkeypatch.setattr(compare_run, "run_jobs", begin)
+    monkeypatch.setattr("sightline.runs.compare.run_jobs", begin)
     out = tmp_path / "c"
     with pytest.raises(Begun):
         cli("compare", *MINI, "--out", out)

@@ -17,8 +17,7 @@ from sightline.evaluation.measure import logits_name_of
 from sightline.results.rows import read_rows
 from sightline.training import jobs
 from sightline.training.config import OptimizerConfig
-from sightline.training.estimate import Expectation
-from sightline.training.jobs import Job, JobProgress, run_job, run_jobs
+from sightline.training.jobs import Job, run_job, run_jobs
 from tests.tiny import MEASURES, Stopped, fork_server, kill_me, killed, stop_at, tiny_config, train, tree, weights
 
 
@@ -159,37 +158,6 @@ def alive(process: int) -> bool:
             return stream.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def test_the_expected_end_comes_from_the_steps_of_all_jobs(tmp_path):
-    """Not from the first ones, nor from what an earlier sitting did; a last job alone has its own cores only."""
-    now = [0.0]
-    given = job(tmp_path, data="scenes", resolutions=(16,))
-    given = dataclasses.replace(given, train=dataclasses.replace(given.train, images=1000))
-    jobs = [dataclasses.replace(given, name=name) for name in "ab"]
-    expectation = Expectation(jobs, 1, clock=lambda: now[0])
-
-    def at(name, done, phase="train"):
-        expectation.observe(JobProgress(name, phase, done, 1000))
-
-    for done in (500, 501, 502):
-        at("a", done)
-        assert expectation.left() is None
-        at("b", done)
-    now[0] = 20.0
-    at("a", 602)
-    at("b", 602)
-    left = expectation.left()
-    # 200 of the 796 images that are left of the training in 20 s, and tests.
-    assert left is not None
-    assert left > 79.5
-    at("a", 1000)
-    at("b", 1000)
-    assert 0 < expectation.left() < left
-    for name in "ab":
-        at(name, 10_000, "test")
-    assert expectation.left() == 0
-    assert tree(tmp_path) == {}
 
 
 def test_so_many_at_once_and_one_after_another(start, tmp_path):

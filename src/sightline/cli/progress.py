@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -14,11 +14,18 @@ from rich.progress import Progress as RichProgress
 
 from sightline.runs.progress import Progress
 
+if TYPE_CHECKING:
+    from sightline.training.jobs import JobProgress
+
 LATE = 2.0
 """Seconds after which a bar is shown for work that is seldom long."""
 _QUIET_SECONDS = 15.0
 # What the speed is taken from: the last minute, and no less than this.
 _WINDOW_SECONDS, _LEAST_SECONDS = 60.0, 2.0
+
+
+# So many are shown; of more, those that are done are not.
+_MOST_BARS = 8
 
 
 class TimeLeft:
@@ -55,6 +62,17 @@ def bar_of(name: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar for work that is seldom long, shown after two seconds of it; moved on by so many."""
     with Bars(late=LATE) as bars:
         yield bars.counter(name, total)
+
+
+def of_jobs(bars: Bars) -> Callable[[JobProgress], None]:
+    """What shows the progress of runs side by side: a bar each, with the last loss and validation."""
+
+    def observe(at: JobProgress) -> None:
+        loss = f"loss {at.loss:.2f}" if at.loss is not None else ""
+        validated = f"minival {at.validated.value:.0%}" if at.validated is not None else ""
+        bars.move(f"{at.phase:<5} {at.name:<11}", at.done, at.total, *filter(None, (loss, validated)))
+
+    return observe
 
 
 class Bars(Progress):
@@ -105,7 +123,8 @@ class Bars(Progress):
                     return
                 self._progress.start()
                 self._tasks[name] = self._progress.add_task(name, total=total, note=note, left=left)
-            self._progress.update(self._tasks[name], completed=done, total=total, note=note, left=left)
+            visible = done < total or len(self._tasks) <= _MOST_BARS
+            self._progress.update(self._tasks[name], completed=done, total=total, note=note, left=left, visible=visible)
             return
         finished = done >= total
         if self._late or (now - self._said.setdefault(name, now) < _QUIET_SECONDS and not finished):

@@ -243,3 +243,29 @@ class CascadeOptions:
     overwrite: bool = False
     workers: int = 0
     seed: int = 0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """Which trainings are compared.
+
+    Attributes:
+        encodings: As lookhere_90,rope_axial; the ten of LookHere unless given.
+        seeds: How many trainings of each encoding.
+        seed: The first of the seeds.
+        sizes: Sides in pixels of the test, as 32,64,148; ten up to 4.6 times the 32 px of training unless given.
+        images: Of each training; 9,600 unless given, 64 with --quick.
+        fine_tune: Side in pixels of the second training.
+        no_fine_tune: Leave the second training out.
+        quick: Too few scenes to learn from: to see that everything works.
+    """
+
+    encodings: Words = ()
+    seeds: int = 3
+    seed: int = 0
+    sizes: Words = ()
+    images: int | None = None
+    fine_tune: int = 56
+    no_fine_tune: bool = False
+    quick: bool = False
