@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,6 @@ class Evaluation:
         rows: of this evaluation; none on other ranks than the first.
         path: the file of rows; predictions, logits: what else was written.
         precision: that was computed in.
-        resolutions: sizes and views that were measured.
     """
 
     rows: list[ResultRow]
@@ -60,7 +59,6 @@ class Evaluation:
     predictions: Path | None = None
     logits: Path | None = None
     precision: str = ""
-    resolutions: Sequence[Any] = ()
 
     def frame(self) -> Any:
         """The rows as a `pandas.DataFrame`, a line each."""
@@ -156,7 +154,7 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
             rows = _write(run, asked, places, source, rows, answers, pictures, files=files)
             parts.discard()
     precision = chosen_precision(config.precision, run.model.anchor.device)
-    return Evaluation(rows, places.rows, places.predictions, places.logits, precision, config.resolutions)
+    return Evaluation(rows, places.rows, places.predictions, places.logits, precision)
 
 
 def _refuse_options(run: Run, asked: EvaluateOptions) -> None:

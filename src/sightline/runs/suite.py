@@ -82,7 +82,7 @@ def evaluate_suite(run: Run, asked: EvaluateOptions, progress: Progress) -> Eval
         progress.say_left_out(source)
     logits = out / LOGITS if (out / LOGITS).is_dir() else None
     precision = chosen_precision(config.precision, run.model.anchor.device)
-    return Evaluation(rows, out / RESULTS, None, logits, precision, config.resolutions)
+    return Evaluation(rows, out / RESULTS, None, logits, precision)
 
 
 def refuse_options(asked: EvaluateOptions, data: str | None = None) -> None:

@@ -59,4 +59,4 @@ def evaluate(
         print(f"logits: {found.logits} (sightline rescore {shlex.quote(str(found.logits))})")
     print(f"computed in {found.precision}")
     if not run.is_timm and asked.suite is None:
-        next_step.say_after_evaluation(run, data, found.resolutions, again=bool(asked.resolutions))
+        next_step.say_after_evaluation(run, data, [row.view for row in found.rows])
