@@ -13,7 +13,7 @@ from PIL import Image
 
 from sightline.data.augmentations import apply_augmentations, make_augmentations, rand_augment
 from sightline.data.config import MixingConfig
-from sightline.data.mixing import read_example
+from sightline.data.loader import read_example
 from sightline.data.open import open_source
 from sightline.data.rng import generator
 from sightline.distributed.machine import import_timm

@@ -125,7 +125,7 @@ def test_rows_in_another_order(tmp_path):
 
 
 def test_a_header_takes_no_more_than_its_bytes(tmp_path, monkeypatch):
-    from sightline.data import encoded as module
+    from sightline.data import image_file as module
 
     asked = []
     big = datasets.Dataset.from_dict(

@@ -38,21 +38,25 @@ def make(root: Path, splits: tuple[str, ...] = ("train", "test"), classes: tuple
     return root
 
 
+def names(source: ImageFolder, split: str = "test") -> list[str]:
+    return [source.example_name(split, index) for index in range(source.length(split))]
+
+
 def test_labels_order_and_views(tmp_path: Path) -> None:
     source = ImageFolder(make(tmp_path, classes=("b", "a", "Ünder score")))
     assert source.classes == ("a", "b", "Ünder score")
     assert source.splits == ("train", "test")
-    paths = [path for path, _ in source.files("test")]
+    paths = names(source)
     assert paths == sorted(paths)
     for index in (0, 5, 11):
-        path, label = source.files("test")[index]
+        path, label = paths[index], source.labels_of("test")[index]
         assert Path(path).parent.name == source.classes[label]
         image = read_image(path)
         example = source.example("test", index, (8, 10))
         assert (example.target.label, example.name) == (label, path)
         assert (example.image == apply_crop(image, eval_crop((12, 18), (8, 10)))).all()
         trained = source.example("train", index, (8, 10), seed=2, epoch=3).image
-        image = read_image(source.files("train")[index][0])
+        image = read_image(source.example_name("train", index))
         assert (
             trained
             == apply_crop(image, RandomResizedCrop().train_crop((12, 18), (8, 10), seed=2, epoch=3, index=index))
@@ -99,7 +103,7 @@ def test_found_39_a_path_alone_and_a_split_say_what_was_meant(tmp_path: Path) ->
 def test_a_test_split_may_lack_a_class_and_keeps_the_labels(tmp_path: Path) -> None:
     make(tmp_path, classes=("a", "b", "c"))
     shutil.rmtree(tmp_path / "test" / "b")
-    assert [label for _, label in ImageFolder(tmp_path).files("test")] == [0] * 4 + [2] * 4
+    assert ImageFolder(tmp_path).labels_of("test") == [0] * 4 + [2] * 4
     # One class is enough to evaluate.
     shutil.rmtree(tmp_path / "test" / "a")
     assert ImageFolder(tmp_path / "test").length("test") == 4
@@ -130,7 +134,7 @@ def test_an_image_in_two_splits_is_measured_in_none_that_another_saw(tmp_path: P
     shutil.copyfile(tmp_path / "train" / "cat" / "2.png", twin)
     source = ImageFolder(tmp_path)
     assert (source.length("train"), source.length("test")) == (8, 8)
-    assert str(twin) not in [path for path, _ in source.files("test")]
+    assert str(twin) not in names(source)
     [left] = [item for item in source.skipped if item.path == str(twin)]
     assert left.reason == f"the same image as {tmp_path / 'train' / 'cat' / '2.png'}, left out of test"
     shutil.rmtree(tmp_path / "test")
@@ -214,7 +218,7 @@ def test_found_24_no_pixel_is_decoded_before_the_first_batch(damaged: Path, monk
     source, _ = ImageFolder(damaged).check_readable("train")
     assert read == []
     next(uniform_batches(source, "train", indices=[3, 1], image_size=(6, 6), batch_size=2, patch_size=2))
-    assert read == [source.files("train")[index][0] for index in (3, 1)]
+    assert read == [source.example_name("train", index) for index in (3, 1)]
 
 
 def test_a_split_without_any_readable_image_is_refused(tmp_path: Path) -> None:

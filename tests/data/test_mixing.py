@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from sightline.data.config import MixingConfig
-from sightline.data.mixing import read_example
+from sightline.data.loader import read_example
 from sightline.data.open import open_source
 from sightline.data.pack_plan import PackPlan
 from sightline.data.sizes import ResolutionSampling, SizeSampler

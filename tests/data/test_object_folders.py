@@ -112,7 +112,10 @@ OBJECTS = [
     {"segmentation": {"size": [12, 20], "counts": [5, 3]}},
     {"segmentation": {"size": [12, 20], "counts": "23"}},
     {"segmentation": {"size": [20, 12], "counts": [240]}},
-]
+    *({"segmentation": outline} for outline in (7, [[1, 2, 3, 4, 5, 6], "x"], [[1, 2, "3", 4, 5, 6]])),
+    *({"segmentation": {"size": [12, 20], "counts": counts}}
+      for counts in (None, [1, 2], [], [241, -1], [1.5, 238.5], [2**70], "5P", "1\x1f", "1ü", "q1")),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", OBJECTS, ids=str)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sightline.data.open import open_source
-from sightline.data.pack_plan import displayed_size
-from sightline.data.pack_statistics import histogram, pack_statistics
+from sightline.data.pack_plan import displayed_size, histogram, pack_statistics
 from sightline.data.sizes import ConstantDrop, ResolutionSampling, SizeSampler
 from sightline.errors import InputError
 

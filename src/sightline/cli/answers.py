@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from sightline import __version__
 from sightline.cli.drawings import Drawings
 from sightline.data.clip_file import Clip, clip_stamp
-from sightline.data.encoded import EncodedImage
+from sightline.data.image_file import EncodedImage
 from sightline.data.preprocessing import Resolution
 from sightline.data.skip_policy import Unreadable
 from sightline.distributed import machine, signals

@@ -15,7 +15,7 @@ from sightline.errors import InputError, NonFiniteError, UnreadableDataError
 
 if TYPE_CHECKING:
     from sightline.cli.answers import Images, PredictRequest
-    from sightline.data.encoded import EncodedImage
+    from sightline.data.image_file import EncodedImage
     from sightline.data.skip_policy import Unreadable
     from sightline.distributed.ranks import Ranks
 

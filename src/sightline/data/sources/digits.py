@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from PIL import Image
 
 from sightline.data.rng import generator
-from sightline.data.skip_policy import Progress
 from sightline.data.source import Example, Source
 from sightline.data.targets import Label
 from sightline.errors import InputError, require_known
@@ -60,13 +59,6 @@ class Digits(Source):
         self.task, self.classes, self.groups, self.splits = "classification", tuple("0123456789"), {}, tuple(SIZES)
         self._images, self._labels = _digits()
         self._members = _split(self._labels)
-
-    @classmethod
-    def open(cls, argument: str, progress: Progress | None = None) -> Self:
-        """The data set; it takes no argument."""
-        if argument:
-            raise InputError(f"the data set digits takes no argument (found {argument!r})")
-        return cls()
 
     def length(self, split: str) -> int:
         """1,297 for train, 200 for minival, 300 for test."""
