@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from sightline.data.crops import apply_crop, eval_crop
@@ -33,14 +32,6 @@ def test_files_are_cut_as_in_evaluation_and_decoded_whole(tmp_path):
     assert np.array_equal(shown(source.with_view(still=True).prepared("bilinear", 0.875)), expected)
     assert not source.still
     assert source.with_view(still=True).still
-
-
-@pytest.mark.parametrize("parts", [None, 0.3, "simple"], ids=str)
-def test_scenes_are_shown_whole(parts):
-    source = open_source("scenes")
-    varied = source if parts is None else source.with_view(parts=parts)
-    assert np.array_equal(shown(varied.with_view(still=True), 7, 24), shown(source, 7, 24))
-    assert parts is None or not np.array_equal(shown(varied, 7, 24), shown(source, 7, 24))
 
 
 def test_digits_are_neither_moved_nor_zoomed():

@@ -169,16 +169,6 @@ def test_it_is_a_function_of_its_draws_and_leaves_what_it_is_given(name):
     assert kind(np.zeros((1, 1, 3), np.uint8), draws).shape == (1, 1, 3)
 
 
-def test_what_one_draws_hangs_on_no_other():
-    image = IMAGES[0]
-    both, alone = make_augmentations({"random_erasing": {}, "three_augment": {}}), one("three_augment")
-    erasing = one("random_erasing")
-    for index in range(10):
-        told = {"seed": 3, "epoch": 2, "index": index}
-        expected = apply_augmentations(apply_augmentations(image, [erasing], **told), [alone], **told)
-        assert np.array_equal(apply_augmentations(image, both, **told), expected)
-
-
 def test_both_of_two_mixed_images_are_augmented():
     """Mixed wholly away, an image is its partner as that is shown by itself."""
     scenes, kinds = open_source("scenes:pairs"), make_augmentations(ALL)

@@ -73,17 +73,6 @@ def test_of_a_gif_that_is_cut_the_frames_before_the_cut_are_used(tmp_path: Path)
     assert np.array_equal(pixels(path, [count - 2])[0], frames[count - 2])
 
 
-def test_no_byte_of_a_gif_that_is_cut_raises_anything_else(tmp_path: Path) -> None:
-    whole = save_gif(tmp_path / "whole.gif", frames_of(2, 3, (4, 5))).read_bytes()
-    path = tmp_path / "a.gif"
-    for count in range(len(whole)):
-        path.write_bytes(whole[:count])
-        for places in (None, [0], [2]):
-            found = attempt(path, places)
-            assert found
-            assert "\n" not in str(found)
-
-
 @pytest.mark.parametrize("make", [save_gif, save_webp])
 def test_a_damaged_frame_is_one_line(tmp_path: Path, make) -> None:
     path = make(tmp_path / ("a.gif" if make is save_gif else "a.webp"), frames_of(2, 6))
@@ -149,13 +138,3 @@ def test_length_and_pixels_are_bounded() -> None:
     assert "16384" in str(too_long(ClipHeader(1, 1, MOST_FRAMES + 1), 10**9))
     assert too_long(ClipHeader(10, 10, 16), 100) is None
     assert "1700" in str(too_long(ClipHeader(10, 10, 17), 100))
-
-
-def test_bytes_of_a_folder_are_those_of_its_frames(tmp_path: Path) -> None:
-    folder = save_folder(tmp_path / "a", frames_of(0, 4))
-    every = b"".join((folder / f"frame{number}.png").read_bytes() for number in range(8, 12))
-    with clip_at(str(folder)).open() as file:
-        assert file.read() == every
-        for start, count in ((0, 10), (len(every) - 5, 10), (150, 300)):
-            file.seek(start)
-            assert file.read(count) == every[start : start + count]

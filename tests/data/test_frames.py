@@ -41,18 +41,3 @@ def test_a_stride_takes_the_middle_part_and_draws_its_begin() -> None:
     assert sampling.positions(11).tolist() == [3, 5, 7]
     begins = {int(sampling.draw(11, seed=0, epoch=epoch, index=5)[0]) for epoch in range(200)}
     assert begins == set(range(7))
-
-
-def test_a_draw_is_of_seed_epoch_and_index_alone() -> None:
-    sampling = FrameSampling(4)
-    drawn = {
-        (seed, epoch, index): tuple(sampling.draw(100, seed=seed, epoch=epoch, index=index).tolist())
-        for seed in range(3)
-        for epoch in range(3)
-        for index in range(3)
-    }
-    assert len(set(drawn.values())) > 15
-    for (seed, epoch, index), places in reversed(list(drawn.items())):
-        assert tuple(sampling.draw(100, seed=seed, epoch=epoch, index=index).tolist()) == places
-    # One offset for all: they lie as far from each other as ever.
-    assert all(np.diff(places).tolist() == [25, 25, 25] for places in drawn.values())

@@ -228,15 +228,3 @@ def test_a_split_without_any_readable_image_is_refused(tmp_path: Path) -> None:
         shutil.copyfile(INPUTS / "text.jpg", tmp_path / "test" / name / "a.jpg")
     with pytest.raises(UnreadableDataError, match="no image of test"):
         ImageFolder(tmp_path).check_readable("test", skip_unreadable=9)
-
-
-def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make(tmp_path)
-
-    def denied(path: object) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    # The superuser may read everything, so the refusal of the system is played.
-    monkeypatch.setattr("os.scandir", denied)
-    with pytest.raises(UnreadableDataError, match="Permission denied"):
-        ImageFolder(tmp_path)

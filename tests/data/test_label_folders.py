@@ -165,12 +165,6 @@ def test_a_label_outside_the_range_and_a_map_that_is_cut_or_has_colours(kind, ma
     assert "is a colour" in decoded(kind, root)
 
 
-def test_sixteen_bits_of_small_numbers_are_read(made):
-    root = made("ade20k")
-    Image.fromarray(np.full(folders.SIZES[1], 150, np.uint16)).save(root / SECOND["ade20k"][1])
-    assert (shown(opened("ade20k", root), "test", 1).target.pixels == 149).all()
-
-
 def test_a_map_is_of_the_upright_image(made):
     """As the image is shown; one of the image as its camera wrote it has another shape, and is refused."""
     root = made("ade20k")
@@ -203,11 +197,3 @@ def test_no_such_folder(kind, tmp_path):
         opened(kind, tmp_path / "none")
     with pytest.raises(InputError):
         opened(kind, "")
-
-
-def test_numbers_of_maps_are_looked_for_once(made, monkeypatch, tmp_path):
-    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
-    root = made("masks")
-    assert len(opened("masks", root).pixel_classes) == 7
-    monkeypatch.setattr("sightline.data.sources.masks.read_label_map", None)
-    assert len(opened("masks", root).pixel_classes) == 7

@@ -82,17 +82,6 @@ def test_wrong_arguments_are_refused(scenes: Source, workers: int) -> None:
             next(found)
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 1000])
-def test_an_epoch_has_each_index_once(length: int) -> None:
-    orders = [epoch_order(length, seed, epoch) for seed, epoch in ((0, 0), (0, 1), (1, 0))]
-    for order in orders:
-        assert order.dtype == np.int64
-        assert sorted(order.tolist()) == list(range(length))
-    assert (epoch_order(length, 0, 1) == orders[1]).all()
-    if length == 1000:
-        assert not any((a == b).all() for a, b in ((orders[0], orders[1]), (orders[0], orders[2])))
-
-
 def test_a_contact_sheet_shows_the_examples_pixel_for_pixel(scenes: Source) -> None:
     sheet = contact_sheet(scenes, "test", [(40, 80), (64, 32)], columns=3)
     assert sheet.dtype == np.uint8
@@ -141,14 +130,3 @@ def test_a_tree_of_targets_goes_to_a_device_whole() -> None:
     assert batch.targets["boxes"]["crowd"][1].device.type == batch.layout.device.type == "cpu"
     again = batch.to("cpu")
     assert described(again.targets, torch.Tensor.tolist) == described(batch.targets, torch.Tensor.tolist)
-
-
-def test_a_tree_of_targets_is_pinned_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each tensor of it, to the last; what is no tensor stays as it is."""
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *_: self + 1 if self.dtype.is_signed else ~self)
-    batch = regions()
-    pinned = batch.pin_memory()
-    changed = described(batch.targets, lambda one: (one + 1 if one.dtype.is_signed else ~one).tolist())
-    assert described(pinned.targets, torch.Tensor.tolist) == changed
-    assert (pinned.indices.tolist(), pinned.names, pinned.slices) == ([8, 6], batch.names, batch.slices)
-    assert torch.equal(pinned.inputs, ~batch.inputs)

@@ -27,15 +27,6 @@ def test_a_longer_clip_begins_with_the_shorter_one_and_a_stride_takes_its_frames
         assert np.array_equal(open_source("moving").example("train", index, (32, 32), seed=3).image, longest[0])
 
 
-def test_a_clip_is_of_seed_and_index_alone() -> None:
-    one = {index: shown(3)("train", index, seed=1).image for index in range(5)}
-    for index in reversed(range(5)):
-        assert np.array_equal(shown(3)("train", index, seed=1, epoch=7).image, one[index])
-        assert not np.array_equal(shown(3)("train", index, seed=2).image, one[index])
-    # No seed changes what is measured.
-    assert np.array_equal(shown(3)("test", 4, seed=1).image, shown(3)("test", 4, seed=2).image)
-
-
 def places_of(count: int, indices: range) -> tuple[np.ndarray, np.ndarray]:
     """Where the glyph stands in each frame, in shares of the image, by what moves; and the labels."""
     from sightline.data.sources import moving
@@ -105,6 +96,7 @@ def test_splits_and_refusals() -> None:
         lambda: source.example("test", 0, (0, 8)),
         lambda: source.length("val"),
         lambda: source.with_view(parts=0.5),
+        lambda: open_source("scenes").with_view(frames=FrameSampling(4)),
     ):
         with pytest.raises(InputError):
             ask()

@@ -24,15 +24,6 @@ from tests.batches import pack_stream
 LENGTHS = st.lists(st.integers(1, 40), max_size=60)
 
 
-@given(lengths=LENGTHS, most=st.one_of(st.none(), st.integers(1, 5)), how=st.sampled_from(sorted(PACKERS)))
-def test_each_image_is_in_one_sequence(lengths, most, how):
-    sequences = PACKERS[how](lengths, 40, most)
-    assert sorted(itertools.chain(*sequences)) == list(range(len(lengths)))
-    for images in sequences:
-        assert 1 <= sum(lengths[image] for image in images) <= 40
-        assert most is None or len(images) <= most
-
-
 @given(lengths=LENGTHS, most=st.one_of(st.none(), st.integers(1, 5)))
 def test_first_fit_is_the_plain_one(lengths, most):
     """Written out: each image goes into the first sequence that has room, in its order."""
@@ -98,11 +89,6 @@ def test_a_stream_keeps_no_image_long(lengths, look_ahead):
 
     for images in pack_stream(counted(), 40, look_ahead=look_ahead):
         assert all(asked - number <= 2 * look_ahead for number, _ in images)
-
-
-def test_names_of_packers():
-    with pytest.raises(InputError, match="did you mean 'best_fit'"):
-        pack_window({0: 1}, 10, how="bestfit")
 
 
 @given(packs=st.lists(st.integers(1, 30), min_size=1, max_size=12), count=st.integers(1, 5))

@@ -204,13 +204,6 @@ def test_what_is_called_a_shard_and_is_no_file_is_refused(kind, tmp_path):
         WebDataset(str(tmp_path))
 
 
-def test_a_broken_link_to_the_names_of_classes_is_refused(tmp_path):
-    whole(tmp_path)
-    (tmp_path / "classes.txt").symlink_to("elsewhere.txt")
-    with pytest.raises(InputError, match=r"classes\.txt"):
-        WebDataset(str(tmp_path))
-
-
 @pytest.mark.parametrize(
     "argument",
     ["/none", "/none-*.tar", "/train-{{3..1}}.tar", "/train-{{0..999999}}.tar", ",label=", ",label=a,label=b",

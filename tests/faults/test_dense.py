@@ -115,11 +115,3 @@ def test_pictures_of_other_rows_stay(dense, cli, refused, tmp_path):
     (tmp_path / "three_pictures").write_text("mine")
     refused(*words, "--out", tmp_path / "three.jsonl", says=["three_pictures", "expected a folder"])
     assert not (tmp_path / "three.jsonl").exists()
-
-
-def test_no_cascade_is_named_where_there_is_none(dense, cli, tmp_path):
-    words = ["evaluate", dense, "--data", "scenes:pairs", "--resolutions", "16", "--images", "4", "--threads", 1]
-    code, said, err = cli(*words, "--out", tmp_path / "rows.jsonl")
-    assert code == 0, err
-    assert "next:" in said
-    assert "sightline cascade" not in said

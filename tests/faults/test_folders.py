@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 
 import numpy as np
@@ -208,14 +207,3 @@ def test_what_is_wrong_is_refused_before_the_images_are_read(train, refused, cli
     refused("evaluate", run, "--resolutions", 18, says=["resolution 18"])
     refused("evaluate", run, "--split", "test,minival", says=["'minival'"])
     refused("evaluate", run, "--tune", says=["'minival'"])
-
-
-def test_links_and_folders_with_an_images_name(train, folder):
-    (folder / "train" / "zebra" / "dangling.png").symlink_to("nowhere")
-    os.mkdir(folder / "train" / "zebra" / "folder.png")
-    code, _, err = train()
-    assert code == 3
-    assert "2 of 17" in err
-    assert "dangling.png: a link to a missing file" in err
-    assert "folder.png: a folder" in err
-    assert train("--skip-unreadable", 2)[0] == 0

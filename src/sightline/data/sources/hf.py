@@ -168,9 +168,6 @@ def _load(place: str, config: str | None) -> Any:
         if not (saved or tables) or (saved and config is not None):
             expected = "what save_to_disk wrote, or .parquet files in it or in data/, which alone take a config"
             raise InputError(f"{place}: no data set of Hugging Face in this folder (expected: {expected})")
-        # A broken link to a table would be passed over without a word.
-        if odd := [file for file in tables if not os.path.isfile(file)]:
-            raise InputError(f"{odd[0]}: no regular file, or a link to a missing one (expected: a table; move it away)")
         card = Path(where) / "README.md"
         named = card.is_file() and re.search(r"(?m)^(configs|data_files):", read_text(card, RECORD, "a data card"))
         if not (saved or config or named):

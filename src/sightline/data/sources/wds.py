@@ -60,7 +60,7 @@ class WebDataset(ClassificationFiles):
         rows = [(split_of[shard.path], shard, sample) for shard in found for sample in shard.samples]
         if not rows:
             raise InputError(f"{root}: no samples in {len(found)} shards (expected: KEY.jpg with KEY.cls or KEY.json)")
-        names = [root / name for name in ("classes.txt", "classnames.txt") if os.path.lexists(root / name)]
+        names = [root / name for name in ("classes.txt", "classnames.txt") if (root / name).exists()]
         classes, labels, faults = understood(
             [sample.label for _, _, sample in rows],
             np.array([split for split, _, _ in rows]),
