@@ -239,14 +239,8 @@ def test_what_is_passed_over_is_said(folder: Path) -> None:
     save_folder(folder / "test" / "jump" / "deep" / "er", frames_of(9, 2))
     (folder / "test" / "jump" / "ring").symlink_to(folder / "test")
     source = Clips(folder)
-    assert {(Path(one.path).name, one.reason) for one in source.skipped} == {
-        ("notes.txt", "unknown extension"),
-        ("notes.txt", "no frame, in a folder of frames"),
-        ("more", "no frame, in a folder of frames"),
-        ("nothing", "a folder without frames"),
-        (".cache", "hidden"),
-        ("ring", "a link to a folder that it stands below"),
-    }
+    said = sorted(str(Path(one.path).relative_to(folder / "test" / "jump")) for one in source.skipped)
+    assert said == [".cache", "a/more", "a/notes.txt", "notes.txt", "nothing", "ring"]
     assert source.length("test") == 9
     assert source.stored_frames("test", 4) == 2
 
@@ -264,8 +258,8 @@ def test_patterns_and_folders_on_a_command_line_pass_over_no_clip(
     assert [Path(str(one)).name for one in found] == ["a", "b.gif", "c.webp", "d.png", "z"]
     (tmp_path / "nowhere").mkdir()
     os.symlink(tmp_path / "nowhere", jump / "loop.gif")
-    said = {one.path: one.reason for one in list_clips([str(folder / "test")]) if isinstance(one, Unreadable)}
-    assert said == {str(jump / "loop.gif"): "a folder, not an image file"}
+    said = [one.path for one in list_clips([str(folder / "test")]) if isinstance(one, Unreadable)]
+    assert said == [str(jump / "loop.gif")]
     real = os.scandir
 
     def closed(path: str) -> object:

@@ -46,7 +46,7 @@ def unreadable(source, split="train"):
 
 def test_the_only_columns_are_found_and_others_by_name(tmp_path):
     spec = write(tmp_path / "a", train=table(), test=table().select([3]).map(lambda row: row))
-    with pytest.raises(InputError, match=r"nothing of test is left"):
+    with pytest.raises(InputError, match="splits overlap"):
         open_source(spec)
     spec = write(tmp_path / "b", train=table())
     source = open_source(spec)
@@ -145,14 +145,14 @@ def test_what_stands_in_the_way_is_said_and_nothing_else(tmp_path, refused, capl
         pq.write_table(pa.table({name: PNGS[:2], "label": [0, 1]}), tmp_path / f"{split}.parquet")
     logger = logging.getLogger("datasets")
     logger.addHandler(caplog.handler)
-    refused("data", "check", f"hf:{tmp_path},image=image,label=label", says=["column names don't match"])
+    refused("data", "check", f"hf:{tmp_path},image=image,label=label", says=["column names"])
     logger.removeHandler(caplog.handler)
     assert caplog.records == []
 
 
 def test_splits_whose_classes_are_called_in_another_order_are_refused():
     """Its numbers are other classes: measured by the names of the first split, all would be wrong without a word."""
-    with pytest.raises(InputError, match="'bee' of test is 'ant' in train"):
+    with pytest.raises(InputError, match=r"'bee' .*'ant'"):
         HuggingFace("mine", {"train": table(), "test": table(names=("bee", "ant"))})
     more = HuggingFace("mine", {"train": table(), "test": table((2, 0, 1, 0, 1), names=("ant", "bee", "cat"))})
     assert more.classes == ("ant", "bee")
@@ -161,7 +161,7 @@ def test_splits_whose_classes_are_called_in_another_order_are_refused():
 def test_without_the_library(tmp_path, monkeypatch, refused):
     spec = saved(tmp_path / "a", images(count=1))
     monkeypatch.setitem(sys.modules, "datasets", None)
-    refused("data", "check", spec, says=["pip install '.[hf]'"])
+    refused("data", "check", spec, says=["'.[hf]'"])
 
 
 def test_a_file_that_changed_is_asked_again(tmp_path, monkeypatch):

@@ -34,7 +34,7 @@ def test_what_is_no_map(tmp_path, name, colour, said):
         read_label_map(tmp_path / name)
     with pytest.raises(UnreadableDataError, match="too large"):
         read_label_map(tmp_path / name, max_pixels=34)
-    with pytest.raises(UnreadableDataError, match="no such file"):
+    with pytest.raises(UnreadableDataError, match=r"b\.png"):
         read_label_map(tmp_path / "b.png")
 
 
@@ -49,4 +49,4 @@ def test_which_class_each_number_is(tmp_path):
         Image.fromarray(values).save(tmp_path / "a.png")
         with pytest.raises(UnreadableDataError) as caught:
             LabelMapping([7], "7 alone", ignored=[]).read(str(tmp_path / "a.png"))
-        assert str(caught.value).startswith(f"{tmp_path / 'a.png'}: value {value} at row 2, column 5 is no class")
+        assert str(caught.value).startswith(f"{tmp_path / 'a.png'}: value {value} at row 2,")

@@ -75,7 +75,7 @@ def test_what_cannot_be_planned_or_read(tmp_path):
     Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "train" / "b" / "0.png")
     source = open_source(f"imagefolder:{tmp_path}")
     native = SizeSampler(4)
-    with pytest.raises(InputError, match="has 100 tokens, and a sequence 99"):
+    with pytest.raises(InputError, match=r"100 .*99"):
         next(PackPlan(source, "train", native, capacity=99).batches())
     with pytest.raises(InputError, match="split"):
         next(PackPlan(source, "trian", native, capacity=99).batches())
@@ -120,7 +120,7 @@ def packed(source, sampler=None, images=6, **options):
 
 def test_longer_than_a_pack(edges):
     """Refused by its lengths; or shown smaller, where that is asked for."""
-    with pytest.raises(InputError, match=r"image \d+: has 8 tokens, and a sequence 7; lower the resolution"):
+    with pytest.raises(InputError, match=r"image \d+: .*8 .*7"):
         packed(edges, capacity=7)
     batches = packed(edges, SizeSampler(4, max_tokens=7), capacity=7)
     assert sorted(one.index for batch in batches for one in batch) == list(range(6))

