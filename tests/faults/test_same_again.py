@@ -51,7 +51,6 @@ os.scandir = lambda path=".": Listed(scandir(path))
 os.listdir = lambda path=".": sorted(listdir(path), reverse=bool(os.environ.get("REVERSED")))
 """
 SAME = {
-    "again": ([], {}),
     "two workers and other hashes": (["--set", "workers=2"], {"PYTHONHASHSEED": "4242"}),
     "four workers and another order": (["--set", "workers=4"], {"REVERSED": "1"}),
     "a cold cache": ([], {"SIGHTLINE_CACHE": "cache"}),
