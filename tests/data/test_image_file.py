@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tracemalloc
@@ -55,13 +54,6 @@ def test_unreadable_files(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         refused(INPUTS / name)
-
-
-def test_what_is_not_a_file(tmp_path: Path) -> None:
-    (tmp_path / "ring.jpg").symlink_to(tmp_path / "ring.jpg")
-    os.mkfifo(tmp_path / "pipe.jpg")
-    for name in ("ring.jpg", "pipe.jpg", "missing.jpg", "", "good.jpg/below.jpg"):
-        refused(tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,6 @@ def test_cutmix_leaves_the_share_of_the_pixels_that_it_says(index):
     assert 0 <= share <= 1
 
 
-def test_it_is_drawn_by_seed_index_and_epoch_alone():
-    config = MixingConfig(mixup=0.2, cutmix=1.0, chance=0.5)
-    shares = [mixed(index, config).target.share for index in range(200)]
-    assert shares == [mixed(index, config).target.share for index in range(200)]
-    assert 60 < shares.count(1.0) < 140
-    assert all(np.array_equal(mixed(i, config).image, alone(i)) for i in range(20) if shares[i] == 1.0)
-
-
 def test_nothing_is_mixed_unless_asked():
     for config in (None, MixingConfig(mixup=1.0, chance=1e-9)):
         one = mixed(3, config)

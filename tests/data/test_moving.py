@@ -9,7 +9,7 @@ from sightline.data.frames import FrameSampling
 from sightline.data.open import open_source
 from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render, render_moving
-from sightline.data.sources.moving import DIRECTIONS, SPEED
+from sightline.data.sources.moving import DIRECTIONS
 from sightline.errors import InputError
 
 
@@ -58,15 +58,6 @@ def test_one_frame_says_nothing_of_the_class_and_two_say_it() -> None:
             here = np.mod(places[labels == label, frame], 1)
             assert np.abs(here.mean(axis=0) - 0.5).max() < 5 / np.sqrt(12 * len(here))
             assert np.abs(here.std(axis=0) - 12**-0.5).max() < 0.03
-
-
-@pytest.mark.parametrize("count", [2, 4, 16])
-def test_speeds_are_the_same_for_every_number_of_frames(count: int) -> None:
-    places, _ = places_of(count, range(200))
-    speed = np.linalg.norm(np.diff(places, axis=1), axis=2)
-    assert SPEED[0] <= speed.min() <= speed.max() <= SPEED[1]
-    assert np.allclose(speed, speed[:, :1])
-    assert np.array_equal(speed[:, 0], np.linalg.norm(np.diff(places_of(2, range(200))[0], axis=1), axis=2)[:, 0])
 
 
 @pytest.mark.parametrize("size", [(24, 40), (40, 24), (31, 31)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,14 +126,3 @@ def test_bucket_lengths_that_are_refused():
         padded_length(11, (5, 10))
     with pytest.raises(InputError, match="none"):
         padded_length(11, ())
-
-
-def test_what_bucket_lengths_cost():
-    """Packs of 1024 tokens and a CLS token for each image, by the paper's sampling, and images alone, one a row."""
-    rng = np.random.default_rng(0)
-    tokens = [max(round(side / 16), 1) ** 2 for side in rng.uniform(64, 256, 5000)]
-    packs = [sum(length for _, length in images) + len(images) for images in pack_stream(tokens, 1024, how="best_fit")]
-    shares = [padding_share(packs, bucket_lengths(packs, count)) for count in (1, 2, 4, 8)]
-    assert shares == sorted(shares, reverse=True)
-    assert shares[2] < 0.01 < 0.03 < shares[0]
-    assert padding_share(tokens, bucket_lengths(tokens, 4)) > 0.1

@@ -61,17 +61,6 @@ def test_what_is_reflected_is_so_in_masks_too(image_size):
             assert (apply_crop(painted(mask), crop, "nearest") == painted(moved)).all()
 
 
-@pytest.mark.parametrize("index", range(12))
-def test_boxes_of_a_simple_crop_end_at_the_picture(index):
-    mask = np.zeros((60, 90), np.uint8)
-    mask[10:50, 20:80] = 1
-    crop = RandomResizedCrop(simple=True).train_crop((60, 90), (60, 60), seed=5, epoch=0, index=index)
-    (moved,) = crop.apply_to_boxes(np.array([[10, 20, 50, 80]], float))
-    shown = crop.apply_to_map(mask)
-    rows, cols = (np.flatnonzero(shown.any(axis=axis)) for axis in (1, 0))
-    assert np.abs(moved - [rows[0], cols[0], rows[-1] + 1, cols[-1] + 1]).max() <= 1e-9
-
-
 def test_a_label_is_said_of_the_whole_and_stays():
     label = Label(3)
     assert label.transform(Crop((0, 0, 2, 2), (4, 4), mirrored=True)) == label

@@ -72,26 +72,6 @@ def test_from_a_file_and_from_the_command_line(key, value, says, refused, tmp_pa
     assert set(tree(tmp_path)) == {"train.yaml"}
 
 
-TEXTS = {
-    "a: [": "not valid YAML",
-    "seed: 1\nseed: 2": "'seed' stands twice",
-    "a\tb": "not valid YAML",
-    "- seed": "expected lines `key: value`",
-    "": "is empty",
-    "seed: &a 1\nworkers: *a": "aliases",
-    "seed: !!python/object/apply:os.system ['touch marker']": "not valid YAML",
-    "1: 2": "option '1'",
-    "optimizer: {lr: {}}": "optimizer.lr",
-}
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_file_that_is_no_configuration(text, refused, tmp_path):
-    (tmp_path / "train.yaml").write_text(text)
-    refused(*TINY, "--config", "train.yaml", says=["train.yaml", TEXTS[text]])
-    assert set(tree(tmp_path)) == {"train.yaml"}
-
-
 @pytest.mark.parametrize("name", ["binary.yaml", "duplicate_keys.yaml", "good.jpg", "empty.pt", "text.jpg"])
 def test_files_of_other_kinds(name, refused, tmp_path):
     refused(*TINY, "--config", INPUTS / name, says=[name])
@@ -104,20 +84,3 @@ def test_no_such_file(refused, tmp_path):
     refused(*TINY, "--config", "trian.yaml", says=["trian.yaml", "'train.yaml'"])
     refused(*TINY, "--config", tmp_path, says=[str(tmp_path)])
     assert tree(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        (["seed"], ["--set seed", "key=value"]),
-        (["=3"], ["key=value"]),
-        (["seed=1", "seed=2"], ["seed is set twice"]),
-        (["optimizer.lr=1", "optimizer={}"], ["optimizer.lr is set as well"]),
-        (["seed=[1"], ["--set seed=[1", "not valid YAML"]),
-        (["seed.deeper=1"], ["seed = {", "whole number"]),
-    ],
-)
-def test_settings_that_are_none(settings, says, refused, tmp_path):
-    words = [word for setting in settings for word in ("--set", setting)]
-    refused(*TINY, "--data", "digits", *words, says=says)
-    assert tree(tmp_path) == {}
