@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import stat
+import struct
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -283,6 +284,9 @@ def check_image_file(path: str | os.PathLike[str]) -> str | None:
 
 
 def _one_line(error: Exception) -> str:
+    # Of a header that ends too early.
+    if isinstance(error, struct.error):
+        return "is truncated"
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split()) or type(error).__name__
 

@@ -102,7 +102,8 @@ def _listed(stdin: BinaryIO | None) -> list[str]:
     # As bytes: a file's name may be in no encoding at all.
     paths = [os.fsdecode(line.rstrip(b"\r")) for line in content.split(b"\n") if line.strip()]
     if not paths or len(content) > ROWS:
-        raise InputError(f"{STDIN}: {len(content)} bytes of standard input (expected: paths, one a line, to {ROWS})")
+        found = f"more than {ROWS} bytes" if paths else "no paths"
+        raise InputError(f"{STDIN}: standard input holds {found} (expected: one a line)")
     return paths
 
 

@@ -102,17 +102,17 @@ class Masks(paired.SegmentationFiles):
 
     def _numbers(self) -> list[int]:
         """The numbers in all maps, of those that can be read, in their order."""
-        return self._noted("numbers", self._map_of[self._map_of >= 0].tolist(), None, _numbers_of)
 
+        def numbers_in(path: str) -> list[int]:
+            # A map that cannot be read is said where its image is asked for.
+            with contextlib.suppress(UnreadableDataError):
+                return np.unique(read_label_map(path)).tolist()
+            return []
 
-def _numbers_of(paths: list[str]) -> list[int]:
-    def numbers_in(path: str) -> list[int]:
-        # A map that cannot be read is said where its image is asked for.
-        with contextlib.suppress(UnreadableDataError):
-            return np.unique(read_label_map(path)).tolist()
-        return []
+        def measure(paths: list[str]) -> list[int]:
+            return sorted(set[int]().union(*(numbers for _, numbers in thread_map(numbers_in, paths))))
 
-    return sorted(set[int]().union(*(numbers for _, numbers in thread_map(numbers_in, paths))))
+        return self._noted("numbers", self._map_of[self._map_of >= 0].tolist(), None, measure)
 
 
 def _legend(values: Sequence[int]) -> paired.LabelMapping:
