@@ -74,8 +74,8 @@ class PackPlan:
             yield from batches
 
     def windows(self, begin: PlanPosition | None = None) -> Iterator[tuple[PlanPosition, list[list[SampleSpec]]]]:
-        """The batches of each window of look-ahead, with the position at its beginning. Raises InputError: the split is
-        empty or not known, or an image is longer than a batch."""
+        """The batches of each window of look-ahead, with the position at its beginning; raises InputError where the
+        split is empty or not known, or an image is longer than a batch."""
         self.source.check(self.split)
         if self.source.length(self.split) == 0:
             raise InputError(f"split {self.split}: has no image")

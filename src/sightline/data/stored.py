@@ -324,7 +324,7 @@ def split_roles(folders: Iterable[str], roles: Mapping[str, str] | None = None) 
 
 def options_of(argument: str, allowed: Collection[str]) -> tuple[str, dict[str, str]]:
     """What a data set is opened by, "PLACE,option=value,...", taken apart; all is the place where none is allowed.
-    Raises InputError: an option is not known, is given twice, or has no value."""
+    Raises InputError where an option is not known, is given twice, or has no value."""
     # A pattern may hold commas too.
     found = re.search(r"(?:,[A-Za-z_]+=[^,]*)+$", argument) if allowed else None
     if found is None:
