@@ -35,14 +35,6 @@ def polygon_area(points: np.ndarray, following: np.ndarray) -> float:
     return float(0.5 * np.sum(points[:, 0] * end[:, 1] - points[:, 1] * end[:, 0]))
 
 
-def test_coverage_of_a_hole() -> None:
-    outer = np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 3.0], [0.0, 3.0]])
-    inner = np.array([[1.0, 1.0], [1.0, 2.0], [2.0, 2.0], [2.0, 1.0]])
-    start = np.concatenate([outer, inner])
-    end = np.concatenate([np.roll(outer, -1, axis=0), np.roll(inner, -1, axis=0)])
-    assert coverage(start, end, 3, 3) == pytest.approx(np.array([[1.0, 1, 1], [1, 0, 1], [1, 1, 1]]), abs=1e-12)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(3, 12), st.integers(1, 17), st.integers(1, 17))
 def test_coverage_of_any_convex_polygon_against_many_samples(seed: int, corners: int, height: int, width: int) -> None:

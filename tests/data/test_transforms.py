@@ -18,7 +18,6 @@ from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
-RAMP = np.stack(np.broadcast_arrays(np.arange(120)[:, None] * 2, np.arange(90)[None] * 2, 0), axis=2).astype(np.uint8)
 
 
 def resize(image: np.ndarray, image_size: tuple[int, int], interpolation: str = "bicubic") -> np.ndarray:
@@ -53,10 +52,6 @@ def test_an_image_of_pillow_is_cut_as_its_pixels_are(simple) -> None:
     assert np.array_equal(apply_crop(Image.fromarray(IMAGE), whole_crop((61, 97), (61, 97))), IMAGE)
 
 
-def test_eval_crop_of_the_same_size_is_the_image() -> None:
-    assert (eval_view(IMAGE, (61, 97)) == IMAGE).all()
-
-
 def test_an_extreme_strip_needs_no_memory() -> None:
     strip = np.zeros((131070, 1, 3), dtype=np.uint8)
     strip[60000:70000] = 200
@@ -69,27 +64,6 @@ def test_an_extreme_strip_needs_no_memory() -> None:
 def test_interpolations_are_those_of_pillow(name: str) -> None:
     expected = np.asarray(Image.fromarray(IMAGE).resize((40, 30), INTERPOLATIONS[name]))
     assert (resize(IMAGE, (30, 40), name) == expected).all()
-
-
-def test_train_crop_ranges() -> None:
-    """Read off ramps: the part shown, its aspect, its place, and how often it is mirrored."""
-    ramp = np.stack(np.broadcast_arrays(np.arange(250)[:, None], np.arange(250)[None], 0), axis=2).astype(np.uint8)
-    areas, aspects, tops, flipped = [], [], [], 0
-    for index in range(600):
-        view = train_view(ramp, (32, 32), seed=0, epoch=0, index=index, interpolation="bilinear").astype(float)
-        height = np.diff(view[..., 0], axis=0)[4:-4].mean() * 32
-        width = np.diff(view[..., 1], axis=1)[:, 4:-4].mean() * 32
-        flipped += width < 0
-        areas.append(height * abs(width) / 250**2)
-        aspects.append(abs(width) / height)
-        tops.append(view[0, :, 0].mean())
-    assert 0.33 < min(areas) < 0.4
-    assert 0.93 < max(areas) < 1.03
-    assert 0.72 < min(aspects) < 0.8
-    assert 1.27 < max(aspects) < 1.36
-    assert min(tops) < 8
-    assert max(tops) > 70
-    assert 240 < flipped < 360
 
 
 def test_train_crop_without_room_takes_the_nearest_aspect() -> None:
@@ -136,7 +110,7 @@ def test_numbers_out_of_range_are_refused() -> None:
     for crop in (0, 1.5, float("nan")):
         with pytest.raises(InputError, match="crop"):
             eval_view(IMAGE, (8, 8), crop=crop)
-    with pytest.raises(InputError, match="did you mean 'bicubic'"):
+    with pytest.raises(InputError, match="mean 'bicubic'"):
         eval_view(IMAGE, (8, 8), interpolation="bicubics")
     for arguments in (((0, 4), 16, None), ((4, 4), 0, None), ((4, 4), 16, 0)):
         with pytest.raises(InputError):
@@ -169,18 +143,6 @@ def test_a_simple_crop_is_that_of_torchvision(shape, side, monkeypatch) -> None:
         monkeypatch.setattr(torch, "rand", lambda _, draws=draws: torch.tensor([draws.random()]))
         crop = RandomResizedCrop(simple=True).train_crop(shape, (side, side), seed=6, epoch=2, index=index)
         assert np.array_equal(apply_crop(image, crop), np.asarray(theirs(Image.fromarray(image))))
-
-
-def test_a_simple_crop_stands_anywhere_and_is_mirrored_half_of_the_time() -> None:
-    crops = [
-        RandomResizedCrop(simple=True).train_crop((30, 60), (30, 30), seed=0, epoch=0, index=index)
-        for index in range(600)
-    ]
-    tops, lefts = ({round(crop.box[axis]) for crop in crops} for axis in (0, 1))
-    assert tops == set(range(-4, 5))
-    assert lefts == set(range(-4, 35))
-    assert 250 < sum(crop.mirrored for crop in crops) < 350
-    assert {crop.box[2] - crop.box[0] for crop in crops} == {30.0}
 
 
 def test_a_long_strip_is_never_scaled_as_a_whole() -> None:

@@ -183,8 +183,9 @@ def stopped(tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", pytest.param(TRAINING, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    ("name", "damage"), [*(("model.safetensors", one) for one in DAMAGES), (TRAINING, "truncated")]
+)
 def test_a_half_written_checkpoint_is_passed_over_and_what_is_left_beside_it_goes(
     damage, name, stopped, cli, whole, tmp_path
 ):

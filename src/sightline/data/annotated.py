@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 
 from sightline.data.annotations import CocoFile
-from sightline.data.image_file import said_if_turned
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below
 from sightline.data.skip_policy import Unreadable
@@ -45,12 +44,8 @@ class DetectionFiles(FileSource):
     category_ids: tuple[int, ...]
 
     def __init__(self, root: str | Path) -> None:
-        """Read the annotations in a folder.
-
-        Raises:
-            InputError: there are none, or they are not as described (`CocoFile`); an image is missing, or is named
-                twice; two files have other categories. One line with the file and the place.
-        """
+        """Read the annotations in a folder; raises InputError where there are none, or they are not as described
+        (`CocoFile`), an image is missing or is named twice, or two files have other categories."""
         root = Path(root)
         there = {own: root / file for own, file in self.annotation_files.items() if (root / file).exists()}
         if not there:
@@ -95,10 +90,8 @@ class DetectionFiles(FileSource):
         for number, name in enumerate(said.files):
             path = self.image_path(root, own, name)
             if path is None or path in found:
-                shown = f"{'' if self.file_key == 'file_name' else f'{self.file_key} '}{name[:80]!r}"
-                twice = "" if path is None else f" is that of images[{found[path]}] too"
-                expected = "the name of an image's file" if path is None else "another file"
-                raise InputError(f"{said.path}: images[{number}]: {shown}{twice} (expected: {expected})")
+                expected = "the name of an image's file" if path is None else f"not that of images[{found[path]}]"
+                raise InputError(f"{said.path}: images[{number}]: {self.file_key} {name[:80]!r} (expected: {expected})")
             found[path] = number
         folders = dict.fromkeys(path.parent for path in found if path.parent.is_dir())
         there = {path for folder in folders for path in images_below(folder, [])}
@@ -124,8 +117,7 @@ class DetectionFiles(FileSource):
         if number in said.faults or size == said.sizes[number]:
             return said.faults.get(number)
         here, there = (f"{height} x {width}" for height, width in (size, said.sizes[number]))
-        turned = said_if_turned(self.listing.image(row), size, said.sizes[number])
-        return f"is {here} pixels (expected: {there}, height x width, as {said.path} says){turned}"
+        return f"is {here} pixels (expected: {there}, height x width, as {said.path} says)"
 
     def target(self, row: int, size: tuple[int, int]) -> Objects:
         if (reason := self._fault(row, size)) is not None:

@@ -22,6 +22,8 @@ Measure = Literal["side", "area"]
 Aspect = Literal["native", "square"]
 Distribution = Literal["uniform", "normal", "low", "high"]
 Drop = Literal["constant", "beta", "length", "schedule"]
+NATIVE_TOKENS = 1024
+"""The most patches of an image that is shown at its own size, unless another number is asked for."""
 # Means of the normal distributions (NaViT section 3.2, figure 7).
 _BIASES = {"normal": 0.0, "low": -0.5, "high": 0.5}
 
@@ -76,11 +78,9 @@ def native_grid(image_size: tuple[float, float], patch_size: int, max_tokens: in
     Raises:
         InputError: a side, `patch_size` or `max_tokens` is below 1.
     """
-    if min(image_size) < 1 or patch_size < 1:
+    if min(*image_size, patch_size, 1 if max_tokens is None else max_tokens) < 1:
         size = f"{image_size[0]}x{image_size[1]}"
-        raise InputError(f"image of {size} pixels, patches of {patch_size}: all must be at least 1")
-    if max_tokens is not None and max_tokens < 1:
-        raise InputError(f"max_tokens {max_tokens} is out of range (expected: at least 1)")
+        raise InputError(f"image {size}, patch {patch_size}, max_tokens {max_tokens}: all must be at least 1")
     tall, wide = image_size[0] / patch_size, image_size[1] / patch_size
     rows, cols = max(math.floor(tall + 0.5), 1), max(math.floor(wide + 0.5), 1)
     if max_tokens is None or rows * cols <= max_tokens:
@@ -119,8 +119,7 @@ class TokenDrop(ABC):
 
         Args:
             rng: of this image alone.
-            tokens: of the image.
-            seen: images of the run before this one.
+            tokens: of the image; seen: images of the run before this one.
         """
 
     def keep(self, rng: np.random.Generator, tokens: int, seen: int = 0) -> np.ndarray:
@@ -248,10 +247,6 @@ class SizeSampler:
         if self.tubelet is not None:
             grid = Grid(depth, *grid)
         return grid, None if self.drop is None else self.drop.keep(rng, grid.cells, seen)
-
-
-NATIVE_TOKENS = 1024
-"""The most patches of an image that is shown at its own size, unless another number is asked for."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -39,13 +39,9 @@ class SuiteImages(ClassificationFiles):
         """
         found = list(images)
         names = [f"{TEST}/{one.name}" for one in found]
-        self._data = data
+        self.remembered_as = root / f":suite:{data}"
         listing = ImageIndex.of_files(names, [one.path for one in found])
         super().__init__(root, classes, listing, [one.label for one in found])
-
-    @property
-    def _remembered_as(self) -> Path:
-        return self.root / f":suite:{self._data}"
 
 
 def in_class_folders(root: Path, labels: Mapping[str, int], what: str) -> list[LabelledFile]:

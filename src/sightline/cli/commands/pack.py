@@ -57,7 +57,7 @@ def stats(
     from sightline.cli import next_step, progress
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.open import open_source
-    from sightline.data.pack_statistics import histogram, pack_statistics
+    from sightline.data.pack_plan import histogram, pack_statistics
     from sightline.data.packing import bucket_lengths, padding_share
     from sightline.data.sizes import ConstantDrop, ResolutionSampling, SizeSampler
     from sightline.data.stored import FileSource
