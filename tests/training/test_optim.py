@@ -49,15 +49,6 @@ def rates(model, **options):
     }
 
 
-def test_each_layer_has_its_part_of_the_rate(model):
-    found = rates(model, layer_decay=0.5)
-    assert set(found) == {name for name, _ in model.named_parameters()}
-    assert found["head.weight"][0] == found["norm.weight"][0] == 1.0
-    assert found["blocks.1.mlp.fc2.weight"][0] == 0.5
-    assert found["blocks.0.norm1.bias"][0] == 0.25
-    assert found["patch_embed.proj.weight"][0] == found["cls_token"][0] == 0.125
-
-
 def test_the_head_has_its_own_decay(model):
     found = rates(model, weight_decay=0.03, head_decay=3.0)
     assert found["head.weight"][1] == 3.0

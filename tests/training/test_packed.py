@@ -13,7 +13,6 @@ from sightline.analysis.flops import training_flops
 from sightline.data.config import PackingConfig
 from sightline.data.open import open_source
 from sightline.data.packing import padded_length
-from sightline.errors import InputError
 from sightline.hub.load import read_config_record
 from sightline.tasks.base import predict_batch, task_class
 from sightline.training.checkpointer import Checkpointer
@@ -171,11 +170,6 @@ def test_fixed_lengths_change_nothing_but_the_shape(tmp_path):
     train(padded, tmp_path / "b")
     losses = [[json.loads(line)["loss"] for line in log_lines(tmp_path / run)] for run in ("a", "b")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
-def test_a_step_has_room_for_a_patch():
-    with pytest.raises(InputError, match=r"packing.tokens 1: no room beside 1 prefix tokens"):
-        next(batches(dataclasses.replace(PACKED, packing=PackingConfig(tokens=1))))
 
 
 @pytest.mark.slow

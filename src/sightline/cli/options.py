@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,6 +21,10 @@ def convert_strictly(kind: type, tokens: Sequence[Token]) -> Any:
     if kind is int and "." in tokens[0].value:
         raise ValueError(f'"{tokens[0].value}" is no whole number (int)')
     return convert(kind, tokens)
+
+
+def _whole(_: object, tokens: Sequence[Token]) -> int:
+    return convert_strictly(int, tokens)
 
 
 def _skip(_: object, tokens: Sequence[Token]) -> int | Literal["all"]:
@@ -46,6 +50,13 @@ def _spelled(_: object, tokens: Sequence[Token]) -> str:
     return spelled(tokens[0].value)
 
 
+def option_names(command: Callable[..., Any]) -> set[str]:
+    """What a command takes, by the names of its parameters and of the fields of those that are groups of options."""
+    names = set(inspect.signature(command).parameters)
+    groups = [one.default for one in inspect.signature(command).parameters.values() if is_dataclass(one.default)]
+    return names.union(field.name for group in groups for field in fields(group))
+
+
 def meant(option: str, taken: Iterable[str], *, trains: bool = False) -> str:
     """What was probably meant by an option that a command does not have, as `--resolution` or `--set optimizer.lr=...`,
     or ""; `taken`: the options that it has; `trains`: it has the settings of a run too."""
@@ -57,7 +68,7 @@ def meant(option: str, taken: Iterable[str], *, trains: bool = False) -> str:
     settings |= {one.name: f"--set {one.name}=..." for one in fields(TrainConfig)}
     options = {one.lstrip("-").replace("-", "_"): one for one in taken}
     here = {**settings, **options} if trains else options
-    elsewhere = settings.keys() - inspect.signature(train).parameters.keys()
+    elsewhere = settings.keys() - option_names(train)
     if not known_as(name, here) and (there := known_as(name, elsewhere)):
         return f"sightline train {settings[there[0]]}"
     return " or ".join(here[one] for one in near(name, here))
@@ -92,7 +103,9 @@ MostImages = Annotated[
 Settings = Annotated[tuple[str, ...], Parameter(name="--set")]
 Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True)]
 Device = Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps.")]
-Threads = Annotated[int | None, Parameter(help="Processor threads; all cores unless given.")]
+Whole = Annotated[int | None, Parameter(converter=_whole)]
+"""A whole number in a group of options, which does not take the converter of all."""
+Threads = Annotated[int | None, Parameter(help="Processor threads; all cores unless given.", converter=_whole)]
 Precision = Annotated[str, Parameter(help="auto, float32 or bfloat16.")]
 JsonObject = Annotated[bool, Parameter(help="Print a JSON object instead.")]
 Json = Annotated[bool, Parameter(help="Print a JSON object a line instead of tables.")]

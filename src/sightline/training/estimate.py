@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from sightline.training.jobs import Job, JobProgress
@@ -29,14 +30,14 @@ class Expectation:
         *,
         begun: int | None = None,
     ) -> None:
-        self._clock = clock
-        self._at_once = max(min(at_once, len(jobs)), 1)
+        self._clock, self._at_once = clock, max(min(at_once, len(jobs)), 1)
         self._begun = min(begun or len(jobs), len(jobs))
         # About what each takes: as many patches as its training shows.
         self._work = {job.name: (job.train.images or 1) * (job.train.resolution or 1) ** 2 for job in jobs}
         self._missing: dict[str, float] = dict(self._work)
-        self._steps = dict.fromkeys(self._missing, 0)
-        self._started, self._began = None, 0.0
+        self._steps = Counter[str]()
+        # When all were warm, and what was missing then.
+        self._start: tuple[float, float] | None = None
 
     def observe(self, at: JobProgress) -> None:
         """A job has come so far."""
@@ -44,9 +45,9 @@ class Expectation:
         missing = 1 - _TRAINING * share if at.phase == "train" else (1 - _TRAINING) * (1 - share)
         self._missing[at.name] = missing * self._work[at.name]
         self._steps[at.name] += 1
-        if self._started is None and sum(steps >= _WARM_STEPS for steps in self._steps.values()) >= self._begun:
+        if self._start is None and sum(steps >= _WARM_STEPS for steps in self._steps.values()) >= self._begun:
             # What was done before, in an earlier sitting too, says nothing of the speed from here on.
-            self._started, self._began = self._clock(), sum(self._missing.values())
+            self._start = self._clock(), sum(self._missing.values())
 
     @property
     def done(self) -> float:
@@ -55,12 +56,11 @@ class Expectation:
 
     def left(self) -> float | None:
         """Seconds until all are done; None before enough of it was seen."""
-        if self._started is None:
+        if self._start is None:
             return None
-        missing = self._missing.values()
-        passed, spent = self._clock() - self._started, self._began - sum(missing)
+        (started, whole), missing = self._start, self._missing.values()
+        passed, spent = self._clock() - started, whole - sum(missing)
         if passed < _LEAST_SECONDS or not spent:
             return None
-        rate = spent / passed
         # The last one alone has only its own cores.
-        return max(sum(missing) / rate, max(missing) * self._at_once / rate)
+        return max(sum(missing), max(missing) * self._at_once) * passed / spent
