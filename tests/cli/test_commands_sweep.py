@@ -366,14 +366,6 @@ def test_a_call_does_what_the_command_does(written, cli, tmp_path):
         assert one.measured == score_of(by_command, Objective()).measured
 
 
-@pytest.mark.slow
-def test_a_search_by_the_command_line(written, cli):
-    search = {"optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}, "encoding": GRID["encoding"]}
-    code, out, err = cli("sweep", written(grid=None, search=search, trials=3), "--json")
-    assert code == 0, err
-    assert sum(json.loads(line)["runs"] for line in out.splitlines()) == 3
-
-
 def test_what_a_sweep_keeps_for_itself_is_not_written_over(written, stubbed, cli, refused, run_copy, tmp_path):
     file = tmp_path / written()
     assert cli("sweep", file)[0] == 0

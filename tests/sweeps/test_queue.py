@@ -58,24 +58,6 @@ def worked(queue_, run, warned=None):
 
 
 @pytest.mark.slow
-def test_two_workers_that_begin_at_once_do_every_cell_once_and_that_of_a_killed_one_again(tmp_path):
-    workers = [PROCESSES.Process(target=join, args=(GRID, tmp_path, dies)) for dies in (2, None)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(600)
-    codes = [worker.exitcode for worker in workers]
-    begun = sorted(map(int, (tmp_path / "begun").read_text().split()))
-    finished = sorted(map(int, (tmp_path / "finished").read_text().split()))
-    assert finished == list(range(GRID.count))
-    # It may find the queue empty before it comes to its second cell.
-    assert codes in ([-9, 0], [0, 0])
-    assert len(begun) - len(finished) == (codes[0] == -9)
-    state = queue(tmp_path).state()
-    assert (sorted(state.scores), state.done, state.failed) == (finished, True, {})
-
-
-@pytest.mark.slow
 def test_the_cell_of_a_killed_worker_is_done_again_at_once(tmp_path):
     worker = PROCESSES.Process(target=join, args=(GRID, tmp_path, 3))
     worker.start()

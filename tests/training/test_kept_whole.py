@@ -36,14 +36,6 @@ from tests.tiny import (
 )
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """(digest of the weights, log) of the run trained at one go."""
-    out = tmp_path_factory.mktemp("undisturbed")
-    train(ENDLESS, out)
-    return weights(out), log_lines(out)
-
-
 @pytest.mark.parametrize("log", [None, "", "{bad", '{"step": 1}\n', "[]\n", "\x00"])
 def test_found_17_a_log_that_is_gone_or_damaged_is_written_anew_from_the_checkpoint(log, undisturbed, tmp_path):
     with pytest.raises(Stopped):
@@ -54,13 +46,13 @@ def test_found_17_a_log_that_is_gone_or_damaged_is_written_anew_from_the_checkpo
         file.write_text(log)
     warnings = []
     train(ENDLESS, tmp_path / "a", resume=True, warn=warnings.append)
-    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed
+    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
     (line,) = warnings
     assert f"{file}: was {'missing' if log is None else 'not as the run had written it'}; its 4 lines" in line
     # Of a run that is complete, too.
     file.write_text("")
     train(ENDLESS, tmp_path / "a", resume=True)
-    assert log_lines(tmp_path / "a") == undisturbed[1]
+    assert log_lines(tmp_path / "a") == undisturbed(ENDLESS)[1]
 
 
 @pytest.mark.parametrize("place", ["/proc/self/mem", "/"], ids=["file", "folder"])
@@ -129,7 +121,7 @@ def test_found_02_a_damaged_checkpoint_never_takes_the_place_of_a_good_one(undis
     assert digest(step_folder(out, 2) / "model.safetensors") == spare
     verify_checkpoint(step_folder(out, 2))
     train(ENDLESS, out, resume=True)
-    assert (weights(out), log_lines(out)) == undisturbed
+    assert (weights(out), log_lines(out)) == undisturbed(ENDLESS)
     assert [place.name for place in (out / "checkpoints").iterdir()] == ["step-00000006"]
 
 
@@ -148,7 +140,7 @@ def test_found_02_one_that_is_damaged_in_mid_run_does_not_either(undisturbed, mo
         train(ENDLESS, out, observe=damage)
     assert last_whole(out) == step_folder(out, 6)
     train(ENDLESS, out, resume=True)
-    assert (weights(out), log_lines(out)) == undisturbed
+    assert (weights(out), log_lines(out)) == undisturbed(ENDLESS)
 
 
 def test_found_02_the_previous_one_goes_only_when_the_last_is_whole(tmp_path):
@@ -176,7 +168,7 @@ def test_found_25_no_links_are_needed(undisturbed, tmp_path, monkeypatch):
         train(ENDLESS, out, observe=stop_at(5))
     assert read_config_record(out)["training"]["step"] == 4
     train(ENDLESS, out, resume=True)
-    assert (digest(step_folder(out, 6) / "model.safetensors"), log_lines(out)) == undisturbed
+    assert (digest(step_folder(out, 6) / "model.safetensors"), log_lines(out)) == undisturbed(ENDLESS)
     assert load_model(out)
     assert not os.path.lexists(out / "checkpoint")
 
@@ -187,7 +179,7 @@ def test_a_copy_of_a_run_in_which_links_became_folders_goes_on(undisturbed, tmp_
     out = shutil.copytree(tmp_path / "a", tmp_path / "b")
     assert not (out / "checkpoint").is_symlink()
     train(ENDLESS, out, resume=True)
-    assert (weights(out), log_lines(out)) == undisturbed
+    assert (weights(out), log_lines(out)) == undisturbed(ENDLESS)
     assert (out / "checkpoint").is_symlink()
 
 

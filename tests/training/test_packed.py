@@ -54,20 +54,13 @@ def shown(config, first=0, position=None):
     ]
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    out = tmp_path_factory.mktemp("undisturbed")
-    train(PACKED, out)
-    return weights(out), log_lines(out)
-
-
 @pytest.mark.parametrize(("step", "workers"), [(15, 0), pytest.param(33, 2, marks=pytest.mark.slow)])
 def test_killed_in_a_pass_and_in_the_next(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(PACKED, workers=workers)
     killed(train, config, tmp_path / "a", observe=KillAt(step))
     assert 0 < read_config_record(tmp_path / "a" / "checkpoint")["training"]["step"] <= step
     train(config, tmp_path / "a", resume=True)
-    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed
+    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(PACKED)
 
 
 @pytest.mark.slow

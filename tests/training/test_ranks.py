@@ -64,15 +64,6 @@ def run(ranks: Ranks, config, out, options=None):
     return ranks.rank
 
 
-def alone(config, out):
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        train(config, out)
-    finally:
-        torch.set_num_threads(threads)
-
-
 def assert_alike(first, second, tolerance=1e-5):
     """The same steps with the same losses, and weights that differ by so much of their norm."""
     records = [[json.loads(line) for line in log_lines(run)] for run in (first, second)]
@@ -105,7 +96,7 @@ TOGETHER = {
     "name", [*list(TOGETHER)[:3], *(pytest.param(name, marks=pytest.mark.slow) for name in list(TOGETHER)[3:])]
 )
 def test_two_ranks_train_as_one(name, tmp_path):
-    alone(TOGETHER[name], tmp_path / "one")
+    train(TOGETHER[name], tmp_path / "one")
     assert together(2, run, TOGETHER[name], tmp_path / "two") == [0, 1]
     assert_alike(tmp_path / "one", tmp_path / "two")
     assert sorted(tree(tmp_path / "one")) == sorted(tree(tmp_path / "two"))
@@ -122,8 +113,8 @@ def test_two_ranks_train_as_one(name, tmp_path):
     ],
 )
 def test_a_step_in_parts_is_the_step(name, parts, tmp_path):
-    alone(TOGETHER[name], tmp_path / "one")
-    alone(dataclasses.replace(TOGETHER[name], accumulate=parts, recompute=True), tmp_path / "parts")
+    train(TOGETHER[name], tmp_path / "one")
+    train(dataclasses.replace(TOGETHER[name], accumulate=parts, recompute=True), tmp_path / "parts")
     assert_alike(tmp_path / "one", tmp_path / "parts")
 
 
@@ -134,8 +125,8 @@ def test_parts_without_a_label_count_nothing(tmp_path):
     Image.new("L", size, IGNORE).save(root / "masks" / "train" / "deep" / "1.png")
     config = tiny_config(data=f"masks:{root}", task="segmentation", images=9, batch_size=3, checkpoint_every=9)
     config = dataclasses.replace(config, optimizer=SGD)
-    alone(config, tmp_path / "one")
-    alone(dataclasses.replace(config, accumulate=3), tmp_path / "parts")
+    train(config, tmp_path / "one")
+    train(dataclasses.replace(config, accumulate=3), tmp_path / "parts")
     assert_alike(tmp_path / "one", tmp_path / "parts")
 
 
@@ -213,7 +204,7 @@ def stop_after(ranks: Ranks, config, out, steps, options=None):
 @pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_ranks_stop_together_and_others_go_on(size, tmp_path):
     config = dataclasses.replace(UNEVEN, images=165)
-    alone(config, tmp_path / "one")
+    train(config, tmp_path / "one")
     said = together(2, stop_after, config, tmp_path / "two", 3)
     assert [type(one) for one in said] == [StoppedError, StoppedError]
     assert len(log_lines(tmp_path / "two")) == 3
@@ -279,7 +270,7 @@ def test_an_image_that_cannot_be_read_ends_all(tmp_path):
 
 def test_what_one_leaves_out_all_count(tmp_path):
     config = dataclasses.replace(damaged(tmp_path), skip_unreadable=1)
-    alone(config, tmp_path / "one")
+    train(config, tmp_path / "one")
     together(2, run, config, tmp_path / "two")
     assert_alike(tmp_path / "one", tmp_path / "two")
     left = [(tmp_path / one / "checkpoint" / "left_out.jsonl").read_text() for one in ("one", "two")]

@@ -41,22 +41,6 @@ from tests.tiny import (
 )
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """(digest of the weights, log) of each configuration trained at one go."""
-    known = {}
-
-    def get(config):
-        key = config.data
-        if key not in known:
-            out = tmp_path_factory.mktemp("undisturbed")
-            train(config, out)
-            known[key] = weights(out), log_lines(out)
-        return known[key]
-
-    return get
-
-
 @pytest.mark.parametrize(("step", "workers"), [(2, 0), pytest.param(6, 2, marks=pytest.mark.slow)])
 def test_killed(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(EVENTFUL, workers=workers)

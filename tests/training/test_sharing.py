@@ -22,7 +22,7 @@ from sightline.training.config import OptimizerConfig, ValidationConfig
 from sightline.training.parallel import parallelize
 from tests.ranks import together
 from tests.tiny import log_lines, tiny_config, train, tree
-from tests.training.test_ranks import CHANCE, IDLE, PACKED, UNEVEN, alone, run, stop_after
+from tests.training.test_ranks import CHANCE, IDLE, PACKED, UNEVEN, assert_alike, run, stop_after
 
 # So large that Adam's step is no sign of a gradient near zero, which the order of a sum decides.
 EPS = 1e-3
@@ -35,18 +35,6 @@ OPTIMIZERS = {
 def in_parts(config, **changes):
     options = {**config.model_options, "depth": 2}
     return dataclasses.replace(config, sharing="fsdp", model_options=options, **changes)
-
-
-def assert_same(first, second, tolerance=2e-6):
-    """The same steps with the same losses, and weights that differ by so much of their norm."""
-    records = [[json.loads(line) for line in log_lines(run)] for run in (first, second)]
-    for one, other in zip(*records, strict=True):
-        assert other.pop("loss") == pytest.approx(one.pop("loss"), rel=1e-5)
-        assert one == other
-    one, other = (load_model(run).state_dict() for run in (first, second))
-    assert one.keys() == other.keys()
-    for name, weight in one.items():
-        assert float((other[name] - weight).norm()) <= tolerance * float(weight.norm()) + 1e-7, name
 
 
 def assert_in_parts(run, ranks):
@@ -69,7 +57,7 @@ def test_parts_train_as_the_whole(name, tmp_path):
     config = CASES[name]
     assert together(2, run, config, tmp_path / "parts") == [0, 1]
     assert together(2, run, dataclasses.replace(config, sharing="ddp"), tmp_path / "whole") == [0, 1]
-    assert_same(tmp_path / "whole", tmp_path / "parts")
+    assert_alike(tmp_path / "whole", tmp_path / "parts")
     assert_in_parts(tmp_path / "parts", 2)
 
 
@@ -82,7 +70,7 @@ def test_parts_train_as_the_whole(name, tmp_path):
 )
 def test_any_number_of_ranks_goes_on(name, size, sharing, tmp_path):
     config = in_parts(UNEVEN, images=132, optimizer=OPTIMIZERS[name])
-    alone(config, tmp_path / "one")
+    train(config, tmp_path / "one")
     said = together(2, stop_after, config, tmp_path / "two", 2)
     assert [type(one) for one in said] == [StoppedError, StoppedError]
     assert_in_parts(tmp_path / "two", 2)
@@ -91,14 +79,14 @@ def test_any_number_of_ranks_goes_on(name, size, sharing, tmp_path):
         train(config, tmp_path / "two", resume=True)
     else:
         assert together(size, run, config, tmp_path / "two", {"resume": True}) == list(range(size))
-    assert_same(tmp_path / "one", tmp_path / "two")
+    assert_alike(tmp_path / "one", tmp_path / "two")
     assert_in_parts(tmp_path / "two", 1 if sharing == "ddp" else size)
 
 
 @pytest.mark.slow
 def test_one_rank_then_two_then_one_train_as_one_undisturbed(tmp_path):
     config = in_parts(UNEVEN, images=165, optimizer=OPTIMIZERS["adamw"])
-    alone(config, tmp_path / "one")
+    train(config, tmp_path / "one")
     steps = iter(range(1, 6))
     with pytest.raises(StoppedError):
         train(config, tmp_path / "moved", stop=lambda: next(steps) == 1)
@@ -108,7 +96,7 @@ def test_one_rank_then_two_then_one_train_as_one_undisturbed(tmp_path):
     assert_in_parts(tmp_path / "moved", 2)
     assert len(log_lines(tmp_path / "moved")) == 3
     train(config, tmp_path / "moved", resume=True)
-    assert_same(tmp_path / "one", tmp_path / "moved")
+    assert_alike(tmp_path / "one", tmp_path / "moved")
 
 
 def on_a_slow_disk(ranks: Ranks, config, out):
@@ -144,16 +132,16 @@ def test_parts_are_saved_while_steps_go_on(tmp_path):
         assert (first, second, last) == (2, 4, (5, 5))
         assert then >= 3
         assert later >= 5
-    assert_same(tmp_path / "undisturbed", tmp_path / "slow", tolerance=0.0)
+    assert_alike(tmp_path / "undisturbed", tmp_path / "slow", tolerance=0.0)
 
 
 @pytest.mark.slow
 def test_what_ranks_held_whole_goes_on_in_parts(tmp_path):
     config = in_parts(UNEVEN, images=132, optimizer=OPTIMIZERS["adamw"])
-    alone(config, tmp_path / "one")
+    train(config, tmp_path / "one")
     together(2, stop_after, dataclasses.replace(config, sharing="ddp"), tmp_path / "two", 2)
     assert together(2, run, config, tmp_path / "two", {"resume": True}) == [0, 1]
-    assert_same(tmp_path / "one", tmp_path / "two")
+    assert_alike(tmp_path / "one", tmp_path / "two")
 
 
 @pytest.mark.slow
@@ -163,7 +151,7 @@ def test_parts_are_measured_while_they_train(tmp_path):
         tiny_config(data="scenes", images=96, batch_size=32, optimizer=OptimizerConfig(eps=EPS, ema=0.5)),
         checkpoint_every=32, validation=ValidationConfig(times=3, images=8),
     )  # fmt: skip
-    alone(config, tmp_path / "one")
+    train(config, tmp_path / "one")
     assert together(2, run, config, tmp_path / "parts") == [0, 1]
     lines = [
         [json.loads(line) for line in (tmp_path / one / "validation.jsonl").read_text().splitlines()]
