@@ -31,7 +31,7 @@ from sightline.models import Model
 from sightline.results.predictions import Prediction
 from sightline.results.rows import ResultRow, merge_rows
 from sightline.training.checkpointer import has_checkpoint, last_whole
-from sightline.training.clips import check_clips, clip_frames, showing_frames
+from sightline.training.clips import clip_view
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
 from sightline.training.loop import TrainProgress, train_loop
@@ -78,11 +78,11 @@ class Run:
             InputError: it cannot be opened, or is of clips, and the model takes images.
         """
         if self.opened is None:
-            source = open_source(self.data).with_view(max_pixels=self.max_pixels)
-            check_clips(self.model.config, source, self.data)
-            frames = clip_frames(self.model.config, source, self.config.get("frames"))
-            packed = self.config.get("packing") is not None
-            self.opened = showing_frames(source, frames, self.config.get("frame_stride"), packed=packed)
+            source, config = open_source(self.data).with_view(max_pixels=self.max_pixels), self.config
+            frames, packed = config.get("frames") if source.is_video else None, config.get("packing") is not None
+            self.opened = clip_view(
+                self.model.config, source, self.data, frames=frames, stride=config.get("frame_stride"), packed=packed
+            )
         return self.opened
 
     @property

@@ -28,7 +28,7 @@ from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.tasks.base import check_provided, task_class
 from sightline.tokens.grid import Grid
 from sightline.tokens.patchify import check_channels
-from sightline.training.clips import decided_frames, showing_frames
+from sightline.training.clips import clip_view
 from sightline.training.config import DEFAULT_BATCH_SIZE, DEFAULT_LOSS, DEFAULT_MODEL, TrainConfig
 from sightline.training.log import unheard
 from sightline.training.plan import EpochPlan, as_trained_on, resolve_length, training_view, with_patch_sizes
@@ -124,7 +124,7 @@ def set_up(
         decided = check_same_data(last, source, decided, accept_changed=accept_changed_data, warn=warn, progress=told)
     decided = _with_length(decided, source)
     _loaded.cache_clear()
-    source = showing_frames(source, decided.frames, decided.frame_stride, packed=decided.packing is not None)
+    source = _as_clips(decided, model.config, source)
     return TrainSetup(dataclasses.replace(decided, init_from=config.init_from), source, last, model)
 
 
@@ -201,14 +201,31 @@ def resolve_config(config: TrainConfig, source: Source, device: torch.device, la
     precision = chosen_precision(config.precision, device)
     made = dataclasses.replace(config, model=name, model_options=options, resolution=resolution, frames=None)
     # Without the frames that were asked for, which a model of images would refuse in words of its own.
-    frames = decided_frames(config, model_config_of(made, source), source)
+    sampling = _as_clips(config, model_config_of(made, source), source).sampling
     # A length that this data cannot have is refused at once.
     EpochPlan.of(config, source.length("train"))
     settings = {**training_view(config, source), **_loss_settings(config)}
     settings["batch_size"] = None if config.packing else config.batch_size or DEFAULT_BATCH_SIZE
     warms = None if config.optimizer.ema is None else config.optimizer.ema_warmup is not False
     settings["optimizer"] = dataclasses.replace(config.optimizer, ema_warmup=warms)
+    frames = None if sampling is None else sampling.count
     return dataclasses.replace(made, precision=precision, frames=frames, **settings)
+
+
+def _as_clips(config: TrainConfig, model: ViTConfig, source: Source) -> Source:
+    packed, stride = config.packing is not None, config.frame_stride
+    shown = clip_view(model, source, config.data, frames=config.frames, stride=stride, packed=packed)
+    for name in () if model.takes_clips else ("frames", "frame_stride"):
+        if (value := getattr(config, name)) is not None:
+            expected = "expected none, or model_options.embedder tubelets"
+            raise InputError(f"{name} {value}: embedder {model.embedder!r} cuts images ({expected})", field=name)
+    places = [one for one in task_class(config.task).needs if one != "label"]
+    if model.takes_clips and places:
+        raise InputError(
+            f"task {config.task}: says {' and '.join(places)} of an image, and embedder {model.embedder!r} cuts clips "
+            "(expected task classification, or an embedder of images)"
+        )
+    return shown
 
 
 def _with_length(config: TrainConfig, source: Source) -> TrainConfig:
