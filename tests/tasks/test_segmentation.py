@@ -151,15 +151,7 @@ TRAIN = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "preci
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("head", "packed"),
-    [
-        ("pix", True),
-        pytest.param("linear_map", False, marks=pytest.mark.slow),
-        pytest.param("pix", False, marks=pytest.mark.slow),
-        pytest.param("linear_map", True, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("head", "packed"), [("pix", True), ("linear_map", False)])
 def test_a_run_learns_is_measured_predicts_and_is_reported(head, packed, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(measure, "default_image_count", lambda source: 12)
     out = tmp_path / "run"

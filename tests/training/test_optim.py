@@ -6,10 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.errors import InputError
 from sightline.io.checkpoint import write_checkpoint
 from sightline.models import create_model
-from sightline.recipes import recipe
 from sightline.training.config import OptimizerConfig
 from sightline.training.optim import Ema, make_optimizer
 from sightline.training.state import load_optimizer, optimizer_tensors
@@ -118,10 +116,3 @@ def test_the_decay_of_a_mean_warms_up(model):
         ema.update(model, step)
         mean = decay * mean + (1 - decay) * weight.detach()
         torch.testing.assert_close(ema.mean["head.weight"], mean)
-
-
-def test_recipes_and_runs_say_whether_it_warms_up():
-    assert OptimizerConfig().ema_warmup
-    assert not recipe("vit_finetune").optimizer.ema_warmup
-    with pytest.raises(InputError):
-        OptimizerConfig(ema_warmup=1)

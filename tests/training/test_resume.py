@@ -49,17 +49,6 @@ def test_killed(step, workers, undisturbed, tmp_path):
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(EVENTFUL)
 
 
-def test_killed_again_and_again(undisturbed, tmp_path):
-    """Each sitting gets one checkpoint further, that of two steps before: a save waits for the one before it. The log
-    has each step once."""
-    for step in (4, 6):
-        killed(train, ENDLESS, tmp_path / "a", resume=True, observe=KillAt(step))
-        steps = [json.loads(line)["step"] for line in log_lines(tmp_path / "a")]
-        assert steps == sorted(set(steps))
-    train(ENDLESS, tmp_path / "a", resume=True)
-    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
-
-
 MOMENTS = {
     "between the checkpoint and its log": (Path, "replace", 2),
     "before the checkpoint is written": (checkpointer, "write_checkpoint", 1),
@@ -137,12 +126,6 @@ def test_a_finished_run_is_left_as_it_is(tmp_path):
     assert not model.training
 
 
-def test_nothing_to_resume_begins_anew(tmp_path):
-    train(tiny_config(), tmp_path / "a", resume=True)
-    train(tiny_config(), tmp_path / "b")
-    assert weights(tmp_path / "a") == weights(tmp_path / "b")
-
-
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
@@ -206,15 +189,6 @@ def test_the_state_of_another_training(change, says, tmp_path):
         train(config, tmp_path / "a", resume=True)
     assert says in str(error.value)
     assert tree(tmp_path) == before
-
-
-def test_a_model_is_no_run_to_resume(tmp_path):
-
-    model = train(tiny_config(), tmp_path / "a")
-    shutil.rmtree(tmp_path / "a")
-    save_model(model, step_folder(tmp_path / "a", 2))
-    with pytest.raises(InputError, match="config"):
-        train(tiny_config(), tmp_path / "a", resume=True)
 
 
 @pytest.mark.parametrize("lacking", ["ranks", "data", "log.jsonl", "batch_size"])

@@ -9,16 +9,14 @@ import signal
 import threading
 
 import pytest
-import torch
 
-from sightline.errors import RanksError, StoppedError, StorageError
+from sightline.errors import StoppedError, StorageError
 from sightline.hub.load import read_config_record
 from sightline.io import checkpoint
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import checkpoints, step_folder
 from sightline.training import checkpointer, loop
 from sightline.training.checkpointer import Checkpointer
-from tests.ranks import together
 from tests.tiny import ENDLESS, MODEL, Stopped, digest, log_lines, train
 
 # Six steps, of which two, four and six are saved.
@@ -123,28 +121,6 @@ def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, mo
     assert taken == [0, 1, 2, 3, 4]
     assert len(log_lines(tmp_path / "a")) == 2
     assert [place.name for place in (tmp_path / "a" / "checkpoints").iterdir()] == ["step-00000002"]
-
-
-def fill_the_disk(ranks, out):
-    """Train where the second checkpoint of the first rank finds no room."""
-    real, saved = checkpointer.write_checkpoint, []
-
-    def write(*arguments, **options):
-        saved.append(arguments[0])
-        if len(saved) == 2:
-            raise StorageError("the disk is full")
-        real(*arguments, **options)
-
-    checkpointer.write_checkpoint = write
-    torch.set_num_threads(1)
-    train(dataclasses.replace(ENDLESS, checkpoint_every=16), out, ranks=ranks, device="cpu")
-
-
-def test_a_disk_that_is_full_ends_all_ranks(tmp_path):
-    own, other = together(2, fill_the_disk, tmp_path / "a")
-    assert isinstance(own, StorageError)
-    assert isinstance(other, RanksError)
-    assert read_config_record(tmp_path / "a" / "checkpoint")["training"]["step"] == 1
 
 
 @pytest.mark.parametrize("fails", [False, True])

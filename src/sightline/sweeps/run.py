@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from sightline.sweeps.scores import CellScore, Objective, score_of
 from sightline.sweeps.space import SweepCell, SweepConfig, sample_cells, training_fields
 from sightline.training import TrainConfig, TrainProgress, train
 from sightline.training.checkpointer import last_whole
+from sightline.training.jobs import fault_line
 from sightline.training.log import unheard
 from sightline.training.setup import TrainSetup, build_model, resolve_config, set_up
 
@@ -260,18 +260,9 @@ def run_worker(
             queue.leave(claim)
             raise
         except Exception as error:
-            given_up = queue.fail(claim, _line_of(error))
-            warn(f"cell {name} failed{'' if given_up else ', and is tried once more'}: {_line_of(error)}")
+            given_up = queue.fail(claim, fault_line(error))
+            warn(f"cell {name} failed{'' if given_up else ', and is tried once more'}: {fault_line(error)}")
             continue
         sign = -1 if score.measured.better == "lower" else 1
         if not queue.finish(claim, asdict(score), sign * score.measured.value):
             warn(f"cell {name}: was taken over by another worker before it was finished here")
-
-
-def _line_of(error: Exception) -> str:
-    """A fault in a line; one that no user caused, with its place."""
-    if isinstance(error, SightlineError):
-        return str(error)
-    line = traceback.extract_tb(error.__traceback__)[-1]
-    said = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {said} ({Path(line.filename).name}:{line.lineno})"

@@ -170,17 +170,22 @@ def _work(job: Job, messages: Any) -> None:
         with signals.handle_signals(own_process=False):
             run_job(job, functools.partial(say, "progress"), functools.partial(say, "warning"))
         outcome = "done", None
-    except SightlineError as error:
-        outcome = "failed", (type(error).__name__, str(error))
     except KeyboardInterrupt:
         outcome = "failed", (StoppedError.__name__, signals.last_words())
     except Exception as error:
-        line = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__}: {error} ({Path(line.filename).name}:{line.lineno})"
-        outcome = "failed", (SightlineError.__name__, text)
+        # Of another kind of fault there is none in `errors`.
+        outcome = "failed", (type(error).__name__, fault_line(error))
     # What is left is to say so and to end: a signal would hit the interpreter in its tidying, with a traceback.
     signals.setup_worker_signals()
     say(*outcome)
+
+
+def fault_line(error: Exception) -> str:
+    """A fault in a line; one that no user caused, with its place."""
+    if isinstance(error, SightlineError):
+        return str(error)
+    line, said = traceback.extract_tb(error.__traceback__)[-1], " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {said} ({Path(line.filename).name}:{line.lineno})"
 
 
 def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[str], None] = unheard) -> None:

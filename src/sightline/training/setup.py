@@ -136,19 +136,8 @@ def _warn_of_memory(
         return
     # Of several patch sizes the smallest takes the most.
     model = min(with_patch_sizes(config, model_config_of(config, source)), key=lambda one: one.patch_size)
-    image_size, batch = largest_pass(config, model, source.length("train"), processes)
-    warn_of_memory(
-        model,
-        image_size,
-        warn,
-        what=config.model or str(config.init_from),
-        batch=batch,
-        dtype=config.precision,
-        training=True,
-        ema=config.optimizer.ema is not None,
-        sharers=processes if config.sharing == "fsdp" else 1,
-        device=device,
-    )
+    size, options = largest_pass(config, model, source.length("train"), processes)
+    warn_of_memory(model, size, warn, what=config.model or str(config.init_from), device=device, **options)
 
 
 def warn_of_mirrors(config: TrainConfig, source: Source, warn: Callable[[str], None]) -> None:
@@ -262,8 +251,9 @@ def square_side(config: ViTConfig) -> int:
 
 def largest_pass(
     config: TrainConfig, model: ViTConfig, length: int | None, processes: int = 1
-) -> tuple[int | tuple[int, int], int]:
-    """The images that a process holds at most at once, for its memory: their size in pixels and how many.
+) -> tuple[int | tuple[int, int], dict[str, Any]]:
+    """What a process of a run holds at most at once: the size of its images in pixels, and the options of
+    `estimate_memory`.
 
     Args:
         config: resolved.
@@ -273,9 +263,11 @@ def largest_pass(
         InputError: a pack has no room for a patch.
     """
     packing, parts = config.packing, config.accumulate * processes
+    options: dict[str, Any] = {"dtype": config.precision, "training": True, "ema": config.optimizer.ema is not None}
+    options["sharers"] = processes if config.sharing == "fsdp" else 1
     if packing is None:
         step = min(one for one in (config.batch_size, length, config.images) if one is not None)
-        return model.image_size, -(-step // parts)
+        return model.image_size, {"batch": -(-step // parts), **options}
     cells = packing.sampler(model.patch_size, model.num_prefix_tokens).max_tokens
     assert cells is not None
     # Of a clip, which is so many patches thick, those of a frame.
@@ -286,7 +278,7 @@ def largest_pass(
     # As a square: what a pass takes hangs on the number of patches.
     side = math.isqrt(cells - 1) + 1
     slots = max(packing.tokens, *(packing.padded or (0,)))
-    return side * model.patch_size, -(-slots // (side**2 * thick * parts))
+    return side * model.patch_size, {"batch": -(-slots // (side**2 * thick * parts)), **options}
 
 
 def model_config_of(config: TrainConfig, source: Source) -> ViTConfig:
@@ -366,15 +358,11 @@ def build_model(config: TrainConfig, source: Source) -> Model:
         model = make_model(model_config_of(config, source))
     with_patch_sizes(config, model.config)
     # Said before the first step: a schedule may drop none for long.
-    drop = None if config.packing is None else config.packing.drop
-    takes_parts = {
-        f"head {model.config.head}": getattr(model.head, "supports_token_dropping", True),
-        f"embedder {model.patch_embed.name}": model.patch_embed.supports_token_dropping,
-        f"architecture {model.name}": model.supports_token_dropping,
-    }
-    for part, drops in takes_parts.items():
-        if drop is not None and not drops:
-            raise InputError(f"packing.drop {drop}: {part} takes whole images (expected null)")
+    parts = {f"head {model.config.head}": model.head, f"embedder {model.patch_embed.name}": model.patch_embed}
+    for name, part in {**parts, f"architecture {model.name}": model}.items():
+        drop = None if config.packing is None else config.packing.drop
+        if drop is not None and not getattr(part, "supports_token_dropping", True):
+            raise InputError(f"packing.drop {drop}: {name} takes whole images (expected null)", field="packing.drop")
     # What the task says against the model or its options is said before anything is written.
     task_class(config.task)(model.config, task_options(config))
     return model
