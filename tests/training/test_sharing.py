@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 import stat
 import threading
 
@@ -237,33 +236,7 @@ def test_a_rank_whose_disk_is_full_leaves_what_was_there(rank, tmp_path):
     assert os.listdir(tmp_path) == ["it"]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    place = tmp_path_factory.mktemp("parts")
-    assert together(2, run, in_parts(UNEVEN, images=66), place / "run") == [0, 1]
-    return place / "run"
-
-
-@pytest.fixture
-def parts(trained, tmp_path):
-    shutil.copytree(trained, tmp_path / "run", symlinks=True)
-    return tmp_path / "run" / "checkpoint"
-
-
-def test_damaged_and_missing_parts_are_named(parts):
-    second = sorted((parts / "training").iterdir())[1]
-    content = second.read_bytes()
-    second.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(InputError, match="shard-00002"):
-        verify_checkpoint(parts)
-    second.write_bytes(content[:100])
-    with pytest.raises(InputError, match="training"):
-        tensor_shapes(parts / "training")
-    second.unlink()
-    with pytest.raises(InputError, match="shard-00002"):
-        verify_checkpoint(parts)
-
-
-def test_the_checkpoint_of_a_training_is_no_place_for_a_model(parts):
-    with pytest.raises(InputError, match=str(parts)):
-        save_model(load_model(parts), parts)
+def test_the_checkpoint_of_a_training_is_no_place_for_a_model(run_copy):
+    place = run_copy / "checkpoint"
+    with pytest.raises(InputError, match=str(place)):
+        save_model(load_model(place), place)

@@ -192,7 +192,7 @@ class SweepQueue:
             trial.set_user_attr(_WORKER, self._me)
             if cell_outcome(others)[0] in ("running", "finished"):
                 # A worker that sees another folder put it into the queue as well.
-                self._end(claim, _LEFT, True)
+                self._end_trial(claim, _LEFT, True)
                 return None
             if self._url is not None:
                 study = self._storage.get_study_id_from_name(self.name)
@@ -204,22 +204,22 @@ class SweepQueue:
         """Say what was measured of a cell, which is never run again; False where it was taken over, because this
         worker's heartbeat was not heard. `value` is what a search makes large."""
         with self._locked():
-            return self._end(claim, _SCORE, dict(score), value)
+            return self._end_trial(claim, _SCORE, dict(score), value)
 
     def fail(self, claim: Claim, fault: str) -> bool:
         """Say that a cell failed; whether it is given up, and not tried again."""
         with self._locked():
-            self._end(claim, _FAULT, fault[:1000])
+            self._end_trial(claim, _FAULT, fault[:1000])
             self._fill()
             return cell_outcome(self._trials()[claim.cell.number])[0] == "failed"
 
     def leave(self, claim: Claim) -> None:
         """Give a cell back to the queue, as this worker was told to stop."""
         with self._locked():
-            self._end(claim, _LEFT, True)
+            self._end_trial(claim, _LEFT, True)
             self._fill()
 
-    def _end(self, claim: Claim, kind: str, said: object, value: float | None = None) -> bool:
+    def _end_trial(self, claim: Claim, kind: str, said: object, value: float | None = None) -> bool:
         """End the trial of a cell; False where another worker has."""
         import optuna
 

@@ -205,7 +205,7 @@ def train_loop(
     warn = warn if ranks.is_main else unheard
     with contextlib.ExitStack() as stack:
         stack.enter_context(reproducible(config.deterministic, device))
-        state, parallel = _begin(setup, out, device, ranks, warn, stack)
+        state, parallel = _begin_or_resume(setup, out, device, ranks, warn, stack)
         model = state.model
         warn_of_mirrors(config, source, warn)
         task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
@@ -277,7 +277,7 @@ def train_loop(
     return model.eval().requires_grad_(True)
 
 
-def _begin(
+def _begin_or_resume(
     setup: TrainSetup,
     out: Path,
     device: torch.device,
