@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields, is_dataclass
-from inspect import signature
-from typing import get_args
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from PIL import Image
 from sightline.cli.commands.evaluate import evaluate
 from sightline.cli.commands.predict import predict
 from sightline.cli.commands.train import train
-from sightline.cli.options import meant
+from sightline.cli.options import meant, option_names
 from sightline.data.open import open_source
 from sightline.data.stored import FileSource
 from sightline.errors import _SYNONYMS, did_you_mean, near
@@ -58,13 +56,6 @@ MEANT = {
 }
 
 
-def options_of(command):
-    """Of a command, by name, those in its classes of options too."""
-    parameters = signature(command, eval_str=True).parameters
-    classes = [kind for one in parameters.values() for kind in get_args(one.annotation) if is_dataclass(kind)]
-    return {*parameters, *(one.name for kind in classes for one in fields(kind))}
-
-
 @pytest.mark.parametrize("option", MEANT)
 def test_names_of_other_programs(option, refused):
     for command, wanted in zip((train, evaluate, predict), MEANT[option], strict=True):
@@ -75,13 +66,13 @@ def test_names_of_other_programs(option, refused):
         assert hint == wanted
         *by, name = hint.split()
         owner = OptimizerConfig if name.startswith("optimizer.") else TrainConfig
-        taken = {one.name for one in fields(owner)} if "--set" in by else options_of(command)
+        taken = {one.name for one in fields(owner)} if "--set" in by else option_names(command)
         assert name.removeprefix("optimizer.").removeprefix("--").replace("-", "_") in taken
 
 
 def test_synonyms_are_of_names_that_there_are():
     settings = {one.name for kind in (TrainConfig, OptimizerConfig) for one in fields(kind)}
-    options = {name for one in (train, evaluate, predict) for name in options_of(one)}
+    options = {name for one in (train, evaluate, predict) for name in option_names(one)}
     assert _SYNONYMS.keys() <= settings | options
 
 

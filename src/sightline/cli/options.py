@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args
 
 from sightline.errors import known_as, near
+
+
+def option_names(command: Callable[..., Any]) -> set[str]:
+    """What a command takes, by the names of its parameters and of the fields of those that are groups of options."""
+    parameters = inspect.signature(command, eval_str=True).parameters
+    kinds = [kind for one in parameters.values() for kind in (one.annotation, *get_args(one.annotation))]
+    groups = [kind for kind in kinds if is_dataclass(kind)]
+    return {*parameters, *(field.name for group in groups for field in fields(group))}
 
 
 def meant(option: str, taken: Iterable[str], *, trains: bool = False) -> str:
@@ -20,7 +29,7 @@ def meant(option: str, taken: Iterable[str], *, trains: bool = False) -> str:
     settings |= {one.name: f"--set {one.name}=..." for one in fields(TrainConfig)}
     options = {one.lstrip("-").replace("-", "_"): one for one in taken}
     here = {**settings, **options} if trains else options
-    elsewhere = settings.keys() - inspect.signature(train).parameters.keys()
+    elsewhere = settings.keys() - option_names(train)
     if not known_as(name, here) and (there := known_as(name, elsewhere)):
         return f"sightline train {settings[there[0]]}"
     return " or ".join(here[one] for one in near(name, here))

@@ -20,6 +20,10 @@ def convert_strictly(kind: type, tokens: Sequence[Token]) -> Any:
     return convert(kind, tokens)
 
 
+def _whole(_: object, tokens: Sequence[Token]) -> int:
+    return convert_strictly(int, tokens)
+
+
 def _skip(_: object, tokens: Sequence[Token]) -> int | Literal["all"]:
     from sightline.data.config import SkipUnreadable as Skip
     from sightline.io.config import check_value
@@ -63,22 +67,27 @@ PatchSize = Annotated[
     int | None,
     Parameter(
         help="Side of the patches in pixels, instead of the model's own: its patch embedding is resized "
-        "(docs/FAMILIES.md). Must divide the model's images."
+        "(docs/FAMILIES.md). Must divide the model's images.",
+        converter=_whole,
     ),
 ]
 MostImages = Annotated[
-    int | None, Parameter(help="At most this many of a split; 2000 of an embedded one unless given.")
+    int | None,
+    Parameter(help="At most this many of a split; 2000 of an embedded one unless given.", converter=_whole),
 ]
-Settings = Annotated[tuple[str, ...], Parameter(name="--set")]
-Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True)]
+Switch = Annotated[bool, Parameter(show_default=False)]
+Settings = Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)]
+Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)]
 Device = Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps.")]
-Threads = Annotated[int | None, Parameter(help="Processor threads; all cores unless given.")]
+Int = Annotated[int, Parameter(converter=_whole)]
+Whole = Annotated[int | None, Parameter(converter=_whole)]
+"""A whole number in a group of options, which does not take the converter of all."""
+Threads = Annotated[int | None, Parameter(help="Processor threads; all cores unless given.", converter=_whole)]
 Precision = Annotated[str, Parameter(help="auto, float32 or bfloat16.")]
-JsonObject = Annotated[bool, Parameter(help="Print a JSON object instead.")]
-Json = Annotated[bool, Parameter(help="Print a JSON object a line instead of tables.")]
+JsonObject = Annotated[bool, Parameter(show_default=False, help="Print a JSON object instead.")]
+Json = Annotated[bool, Parameter(show_default=False, help="Print a JSON object a line instead of tables.")]
 
-Workers = Annotated[int, Parameter(help="Processes that read images ahead.")]
-Overwrite = Annotated[bool, Parameter(help="Replace the files that exist.")]
+Workers = Annotated[int, Parameter(help="Processes that read images ahead.", converter=_whole)]
 
 
 @Parameter(name="*")
@@ -95,8 +104,8 @@ class OpenOptions:
     patch_size: PatchSize = None
     skip_unreadable: SkipAsTrained = None
     max_pixels: MaxPixels = None
-    no_pretrained: bool = False
-    num_classes: int | None = None
+    no_pretrained: Switch = False
+    num_classes: Whole = None
     weights: Path | None = None
 
 
@@ -142,22 +151,22 @@ class EvaluateOptions:
     frames: Words = ()
     split: Words = ()
     images: MostImages = None
-    no_shrink: bool = False
-    tune: bool = False
-    tune_images: int = 500
+    no_shrink: Switch = False
+    tune: Switch = False
+    tune_images: Int = 500
     measures: Words = ()
-    temperature: bool = False
-    temperature_images: int = 1000
+    temperature: Switch = False
+    temperature_images: Int = 1000
     settings: Settings = ()
     precision: Precision = "auto"
     out: Path | None = None
     predictions: Path | None = None
     logits: Path | None = None
-    overwrite: bool = False
+    overwrite: Switch = False
     workers: Workers = 0
     suite: str | None = None
     preparation: str | None = None
-    limit: int | None = None
+    limit: Whole = None
 
 
 @Parameter(name="*")
@@ -177,8 +186,8 @@ class PredictOptions:
     """
 
     resolution: str = "native"
-    topk: int = 5
-    frames: int | None = None
+    topk: Int = 5
+    frames: Whole = None
     precision: str = "auto"
 
 
@@ -204,11 +213,11 @@ class AnalyseOptions:
     data: AnyData = None
     split: str | None = None
     resolutions: Words = ()
-    images: int | None = None
+    images: Whole = None
     measures: Words = ()
     settings: Settings = ()
     out: Path | None = None
-    overwrite: bool = False
+    overwrite: Switch = False
     workers: Workers = 0
 
 
@@ -240,9 +249,9 @@ class CascadeOptions:
     aspect: Literal["native", "square"] = "native"
     precision: Precision = "auto"
     out: Path = Path("cascade")
-    overwrite: bool = False
-    workers: int = 0
-    seed: int = 0
+    overwrite: Switch = False
+    workers: Int = 0
+    seed: Int = 0
 
 
 @Parameter(name="*")
@@ -262,10 +271,10 @@ class CompareOptions:
     """
 
     encodings: Words = ()
-    seeds: int = 3
-    seed: int = 0
+    seeds: Int = 3
+    seed: Int = 0
     sizes: Words = ()
-    images: int | None = None
-    fine_tune: int = 56
-    no_fine_tune: bool = False
-    quick: bool = False
+    images: Whole = None
+    fine_tune: Int = 56
+    no_fine_tune: Switch = False
+    quick: Switch = False
