@@ -15,12 +15,11 @@ from sightline.data.clip_file import list_clips
 from sightline.data.config import MixingConfig
 from sightline.data.crops import apply_crop, eval_crop
 from sightline.data.folder_check import check_folder
-from sightline.data.frames import FrameSampling
 from sightline.data.image_list import list_images
 from sightline.data.loader import Collator, SampleSpec, load_batches, read_example
 from sightline.data.open import open_source
 from sightline.data.pack_plan import PackPlan, group_by_frames, group_by_grid
-from sightline.data.sizes import ConstantDrop, SizeSampler, View
+from sightline.data.sizes import ConstantDrop, FrameSampling, SizeSampler, View
 from sightline.data.skip_policy import Unreadable
 from sightline.data.sources.clips import Clips
 from sightline.errors import InputError, UnreadableDataError

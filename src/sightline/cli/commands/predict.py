@@ -146,8 +146,8 @@ def _prepared(
     from sightline.cli.answers import PredictRequest
     from sightline.cli.next_step import warn
     from sightline.cli.resolutions import parse_view
-    from sightline.data.frames import MOST_FRAMES
     from sightline.data.image_file import MAX_PIXELS
+    from sightline.data.sizes import MOST_FRAMES
     from sightline.distributed import machine
     from sightline.errors import require_known
     from sightline.hub.load import load_model
