@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sightline.data.clip_file import ClipHeader, clip_at, too_long
-from sightline.data.frames import MOST_FRAMES, FrameSampling
+from sightline.data.sizes import MOST_FRAMES, FrameSampling
 from sightline.errors import UnreadableDataError
 from tests.clips import SIZE, frames_of, save_folder, save_gif, save_webp
 

@@ -15,12 +15,11 @@ from sightline.data.clip_file import list_clips
 from sightline.data.config import MixingConfig
 from sightline.data.crops import apply_crop, eval_crop
 from sightline.data.folder_check import check_folder
-from sightline.data.frames import FrameSampling
 from sightline.data.image_list import list_images
 from sightline.data.loader import Collator, SampleSpec, load_batches, read_example
 from sightline.data.open import open_source
 from sightline.data.pack_plan import PackPlan, group_by_frames, group_by_grid
-from sightline.data.sizes import ConstantDrop, SizeSampler, View
+from sightline.data.sizes import ConstantDrop, FrameSampling, SizeSampler, View
 from sightline.data.skip_policy import Unreadable
 from sightline.data.sources.clips import Clips
 from sightline.errors import InputError, UnreadableDataError
@@ -66,19 +65,6 @@ def test_what_is_measured_is_the_centre_of_frames_spread_over_the_clip(folder: P
     assert np.array_equal(example.middle_frame, example.image[1])
     still = source.example("test", 3, SIZE).image
     assert np.array_equal(still, np.repeat(frames_of(33, 1), 3, axis=0))
-
-
-def test_one_part_of_all_frames_is_shown_in_training(tmp_path: Path) -> None:
-    frame = frames_of(5, 1)
-    for name in ("a", "b"):
-        save_gif(tmp_path / "train" / name / "x.gif", np.concatenate([frame, frame + 1, frame]))
-    source = Clips(tmp_path).with_view(frames=FrameSampling(3, 1))
-    seen = [source.example("train", 0, (8, 8), seed=1, epoch=epoch).image for epoch in range(6)]
-    for clip in seen:
-        assert np.array_equal(clip[0], clip[2])
-        assert not np.array_equal(clip[0], clip[1])
-    assert len({clip.tobytes() for clip in seen}) > 3
-    assert np.array_equal(seen[4], source.example("train", 0, (8, 8), seed=1, epoch=4).image)
 
 
 def test_clips_may_be_left_unmirrored(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Data sets of Hugging Face: which columns, which splits, what is refused, and what a row may lack."""
 
 import logging
-import os
 import sys
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from PIL import Image
 
 from sightline.data.image_file import read_image
-from sightline.data.image_index import ImageIndex
 from sightline.data.open import open_source
 from sightline.data.sources.hf import HuggingFace
 from sightline.errors import InputError, UnreadableDataError
@@ -162,17 +160,3 @@ def test_without_the_library(tmp_path, monkeypatch, refused):
     spec = saved(tmp_path / "a", images(count=1))
     monkeypatch.setitem(sys.modules, "datasets", None)
     refused("data", "check", spec, says=["'.[hf]'"])
-
-
-def test_a_file_that_changed_is_asked_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
-    spec = saved(tmp_path / "a", images(count=1))
-    source, _ = open_source(spec).check_readable("train")
-    assert open_source(spec).listing.read[source.images[0]]
-    before = source.fingerprint()
-    for file in (tmp_path / "a" / "train").glob("*.arrow"):
-        os.utime(file, ns=(1, 1))
-    again = open_source(spec)
-    assert not again.listing.read[again.images[0]]
-    assert isinstance(again.listing, ImageIndex)
-    assert again.fingerprint().digest == before.digest

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sightline.data.frames import FrameSampling
 from sightline.data.open import open_source
 from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render, render_moving
+from sightline.data.sizes import FrameSampling
 from sightline.data.sources.moving import DIRECTIONS
 from sightline.errors import InputError
 

@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 
 from sightline.data.crops import INTERPOLATIONS, RandomResizedCrop, apply_crop, eval_crop, whole_crop
-from sightline.data.open import open_source
 from sightline.data.rng import generator
 from sightline.data.sizes import native_grid
 from sightline.distributed.machine import import_timm
@@ -157,16 +156,3 @@ def test_a_long_strip_is_never_scaled_as_a_whole() -> None:
         padded = np.pad(whole, ((4, 4), (0, 0), (0, 0)), "reflect")
         expected = padded[top + 4 : top + 68, left : left + 64]
         assert np.abs(apply_crop(strip, crop).astype(int) - expected).max() <= 2
-
-
-def test_a_source_shows_simple_crops_where_it_is_asked_to() -> None:
-    source = open_source("scenes:pairs").with_view(parts="simple")
-    whole = open_source("scenes:pairs").example("train", 3, (32, 48), seed=1).image
-    views = [source.example("train", 3, (32, 48), seed=1, epoch=epoch).image for epoch in range(40)]
-    # Never mirrored, as scenes are; moved by at most 4 pixels.
-    padded = np.pad(whole, ((4, 4), (4, 4), (0, 0)), "reflect")
-    windows = {padded[y : y + 32, x : x + 48].tobytes() for y in range(9) for x in range(9)}
-    assert {view.tobytes() for view in views} <= windows
-    assert len({view.tobytes() for view in views}) > 10
-    measured = [one.example("test", 3, (32, 48)).image for one in (source, open_source("scenes:pairs"))]
-    assert np.array_equal(*measured)

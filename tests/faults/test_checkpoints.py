@@ -134,9 +134,7 @@ def test_weights_of_another_model(fault, refuses, rewrite):
     ("change", "says"),
     [
         ({"model_options": {"depth": 2}}, ["depth 2", "holds 1 blocks"]),
-        ({"model_options": {"dim": 64}}, ["cls_token is [1, 1, 48], expected [1, 1, 64]"]),
         ({"encoding": "learned_1d"}, ["missing: encoding.table [16, 48]"]),
-        ({"encoding": "rope_mixed", "model_options": {"heads": 2}}, ["missing: encoding.freqs [2, 1, 2, 12]"]),
         ({"data": "scenes"}, ["head.weight is [10, 48], expected [24, 48]"]),
     ],
 )

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.analysis.memory import estimate_memory
-from sightline.models import model_config
 from tests.tiny import MODEL, tree
 
 SMALL = {**MODEL, "patch_size": 4}
@@ -55,14 +53,6 @@ WRONG = [
 def test_options(task, head, settings, says, refused, tmp_path):
     refused(*words_of(task, head, settings), "--out", tmp_path / "out", says=says)
     assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("head", "options"), [("upernet", {"layers": [0, 1, 2, 3]}), ("eomt", {"blocks": 3})])
-def test_a_head_may_name_any_layer_when_memory_is_estimated(head, options):
-    config = model_config("vit_micro_patch4", head=head, head_options=options, task="segmentation", num_classes=3)
-    plain = config.replace(head_options={})
-    sizes = [estimate_memory(one, 32, batch=2, training=True).parameters for one in (config, plain)]
-    assert sizes[0] == sizes[1]
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import threading
 
 import pytest
-from PIL import Image
 
 from sightline.cli.app import main
 from sightline.errors import StorageError
@@ -35,46 +33,8 @@ def run(kept, tmp_path):
     return shutil.copytree(kept, tmp_path / "seg", symlinks=True)
 
 
-def change(run, edit):
-    """The rows of a run, each changed by `edit(row)`."""
-    rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
-    for row in rows:
-        edit(row)
-    (run / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def picture_of(run):
     return run / next(row.picture for row in read_rows(run / "results.jsonl") if row.picture)
-
-
-def test_a_report_of_shrunk_rows_alone(run, cli, tmp_path):
-    change(run, lambda row: row.update(resolution=64, shrunk=32))
-    code, _, err = cli("report", run, "--out", tmp_path / "page.html")
-    assert code == 0, err
-    assert "to 32" in (tmp_path / "page.html").read_text()
-
-
-def test_a_head_of_another_task_is_refused(run, refused, reseal_config, tmp_path):
-    reseal_config(run, lambda config: config["architecture"].update(task="classification"))
-    photo = tmp_path / "photo.png"
-    Image.new("RGB", (40, 30)).save(photo)
-    says = ["task classification", "head pix", "linear or mlp"]
-    refused("predict", run, photo, says=says)
-    refused("evaluate", run, "--images", 4, says=says)
-
-
-@pytest.fixture
-def reseal_config():
-    from tests.tiny import reseal
-
-    def edit(run, change):
-        path = run / "checkpoint" / "config.json"
-        record = json.loads(path.read_text())
-        change(record)
-        path.write_text(json.dumps(record))
-        reseal(run / "checkpoint")
-
-    return edit
 
 
 @pytest.mark.parametrize("locked", ["", "pictures"])

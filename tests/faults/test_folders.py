@@ -192,17 +192,3 @@ def test_more_classes_than_the_head(refused, run_copy, tmp_path):
     shutil.rmtree(tmp_path / "many" / "9")
     refused("evaluate", run_copy, "--data", data, "--resolutions", 16, says=["'ten'"])
     assert set(tree(run_copy)) == {name.removeprefix("tiny/") for name in before if name.startswith("tiny/")}
-
-
-def test_what_is_wrong_is_refused_before_the_images_are_read(train, refused, cli, folder, tmp_path):
-    """One line, and no progress before it."""
-    code, out, err = train("--set", "model_options.drop_path=1.5")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert train("--set", "loss=ce")[0] == 0
-    run = tmp_path / "run"
-    code, out, err = train()
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "exists already" in err
-    refused("evaluate", run, "--resolutions", 18, says=["resolution 18"])
-    refused("evaluate", run, "--split", "test,minival", says=["'minival'"])
-    refused("evaluate", run, "--tune", says=["'minival'"])

@@ -17,7 +17,6 @@ from typing import BinaryIO, NamedTuple
 from PIL import Image
 
 from sightline.data.folders import entries_of
-from sightline.data.frames import MOST_FRAMES
 from sightline.data.image_file import (
     MAX_PIXELS,
     ByteRange,
@@ -30,6 +29,7 @@ from sightline.data.image_file import (
 )
 from sightline.data.image_index import NOT_A_FILE, stamp_of
 from sightline.data.image_list import IMAGE_SUFFIXES, list_images, natural_key
+from sightline.data.sizes import MOST_FRAMES
 from sightline.data.skip_policy import Unreadable
 from sightline.errors import UnreadableDataError
 

@@ -9,7 +9,7 @@ import stat
 import struct
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -296,6 +296,15 @@ def too_large(height: int, width: int, max_pixels: int) -> str | None:
     if width * height <= max_pixels:
         return None
     return f"{width}x{height} = {width * height} pixels is too large (allowed: {max_pixels}; --max-pixels N takes more)"
+
+
+def said_if_turned(path: ImageRef, size: Sequence[int], expected: Sequence[int]) -> str:
+    """What to add to a message where an image has the expected size but for its EXIF orientation; else nothing."""
+    if tuple(size) == tuple(expected) or tuple(size) != tuple(expected)[::-1]:
+        return ""
+    with opened_image(path, None) as image:
+        turned = _orientation(image) >= 5
+    return "; its EXIF orientation turns it on its side, which was left out of account there" if turned else ""
 
 
 def _orientation(image: Image.Image) -> int:

@@ -14,8 +14,8 @@ import numpy as np
 from sightline.data.config import SkipUnreadable
 from sightline.data.crops import CropMode, Parts, check_image_size, size_of
 from sightline.data.fingerprint import Fingerprint
-from sightline.data.frames import FrameSampling
 from sightline.data.image_file import MAX_PIXELS
+from sightline.data.sizes import FrameSampling
 from sightline.data.skip_policy import Progress, SkipPolicy, Unreadable
 from sightline.data.summary import Summary
 from sightline.data.targets import Target

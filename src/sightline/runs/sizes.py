@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
-from sightline.data.frames import MOST_FRAMES
-from sightline.data.sizes import View
+from sightline.data.sizes import MOST_FRAMES, View
 from sightline.errors import InputError, did_you_mean
 
 T = TypeVar("T", int, float)

@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, Field
 
 from sightline.data.augmentations import make_augmentations
 from sightline.data.config import Interpolation, MixingConfig, PackingConfig, PatchSizes, SkipUnreadable
-from sightline.data.frames import Frames
 from sightline.data.image_file import MAX_PIXELS
+from sightline.data.sizes import Frames
 from sightline.errors import InputError
 from sightline.io.config import (
     Count,

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from sightline.data.frames import FrameSampling
 from sightline.data.rng import generator
 from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render_moving
+from sightline.data.sizes import FrameSampling
 from sightline.data.source import Example, Source
 from sightline.data.targets import Label
 from sightline.errors import require_known
