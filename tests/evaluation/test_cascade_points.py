@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sightline.errors import InputError
-from sightline.evaluation.cascade_points import (
+from sightline.evaluation.cascade import (
     StageScores,
     best_pair,
     fraction_within_budget,

@@ -199,7 +199,7 @@ def test_features_of_a_size_are_made_once_for_all_measures_and_those_of_others_a
     rows = evaluate(model, source, config, RunInfo("one", "digits", 16, 0), advance=moved.append, parts=parts)
     assert sum(shown) == 2 * (60 + 30 + 5)
     assert sum(moved) == planned_images(source, model, config, 16) == 2 * (5 + 2 * (60 + 30 + 5) + 60 + 5)
-    assert {name for name in parts._here if name.startswith("features ")} == {
+    assert {name for name in parts.shared if name.startswith("features ")} == {
         f"features {json.dumps([20, model.knob.value, None])} {split}" for split in ("train", "minival", "test")
     }
     named = {row.metric for row in rows}

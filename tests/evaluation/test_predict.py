@@ -15,7 +15,7 @@ from sightline.data.preprocessing import preprocessing
 from sightline.data.sizes import View, budget_grid
 from sightline.errors import NonFiniteError
 from sightline.evaluation import predict as module
-from sightline.evaluation.cascade_points import StageScores
+from sightline.evaluation.cascade import StageScores
 from sightline.evaluation.predict import plan_split, predict_split
 from sightline.models import create_model
 from sightline.tasks.base import task_of

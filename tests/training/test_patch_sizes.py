@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 import torch
 
-from sightline.analysis.flops import training_flops
 from sightline.data.config import PackingConfig, PatchSizes
 from sightline.errors import InputError, StoppedError
 from sightline.hub.load import load_model
+from sightline.models.flops import training_flops
 from sightline.tasks.base import task_class
 from sightline.training.config import OptimizerConfig
 from sightline.training.plan import EpochPlan, SizeSchedule, resolve_length, training_plan

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from sightline.analysis.flops import training_flops
 from sightline.data.config import PackingConfig
 from sightline.errors import InputError, StoppedError
+from sightline.models.flops import training_flops
 from sightline.tasks.base import task_class
 from sightline.training.config import OptimizerConfig
 from sightline.training.plan import SizeSchedule, as_trained_on, training_plan

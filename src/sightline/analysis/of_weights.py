@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sightline.analysis.analyse import about_model
+from sightline.analysis.analyse import analysis_of
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import NATIVE, Images, Size, Sizes, batches_by_size, sizes_of
 from sightline.analysis.measures.base import Measure
@@ -94,11 +94,10 @@ def read_from_weights(
         else:
             raise InputError("size 'native': is that of images, and there are none (expected a side in pixels)")
         arrays[size] = one.arrays()
-    name = model.config.encoding
     # As JSON keeps them.
     asked = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
-    about = about_model(model) | {key: value for key, value in asked.items() if not isinstance(value, np.ndarray)}
-    return Analysis(measure.name, called or name, name, tuple(arrays), dict.fromkeys(arrays, ()), arrays, about)
+    asked = {key: value for key, value in asked.items() if not isinstance(value, np.ndarray)}
+    return analysis_of(model, measure.name, dict.fromkeys(arrays, ()), arrays, called=called, **asked)
 
 
 def refuse_larger(what: str, model: Model, grid: Grid, a_head: int, side: int) -> None:

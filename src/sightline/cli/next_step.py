@@ -60,8 +60,8 @@ def first_look(config: TrainConfig, count: int) -> int | None:
     """Images of a first training on a processor, where the recipe for a folder of `count` images would take hours."""
     import torch
 
-    from sightline.analysis.flops import training_flops
     from sightline.models import model_config
+    from sightline.models.flops import training_flops
 
     assert config.model is not None
     assert config.resolution is not None

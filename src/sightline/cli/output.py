@@ -226,13 +226,13 @@ def refuse_other_logits(
     Args:
         beside: other files that the command writes, which may not be among them.
     """
-    from sightline.evaluation.logits import header_of
+    from sightline.evaluation.logits import read_logits
 
     others = {os.path.realpath(file) for file in beside if file is not None}
     for place in (folder / name for name in names):
         if os.path.realpath(place) in others:
             raise InputError(f"--logits: {place} is another file that is to be written; give another name")
-        if place.exists() and not overwrite and header_of(place)[0] != work:
+        if place.exists() and not overwrite and read_logits(place, header=True).work != work:
             raise InputError(f"--logits: {place} exists already, of other weights or options; --overwrite replaces it")
 
 

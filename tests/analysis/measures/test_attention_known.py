@@ -20,13 +20,9 @@ from sightline.analysis import (
 from sightline.analysis.attention_blocks import attention_blocks
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Normalised
-from sightline.analysis.measures.attention_distance import AttentionDistance, mean_distance
-from sightline.analysis.measures.attention_maps import AttentionMaps
-from sightline.analysis.measures.attention_rollout import AttentionRollout
+from sightline.analysis.measures.attention_maps import AttentionMaps, AttentionRollout
 from sightline.analysis.measures.base import Measure, measure_classes
-from sightline.analysis.measures.entropy import Entropy
-from sightline.analysis.measures.head_distance import HeadDistance
-from sightline.analysis.measures.head_diversity import HeadDiversity
+from sightline.analysis.measures.heads import AttentionDistance, Entropy, HeadDistance, HeadDiversity, mean_distance
 from sightline.attention import AttentionRecord, Pattern
 from sightline.errors import InputError
 from sightline.models import create_model

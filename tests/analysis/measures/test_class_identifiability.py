@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sightline.analysis import class_identifiability
-from sightline.analysis.measures.class_identifiability import (
+from sightline.analysis.measures.classes import (
     ClassIdentifiability,
     identifiability,
 )

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from sightline.analysis import class_patches
-from sightline.analysis.measures.class_identifiability import identifiability
-from sightline.analysis.measures.class_patches import ClassPatches
+from sightline.analysis.measures.classes import ClassPatches, identifiability
 from sightline.analysis.measures.logit_lens import lens
 from sightline.errors import InputError
 from tests.analysis.saying import CLASSES, batch_of, layers_of, outright, random_masks, some_images, tiny, tokens_saying

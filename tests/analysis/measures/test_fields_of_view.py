@@ -8,8 +8,7 @@ import pytest
 from sightline.analysis import bias_matrices, fields_of_view
 from sightline.analysis.analyse import analysed_together
 from sightline.analysis.found import Analysis
-from sightline.analysis.measures.bias_matrices import BiasMatrices
-from sightline.analysis.measures.fields_of_view import FieldsOfView
+from sightline.analysis.measures.pattern_views import BiasMatrices, FieldsOfView
 from sightline.errors import InputError
 from sightline.models import create_model
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from sightline.analysis import lens_miou
-from sightline.analysis.measures.lens_miou import LensMiou
-from sightline.analysis.measures.logit_lens import lens
+from sightline.analysis.measures.logit_lens import LensMiou, lens
 from sightline.errors import InputError
 from tests.analysis.saying import batch_of, layers_of, outright, random_masks, some_images, tiny, tokens_saying
 

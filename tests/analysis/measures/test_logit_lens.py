@@ -8,7 +8,7 @@ import torch
 
 from sightline.analysis import logit_lens
 from sightline.analysis.analyse import analysed_together
-from sightline.analysis.measures.attention_distance import AttentionDistance
+from sightline.analysis.measures.heads import AttentionDistance
 from sightline.analysis.measures.logit_lens import LogitLens, lens, pooled_logits
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid

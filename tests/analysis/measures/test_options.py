@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sightline.analysis.measures.attention_rollout import AttentionRollout
+from sightline.analysis.measures.attention_maps import AttentionRollout
 from sightline.analysis.measures.knock_out import KnockOut
 from sightline.analysis.measures.logit_lens import LogitLens
 from sightline.errors import InputError

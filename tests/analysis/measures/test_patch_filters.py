@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from sightline.analysis import patch_filters
-from sightline.analysis.measures.patch_filters import signed
+from sightline.analysis.measures.embedding import signed
 from sightline.errors import InputError
 from sightline.models import create_model
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sightline.analysis import position_similarity
-from sightline.analysis.measures.position_similarity import MOST_PAIRS, queries_of
+from sightline.analysis.measures.embedding import MOST_PAIRS, queries_of
 from sightline.errors import InputError
 from sightline.models import create_model
 from sightline.tokens.grid import Grid
@@ -91,7 +91,7 @@ def test_queries_of_large_grids_are_fewer_and_spread_evenly(grid):
 def test_few_queries_are_rows_of_the_whole(monkeypatch, randomise):
     one = randomise(model("learned_1d"))
     whole = position_similarity(one, sizes=(24, 36))["similarity"]
-    monkeypatch.setattr("sightline.analysis.measures.position_similarity.MOST_PAIRS", 54 * 8)
+    monkeypatch.setattr("sightline.analysis.measures.embedding.MOST_PAIRS", 54 * 8)
     few = position_similarity(one, sizes=(24, 36))
     assert list(few["query_rows"]) == [1, 4]
     assert list(few["query_cols"]) == [1, 4, 7]

@@ -8,7 +8,7 @@ import torch
 
 from sightline.analysis import token_norms
 from sightline.analysis.images import NATIVE, batches_by_size
-from sightline.analysis.measures.token_norms import TokenNorms
+from sightline.analysis.measures.tokens import TokenNorms
 from sightline.errors import InputError
 from tests.analysis.measures import token_cases as cases
 

@@ -14,12 +14,10 @@ from sightline.data.open import open_source
 from sightline.data.sizes import View
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, NonFiniteError
-from sightline.evaluation import EvaluateConfig, attacks, evaluate, predict
-from sightline.evaluation.attacks import pixel_mask
+from sightline.evaluation import EvaluateConfig, evaluate, predict
 from sightline.evaluation.measure import RunInfo, planned_images, spread_indices
-from sightline.evaluation.measures import speed
-from sightline.evaluation.measures.fgsm import FGSM
-from sightline.evaluation.measures.pgd import PGD
+from sightline.evaluation.measures import attacks, speed
+from sightline.evaluation.measures.attacks import FGSM, PGD, pixel_mask
 from sightline.evaluation.parts import kept_beside
 from sightline.models import Model, create_model
 from sightline.results.rows import ResultRow, as_written

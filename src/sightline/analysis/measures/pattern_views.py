@@ -1,4 +1,4 @@
-"""What each head may see, and at what penalty (LookHere section 3, figures 2 and 9 to 11)."""
+"""What each head may see, and at what penalty, as the encoding says it (LookHere section 3, figures 2 and 9 to 11)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from sightline.analysis.measures.base import MeasuredQuantity
 from sightline.analysis.of_weights import MOST_BYTES, WeightMeasure, refuse_larger
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
-from sightline.analysis.views import refuse_unbiased, visible_from
+from sightline.analysis.views import bias_matrix, refuse_unbiased, visible_from
 from sightline.models import Model
 from sightline.tokens.grid import Grid
 
@@ -64,3 +64,36 @@ class FieldsOfView(WeightMeasure):
         visible, bias = visible_from(self.model, grid, divmod(cell_of(grid, self.query), grid.cols))
         weight = np.minimum(np.exp(bias), 1)
         return {"visible": visible, "bias": bias, "weight": weight, "visible_cells": visible.sum((2, 3))}
+
+
+class BiasMatrices(WeightMeasure):
+    """The bias of each head of each layer on all pairs of patches of a small grid.
+
+    Of a larger grid `fields_of_view` and `visible_from` give what one patch sees.
+    """
+
+    name: ClassVar[str] = "bias_matrices"
+    by_default: ClassVar[bool] = False
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "bias": MeasuredQuantity(
+            ("layer", "head", "query", "key"),
+            "",
+            "what is added to the score before the softmax, -inf where it is masked; patches in row-major order; "
+            "prefix tokens are neither rows nor columns",
+        ),
+        "visible_share": MeasuredQuantity(
+            ("layer", "head"), "fraction", "of the pairs of patches, that are not masked; prefix tokens have no part"
+        ),
+    }
+
+    @classmethod
+    def check(cls, model: Model) -> None:
+        refuse_unbiased(cls.name, model)
+
+    def refuse_grid(self, grid: Grid) -> None:
+        side = isqrt(isqrt(MOST_BYTES // (4 * self.model.config.depth * self.model.config.heads)))
+        refuse_larger(self.name, self.model, grid, 4 * grid.cells**2, side)
+
+    def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
+        bias = np.stack([bias_matrix(self.model, layer, grid) for layer in range(self.model.config.depth)])
+        return {"bias": bias, "visible_share": (bias > -np.inf).mean((2, 3))}
