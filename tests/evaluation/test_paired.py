@@ -150,7 +150,7 @@ def test_an_order_of_equals_is_none():
     assert math.isnan(found.value)
     assert math.isnan(found.p)
     assert found.interval is None
-    with pytest.raises(InputError, match="2 and 2"):
+    with pytest.raises(InputError, match="2 and"):
         rank_correlation([[1.0], [2.0]], [1.0, 2.0], "spearman")
-    with pytest.raises(InputError, match="3 and 2"):
+    with pytest.raises(InputError, match="3 and"):
         rank_correlation([[1.0], [2.0], [3.0]], [1.0, 2.0], "spearman")

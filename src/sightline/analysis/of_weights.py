@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -100,19 +101,18 @@ def read_from_weights(
     return analysis_of(model, measure.name, dict.fromkeys(arrays, ()), arrays, called=called, **asked)
 
 
-def refuse_larger(what: str, model: Model, grid: Grid, a_head: int, side: int) -> None:
-    """Refuse a grid where an array of all heads would be above `MOST_BYTES`.
-
-    Args:
-        a_head: bytes that a head has there; side: that of the largest square that fits.
+def refuse_larger(what: str, model: Model, grid: Grid, *, pairs: bool = False) -> None:
+    """Refuse a grid where an array of all heads by its patches, or by `pairs` of them, would be above `MOST_BYTES`.
 
     Raises:
-        InputError: says what it would take.
+        InputError: says what it would take, and the largest square that fits.
     """
-    layers, heads = model.config.depth, model.config.heads
-    if layers * heads * a_head > MOST_BYTES:
+    layers, heads, most = model.config.depth, model.config.heads, format_bytes(MOST_BYTES)
+    needed = layers * heads * 4 * grid.cells ** (2 if pairs else 1)
+    if needed > MOST_BYTES:
+        cells = MOST_BYTES // (4 * layers * heads)
+        side = isqrt(isqrt(cells) if pairs else cells)
         raise InputError(
             f"{what} on {grid.rows}x{grid.cols} patches: {layers} layers of {heads} heads would take "
-            f"{format_bytes(layers * heads * a_head)} "
-            f"(expected at most {format_bytes(MOST_BYTES)}: {side}x{side} patches)"
+            f"{format_bytes(needed)} (expected at most {most}: {side}x{side} patches)"
         )

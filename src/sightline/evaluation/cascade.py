@@ -240,10 +240,13 @@ def measure(
     precision = chosen_precision(config.precision, model.anchor.device)
 
     def scored(look: CascadeStage, budget: int) -> StageScores:
+        def report(images: int) -> None:
+            if advance is not None:
+                advance(images * budget)
+
         given = predict_split(
             model, task, source, look.split, look.indices, View("tokens", budget), aspect=config.aspect,
-            precision=precision, workers=config.workers, warm=True,
-            advance=None if advance is None else lambda images: advance(images * budget),
+            precision=precision, workers=config.workers, warm=True, advance=report,
         )  # fmt: skip
         return StageScores.of(budget, task, given, look.indices)
 
@@ -276,9 +279,11 @@ def cascade_rows(
 
     def row(one: StageScores, budget: int, **more: Any) -> CascadeRow:
         low, high = wilson_interval(one.top1, len(one.right))
-        times = {"milliseconds": 1000 * float(one.seconds.mean()), "reading_milliseconds": 1000 * one.reading}
-        measured = {"tokens": float(one.tokens.mean()), "top1": one.top1, "low": low, "high": high, "ece": one.ece}
-        return CascadeRow(**shared, **more, **times, **measured, budget=budget)
+        return CascadeRow(
+            **shared, **more, budget=budget, tokens=float(one.tokens.mean()),
+            milliseconds=1000 * float(one.seconds.mean()), reading_milliseconds=1000 * one.reading, top1=one.top1,
+            low=low, high=high, ece=one.ece,
+        )  # fmt: skip
 
     rows = [row(one, one.budget, kind="single") for one in result.singles]
     for point in (*result.points, *([result.chosen] if result.chosen else [])):
@@ -335,19 +340,14 @@ def best_pair(singles: Sequence[StageScores], alphas: Sequence[float], budget: f
             worths[first.budget, second.budget] = float(np.mean([_ahead(singles, one) or 0.0 for one in gains]))
         elif first.tokens.mean() <= budget:
             alpha = fraction_within_budget(first, second, budget)
-            chosen = first.then(second, threshold_for(first.confidence, alpha))
-            worths[first.budget, second.budget] = chosen.top1
+            worths[first.budget, second.budget] = first.then(second, threshold_for(first.confidence, alpha)).top1
     if not worths:
         raise InputError(f"budgets {[one.budget for one in singles]}: expected two, the first within {budget}")
     return max(worths, key=worths.__getitem__)
 
 
 def measure_cascade(
-    singles: Sequence[StageScores],
-    pair: tuple[int, int],
-    thresholds: Sequence[tuple[float, float]],
-    *,
-    seed: int = 0,
+    singles: Sequence[StageScores], pair: tuple[int, int], thresholds: Sequence[tuple[float, float]], *, seed: int = 0
 ) -> list[CascadePoint]:
     """A cascade at several thresholds, beside single budgets on the same images.
 

@@ -175,9 +175,9 @@ def high_resolution(folder: Path) -> tuple[list[LabelledFile], list[list[int]]]:
     found: list[LabelledFile] = []
     right: list[list[int]] = []
     for line, record in read_jsonl(file, "the labels of images"):
-        name, labels = (record.get(key) if isinstance(record, dict) else None for key in ("file_name", "labels"))
-        known = isinstance(labels, list) and labels and all(type(one) is int and 0 <= one <= most for one in labels)
-        if not isinstance(name, str) or not known:
+        name, labels = (record.get("file_name"), record.get("labels")) if isinstance(record, dict) else ("", [])
+        known = isinstance(labels, list) and all(type(one) is int and 0 <= one <= most for one in labels)
+        if not isinstance(name, str) or not labels or not known:
             raise InputError(f"{file}:{line}: expected file_name, and labels from 0 to {most}, one or more")
         place = next((one for one in (folder / name, folder / "test" / name) if one.is_file()), folder / name)
         found.append(LabelledFile(os.fspath(place), name, labels[0]))

@@ -73,7 +73,7 @@ class StoredLogits:
     def of(
         cls, parts: Sequence[Mapping[str, Any]], task: Mapping[str, Any], measured: Mapping[str, Any]
     ) -> StoredLogits:
-        """From what is kept of each batch, as `PlannedWork.scores`."""
+        """From what is kept of each batch, as `SplitResult.scores`."""
         logits, labels, indices = (
             np.concatenate([part[name] for part in parts]) for name in ("logits", "labels", "indices")
         )
@@ -240,25 +240,20 @@ def rescore(
     rows: list[ResultRow] = []
     for number, one in enumerate(stored.scored()):
         # What is scored in several ways is counted once, and what a scoring leaves out too.
-        rows += _measured(one, advance if number == 0 else None, temperature)
-        if advance is not None and number == 0:
-            advance(len(stored.names) - len(one.names))
+        step = advance if number == 0 else None
+        metrics = metrics_of(with_temperature(task_from(one.task), temperature))
+        for start in range(0, len(one.names), TOGETHER):
+            these = slice(start, start + TOGETHER)
+            logits, names = torch.from_numpy(one.logits[these]), list(one.names[these])
+            labels, indices = (torch.from_numpy(some[these]) for some in (one.labels, one.indices))
+            # Metrics of scores look at no pixel.
+            layout = TokenLayout.uniform(Grid(1, 1), len(names))
+            batch = Batch(logits.new_empty(0), layout, {"labels": labels}, indices, names, list(one.slices[these]))
+            for metric in metrics:
+                metric.update(logits, batch)
+            if step is not None:
+                step(len(names))
+        if step is not None:
+            step(len(stored.names) - len(one.names))
+        rows += rows_of(metrics, one.measured)
     return rows
-
-
-def _measured(
-    stored: StoredLogits, advance: Callable[[int], None] | None, temperature: Temperature | None
-) -> list[ResultRow]:
-    metrics = metrics_of(with_temperature(task_from(stored.task), temperature))
-    for start in range(0, len(stored.names), TOGETHER):
-        these = slice(start, start + TOGETHER)
-        logits, names = torch.from_numpy(stored.logits[these]), list(stored.names[these])
-        labels, indices = (torch.from_numpy(one[these]) for one in (stored.labels, stored.indices))
-        # Metrics of scores look at no pixel.
-        layout = TokenLayout.uniform(Grid(1, 1), len(names))
-        batch = Batch(logits.new_empty(0), layout, {"labels": labels}, indices, names, list(stored.slices[these]))
-        for metric in metrics:
-            metric.update(logits, batch)
-        if advance is not None:
-            advance(len(names))
-    return rows_of(metrics, stored.measured)

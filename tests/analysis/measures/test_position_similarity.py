@@ -68,7 +68,7 @@ def test_an_embedding_of_zeros_is_like_nothing():
 
 @pytest.mark.parametrize("encoding", ["none", "rope_axial", "lookhere_90"])
 def test_an_encoding_that_adds_nothing_is_refused(encoding):
-    with pytest.raises(InputError, match=f"encoding {encoding} adds no embedding"):
+    with pytest.raises(InputError, match=f"encoding {encoding}"):
         position_similarity(model(encoding))
 
 
@@ -110,7 +110,7 @@ def test_images_say_the_size():
     one = model("learned_1d")
     assert position_similarity(one, pictures, sizes="native")["similarity"].shape == (4, 6, 4, 6)
     assert position_similarity(one, torch.zeros(2, 3, 8, 12))["similarity"].shape == (2, 3, 2, 3)
-    with pytest.raises(InputError, match="size 'native': is that of images"):
+    with pytest.raises(InputError, match="'native'"):
         position_similarity(one, sizes="native")
-    with pytest.raises(InputError, match="multiples of the patch size"):
+    with pytest.raises(InputError, match="patch"):
         position_similarity(one, sizes=(13, 12))

@@ -56,11 +56,7 @@ class AttentionMaps(Measure):
     }
 
     def __init__(self, model: Model, query: Place = CENTRE) -> None:
-        """Args: query: where the patch that asks stands, (y, x) from 0 to 1 of the image.
-
-        Raises:
-            InputError: it is not from 0 to 1.
-        """
+        """Args: query: where the patch that asks stands, (y, x) from 0 to 1 of the image; else InputError."""
         super().__init__(model)
         self.query = checked_place("attention_maps: query", query)
         self.grid: Grid | None = None
@@ -137,12 +133,8 @@ class AttentionRollout(Measure):
     }
 
     def __init__(self, model: Model, queries: Sequence[Query] | None = None) -> None:
-        """Args: queries: places (y, x) from 0 to 1 of the image, or `prefix`; None is the centre, and the first prefix
-        token where the model has one.
-
-        Raises:
-            InputError: a query is neither, or the model has no prefix token.
-        """
+        """Args: queries: places (y, x) from 0 to 1 of the image, or `prefix` (else InputError); None is the centre, and
+        the first prefix token where the model has one."""
         super().__init__(model)
         if queries is None:
             queries = (CENTRE, PREFIX) if model.num_prefix_tokens else (CENTRE,)

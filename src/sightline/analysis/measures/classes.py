@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from sightline.analysis.labels import InPatches, in_patches, required
-from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
-from sightline.analysis.measures.logit_lens import check_classifier, lens, of_images, pooled_logits
+from sightline.analysis.measures.base import MeasuredQuantity, PerImage
+from sightline.analysis.measures.logit_lens import OfClassifier, lens, of_images, pooled_logits
 from sightline.data.batch import Batch
 from sightline.models import Model
 from sightline.models.head import patch_tokens
@@ -55,7 +55,7 @@ def of_patches(model: Model, tokens: Tensor, layout: TokenLayout, labels: Tensor
     return [identifiability(one, label.expand(len(one))) for one, label in zip(logits, labels, strict=True)]
 
 
-class ClassIdentifiability(Measure):
+class ClassIdentifiability(OfClassifier):
     """How far up the right class stands in what the class token, and each patch, says by itself, layer by layer."""
 
     name: ClassVar[str] = "class_identifiability"
@@ -79,10 +79,6 @@ class ClassIdentifiability(Measure):
         self.of_class_token, self.mean_of_patches = PerImage(model.config.depth), PerImage(model.config.depth)
         self.labels: Tensor | None = None
 
-    @classmethod
-    def check(cls, model: Model) -> None:
-        check_classifier(model, cls.name)
-
     def begin(self, batch: Batch) -> None:
         self.labels = required(batch, "label", self.name)
         for one in (self.of_class_token, self.mean_of_patches):
@@ -102,7 +98,7 @@ class ClassIdentifiability(Measure):
         return {"class_token": self.of_class_token.values, "patches": self.mean_of_patches.values}
 
 
-class ClassPatches(Measure):
+class ClassPatches(OfClassifier):
     """The class identifiability of patches on the object and of those that are not, image by image; an image that has
     none of a kind is nan there, and left out of means."""
 
@@ -128,10 +124,6 @@ class ClassPatches(Measure):
         self.counts: list[tuple[int, int]] = []
         self.labels: Tensor | None = None
         self.kinds: list[tuple[Tensor, Tensor]] = []
-
-    @classmethod
-    def check(cls, model: Model) -> None:
-        check_classifier(model, cls.name)
 
     def begin(self, batch: Batch) -> None:
         self.labels = labels = required(batch, "label", self.name)

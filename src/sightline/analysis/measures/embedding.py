@@ -128,11 +128,7 @@ class PositionSimilarity(WeightMeasure):
     }
 
     def __init__(self, model: Model, layer: int = 0) -> None:
-        """Args: layer: before which they are added.
-
-        Raises:
-            InputError: there is no such layer, or nothing is added before it.
-        """
+        """Args: layer: before which they are added; InputError where nothing is."""
         super().__init__(model)
         check_value("position_similarity: layer", layer, whole(0, model.config.depth - 1))
         if _added(model, model.config.train_grid, layer) is None:

@@ -95,7 +95,15 @@ def probabilities(model: Model, logits: Tensor) -> Tensor:
     return logits.sigmoid() if model.config.score_link == "sigmoid" else logits.softmax(dim=-1)
 
 
-class LogitLens(Measure):
+class OfClassifier(Measure):
+    """A measure of what a classifier says of tokens; other models are refused."""
+
+    @classmethod
+    def check(cls, model: Model) -> None:
+        check_classifier(model, cls.name)
+
+
+class LogitLens(OfClassifier):
     """The class that each patch says by itself, and how surely; see `lens`.
 
     A patch of which nothing is known by itself says what it has heard of others: nothing is masked here but what the
@@ -117,13 +125,7 @@ class LogitLens(Measure):
     }
 
     def __init__(self, model: Model, layers: Sequence[int] | None = None) -> None:
-        """Args:
-        model: a classifier.
-        layers: of which there are maps, from 0, -1 the last; the last where None.
-
-        Raises:
-            InputError: there is no such layer.
-        """
+        """Args: layers: of which there are maps, from 0, -1 the last (else InputError); the last where None."""
         super().__init__(model)
         depth, chosen = model.config.depth, (-1,) if layers is None else layers
         check_value("logit_lens: layers", chosen, Entries)
@@ -132,10 +134,6 @@ class LogitLens(Measure):
         self.layers = list(dict.fromkeys(layer % depth for layer in chosen))
         self.grids: list[Grid] = []
         self.seen: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {layer: [] for layer in self.layers}
-
-    @classmethod
-    def check(cls, model: Model) -> None:
-        check_classifier(model, cls.name)
 
     def begin(self, batch: Batch) -> None:
         self.grids += [segment.grid for segment in batch.layout.segments] * batch.layout.rows
@@ -162,7 +160,7 @@ class LogitLens(Measure):
         return maps
 
 
-class LensMiou(Measure):
+class LensMiou(OfClassifier):
     """Mean IoU of what the logit lens says of each patch, at the labels' own pixels (nearest).
 
     IoU is of the pixels that have a class: those rightly called so over those called so or that are so. The mean is
@@ -192,10 +190,6 @@ class LensMiou(Measure):
         # Of the batch at hand: which classes masks may show, and what lies in which patch.
         self.classes: Tensor | None = None
         self.masks: list[InPatches] = []
-
-    @classmethod
-    def check(cls, model: Model) -> None:
-        check_classifier(model, cls.name)
 
     def begin(self, batch: Batch) -> None:
         required(batch, "pixels", self.name)

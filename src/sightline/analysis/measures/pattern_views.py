@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isqrt
 from typing import ClassVar
 
 import numpy as np
 
 from sightline.analysis.measures.base import MeasuredQuantity
-from sightline.analysis.of_weights import MOST_BYTES, WeightMeasure, refuse_larger
+from sightline.analysis.of_weights import WeightMeasure, refuse_larger
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.analysis.views import bias_matrix, refuse_unbiased, visible_from
 from sightline.models import Model
@@ -44,11 +43,7 @@ class FieldsOfView(WeightMeasure):
     }
 
     def __init__(self, model: Model, query: Place = CENTRE) -> None:
-        """Args: query: where the patch that asks stands, (y, x) from 0 to 1 of the image.
-
-        Raises:
-            InputError: it is not from 0 to 1.
-        """
+        """Args: query: where the patch that asks stands, (y, x) from 0 to 1 of the image; else InputError."""
         super().__init__(model)
         self.query = checked_place("fields_of_view: query", query)
 
@@ -57,8 +52,7 @@ class FieldsOfView(WeightMeasure):
         refuse_unbiased(cls.name, model)
 
     def refuse_grid(self, grid: Grid) -> None:
-        side = isqrt(MOST_BYTES // (4 * self.model.config.depth * self.model.config.heads))
-        refuse_larger(self.name, self.model, grid, 4 * grid.cells, side)
+        refuse_larger(self.name, self.model, grid)
 
     def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
         visible, bias = visible_from(self.model, grid, divmod(cell_of(grid, self.query), grid.cols))
@@ -91,8 +85,7 @@ class BiasMatrices(WeightMeasure):
         refuse_unbiased(cls.name, model)
 
     def refuse_grid(self, grid: Grid) -> None:
-        side = isqrt(isqrt(MOST_BYTES // (4 * self.model.config.depth * self.model.config.heads)))
-        refuse_larger(self.name, self.model, grid, 4 * grid.cells**2, side)
+        refuse_larger(self.name, self.model, grid, pairs=True)
 
     def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
         bias = np.stack([bias_matrix(self.model, layer, grid) for layer in range(self.model.config.depth)])

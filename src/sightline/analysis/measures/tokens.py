@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sightline.analysis.measures.base import Measure, MeasuredQuantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.data.batch import Batch
 from sightline.io.config import check_value
 from sightline.models import Model
@@ -60,17 +60,15 @@ class TokenNorms(Measure):
         check_value("times", times, Annotated[float, Field(ge=1)])
         self.times = times
         self.images = 0
-        self.layers = model.config.depth + 1
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_STATISTICS, (self.layers,))
-        shapes["prefix_norm"] = self.layers, model.num_prefix_tokens
-        self.shapes = shapes
-        self.found = {name: [np.zeros((0, *shape))] for name, shape in shapes.items()}
+        layers = model.config.depth + 1
+        self.found = {name: PerImage(layers) for name in _STATISTICS}
+        self.found["prefix_norm"] = PerImage(layers, model.num_prefix_tokens)
         self.places: list[np.ndarray] = []
 
     def begin(self, batch: Batch) -> None:
         self.images += batch.layout.images
-        for name, shape in self.shapes.items():
-            self.found[name].append(np.zeros((batch.layout.images, *shape)))
+        for one in self.found.values():
+            one.begin(batch.layout.images)
 
     def tokens(self, layer: int, tokens: Tensor, layout: TokenLayout) -> None:
         count, images = layout.num_prefix_tokens, len(layout.segments)
@@ -81,23 +79,19 @@ class TokenNorms(Measure):
             beyond = patches > self.times * median.unsqueeze(1)
             values = patches.mean(1), median, patches.amax(1), beyond.double().mean(1), prefix
             # Images are numbered row by row.
-            at = slice(number, None, images), layer + 1
-            for name, value in zip((*_STATISTICS, "prefix_norm"), values, strict=True):
-                self.found[name][-1][at] = value.cpu().numpy()
+            numbers = torch.arange(number, layout.images, images)
+            for name, value in zip(self.found, values, strict=True):
+                self.found[name].add(numbers, layer + 1, value)
             rows, places = beyond.nonzero(as_tuple=True)
             coords = segment.coords.expand(layout.rows, -1, -1)[rows, places].cpu().numpy()
-            numbers = self.images - layout.images + number + images * rows.cpu().numpy()
-            named = np.stack((numbers, np.full(len(numbers), layer)), axis=1)
-            self.places.append(np.concatenate((named, coords), axis=1))
+            which = self.images - layout.images + numbers.numpy()[rows.cpu().numpy()]
+            self.places.append(np.column_stack((which, np.full(len(which), layer), coords)))
 
     def arrays(self) -> dict[str, np.ndarray]:
         places = np.concatenate([np.zeros((0, 2 + len(self.model.config.train_grid)), dtype=np.int64), *self.places])
         # By image, then by layer, as the patches stand.
         order = np.lexsort(places.T[::-1])
-        return {
-            **{name: np.concatenate(parts) for name, parts in self.found.items()},
-            "outlier_places": places[order],
-        }
+        return {**{name: one.values for name, one in self.found.items()}, "outlier_places": places[order]}
 
 
 class PatchSimilarity(Measure):
@@ -121,17 +115,17 @@ class PatchSimilarity(Measure):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.found: list[np.ndarray] = [np.zeros((0, model.config.depth + 1))]
+        self.found = PerImage(model.config.depth + 1)
 
     def begin(self, batch: Batch) -> None:
-        self.found.append(np.full((batch.layout.images, self.model.config.depth + 1), np.nan))
+        self.found.begin(batch.layout.images)
 
     def tokens(self, layer: int, tokens: Tensor, layout: TokenLayout) -> None:
-        each = [mean_cosine(patches) for patches in patch_tokens(tokens, layout)]
-        self.found[-1][:, layer + 1] = torch.stack(each, dim=1).flatten().cpu().numpy()
+        each = torch.stack([mean_cosine(patches) for patches in patch_tokens(tokens, layout)], dim=1).flatten()
+        self.found.add(torch.arange(layout.images), layer + 1, each)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return {"similarity": np.concatenate(self.found)}
+        return {"similarity": self.found.values}
 
 
 def mean_cosine(patches: Tensor) -> Tensor:
