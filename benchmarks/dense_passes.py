@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from measure import clock, interleave, row
 
-from sightline.analysis.flops import forward_flops
 from sightline.data.batch import Batch
 from sightline.data.targets import Crop
 from sightline.models import Model, create_model
+from sightline.models.flops import forward_flops
 from sightline.tasks.base import Task, task_of
 from sightline.tasks.windows import InferenceMode, window_starts
 from sightline.tokens.layout import TokenLayout

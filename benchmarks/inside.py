@@ -24,12 +24,9 @@ from torch import Tensor, nn
 
 from sightline.analysis.analyse import run_pass
 from sightline.analysis.images import batches_by_size
-from sightline.analysis.measures.attention_distance import AttentionDistance
-from sightline.analysis.measures.attention_rollout import PREFIX, AttentionRollout
+from sightline.analysis.measures.attention_maps import PREFIX, AttentionRollout
 from sightline.analysis.measures.base import Measure
-from sightline.analysis.measures.entropy import Entropy
-from sightline.analysis.measures.head_distance import HeadDistance
-from sightline.analysis.measures.head_diversity import HeadDiversity
+from sightline.analysis.measures.heads import AttentionDistance, Entropy, HeadDistance, HeadDiversity
 from sightline.data.batch import Batch
 from sightline.distributed import machine
 from sightline.models import Model, create_model

@@ -35,7 +35,7 @@ from sightline.errors import SightlineError
 from sightline.evaluation import EvaluateConfig
 from sightline.evaluation.logits import read_logits
 from sightline.evaluation.measure import logits_name_of
-from sightline.evaluation.paired import bootstrap_intervals, mean_over_seeds, paired_bootstrap
+from sightline.evaluation.paired import bootstrap_intervals, mean_over_seeds
 from sightline.hub.load import load_model
 from sightline.io.run_files import CHECKPOINT, LOG, LOGITS, VALIDATION
 from sightline.io.run_files import RESULTS as ROWS
@@ -134,8 +134,8 @@ def compared(folder: Path, seeds: Sequence[int], about: dict[str, Any]) -> list[
                 {"what": what, "metric": "top1", "value": row.value, "interval": limits, "seed": seed, **about}
                 | {"count": row.count, "split": "test", "images": about["tuned"]}
             )
-        value, interval = paired_bootstrap(right["fine-tuned"], right["from nothing"])
         gaps.append(right["fine-tuned"].astype(np.float64) - right["from nothing"])
+        value, (interval,) = float(gaps[-1].mean()), bootstrap_intervals(gaps[-1][:, None])
         rows.append(
             {"what": "difference", "metric": "top1", "value": value, "interval": interval, "seed": seed, **about}
             | {"count": len(gaps[-1]), "split": "test", "images": about["tuned"]}

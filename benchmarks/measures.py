@@ -30,7 +30,6 @@ from sightline.evaluation.class_tables import stored_tables
 from sightline.evaluation.logits import (
     StoredLogits,
     find_logits,
-    measured_of,
     read_logits,
     rescore,
     task_record,
@@ -112,7 +111,7 @@ def measure_again(images: int) -> dict[str, Any]:
         write_logits(Path(place), "test.npz", drawn(images, "test"))
         minival, file = find_logits(Path(place))
         size, times = file.stat().st_size, [time.perf_counter()]
-        temperature = temperatures_from_logits([minival]).of(*measured_of(file))
+        temperature = temperatures_from_logits([minival]).of(read_logits(file, header=True))
         times.append(time.perf_counter())
         rows = rescore(read_logits(file), temperature=temperature)
         times.append(time.perf_counter())

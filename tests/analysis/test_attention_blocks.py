@@ -9,10 +9,9 @@ from torch import Tensor
 from sightline.analysis import analyse
 from sightline.analysis.analyse import run_pass
 from sightline.analysis.attention_blocks import AttentionBlock, attention_blocks
-from sightline.analysis.measures.attention_distance import AttentionDistance
-from sightline.analysis.measures.attention_maps import AttentionMaps
-from sightline.analysis.measures.attention_rollout import AttentionRollout
+from sightline.analysis.measures.attention_maps import AttentionMaps, AttentionRollout
 from sightline.analysis.measures.base import Measure
+from sightline.analysis.measures.heads import AttentionDistance
 from sightline.attention import AttentionRecord, record_attention
 from sightline.tokens.layout import TokenLayout
 from tests.analysis.measures import explicit
@@ -57,16 +56,6 @@ def test_a_block_is_as_large_as_was_said_and_all_queries_are_in_one(block_bytes:
             seen += [(int(image), block.first + one) for image in block.images for one in range(queries)]
         slots = enumerate(call.keys.seqlens * call.keys.rows)
         assert sorted(seen) == [(image, slot) for image, count in slots for slot in range(count)]
-
-
-@pytest.mark.parametrize("encoding", ["lookhere_90", "rpe_learned"])
-def test_a_large_table_is_read_query_by_query(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny(encoding)
-    call = recorded(model, explicit.plain(model))[0]
-    blocks = list(attention_blocks(call, 2_000))
-    monkeypatch.setattr("sightline.analysis.attention_blocks._TABLE_BYTES", 0)
-    for one, other in zip(attention_blocks(call, 2_000), blocks, strict=True):
-        torch.testing.assert_close(one.attention, other.attention)
 
 
 def test_a_pass_with_gradients_is_looked_at_without() -> None:

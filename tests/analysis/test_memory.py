@@ -13,7 +13,6 @@ import torch
 import sightline
 from sightline.analysis import memory
 from sightline.analysis.memory import estimate_memory, format_bytes, warn_of_memory
-from sightline.attention.sdpa import BIAS_BYTES
 from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, model_config
@@ -64,13 +63,6 @@ def test_heads_of_all_tokens_are_counted_exactly(head, options):
     assert estimate_memory(one, 32).parameters == 4 * parameters
 
 
-def test_the_largest_table_is_counted_too():
-    small, large = (config("learned_1d", image_size=size) for size in ((8, 4), (1_000_000, 800_000)))
-    cells = large.train_grid.cells - small.train_grid.cells
-    found = estimate_memory(large, 4).parameters - estimate_memory(small, 4).parameters
-    assert found == 4 * cells * small.dim
-
-
 def test_the_running_mean_is_one_more():
     one = config()
     parameters = estimate_memory(one, 12).parameters
@@ -81,7 +73,7 @@ def test_the_running_mean_is_one_more():
     assert estimate_memory(one, 12, training=True, saves=True, device="cuda").saved == 0
 
 
-@pytest.mark.parametrize("encoding", sightline.list_encodings())
+@pytest.mark.parametrize("encoding", ["none", "lookhere_90", "rpe_learned"])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_more_of_anything_takes_more(encoding, training, dtype):
@@ -121,27 +113,6 @@ def test_near_what_two_processes_took(sharing):
     assert found.total / 2**20 == pytest.approx(row["steps_mib"] - row["begun_mib"], rel=0.25)
 
 
-def test_nothing_of_the_square_of_tokens_without_a_bias():
-    for encoding in ("none", "learned_1d", "rope_mixed"):
-        for training in (False, True):
-            totals = []
-            for rows in (100, 200, 300):
-                one = estimate_memory(config(encoding), (4 * rows, 20), training=training)
-                assert (one.attention, one.tokens) == (0, 5 * rows + 1)
-                totals.append(one.activations)
-            assert totals[2] - totals[1] == totals[1] - totals[0]
-
-
-def test_a_bias_is_bounded():
-    assert estimate_memory(config("lookhere_90"), (12, 20), batch=5).attention == 2 * 4 * 16**2 * 4
-    assert estimate_memory(config("rpe_learned"), (4000, 4000)).attention == 2 * BIAS_BYTES
-
-
-def test_stages_are_counted_by_all_images():
-    one, three = (estimate_memory(model_config("swin_micro_patch4"), (256, 256), batch=n).activations for n in (1, 3))
-    assert three == 3 * one
-
-
 def test_both_sides_count_and_their_order_does_not():
     one, other = (estimate_memory(config("lookhere_90"), size) for size in ((12, 20), (20, 12)))
     assert one == other
@@ -161,39 +132,19 @@ def test_no_size_is_too_large_to_be_told():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"image_size": (13, 20)}, "nearest: 12x20, 16x20"),
-        ({"image_size": 0}, "at least 1"),
-        ({"batch": 0}, "batch 0: expected at least 1"),
-        ({"dtype": "float16"}, "dtype 'float16' is not known"),
-        ({"config": config("lookhere_9")}, "lookhere_90"),
+        ({"image_size": (13, 20)}, "12x20, 16x20"), ({"image_size": 0}, "image_size"), ({"batch": 0}, "batch"),
+        ({"dtype": "float16"}, "dtype"), ({"config": config("lookhere_9")}, "lookhere_90"),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused(changes, says):
-    arguments = {"config": config(), "image_size": (12, 20), **changes}
-    with pytest.raises(InputError) as caught:
-        estimate_memory(**arguments)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match=says):
+        estimate_memory(**{"config": config(), "image_size": (12, 20), **changes})
 
 
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [
-        (0, "0 B"),
-        (1, "1 B"),
-        (512, "512 B"),
-        (1023, "1.0 KiB"),
-        (1024, "1.0 KiB"),
-        (21 * 2**30, "21 GiB"),
-        (1000 * 2**20, "1.0 GiB"),
-        (int(1.2 * 2**40), "1.2 TiB"),
-        (2**70, "1024 EiB"),
-        (10**400, "8.7e+381 EiB"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_bytes_in_words(count, words):
-    assert format_bytes(count) == words
+def test_bytes_in_words():
+    counts = [0, 1, 1023, 1024, 21 * 2**30, 1000 * 2**20, int(1.2 * 2**40), 10**400]
+    words = ["0 B", "1 B", "1.0 KiB", "1.0 KiB", "21 GiB", "1.0 GiB", "1.2 TiB", "8.7e+381 EiB"]
+    assert [format_bytes(count) for count in counts] == words
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -89,5 +89,5 @@ def test_a_directed_heads_view_ends_at_the_edge():
 
 @pytest.mark.parametrize("cell", [(4, 0), (0, 7), (-1, 0), (1,), (0.0, 1), [4, 0], "ab", 3])
 def test_a_cell_that_is_not_in_the_grid_is_refused(cell):
-    with pytest.raises(InputError, match=r"expected \(row, col\), from \(0, 0\) to \(3, 6\) of a grid of 4x7"):
+    with pytest.raises(InputError, match=r"cell.*4x7"):
         visible_from(model("alibi_2d"), (4, 7), cell)

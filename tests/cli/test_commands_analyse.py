@@ -13,7 +13,7 @@ from PIL import Image
 from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
 from sightline.analysis.labels import split_batches
-from sightline.analysis.measures.attention_distance import AttentionDistance
+from sightline.analysis.measures.heads import AttentionDistance
 from sightline.data.open import open_source
 from sightline.hub.load import load_model, save_model
 from sightline.models import create_model

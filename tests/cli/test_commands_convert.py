@@ -287,8 +287,8 @@ def test_a_record_that_was_edited_is_one_line(change, says, cli, refused, tmp_pa
 
 
 def test_found_33_what_the_originals_library_warns_itself_of_is_not_shown(state, recwarn):
-    from sightline.analysis.verification import verify
     from sightline.convert import import_weights
+    from sightline.convert.verify import verify
 
     given = {"model": "vit_tiny_patch16_224", "depth": 1, "img_size": 32, "num_classes": 4}
     timm = import_timm()

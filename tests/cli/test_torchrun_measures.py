@@ -50,34 +50,33 @@ def rows(folder):
     return [{name: value for name, value in row.items() if name not in ("seconds", "ranks", "run")} for row in found]
 
 
-# `sightline` whose processes each wait, once they have finished two parts, for the file that is named first.
+# `sightline` whose processes each wait, once they have finished a measurement, for the file that is named first.
 WAITING = """
 import sys, time
 from pathlib import Path
 from sightline.cli.app import main
 from sightline.evaluation.parts import WorkFolder
 
-go, put, finished = Path(sys.argv.pop(1)), WorkFolder._put, []
+go, once = Path(sys.argv.pop(1)), WorkFolder.once
 
-def wait(self, *part):
-    put(self, *part)
-    finished.append(1)
-    while len(finished) == 2 and not go.exists():
+def wait(self, *item):
+    value = once(self, *item)
+    while not go.exists():
         time.sleep(0.05)
+    return value
 
-WorkFolder._put = wait
+WorkFolder.once = wait
 sys.exit(main())
 """
 
 
 def started(size, asked, tmp_path):
-    """A launcher whose processes each finished two parts and wait; and what has them go on."""
+    """A launcher whose processes finished a measurement and wait; and what has them go on."""
     script, go = tmp_path / "waiting.py", tmp_path / "go"
     script.write_text(WAITING)
     words = command(size, go, "evaluate", *asked, program=(str(script),))
     launcher = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
-    # The first line of a file is no part.
-    while sum(file.read_bytes().count(b"\n") - 1 for file in asked[0].glob(".*writing-parts*/*.jsonl")) < 2 * size:
+    while not list(asked[0].glob(".*writing-parts*/*.json")):
         assert launcher.poll() is None, launcher.communicate()
         time.sleep(0.05)
     return launcher, go.touch

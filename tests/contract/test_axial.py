@@ -12,7 +12,6 @@ from PIL import Image
 from torch import Tensor
 
 from sightline import analysis, load_model, save_model
-from sightline.analysis.flops import forward_flops
 from sightline.analysis.memory import estimate_memory
 from sightline.attention import record_attention
 from sightline.attention.sdpa import SdpaCall
@@ -22,6 +21,7 @@ from sightline.export import export_model
 from sightline.models import Model, create_model
 from sightline.models.architectures.axial import AxialTransformer, lines_of
 from sightline.models.block import LayerInputs
+from sightline.models.flops import forward_flops
 from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import PATCH, TRAIN, assert_same_gradients, assert_spread, build, gradients, loss_of
 from tests.export.models import assert_the_same

@@ -10,7 +10,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from sightline.analysis import attention_distance, patch_filters
-from sightline.analysis.flops import forward_flops
 from sightline.analysis.memory import estimate_memory
 from sightline.encodings import list_encodings
 from sightline.errors import InputError
@@ -18,6 +17,7 @@ from sightline.export import check_export, export_model
 from sightline.hub.fine_tune import create_model
 from sightline.hub.load import load_model, save_model
 from sightline.models import model_config
+from sightline.models.flops import forward_flops
 from sightline.models.kernel_resize import axis_inverse, axis_matrix, resize_kernel
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout

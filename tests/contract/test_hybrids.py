@@ -17,7 +17,6 @@ from torch.utils.flop_counter import FlopCounterMode
 import sightline
 from sightline import load_model, save_model
 from sightline.analysis import patch_filters
-from sightline.analysis.flops import forward_flops
 from sightline.analysis.memory import estimate_memory
 from sightline.convert import import_weights
 from sightline.data.batch import collate_packed, collate_uniform, normalize
@@ -27,6 +26,7 @@ from sightline.errors import InputError
 from sightline.export import export_model
 from sightline.models import Model, create_model
 from sightline.models.embedders.resnet import StemPatchifier
+from sightline.models.flops import forward_flops
 from sightline.models.resnet_stem import same_max_pool, same_padding
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout

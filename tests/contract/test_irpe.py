@@ -12,7 +12,6 @@ from torch import Tensor
 from sightline import load_model, save_model
 from sightline.analysis import bias_matrices
 from sightline.analysis.attention_blocks import attention_blocks
-from sightline.analysis.flops import forward_flops
 from sightline.analysis.memory import estimate_memory
 from sightline.analysis.one_query import attention_of
 from sightline.analysis.views import field_of_view
@@ -29,6 +28,7 @@ from sightline.attention.content_bias import (
 from sightline.encodings import create_encoding
 from sightline.encodings.pattern.irpe import Irpe, IrpeBuckets, piecewise
 from sightline.errors import InputError
+from sightline.models.flops import forward_flops
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment

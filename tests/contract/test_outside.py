@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from sightline import load_model, save_model
-from sightline.analysis.flops import forward_flops
 from sightline.analysis.memory import estimate_memory
 from sightline.encodings import add_encodings, create_encoding, discovery, list_encodings
 from sightline.errors import InputError
 from sightline.models import create_model
+from sightline.models.flops import forward_flops
 from tests.contract.contract import FOR_EACH_POOL, ONCE
 
 HEAD = """

@@ -11,8 +11,7 @@ from torch import Tensor
 
 import sightline.timm
 from sightline.analysis import analysed_together
-from sightline.analysis.flops import forward_flops
-from sightline.analysis.measures.token_norms import TokenNorms
+from sightline.analysis.measures.tokens import TokenNorms
 from sightline.analysis.memory import estimate_memory
 from sightline.attention import rotate
 from sightline.attention.dispatch import AttentionRecord, record_attention
@@ -24,6 +23,7 @@ from sightline.hub.fine_tune import init_model_from
 from sightline.hub.load import load_model, save_model
 from sightline.models.architectures.swin import Swin
 from sightline.models.create import create_model, model_config
+from sightline.models.flops import forward_flops
 from sightline.models.merging import merged
 from sightline.models.windows import WindowSpec, windows_of
 from sightline.runs.analyse import _that_fit as measures_that_fit

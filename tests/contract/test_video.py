@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from sightline import analysis, create_model, export_model, load_model, save_model
-from sightline.analysis.flops import forward_flops
 from sightline.analysis.measures.knock_out import directions
 from sightline.analysis.memory import estimate_memory
 from sightline.attention import use_backend
@@ -20,6 +19,7 @@ from sightline.encodings import list_encodings
 from sightline.encodings.create import registry
 from sightline.errors import InputError
 from sightline.models import Model
+from sightline.models.flops import forward_flops
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters

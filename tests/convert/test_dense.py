@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sightline import convert, load_model, save_model
-from sightline.analysis.verification import fingerprint
 from sightline.convert import export_weights, import_weights
+from sightline.convert.verify import fingerprint
 from sightline.data.open import open_source
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model

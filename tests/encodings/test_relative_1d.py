@@ -90,8 +90,8 @@ def test_long_images_in_blocks(monkeypatch) -> None:
 
 def test_counted() -> None:
     """Each token meets the vector of each offset in each layer: two operations a channel."""
-    from sightline.analysis.flops import forward_flops
     from sightline.models.create import model_config
+    from sightline.models.flops import forward_flops
 
     given = {"dim": 16, "heads": 2, "depth": 3, "image_size": (24, 40), "patch_size": 8}
     plain, ours = (model_config("vit_micro_patch8", encoding=name, **given) for name in ("none", "relative_1d"))

@@ -85,7 +85,7 @@ def test_labels_are_those_of_the_model():
     result = measure(built, source, config, "digits")
     given = said(built, source, "test", result.tested.indices, View("tokens", 9))
     assert result.singles[1].right.tolist() == (given.logits.argmax(1) == order[given.labels]).tolist()
-    with pytest.raises(InputError, match="data 'my-digits': has 10 classes, the model's head 3"):
+    with pytest.raises(InputError, match="'my-digits'"):
         measure(model(num_classes=3), source, config, "my-digits")
 
 
@@ -121,7 +121,7 @@ def test_without_minival_the_halves_of_the_split_mix_its_classes(tmp_path):
             assert 0.15 < sum(index < 20 for index in indices) / len(indices) < 0.85
         again = planned_looks(source, CascadeConfig((4, 9), images=images, seed=5))
         assert [list(look.indices) for look in again] == [held_out, tested]
-    with pytest.raises(InputError, match="1 images are too few"):
+    with pytest.raises(InputError, match="split test"):
         planned_looks(source, CascadeConfig((4, 9), images=1))
 
 

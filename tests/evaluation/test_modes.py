@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.analysis.verification import fingerprint
+from sightline.convert.verify import fingerprint
 from sightline.data.open import open_source
 from sightline.data.sizes import View
 from sightline.evaluation import EvaluateConfig, evaluate

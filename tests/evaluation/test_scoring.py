@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 
-from sightline.errors import InputError
 from sightline.evaluation.logits import StoredLogits, read_logits, rescore, task_record, write_logits
 from sightline.evaluation.scoring import Scoring
 from sightline.models import ViTConfig
@@ -115,33 +114,6 @@ def counted(one):
 def test_images_are_counted_once():
     assert counted(stored(scorings=ways())) == 40
     assert counted(stored(scorings=ways()[1:])) == 40
-
-
-@pytest.mark.parametrize(
-    ("scorings", "said"),
-    [
-        ([{"data": "x", "right": None}], "expected groups of data, right and classes"),
-        ([{"data": 3, "right": None, "classes": None}], "expected groups of data, right and classes"),
-        ([{"data": "x", "right": [[0]], "classes": None}], "right of 1 images, expected 40"),
-        ([{"data": "x", "right": [[9]] * 40, "classes": None}], "a right answer is none of the classes"),
-        ([{"data": "x", "right": [[0]] * 40, "classes": [1, 2]}], "a right answer is none of the classes"),
-        ([{"data": "x", "right": None, "classes": [2, 1]}], "expected rising numbers from 0 to 8"),
-        ([{"data": "x", "right": None, "classes": [0, 9]}], "expected rising numbers from 0 to 8"),
-        ([{"data": "x", "right": None, "classes": []}], "expected rising numbers from 0 to 8"),
-        (7, "cannot be read as logits"),
-        ([3], "cannot be read as logits"),
-    ],
-)
-def test_what_does_not_fit_is_refused(scorings, said, tmp_path):
-    write_logits(tmp_path, "a.npz", stored(scorings=ways()))
-    with np.load(tmp_path / "a.npz") as file:
-        arrays = dict(file)
-    about = json.loads(arrays["about"].tobytes()) | {"scorings": scorings}
-    np.savez(tmp_path / "a.npz", **arrays | {"about": np.frombuffer(json.dumps(about).encode(), np.uint8)})
-    with pytest.raises(InputError) as caught:
-        read_logits(tmp_path / "a.npz")
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_rows_of_another_preparation_are_others():

@@ -16,9 +16,8 @@ from sightline.data.sizes import View
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, NonFiniteError, RanksError, StorageError, UnreadableDataError
 from sightline.evaluation import EvaluateConfig, counted, evaluate, predict
-from sightline.evaluation.as_json import dumped, loaded
 from sightline.evaluation.measure import RunInfo
-from sightline.evaluation.parts import WorkFolder, kept_beside, weights_digest
+from sightline.evaluation.parts import WorkFolder, dumped, kept_beside, loaded, weights_digest
 from sightline.hub.load import load_model, save_model
 from sightline.metrics.base import metrics_of
 from sightline.metrics.tempered import Temperature, with_temperature
@@ -72,7 +71,7 @@ def saved(tmp_path):
 
 
 def measured(ranks: Ranks, place: Path, data, config, out: Path, kill=None):
-    """Rows, answers, and pictures or stored logits; `kill` is (rank, how many parts it finishes first)."""
+    """Rows, answers, and pictures or stored logits; `kill` is (rank, how many batches it finishes first)."""
     torch.set_num_threads(1)
     predict._TOKENS_A_BATCH = predict.TOKENS_A_PACK = 32
     if kill is not None and kill[0] == ranks.rank:
@@ -89,7 +88,7 @@ def measured(ranks: Ranks, place: Path, data, config, out: Path, kill=None):
             pictures=drawn, parts=parts, keep=keep,
         )  # fmt: skip
         assert not classifies or bool(logits) == ranks.is_main
-        left = sorted(file.name for file in parts.folder.glob("*.jsonl"))
+        left = sorted(file.name for file in parts.folder.glob("*.json"))
         if ranks.is_main:
             parts.discard()
     said = [as_written(row) for row in rows]
@@ -136,16 +135,12 @@ def test_a_killed_measurement_goes_on_with_what_is_left(saved, alone, tmp_path, 
     asked = saved("seven")
     one = alone(*asked, tmp_path / "one.jsonl")
     killed(measured, Ranks(), *asked, tmp_path / "two.jsonl", kill=(0, 6))
-    (folder,) = tmp_path.glob(".two.jsonl.writing-parts-*")
-    # A line that was cut off counts as never written.
-    last = sorted(folder.glob("*.jsonl"))[-1]
-    last.write_bytes(last.read_bytes()[:-9])
     made = []
     part = counted._part
     monkeypatch.setattr(counted, "_part", lambda *given, **options: made.append(1) or part(*given, **options))
     assert_equal(one, alone(*asked, tmp_path / "two.jsonl"))
-    # Batches: four at 16 px, seven at 24 px, seven that are shrunk.
-    assert len(made) == 18 - 5
+    # Batches: four at 16 px, which are kept, seven at 24 px, seven that are shrunk.
+    assert len(made) == 7 + 7
     assert not list(tmp_path.glob(".two*"))
 
 
@@ -153,13 +148,11 @@ def test_a_killed_measurement_goes_on_with_what_is_left(saved, alone, tmp_path, 
 def test_another_number_of_ranks_goes_on(saved, alone, tmp_path):
     asked = saved("seven")
     one = alone(*asked, tmp_path / "one.jsonl")
-    for kill, size in (((0, 4), 4), ((0, 1), 1)):
-        # The first died alone: what one finished, others need not do again.
-        killed(measured, Ranks(), *asked, tmp_path / "two.jsonl", kill=kill)
-        found = together(size, measured, *asked, tmp_path / "two.jsonl")[0]
-        assert len(found[4]) > size
-        assert {row.get("ranks", 1) for row in found[0]} == {size}
-        assert_equal(one, found, ranks=size)
+    killed(measured, Ranks(), *asked, tmp_path / "two.jsonl", kill=(0, 6))
+    found = together(4, measured, *asked, tmp_path / "two.jsonl")[0]
+    # The first measurement is that of one, and the others are of four.
+    assert [row.pop("ranks", 1) for row in found[0]] == [1 if row["resolution"] == 16 else 4 for row in one[0]]
+    assert_equal(one, found)
 
 
 def raising(ranks: Ranks, place, data, config, out, kind, rank):
@@ -179,8 +172,8 @@ def test_a_fault_of_one_ends_all_and_what_is_finished_stays(saved, tmp_path):
     other, own = together(2, raising, *saved("seven"), tmp_path / "rows.jsonl", NonFiniteError, 1)
     assert (type(own), str(own)) == (NonFiniteError, "the line")
     assert isinstance(other, RanksError)
-    (folder,) = tmp_path.glob(".rows.jsonl.writing-parts-*")
-    assert len(list(folder.glob("*.jsonl"))) == 1
+    # Of the first measurement nothing was finished.
+    assert not list(tmp_path.glob(".rows.jsonl.writing-parts-*/*.json"))
 
 
 @pytest.mark.slow
@@ -221,8 +214,8 @@ def test_another_model_or_option_has_parts_of_its_own(saved, tmp_path):
     def numbers(about):
         made = []
         with kept_beside(tmp_path / "out", model, lambda: about) as parts:
-            parts.each("work", [1, 1, 1], lambda todo: (made.append(one) or one for one in todo))
-            assert list(parts.values("work")) == [0, 1, 2]
+            found = parts.gather("work", [1, 1, 1], lambda todo: (made.append(one) or one for one in todo))
+            assert found.values == [0, 1, 2]
         return made
 
     assert [numbers({"a": 1}), numbers({"a": 1}), numbers({"a": 2})] == [[0, 1, 2], [], [0, 1, 2]]
@@ -241,15 +234,15 @@ def test_another_model_or_option_has_parts_of_its_own(saved, tmp_path):
 def test_two_commands_are_not_at_the_same_work(saved, tmp_path):
     model = load_model(saved("one")[0])
     with kept_beside(tmp_path / "out", model, dict) as parts:
-        parts.each("work", [1], lambda todo: iter(todo))
+        parts.save("work", 0)
         other = kept_beside(tmp_path / "out", model, dict)
-        with pytest.raises(InputError, match="another process is at the same work"), other:
+        with pytest.raises(InputError, match="writing-parts"), other:
             pass
-        assert list(parts.values("work")) == [0]
-        for file in parts.folder.glob("*.jsonl"):
+        assert parts.load("work") == 0
+        for file in parts.folder.glob("*.json"):
             os.unlink(file)
-        with pytest.raises(StorageError, match="part 0 is gone"):
-            list(parts.values("work"))
+        with pytest.raises(StorageError):
+            parts.load("work")
 
 
 @pytest.mark.parametrize("name", ["seven", "segmentation", "detection"])
@@ -290,12 +283,10 @@ def test_values_come_back_as_they_were():
             dumped(odd)
 
 
-def test_what_cannot_be_told_stays_in_memory_of_one_process(saved, tmp_path):
+def test_what_cannot_be_told_is_not_kept(saved, tmp_path):
     model = load_model(saved("one")[0])
     with kept_beside(tmp_path / "out", model, dict) as parts:
-        parts.each("work", [1, 1], lambda todo: iter([{1}, "told"]))
-        assert list(parts.values("work")) == [{1}, "told"]
-    parts = WorkFolder()
-    parts.each("work", [1, 1], lambda todo: iter([{1}, {2}]))
-    assert list(parts.values("work")) == [{1}, {2}]
-    assert parts.took("work")[1] == 1
+        assert parts.gather("work", [1, 1], lambda todo: iter([{1}, "told"])).values == [{1}, "told"]
+        assert "work" not in parts
+    assert not list(tmp_path.glob(".out*"))
+    assert WorkFolder().gather("work", [1, 1], lambda todo: iter([{1}, {2}])).values == [{1}, {2}]

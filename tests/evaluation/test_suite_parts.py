@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -13,8 +14,7 @@ from sightline.errors import InputError
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.preparations.base import Whole
 from sightline.evaluation.suite import SuiteConfig, planned, split_digest
-from sightline.evaluation.suite_images import spread_over_classes
-from sightline.evaluation.suites.base import list_suites, open_suite
+from sightline.evaluation.suites.base import list_suites, open_suite, spread_over_classes
 from sightline.hub.load import load_model
 from tests.evaluation.suite_data import imagenet_s, model_folder, objectnet, picture, validation
 
@@ -24,16 +24,16 @@ VAL = {1: 65, 2: 970, 3: 230, 4: 809}
 
 def test_images_in_one_folder_without_classes_are_refused(tmp_path):
     validation(tmp_path / "val", {1: 65}, flat=True)
-    with pytest.raises(InputError, match=r"of no known class: no list of classes was found"):
+    with pytest.raises(InputError, match="ILSVRC2012_val_00000001"):
         open_suite(f"imagenet:{tmp_path}")
     (tmp_path / "val.txt").write_text("ILSVRC2012_val_00000001 1\nILSVRC2012_val_00000002 2\n")
-    with pytest.raises(InputError, match="numbers the images and says no class"):
+    with pytest.raises(InputError, match=r"val\.txt"):
         open_suite(f"imagenet:{tmp_path}")
 
 
 def test_a_class_that_is_none_of_the_two_hundred_is_refused(tmp_path):
     picture(tmp_path / "imagenet-a" / synsets()[0] / "one.jpg")
-    with pytest.raises(InputError, match=rf"{synsets()[0]}: is no class of imagenet-a \(expected 200 folders"):
+    with pytest.raises(InputError, match=rf"{synsets()[0]}: .*imagenet-a"):
         open_suite(f"imagenet:{tmp_path}")
 
 
@@ -51,7 +51,7 @@ def test_a_mask_without_its_class_is_unreadable(tmp_path, cli):
     words = ("evaluate", model, "--suite", f"imagenet-s:{root}", "--out", tmp_path / "out", "--resolutions", 16)
     code, _, err = cli(*words)
     assert code == 3
-    assert "ILSVRC2012_val_00000001.JPEG: its mask ILSVRC2012_val_00000001.png shows nothing of its class" in err
+    assert "ILSVRC2012_val_00000001.png" in err
 
 
 def test_a_head_that_does_not_fit_is_refused_with_both_counts(tmp_path, refused):
@@ -60,8 +60,8 @@ def test_a_head_that_does_not_fit_is_refused_with_both_counts(tmp_path, refused)
     objectnet(root)
     imagenet_s(root, [(synsets()[10], 5)])
     for suite in (f"imagenet:{root}", f"imagenet-c:{root}", f"objectnet:{root}", f"imagenet-s:{root}"):
-        refused("evaluate", model, "--suite", suite, "--out", tmp_path / "out", says=["has 1,000 classes", "head 4"])
-    refused("evaluate", model, "--suite", "digits", "--out", tmp_path / "out", says=["has 10 classes", "head 4"])
+        refused("evaluate", model, "--suite", suite, "--out", tmp_path / "out", says=["1,000", "head 4"])
+    refused("evaluate", model, "--suite", "digits", "--out", tmp_path / "out", says=["10 classes", "head 4"])
     assert not (tmp_path / "out").exists()
 
 
@@ -103,46 +103,40 @@ def test_val_stands_in_the_order_of_its_numbers(tmp_path):
 
 def test_what_is_missing_is_said_in_one_line(tmp_path):
     for suite, looked in [
-        ("imagenet", "imagenet is not in {} (looked for the folders val, "),
-        ("imagenet-c", "no validation images in {} (looked for the folders val, "),
-        ("objectnet", "no mappings in {} (looked for mappings, objectnet-1.0/mappings"),
-        ("imagenet-s", "no validation-segmentation in {} (looked for it there and in ImageNetS919"),
-    ]:
-        with pytest.raises(InputError) as caught:
+        ("imagenet", "val"), ("imagenet-c", "val"), ("objectnet", "mappings"), ("imagenet-s", "ImageNetS919"),
+    ]:  # fmt: skip
+        with pytest.raises(InputError, match=rf"{tmp_path} .*{looked}") as caught:
             open_suite(f"{suite}:{tmp_path}")
-        assert looked.format(tmp_path) in str(caught.value)
         assert "\n" not in str(caught.value)
-        with pytest.raises(InputError, match="needs a folder"):
-            open_suite(suite)
-        with pytest.raises(InputError, match="no such folder"):
-            open_suite(f"{suite}:{tmp_path / 'nowhere'}")
+        for place in ("", f":{tmp_path / 'nowhere'}"):
+            with pytest.raises(InputError, match=f"suite {suite}:"):
+                open_suite(f"{suite}{place}")
     validation(tmp_path / "val", {4: 809})
     opened = open_suite(f"imagenet:{tmp_path}")
     assert [part.data for part in opened.parts] == ["imagenet"]
     assert len(opened.missing) == 5
-    with pytest.raises(InputError, match=r"imagenet-hr is not in .* \(looked for the folders imagenet-hr"):
+    with pytest.raises(InputError, match="imagenet-hr"):
         open_suite(f"imagenet:{tmp_path},parts=val+hr")
 
 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("imagenett:x", "suite 'imagenett' is not known; did you mean 'imagenet'?"),
-        ("imagenet:x,parts=vall", "part 'vall' is not known; did you mean 'val'?"),
-        ("imagenet:x,part=val", "option 'part' is not known; did you mean 'parts'?"),
-        ("imagenet:x,val=", "option val without a value"),
-        ("imagenet:x,val=a,val=b", "option val twice"),
+        ("imagenett:x", "'imagenet'"),
+        ("imagenet:x,parts=vall", "'val'"),
+        ("imagenet:x,part=val", "'parts'"),
+        ("imagenet:x,val=", "option val"),
+        ("imagenet:x,val=a,val=b", "option val"),
     ],
 )
 def test_wrong_words(spec, said):
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=said):
         open_suite(spec)
-    assert said in str(caught.value)
 
 
 def test_one_label_an_image_is_not_imagenet_hr():
     """It has several right answers: by one of them alone a score under its name would be too low."""
-    with pytest.raises(InputError, match=r"imagenet-hr: hf:some/place says one label an image \(expected a folder"):
+    with pytest.raises(InputError, match="hf:some/place"):
         open_suite("imagenet:,hr=hf:some/place")
 
 
@@ -159,20 +153,25 @@ def test_images_of_other_names_have_no_reassessed_labels(tmp_path):
     picture(tmp_path / "val" / synsets()[3] / "renamed.JPEG")
     opened = open_suite(f"imagenet:{tmp_path}")
     assert [one.data for one in opened.parts[0].scorings] == ["imagenet"]
-    assert opened.missing[0].startswith(
-        f"imagenet-real: images of {tmp_path / 'val' / synsets()[3]} are not called by their numbers"
-    )
+    assert opened.missing[0].startswith("imagenet-real:")
 
 
-def test_maps_of_objectnet_that_do_not_fit_are_refused(tmp_path):
+def test_a_missing_folder_of_images_is_what_is_wrong(tmp_path):
+    folder = objectnet(tmp_path / "objectnet") / "objectnet-1.0" / "images"
+    shutil.rmtree(folder)
+    with pytest.raises(InputError, match=re.escape(f"{folder}:")):
+        open_suite(f"objectnet:{tmp_path / 'objectnet'}")
+    folder = imagenet_s(tmp_path / "masks", [(synsets()[0], 5)]) / "ImageNetS919" / "validation"
+    shutil.rmtree(folder)
+    with pytest.raises(InputError, match=re.escape(f"{folder}:")):
+        open_suite(f"imagenet-s:{tmp_path / 'masks'}")
+
+
+@pytest.mark.parametrize("content", ["[]", '{"0": 1000}'])
+def test_maps_of_objectnet_that_do_not_fit_are_refused(content, tmp_path):
     maps = objectnet(tmp_path) / "objectnet-1.0" / "mappings"
-    file = maps / "pytorch_to_imagenet_2012_id.json"
-    numbers = {name: line + 1 for name, line in json.loads(file.read_text()).items()}
-    file.write_text(json.dumps(numbers))
-    with pytest.raises(InputError, match=r"line 1000 is beyond the 1000 lines of imagenet_to_label_2012_v2"):
-        open_suite(f"objectnet:{tmp_path}")
-    file.write_text("[]")
-    with pytest.raises(InputError, match="expected names and values"):
+    (maps / "pytorch_to_imagenet_2012_id.json").write_text(content)
+    with pytest.raises(InputError, match=re.escape(str(maps))):
         open_suite(f"objectnet:{tmp_path}")
 
 

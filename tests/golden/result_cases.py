@@ -31,7 +31,6 @@ from sightline.evaluation.logits import (
     StoredLogits,
     file_name,
     find_logits,
-    measured_of,
     read_logits,
     rescore,
     write_logits,
@@ -168,7 +167,7 @@ def stored_logits() -> dict[str, Any]:
         for file in files:
             stored = read_logits(file)
             key = "/".join(str(stored.measured[one]) for one in ("run", "split", "resolution"))
-            found[f"rows/{key}"] = rows_of(rescore(stored, temperature=fitted.of(*measured_of(file))))
+            found[f"rows/{key}"] = rows_of(rescore(stored, temperature=fitted.of(stored)))
         tables = stored_tables([file for file in files if read_logits(file).measured["split"] == "test"])
         found["tables"] = rows_of([row for one in tables for row in one.rows()])
         found["effects"] = [plain(one) for one in class_effects(ClassStudy([one.table for one in tables]))]

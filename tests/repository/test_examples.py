@@ -120,7 +120,7 @@ def test_the_example_of_compare_md(tmp_path, capsys):
         made_run(tmp_path / name, name, 0, {("test", 32): share(count, 20)}) for name, count in (("a", 19), ("b", 12))
     ]
     run("docs/COMPARE.md", 0, paths=[next((one.folder / "logits").iterdir()) for one in runs])
-    assert capsys.readouterr().out.startswith(f"{2 / 2**7} (0.35")
+    assert capsys.readouterr().out.startswith(f"{2 / 2**7} [(0.15")
 
 
 @pytest.mark.slow

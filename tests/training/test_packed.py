@@ -9,11 +9,11 @@ from itertools import pairwise
 import pytest
 import torch
 
-from sightline.analysis.flops import training_flops
 from sightline.data.config import PackingConfig
 from sightline.data.open import open_source
 from sightline.data.packing import padded_length
 from sightline.hub.load import read_config_record
+from sightline.models.flops import training_flops
 from sightline.tasks.base import predict_batch, task_class
 from sightline.training.checkpointer import Checkpointer
 from sightline.training.plan import DataState, training_plan

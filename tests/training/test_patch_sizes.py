@@ -8,8 +8,8 @@ import itertools
 import pytest
 import torch
 
-from sightline.analysis.flops import training_flops
 from sightline.hub.load import load_model
+from sightline.models.flops import training_flops
 from sightline.tasks.base import task_class
 from sightline.training.plan import EpochPlan, SizeSchedule, resolve_length, training_plan
 from sightline.training.setup import build_model, open_training_data, resolve, task_options

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from importlib import import_module
 from inspect import cleandoc
-from pathlib import Path
 from typing import Any
 
 # Beside the measures: where each stands.
@@ -19,6 +18,12 @@ _HOMES = {
     "cka": "sightline.analysis.measures.cka",
     "visible_from": "sightline.analysis.views",
 }
+_MEASURES = (
+    "attention_distance", "attention_maps", "attention_rollout", "bias_matrices", "class_identifiability",
+    "class_patches", "entropy", "fields_of_view", "head_distance", "head_diversity", "knock_out", "lens_miou",
+    "logit_lens", "patch_colours", "patch_filters", "patch_similarity", "position_similarity", "rope_fourier",
+    "token_norms",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -29,8 +34,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    files = (path.stem for path in (Path(__file__).parent / "measures").glob("*.py"))
-    return sorted({*globals(), *_HOMES, *files} - {"__init__", "base"})
+    return sorted({*globals(), *_HOMES, *_MEASURES})
 
 
 def _measure_function(name: str) -> Any:

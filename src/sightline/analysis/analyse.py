@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -70,32 +71,30 @@ def analysed_together(
     for one in make.values():
         if isinstance(one, type):
             one.check(model)
-    batches = batches_by_size(model, images, sizes)
-    found: dict[str, dict[Size, Any]] = {name: {} for name in make}
+    arrays: dict[str, dict[Size, Any]] = {name: {} for name in make}
     names: dict[Size, tuple[str, ...]] = {}
-    for size, those in batches.items():
-        at_size = {name: one(model) for name, one in make.items()}
-        seen: list[str] = []
-        for batch in those:
-            if not len(batch):
-                continue
-            run_pass(model, batch, list(at_size.values()))
-            seen += batch.names
-            if advance is not None:
-                advance(len(batch))
+    for size, batches in batches_by_size(model, images, sizes).items():
+        at_size, seen = {name: one(model) for name, one in make.items()}, list[str]()
+        for batch in batches:
+            if len(batch):
+                run_pass(model, batch, list(at_size.values()))
+                seen += batch.names
+                if advance is not None:
+                    advance(len(batch))
         names[size] = tuple(seen)
         for name, measure in at_size.items():
-            found[name][size] = measure.arrays()
-    sizes_seen, about = tuple(batches), about_model(model)
-    return [
-        Analysis(name, called or model.config.encoding, model.config.encoding, sizes_seen, names, arrays, about)
-        for name, arrays in found.items()
-    ]
+            arrays[name][size] = measure.arrays()
+    return [analysis_of(model, name, names, of, called=called) for name, of in arrays.items()]
 
 
-def about_model(model: Model) -> dict[str, Any]:
-    """What an `Analysis` says of a model."""
-    return {"depth": model.config.depth, "heads": model.config.heads, "patch_size": model.config.patch_size}
+def analysis_of(
+    model: Model, measure: str, names: Mapping[Size, tuple[str, ...]], arrays: Mapping[Size, Any], *, called: str = "",
+    **about: Any,
+) -> Analysis:  # fmt: skip
+    """What a measure found in a model, with what else is known of both."""
+    config = model.config
+    about = {"depth": config.depth, "heads": config.heads, "patch_size": config.patch_size, **about}
+    return Analysis(measure, called or config.encoding, config.encoding, tuple(arrays), names, arrays, about)
 
 
 def run_pass(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: int = BLOCK_BYTES) -> Tensor:
@@ -119,13 +118,8 @@ def run_pass(model: Model, batch: Batch, measures: Sequence[Measure], block_byte
     kept = _Kept(len(model.blocks) - 1) if any(one.last_layer_first for one in watching) else None
 
     def asking(segment: Segment, prefix: int) -> list[int] | None:
-        wanted: list[int] = []
-        for measure in watching:
-            slots = measure.queries(segment, prefix)
-            if slots is None:
-                return None
-            wanted += slots
-        return wanted
+        wanted = [measure.queries(segment, prefix) for measure in watching]
+        return None if None in wanted else [slot for slots in wanted for slot in slots or ()]
 
     def shown(call: AttentionRecord) -> None:
         for block in attention_blocks(call, block_bytes, asking):
@@ -150,10 +144,7 @@ def run_pass(model: Model, batch: Batch, measures: Sequence[Measure], block_byte
         for measure in measures:
             measure.begin(batch)
         rows = inputs_of(model, batch)
-        if watching:
-            with record_attention(recorder):
-                tokens = _through(model, rows, batch.layout, measures)
-        else:
+        with record_attention(recorder) if watching else contextlib.nullcontext():
             tokens = _through(model, rows, batch.layout, measures)
         while kept is not None and kept.calls:
             shown(kept.calls.pop())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -16,17 +15,11 @@ import numpy as np
 
 from sightline.analysis.images import NATIVE, Size
 from sightline.analysis.measures.base import MeasuredQuantity, measure_classes
-from sightline.errors import InputError, unknown_name_error
+from sightline.errors import InputError, require_known
 from sightline.io.read import check_file
-from sightline.io.tensors import check_archive
 
 # What draws: above this room, so it is asked for by name when something is shown, and never before.
 _DRAWS = "sightline.reports.analysis_page"
-# What numpy, zipfile and json raise of bytes that are not theirs, of infinite sizes and of lists in lists too.
-_UNREADABLE = (
-    OSError, KeyError, TypeError, ValueError, EOFError, OverflowError, RecursionError, NotImplementedError,
-    RuntimeError, MemoryError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -97,7 +90,6 @@ class Analysis:
         path = Path(path)
         check_file(path, "an analysis")
         try:
-            check_archive(path)
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             record = json.loads(str(arrays.pop("record")))
@@ -109,40 +101,12 @@ class Analysis:
                 by_size[named[size]][name] = array
             names = {size: tuple(map(str, of)) for size, of in zip(sizes, record["names"], strict=True)}
             found = cls(record["measure"], record["model"], record["encoding"], sizes, names, by_size, record["about"])
-            texts = (found.measure, found.model, found.encoding)
-            if not all(isinstance(one, str) for one in texts) or not isinstance(found.about, dict):
-                raise ValueError("its record is none")
-            if not all(isinstance(found.about.get(name, 0), int) for name in ("depth", "heads", "patch_size")):
-                raise ValueError("its record is of no model")
-            if not all(isinstance(array, np.ndarray) for of in by_size.values() for array in of.values()):
-                raise ValueError("an entry is no array")
-        except _UNREADABLE:
+        except (OSError, LookupError, TypeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
             raise InputError(f"{path}: is not an analysis that `sightline analyse` wrote") from None
-        if found.measure not in measure_classes():
-            raise InputError(f"{path}: measure {found.measure!r} is not known here")
-        found._check(path)
+        require_known(f"{path}: measure", found.measure, measure_classes())
+        for name in (name for of in by_size.values() for name in of):
+            require_known(f"{path}: array", name, found.quantities)
         return found
-
-    def _check(self, path: Path) -> None:
-        """Refuse arrays that are not of the measure's quantities; raises InputError that names the array."""
-        for size, arrays in self.arrays.items():
-            for name, array in arrays.items():
-                quantity = self.quantities.get(name)
-                if quantity is None:
-                    raise unknown_name_error(f"{path}: array", name, self.quantities)
-                # Names of queries and of directions are text.
-                kinds = "biufU" if len(quantity.axes) == 1 else "biuf"
-                images = len(self.names[size])
-                lengths = (length for axis, length in zip(quantity.axes, array.shape, strict=False) if axis == "image")
-                if (
-                    array.dtype.kind not in kinds
-                    or array.ndim != len(quantity.axes)
-                    or any(length != images for length in lengths)
-                ):
-                    raise InputError(
-                        f"{path}: {name}@{size_name(size)} is {array.dtype} {list(array.shape)} "
-                        f"(expected numbers by {', '.join(quantity.axes)}, of {images} images)"
-                    )
 
     def _repr_html_(self) -> str:
         """Drawn when a notebook shows it."""

@@ -85,16 +85,12 @@ def batches_by_size(model: Model, images: Images, sizes: Sizes = None) -> dict[S
     if isinstance(images, Tensor) or all(isinstance(one, Tensor) for one in images):
         if sizes is not None:
             raise InputError(f"sizes {sizes!r}: normalised tensors are shown as they are (expected None)")
-        return _of_tensors(model, images)  # pyright: ignore[reportArgumentType]
+        rows, layout = model.cut(images)  # pyright: ignore[reportArgumentType]
+        names = [f"image {number}" for number in range(len(images))]
+        batch = Normalised(rows, layout, {}, torch.arange(len(images)), names, [{}] * len(images))
+        size = (images.shape[-2], images.shape[-1]) if isinstance(images, Tensor) else NATIVE
+        return {size: [batch]}
     return {size: _Prepared(model, images, size) for size in sizes_of(model, sizes)}  # pyright: ignore
-
-
-def _of_tensors(model: Model, images: Tensor | Sequence[Tensor]) -> dict[Size, Iterable[Batch]]:
-    uniform = isinstance(images, Tensor)
-    rows, layout = model.cut(images)
-    names = [f"image {number}" for number in range(len(images))]
-    batch = Normalised(rows, layout, {}, torch.arange(len(images)), names, [{}] * len(images))
-    return {tuple(images.shape[-2:]) if uniform else NATIVE: [batch]}  # pyright: ignore[reportReturnType]
 
 
 class _Prepared:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sightline.analysis.images import NATIVE, TOKENS_A_BATCH, Size
 from sightline.data.batch import Batch, collate_uniform
@@ -21,7 +20,6 @@ from sightline.data.source import Example, Source
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 from sightline.tasks.maps import covered_size
-from sightline.tokens.grid import Grid
 
 OTHER = -1
 """A pixel of something that is no class: the background."""
@@ -199,33 +197,24 @@ def in_patches(batch: Batch, config: ViTConfig) -> list[InPatches]:
     """
     layout, targets = batch.layout, batch.targets
     images = [(segment, row) for row in range(layout.rows) for segment in layout.segments]
-    seen = targets.get("seen") or [tuple(one.shape) for one in targets["pixels"]]
+    sizes = targets.get("seen") or [tuple(one.shape) for one in targets["pixels"]]
     found = []
-    for labels, (segment, row), (height, width) in zip(targets["pixels"], images, seen, strict=True):
-        all_rows = segment.indices.cpu().numpy()
-        kept, place = all_rows[min(row, len(all_rows) - 1)], np.full(segment.grid.cells, -1)
+    for labels, (segment, row), (height, width) in zip(targets["pixels"], images, sizes, strict=True):
+        grid, all_rows = segment.grid.planar("masks"), segment.indices.cpu().numpy()
+        # Of each cell the place among the patches that are there; -1 of what is not.
+        kept, place = all_rows[min(row, len(all_rows) - 1)], np.full(grid.cells + 1, -1)
         place[kept] = np.arange(len(kept))
-        size = height, width
-        found.append(_in_patches(labels, segment.grid.planar("masks"), place, size, covered_size(config, size)))
+        pixels, seen = labels.cpu().numpy().astype(np.int64), (height, width)
+        covered = covered_size(config, seen)
+        rows, cols = (_cells(*sides) for sides in zip(pixels.shape, seen, covered, grid, strict=True))
+        inside = (rows[:, None] < grid.rows) & (cols < grid.cols)
+        patches = place[np.where(inside, rows[:, None] * grid.cols + cols, grid.cells)]
+        there = (patches >= 0) & (pixels != UNSAID)
+        # Classes from -1 on, as one number with their patch.
+        kinds = int(pixels.max(initial=0)) + 2
+        both, counts = np.unique(patches[there] * kinds + pixels[there] + 1, return_counts=True)
+        found.append(InPatches(both // kinds, both % kinds - 1, counts))
     return found
-
-
-def _in_patches(
-    labels: Tensor, grid: Grid, place: np.ndarray, seen: tuple[int, int], over: tuple[int, int]
-) -> InPatches:
-    """Args:
-    labels: int [height, width] of what was `seen`, whatever their size; over: (height, width) that the patches cover.
-    place: of each cell among the patches that are there, -1 of one that is not: int64 [cells].
-    """
-    pixels = labels.cpu().numpy().astype(np.int64)
-    rows, cols = (_cells(*sides) for sides in zip(pixels.shape, seen, over, grid, strict=True))
-    cells = np.where((rows[:, None] < grid.rows) & (cols < grid.cols), rows[:, None] * grid.cols + cols, grid.cells)
-    patches = np.append(place, -1)[cells]
-    there = (patches >= 0) & (pixels != UNSAID)
-    # Classes from -1 on, as one number with their patch.
-    kinds = int(pixels.max(initial=0)) + 2
-    both, counts = np.unique(patches[there] * kinds + pixels[there] + 1, return_counts=True)
-    return InPatches(both // kinds, both % kinds - 1, counts)
 
 
 def _cells(count: int, seen: int, over: int, cells: int) -> np.ndarray:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from math import isqrt
 from typing import Any
 
 import numpy as np
 import torch
 
-from sightline.analysis.analyse import about_model
+from sightline.analysis.analyse import analysis_of
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import NATIVE, Images, Size, Sizes, batches_by_size, sizes_of
 from sightline.analysis.measures.base import Measure
@@ -94,26 +95,24 @@ def read_from_weights(
         else:
             raise InputError("size 'native': is that of images, and there are none (expected a side in pixels)")
         arrays[size] = one.arrays()
-    name = model.config.encoding
     # As JSON keeps them.
     asked = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
-    about = about_model(model) | {key: value for key, value in asked.items() if not isinstance(value, np.ndarray)}
-    return Analysis(measure.name, called or name, name, tuple(arrays), dict.fromkeys(arrays, ()), arrays, about)
+    asked = {key: value for key, value in asked.items() if not isinstance(value, np.ndarray)}
+    return analysis_of(model, measure.name, dict.fromkeys(arrays, ()), arrays, called=called, **asked)
 
 
-def refuse_larger(what: str, model: Model, grid: Grid, a_head: int, side: int) -> None:
-    """Refuse a grid where an array of all heads would be above `MOST_BYTES`.
-
-    Args:
-        a_head: bytes that a head has there; side: that of the largest square that fits.
+def refuse_larger(what: str, model: Model, grid: Grid, *, pairs: bool = False) -> None:
+    """Refuse a grid where an array of all heads by its patches, or by `pairs` of them, would be above `MOST_BYTES`.
 
     Raises:
-        InputError: says what it would take.
+        InputError: says what it would take, and the largest square that fits.
     """
-    layers, heads = model.config.depth, model.config.heads
-    if layers * heads * a_head > MOST_BYTES:
+    layers, heads, most = model.config.depth, model.config.heads, format_bytes(MOST_BYTES)
+    needed = layers * heads * 4 * grid.cells ** (2 if pairs else 1)
+    if needed > MOST_BYTES:
+        cells = MOST_BYTES // (4 * layers * heads)
+        side = isqrt(isqrt(cells) if pairs else cells)
         raise InputError(
             f"{what} on {grid.rows}x{grid.cols} patches: {layers} layers of {heads} heads would take "
-            f"{format_bytes(layers * heads * a_head)} "
-            f"(expected at most {format_bytes(MOST_BYTES)}: {side}x{side} patches)"
+            f"{format_bytes(needed)} (expected at most {most}: {side}x{side} patches)"
         )

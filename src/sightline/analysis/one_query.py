@@ -1,10 +1,12 @@
 """The attention of one query, computed again from queries, keys and the pattern: what a page asks for at each click.
 
-`attention_blocks` goes through all queries of a call and shares work among them; one row of the matrix needs no more
-than the keys and a slice of the table of displacements.
+`attention_blocks` goes through all queries of a call; one row of the matrix needs no more than the keys and a slice of
+the table of displacements.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -66,20 +68,24 @@ def bias_of(call: AttentionRecord, query: int) -> Tensor | None:
     if pattern.of_images or len(image.grid) != 2:
         asking = Segment(image.grid, image.coords[:, query - before : query - before + 1], complete=False)
         return pattern.bias(asking, image, 0, before)[0, :, 0]
-    return _of_patch(pattern, query - before, before, image)
+    return patch_bias(pattern, before, image)(query - before)
 
 
-def _of_patch(pattern: Pattern, patch: int, before: int, image: Segment) -> Tensor:
-    """One slice of the table of displacements, and one number a head for prefix keys."""
+def patch_bias(pattern: Pattern, before: int, image: Segment) -> Callable[[int], Tensor]:
+    """From a patch of a whole grid in rows to what a pattern adds to its scores, float32 [heads, slots]: one slice of
+    the table of displacements, and one number a head for `before` prefix keys."""
     (rows, cols), device = image.grid, image.coords.device
-    row, col = divmod(patch, cols)
     table, by_key = pattern.tables(image.grid, device, image.window_grid)
-    bias = table[:, rows - 1 - row : 2 * rows - 1 - row, cols - 1 - col : 2 * cols - 1 - col]
-    if by_key is not None:
-        bias = bias + by_key
-    on_prefix = bias.new_zeros(bias.shape[0], before)
+    on_prefix = table.new_zeros(1, before)
     for term in pattern.terms:
         extra = term.prefix()
         if extra is not None:
             on_prefix = on_prefix + extra[1].to(on_prefix).unsqueeze(-1)
-    return torch.cat((on_prefix, bias.flatten(1)), dim=1)
+
+    def of(patch: int) -> Tensor:
+        row, col = divmod(patch, cols)
+        bias = table[:, rows - 1 - row : 2 * rows - 1 - row, cols - 1 - col : 2 * cols - 1 - col]
+        bias = (bias if by_key is None else bias + by_key).flatten(1)
+        return torch.cat((on_prefix.expand(len(bias), -1), bias), dim=1)
+
+    return of

@@ -17,25 +17,18 @@ from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
 
 
-def centre_of(grid: Grid) -> tuple[int, int]:
-    """The cell (row, col) in the middle of a grid, the lower and right one of two."""
-    return grid.rows // 2, grid.cols // 2
-
-
 def checked_cell(grid: Grid, cell: Sequence[int] | None) -> tuple[int, int]:
-    """A cell (row, col) of a grid, its centre for None.
+    """A cell (row, col) of a grid; for None that in the middle, the lower and right one of two.
 
     Raises:
         InputError: it is none.
     """
     if cell is None:
-        return centre_of(grid)
+        return grid.rows // 2, grid.cols // 2
     two = isinstance(cell, list | tuple) and len(cell) == 2
     if not two or not all(type(at) is int and 0 <= at < side for at, side in zip(cell, grid, strict=True)):
-        raise InputError(
-            f"cell {cell!r}: expected (row, col), from (0, 0) to ({grid.rows - 1}, {grid.cols - 1}) of a grid of "
-            f"{grid.rows}x{grid.cols}"
-        )
+        expected = f"from (0, 0) to ({grid.rows - 1}, {grid.cols - 1}) of a grid of {grid.rows}x{grid.cols}"
+        raise InputError(f"cell {cell!r}: expected (row, col), {expected}")
     return cell[0], cell[1]
 
 
@@ -110,7 +103,7 @@ def field_of_view(model: Model, layer: int, grid: Grid) -> np.ndarray | None:
     pattern = pattern_of(model, layer, grid)
     if pattern is None or not pattern.terms_of("places"):
         return None
-    return torch.from_numpy(_bias_from(model, layer, grid, centre_of(grid))).exp().clamp(max=1).numpy()
+    return torch.from_numpy(_bias_from(model, layer, grid, checked_cell(grid, None))).exp().clamp(max=1).numpy()
 
 
 def _bias_from(model: Model, layer: int, grid: Grid, cell: tuple[int, int]) -> np.ndarray:

@@ -1,11 +1,18 @@
-"""Measuring single token budgets and a cascade of two of them on one split (NaViT appendices D, E and F)."""
+"""Few tokens for every image, and many for those that the model is least sure of (NaViT appendices D, E and F).
+
+All of it is computed from what the model said once at each budget. Which images are seen again is decided by a score
+that was found on other images than those that are measured.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from pydantic import Field
 
@@ -15,23 +22,17 @@ from sightline.data.sizes import Aspect, View
 from sightline.data.source import Source
 from sightline.distributed import machine
 from sightline.errors import InputError
-from sightline.evaluation.cascade_points import (
-    CascadePoint,
-    StageScores,
-    best_pair,
-    fraction_within_budget,
-    measure_cascade,
-    threshold_for,
-)
-from sightline.evaluation.measure import RunInfo
-from sightline.evaluation.predict import predict_split
+from sightline.evaluation.config import RunInfo
+from sightline.evaluation.predict import BatchOutputs, predict_split
 from sightline.io.config import Count, Number, Precision, Share, config_dataclass
+from sightline.metrics.calibration import expected_calibration_error
 from sightline.models import Model
 from sightline.results.cascade import CascadeRow
 from sightline.results.rows import wilson_interval
-from sightline.tasks.base import task_of
+from sightline.tasks.base import Task, task_of
 
 ALPHAS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
+REPLICATES = 2000
 
 
 @config_dataclass(kw_only=False)
@@ -87,6 +88,80 @@ class CascadeStage:
     split: str
     indices: Sequence[int]
     budgets: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class StageScores:
+    """How a model did at one budget: arrays [images], in the same order at every budget.
+
+    Attributes:
+        budget: the most patches of an image.
+        right: bool, whether its best class is the true one; confidence: float64, the score of that class.
+        tokens: the patches that each had; seconds: of its forward pass.
+        reading: seconds an image to read or draw it.
+    """
+
+    budget: int
+    right: np.ndarray
+    confidence: np.ndarray
+    tokens: np.ndarray
+    seconds: np.ndarray
+    reading: float
+
+    @classmethod
+    def of(cls, budget: int, task: Task, given: Iterable[BatchOutputs], indices: Sequence[int]) -> StageScores:
+        """Scores of what a model gave, in the order of `indices`, without the images that cannot be read."""
+        found: dict[int, tuple[float, ...]] = {}
+        reading = 0.0
+        for one in given:
+            right, confidence = task.confidence(one.outputs, one.batch)
+            rest = one.tokens, one.seconds / len(one.batch)
+            each = zip(one.batch.indices.tolist(), right.tolist(), confidence.tolist(), strict=True)
+            found |= {index: (*scores, *rest) for index, *scores in each}
+            reading += one.reading
+        lines = [found[index] for index in indices if index in found]
+        right, confidence, tokens, seconds = np.array(lines, np.float64).reshape(-1, 4).T
+        return cls(budget, right.astype(bool), confidence, tokens, seconds, reading / max(len(lines), 1))
+
+    def then(self, second: StageScores, threshold: float) -> StageScores:
+        """What comes out where images with a score below the threshold are seen again; both looks are paid for."""
+        again = self.confidence < threshold
+        return StageScores(
+            second.budget,
+            np.where(again, second.right, self.right),
+            np.where(again, second.confidence, self.confidence),
+            self.tokens + again * second.tokens,
+            self.seconds + again * second.seconds,
+            self.reading + float(again.mean()) * second.reading,
+        )
+
+    @property
+    def top1(self) -> float:
+        return float(self.right.mean())
+
+    @property
+    def ece(self) -> float:
+        return expected_calibration_error(self.confidence, self.right)
+
+
+@dataclass(frozen=True)
+class CascadePoint:
+    """One cascade on the measured images.
+
+    Attributes:
+        alpha: the fraction that was to be seen again; fraction: the one that was.
+        threshold: images whose first score is below it are seen again.
+        scored: what was answered in the end; tokens, seconds and reading are of both looks together.
+        ahead, ahead_interval: top1 less that of single budgets at equal mean tokens, joined by lines that never fall,
+            with its 95 % (paired bootstrap over images); None where no line is.
+    """
+
+    alpha: float
+    threshold: float
+    fraction: float
+    scored: StageScores
+    ahead: float | None
+    ahead_interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -145,17 +220,11 @@ def _some(length: int | None, images: int | None) -> list[int]:
         if images is None:
             raise InputError("images: expected a number for an endless split")
         return list(range(images))
-    order = generator("cascade/images/1", 0).permutation(length)
-    return order[:images].tolist()
+    return generator("cascade/images/1", 0).permutation(length)[:images].tolist()
 
 
 def measure(
-    model: Model,
-    source: Source,
-    config: CascadeConfig,
-    data: str,
-    *,
-    advance: Callable[[int], None] | None = None,
+    model: Model, source: Source, config: CascadeConfig, data: str, *, advance: Callable[[int], None] | None = None
 ) -> CascadeResult:
     """Every budget once over the images, and all points of the cascade from what was said.
 
@@ -176,18 +245,9 @@ def measure(
                 advance(images * budget)
 
         given = predict_split(
-            model,
-            task,
-            source,
-            look.split,
-            look.indices,
-            View("tokens", budget),
-            aspect=config.aspect,
-            precision=precision,
-            workers=config.workers,
-            advance=report,
-            warm=True,
-        )
+            model, task, source, look.split, look.indices, View("tokens", budget), aspect=config.aspect,
+            precision=precision, workers=config.workers, warm=True, advance=report,
+        )  # fmt: skip
         return StageScores.of(budget, task, given, look.indices)
 
     held_out, tested = planned_looks(source, config)
@@ -205,45 +265,25 @@ def measure(
 
 
 def cascade_rows(
-    result: CascadeResult,
-    model: Model,
-    source: Source,
-    config: CascadeConfig,
-    identity: RunInfo,
+    result: CascadeResult, model: Model, source: Source, config: CascadeConfig, identity: RunInfo
 ) -> list[CascadeRow]:
     """Rows of each budget alone, then of each point of the cascade, the chosen one last."""
-    shared: dict[str, Any] = {
-        **vars(identity),
-        "encoding": model.encoding.name,
-        "task": source.task,
-        "split": result.tested.split,
-        "images": len(result.tested.indices),
-        "aspect": config.aspect,
-        "held_out_split": result.held_out.split,
-        "held_out": len(result.held_out.indices),
-        "patch_size": model.config.patch_size,
-        "scores": model.config.score_link,
-        "precision": result.precision,
-        "threads": torch.get_num_threads(),
-        "bootstrap_seed": config.seed,
-        "commit": machine.git_commit(),
+    shared: dict[str, Any] = vars(identity) | {
+        "encoding": model.encoding.name, "task": source.task, "split": result.tested.split,
+        "images": len(result.tested.indices), "aspect": config.aspect, "held_out_split": result.held_out.split,
+        "held_out": len(result.held_out.indices), "patch_size": model.config.patch_size,
+        "scores": model.config.score_link, "precision": result.precision, "threads": torch.get_num_threads(),
+        "bootstrap_seed": config.seed, "commit": machine.git_commit(),
         "hardware": machine.hardware_name(model.anchor.device),
-    }
+    }  # fmt: skip
 
     def row(one: StageScores, budget: int, **more: Any) -> CascadeRow:
         low, high = wilson_interval(one.top1, len(one.right))
         return CascadeRow(
-            **shared,
-            **more,
-            budget=budget,
-            tokens=float(one.tokens.mean()),
-            milliseconds=1000 * float(one.seconds.mean()),
-            reading_milliseconds=1000 * one.reading,
-            top1=one.top1,
-            low=low,
-            high=high,
-            ece=one.ece,
-        )
+            **shared, **more, budget=budget, tokens=float(one.tokens.mean()),
+            milliseconds=1000 * float(one.seconds.mean()), reading_milliseconds=1000 * one.reading, top1=one.top1,
+            low=low, high=high, ece=one.ece,
+        )  # fmt: skip
 
     rows = [row(one, one.budget, kind="single") for one in result.singles]
     for point in (*result.points, *([result.chosen] if result.chosen else [])):
@@ -252,3 +292,108 @@ def cascade_rows(
         chosen, (first, second) = point is result.chosen, result.pair
         rows.append(row(point.scored, first, kind="cascade", second_budget=second, chosen=chosen, **of_point))
     return rows
+
+
+def threshold_for(confidence: np.ndarray, fraction: float) -> float:
+    """The score below which `fraction` of these lie, rounded to whole images; ties stay above it.
+
+    Args:
+        confidence: [images] of other images than those that it is used on.
+        fraction: 0 to 1; 0 gives 0, below which nothing lies, and 1 gives what everything lies below.
+    """
+    rising = np.sort(confidence)
+    count = round(fraction * len(rising))
+    if count == 0:
+        return 0.0
+    if count == len(rising):
+        return math.nextafter(1.0, 2.0)
+    return float((rising[count - 1] + rising[count]) / 2)
+
+
+def fraction_within_budget(first: StageScores, second: StageScores, budget: float) -> float:
+    """The largest fraction, of these images, with which a cascade has at most `budget` tokens an image in the mean.
+
+    Raises:
+        InputError: the first look alone has more.
+    """
+    spent = first.tokens.mean()
+    if spent > budget:
+        raise InputError(f"budget {budget:g}: the first look alone has {spent:.1f} tokens an image")
+    again = second.tokens[np.argsort(first.confidence, kind="stable")].cumsum()
+    return float((spent + again / len(again) <= budget).mean())
+
+
+def best_pair(singles: Sequence[StageScores], alphas: Sequence[float], budget: float | None = None) -> tuple[int, int]:
+    """The budgets of the best cascade on held-out images.
+
+    With `budget`, the one that is right most often within so many tokens an image; else the one that in the mean over
+    `alphas` is furthest ahead of single budgets (an alpha at which these have no equal counts as level).
+
+    Raises:
+        InputError: there are fewer than two budgets, or none within `budget`.
+    """
+    singles = sorted(singles, key=lambda one: one.budget)
+    worths: dict[tuple[int, int], float] = {}
+    for first, second in itertools.combinations(singles, 2):
+        if budget is None:
+            gains = [first.then(second, threshold_for(first.confidence, alpha)) for alpha in alphas]
+            worths[first.budget, second.budget] = float(np.mean([_ahead(singles, one) or 0.0 for one in gains]))
+        elif first.tokens.mean() <= budget:
+            alpha = fraction_within_budget(first, second, budget)
+            worths[first.budget, second.budget] = first.then(second, threshold_for(first.confidence, alpha)).top1
+    if not worths:
+        raise InputError(f"budgets {[one.budget for one in singles]}: expected two, the first within {budget}")
+    return max(worths, key=worths.__getitem__)
+
+
+def measure_cascade(
+    singles: Sequence[StageScores], pair: tuple[int, int], thresholds: Sequence[tuple[float, float]], *, seed: int = 0
+) -> list[CascadePoint]:
+    """A cascade at several thresholds, beside single budgets on the same images.
+
+    Args:
+        singles: at least the two of the pair.
+        pair: the budgets of the first and of the second look.
+        thresholds: (alpha, threshold) of each point.
+        seed: of the bootstrap.
+    """
+    singles = sorted(singles, key=lambda one: one.budget)
+    first, second = (next(one for one in singles if one.budget == budget) for budget in pair)
+    joined = [first.then(second, threshold) for _, threshold in thresholds]
+    means = _resampled_means([*singles, *joined], seed)
+    points, alone = [], slice(len(singles))
+    for place, ((alpha, threshold), cascade) in enumerate(zip(thresholds, joined, strict=True), start=len(singles)):
+        ahead, interval = _ahead(singles, cascade), None
+        if ahead is not None:
+            gains = [right[place] - _single_at(tokens[place], tokens[alone], right[alone]) for right, tokens in means]
+            interval = float(np.quantile(gains, 0.025)), float(np.quantile(gains, 0.975))
+        fraction = float((first.confidence < threshold).mean())
+        points.append(CascadePoint(alpha, threshold, fraction, cascade, ahead, interval))
+    return points
+
+
+def _ahead(singles: Sequence[StageScores], cascade: StageScores) -> float | None:
+    """Top-1 less that of single budgets at equal mean tokens, or None where all of them have fewer, or all more."""
+    tokens = np.array([one.tokens.mean() for one in singles])
+    own = cascade.tokens.mean()
+    if not tokens[0] <= own <= tokens[-1]:
+        return None
+    return cascade.top1 - _single_at(own, tokens, np.array([one.top1 for one in singles]))
+
+
+def _single_at(own: float, tokens: np.ndarray, top1: np.ndarray) -> float:
+    """Top-1 of single budgets, float64 [budgets] by rising tokens, at `own` tokens.
+
+    A line between two budgets is what showing some images with the one and the others with the other, by lot, gives.
+    It never falls: where more tokens do harm, fewer are taken.
+    """
+    return float(np.interp(own, tokens, np.maximum.accumulate(top1)))
+
+
+def _resampled_means(scored: Sequence[StageScores], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(top-1, tokens) of each of `scored`, both float64, on images drawn with replacement, the same for all."""
+    values = np.stack([one.right for one in scored] + [one.tokens for one in scored], axis=1).astype(np.float64)
+    images = len(values)
+    draws = generator("cascade/bootstrap/1", seed)
+    means = [draws.multinomial(images, np.full(images, 1 / images)) @ values / images for _ in range(REPLICATES)]
+    return [(mean[: len(scored)], mean[len(scored) :]) for mean in means]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,13 +41,12 @@ def extrapolations(study: ClassStudy) -> list[ClassEffect]:
     """`extrapolation` of each line at each size but `since` (figure 28)."""
     made = []
     for size in study.sizes:
-        if size == study.since:
-            continue
-        for before, after in zip(study.at(study.since), study.at(size), strict=True):
-            value, stderr = _mean(after.right.astype(float) - before.right)
+        for before, after in zip(study.at(study.since), study.at(size), strict=True) if size != study.since else ():
+            gain = after.right.astype(float) - before.right
+            stderr = float(gain.std(ddof=1)) / math.sqrt(len(gain)) if len(gain) > 1 else None
             made.append(
                 ClassEffect(
-                    kind="extrapolation", metric="top1", value=value, stderr=stderr, count=len(after.labels),
+                    kind="extrapolation", metric="top1", value=float(gain.mean()), stderr=stderr, count=len(gain),
                     line=after.line, shown=size, since=study.since,
                 )
             )  # fmt: skip
@@ -59,22 +59,14 @@ def gaps(study: ClassStudy, against: str | None = None) -> list[ClassEffect]:
         against = study.lines[1] if len(study.lines) == 2 else MEAN
     if against != MEAN and against not in study.lines:
         raise unknown_name_error("--against: line", against, [*study.lines, MEAN])
-    tables = study.at(study.shown)
+    tables, made = study.at(study.shown), list[ClassEffect]()
     right = {table.line: table.right.astype(float) for table in tables}
     other = right.get(against, np.mean(list(right.values()), axis=0))
-    made = []
     for table in tables:
-        if table.line == against:
-            continue
-        values, stderrs = _by_class(right[table.line] - other, table)
-        for number in np.flatnonzero(table.counts).tolist():
-            made.append(
-                ClassEffect(
-                    kind="gap", metric="top1", value=float(values[number]), stderr=_known(stderrs[number]),
-                    count=int(table.counts[number]), line=table.line, name=table.classes[number], shown=study.shown,
-                    against=against,
-                )
-            )  # fmt: skip
+        if table.line != against:
+            values, stderrs = _by_class(right[table.line] - other, table)
+            said = {"kind": "gap", "metric": "top1", "line": table.line, "shown": study.shown, "against": against}
+            made += _effects(table, table.counts > 0, values, table.counts, stderrs, **said)
     return made
 
 
@@ -84,50 +76,39 @@ def changes(study: ClassStudy, metric: Metric) -> list[ClassEffect]:
     groups: dict[str, list[int]] = {MEAN: list(range(len(before)))}
     if len(study.lines) > 1:
         groups |= {line: [place] for place, line in enumerate(study.lines)}
-    table, made = study.one, []
+    table, made = study.one, list[ClassEffect]()
     for line, members in groups.items():
         pair = [before[one] for one in members], [after[one] for one in members]
         if metric == "top1":
             right = [np.mean([one.right for one in tables], axis=0) for tables in pair]
             values, stderrs = _by_class(right[1] - right[0], table)
-            there, counts = np.flatnonzero(table.counts), table.counts
+            there, counts = table.counts > 0, table.counts
         else:
             values, stderrs = _named(*pair)
             counts = np.full(len(values), len(table.labels))
             # Named by none at either size, and no image: nothing happened.
-            there = np.flatnonzero(table.counts + sum(one.predicted for tables in pair for one in tables))
-        for number in there.tolist():
-            made.append(
-                ClassEffect(
-                    kind="change", metric=metric, value=float(values[number]), stderr=_known(stderrs[number]),
-                    count=int(counts[number]), line=line, name=table.classes[number], shown=study.shown,
-                    since=study.since,
-                )
-            )  # fmt: skip
+            there = table.counts + sum(one.predicted for tables in pair for one in tables) > 0
+        said = {"kind": "change", "metric": metric, "line": line, "shown": study.shown, "since": study.since}
+        made += _effects(table, there, values, counts, stderrs, **said)
     return made
 
 
 def spreads(study: ClassStudy, metric: Metric) -> list[ClassEffect]:
     """`spread_of_models` where there are several lines, `spread_of_sizes` where there are several sizes."""
-    table, made = study.one, []
+    table, made = study.one, list[ClassEffect]()
     of_models = np.array([getattr(one, metric) for one in study.at(study.shown)])
     means = np.array([np.mean([getattr(one, metric) for one in study.at(size)], axis=0) for size in study.sizes])
     counts = table.counts if metric == "top1" else np.full(len(table.classes), len(table.labels))
-    kinds: tuple[tuple[Kind, np.ndarray], ...] = (("spread_of_models", of_models), ("spread_of_sizes", means))
-    for kind, values in kinds:
-        if len(values) < 2:
-            continue
-        wide = np.ptp(values, axis=0)
-        # nan where a class has no image.
-        there = np.isfinite(wide) & ((values > 0).any(axis=0) | (table.counts > 0))
-        for number in np.flatnonzero(there).tolist():
-            made.append(
-                ClassEffect(
-                    kind=kind, metric=metric, value=float(wide[number]), count=int(counts[number]),
-                    name=table.classes[number], shown=study.shown if kind == "spread_of_models" else study.sizes[-1],
-                    since="" if kind == "spread_of_models" else study.sizes[0],
-                )
-            )  # fmt: skip
+    kinds: tuple[tuple[Kind, np.ndarray, str, str], ...] = (
+        ("spread_of_models", of_models, study.shown, ""),
+        ("spread_of_sizes", means, study.sizes[-1], study.sizes[0]),
+    )
+    for kind, values, shown, since in kinds:
+        if len(values) > 1:
+            wide = np.ptp(values, axis=0)
+            # nan where a class has no image.
+            there = np.isfinite(wide) & ((values > 0).any(axis=0) | (table.counts > 0))
+            made += _effects(table, there, wide, counts, kind=kind, metric=metric, shown=shown, since=since)
     return made
 
 
@@ -137,27 +118,33 @@ def confusions(study: ClassStudy) -> list[ClassEffect]:
     table, moved = study.one, after - before
     if len(table.classes) < 2:
         return []
+    gains = moved - np.diag(np.full(len(moved), np.inf))
+    others = gains.argmax(axis=1)
+    values = gains[np.arange(len(moved)), others] - moved.diagonal()
+    return [
+        ClassEffect(
+            kind="confusion", metric="probability", value=float(values[number]), count=int(table.counts[number]),
+            name=table.classes[number], other=table.classes[int(others[number])], shown=study.shown, since=study.since,
+        )
+        for number in np.flatnonzero(table.counts).tolist()
+    ]  # fmt: skip
+
+
+def _effects(
+    table: ClassTable,
+    there: np.ndarray,
+    values: np.ndarray,
+    counts: np.ndarray,
+    stderrs: np.ndarray | None = None,
+    **said: Any,
+) -> list[ClassEffect]:
+    """An effect of each class that is there."""
     made = []
-    for number in np.flatnonzero(table.counts).tolist():
-        gains = np.where(np.arange(len(moved)) == number, -np.inf, moved[number])
-        other = int(gains.argmax())
-        made.append(
-            ClassEffect(
-                kind="confusion", metric="probability", value=float(gains[other] - moved[number, number]),
-                count=int(table.counts[number]), name=table.classes[number], other=table.classes[other],
-                shown=study.shown, since=study.since,
-            )
-        )  # fmt: skip
+    for number in np.flatnonzero(there).tolist():
+        stderr = None if stderrs is None or not math.isfinite(stderrs[number]) else float(stderrs[number])
+        value, count, name = float(values[number]), int(counts[number]), table.classes[number]
+        made.append(ClassEffect(value=value, count=count, name=name, stderr=stderr, **said))
     return made
-
-
-def _mean(values: np.ndarray) -> tuple[float, float | None]:
-    stderr = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else None
-    return float(values.mean()), stderr
-
-
-def _known(stderr: float) -> float | None:
-    return float(stderr) if math.isfinite(stderr) else None
 
 
 def _by_class(values: np.ndarray, table: ClassTable) -> tuple[np.ndarray, np.ndarray]:

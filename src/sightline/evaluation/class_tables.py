@@ -12,16 +12,13 @@ import numpy as np
 import torch
 
 from sightline.errors import InputError, require_known
-from sightline.evaluation.logits import StoredLogits, images_of, read_logits
+from sightline.evaluation.logits import TOGETHER, StoredLogits, read_logits
 from sightline.metrics.by_class import class_measures, distinct
 from sightline.results.classes import MEAN, ClassTable
 from sightline.results.rows import SQUARE, ResultRow
 
 # As the data set names its files, in whatever folder they are.
 _NUMBER = re.compile(r"ILSVRC2012_(?:val|test)_(\d+)")
-_TOGETHER = 512
-# Beside the split, which is chosen.
-_SHARED = ("data", "task")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,23 +31,6 @@ class StoredTable:
     def rows(self) -> list[ResultRow]:
         """Of each class; see `metrics.by_class.class_measures`."""
         return [ResultRow(**vars(one), **self.measured) for one in class_measures(self.table)]
-
-
-@dataclass(frozen=True, eq=False)
-class _Header:
-    file: Path
-    names: Sequence[str]
-    indices: np.ndarray
-    labels: np.ndarray
-    classes: Sequence[str]
-    measured: Mapping[str, Any]
-
-    @property
-    def shown(self) -> str:
-        said = self.measured
-        size = said["view"] if said["view"] != SQUARE else f"{said['resolution']} px"
-        size = size if said.get("frames") is None else f"{said['frames']} frames of {size}"
-        return size if said.get("patch_size") is None else f"{size} in patches of {said['patch_size']} px"
 
 
 def ilsvrc_number(name: str) -> int | None:
@@ -81,24 +61,28 @@ def stored_tables(
         InputError: files are of several data sets or classes, or one measurement is there twice; no image is left; an
             image has no such number; of an image several answers are right; or as `read_logits`.
     """
-    headers = [_header(file) for file in files]
-    headers = [one for one in headers if one.measured["shrunk"] is None]
-    headers = _of_one_split(headers, split)
-    lines = _lines(headers)
-    known: dict[tuple[str, str], Path] = {}
-    for header, line in zip(headers, lines, strict=True):
-        twin = known.setdefault((line, header.shown), header.file)
-        if twin is not header.file:
-            raise InputError(f"{header.file}: {line} at {header.shown} is in {twin} too (expected each once)")
+    headers = {file: read_logits(file, header=True) for file in files}
+    headers = _of_one_split({file: one for file, one in headers.items() if one.measured["shrunk"] is None}, split)
+    lines, known = _lines(list(headers.values())), dict[tuple[str, str], Path]()
+    for (file, header), line in zip(headers.items(), lines, strict=True):
+        shown = _shown(header.measured)
+        if known.setdefault((line, shown), file) is not file:
+            raise InputError(f"{file}: {line} at {shown} is in {known[line, shown]} too (expected each once)")
     indices = _common(headers, first)
     made = []
-    for header, line in zip(headers, lines, strict=True):
-        stored = read_logits(header.file)
-        measured = dict(header.measured) | _by_labels(stored, header.file)
-        made.append(StoredTable(_table(stored, header, line, indices), measured))
+    for file, line in zip(headers, lines, strict=True):
+        stored = read_logits(file)
+        measured = {**stored.measured, **_by_labels(stored, file)}
+        made.append(StoredTable(_table(stored, line, indices), measured))
         if advance is not None:
             advance(1)
     return sorted(made, key=lambda one: (one.table.patches, one.table.shown))
+
+
+def _shown(measured: Mapping[str, Any]) -> str:
+    size = measured["view"] if measured["view"] != SQUARE else f"{measured['resolution']} px"
+    size = size if measured.get("frames") is None else f"{measured['frames']} frames of {size}"
+    return size if measured.get("patch_size") is None else f"{size} in patches of {measured['patch_size']} px"
 
 
 def _by_labels(stored: StoredLogits, file: Path) -> dict[str, Any]:
@@ -118,33 +102,28 @@ def _by_labels(stored: StoredLogits, file: Path) -> dict[str, Any]:
     return {"data": plain.data, "classes": stored.logits.shape[1]}
 
 
-def _header(file: Path) -> _Header:
-    names, indices, labels, task, measured = images_of(file)
-    return _Header(file, names, indices, labels, task["classes"], measured)
-
-
-def _of_one_split(headers: Sequence[_Header], split: str | None) -> list[_Header]:
-    splits = list(dict.fromkeys(one.measured["split"] for one in headers))
+def _of_one_split(headers: Mapping[Path, StoredLogits], split: str | None) -> dict[Path, StoredLogits]:
+    """Those of a split, of one data set, task and list of classes."""
+    splits = list(dict.fromkeys(one.measured["split"] for one in headers.values()))
     if not splits:
         raise InputError("classes: all logits are of images that were shrunk (expected some as they are)")
     chosen = split or ("test" if "test" in splits else splits[0] if len(splits) == 1 else None)
     if chosen is None:
         raise InputError(f"classes: logits of several splits, {', '.join(splits)} (expected --split with one of them)")
     require_known("--split", chosen, splits)
-    kept = [one for one in headers if one.measured["split"] == chosen]
-    for one in kept[1:]:
-        for name in _SHARED:
-            if one.measured[name] != kept[0].measured[name]:
-                said = f"{name} {one.measured[name]!r}, of {kept[0].file} {kept[0].measured[name]!r}"
-                raise InputError(f"{one.file}: {said} (expected measurements of the same images)")
-        if one.classes != kept[0].classes:
-            raise InputError(
-                f"{one.file}: other classes than those of {kept[0].file} (expected the same, in one order)"
-            )
+    kept = {file: one for file, one in headers.items() if one.measured["split"] == chosen}
+    first, like = next(iter(kept.items()))
+    for file, one in kept.items():
+        for name in ("data", "task"):
+            if one.measured[name] != like.measured[name]:
+                said = f"{name} {one.measured[name]!r}, of {first} {like.measured[name]!r}"
+                raise InputError(f"{file}: {said} (expected measurements of the same images)")
+        if one.task["classes"] != like.task["classes"]:
+            raise InputError(f"{file}: other classes than those of {first} (expected the same, in one order)")
     return kept
 
 
-def _lines(headers: Sequence[_Header]) -> list[str]:
+def _lines(headers: Sequence[StoredLogits]) -> list[str]:
     """What each is called: by its run, and by seed or knob where a run has several."""
 
     def several(name: str, run: str) -> bool:
@@ -161,23 +140,23 @@ def _lines(headers: Sequence[_Header]) -> list[str]:
     return lines
 
 
-def _common(headers: Sequence[_Header], first: int | None) -> np.ndarray:
+def _common(headers: Mapping[Path, StoredLogits], first: int | None) -> np.ndarray:
     """The indices, rising, of the images that all hold."""
-    found = headers[0].indices
-    for one in headers[1:]:
-        found = np.intersect1d(found, one.indices)
-    found = np.unique(found)
+    (like, one), *others = headers.items()
+    found = np.unique(one.indices)
+    for _, other in others:
+        found = np.intersect1d(found, other.indices)
     if not len(found):
         raise InputError("classes: no image is in all of these logits (expected measurements of the same images)")
-    truth = _at(headers[0], found)
-    for one in headers[1:]:
-        if (one.labels[_at(one, found)] != headers[0].labels[truth]).any():
-            raise InputError(f"{one.file}: other labels than those of {headers[0].file} (expected the same images)")
+    truth = _at(one, found)
+    for file, other in others:
+        if (other.labels[_at(other, found)] != one.labels[truth]).any():
+            raise InputError(f"{file}: other labels than those of {like} (expected the same images)")
     if first is None:
         return found
     numbers = []
     for place in truth:
-        name = headers[0].names[int(place)]
+        name = one.names[int(place)]
         number = ilsvrc_number(name)
         if number is None:
             raise InputError(f"--first: image {name!r} has no number (expected names as ILSVRC2012_val_00000001.JPEG)")
@@ -188,25 +167,23 @@ def _common(headers: Sequence[_Header], first: int | None) -> np.ndarray:
     return kept
 
 
-def _at(header: _Header, indices: np.ndarray) -> np.ndarray:
+def _at(stored: StoredLogits, indices: np.ndarray) -> np.ndarray:
     """Where images stand in a file."""
-    order = np.argsort(header.indices, kind="stable")
-    return order[np.searchsorted(header.indices, indices, sorter=order)]
+    order = np.argsort(stored.indices, kind="stable")
+    return order[np.searchsorted(stored.indices, indices, sorter=order)]
 
 
-def _table(stored: StoredLogits, header: _Header, line: str, indices: np.ndarray) -> ClassTable:
-    places, classes = _at(header, indices), len(header.classes)
-    sums, answers = torch.zeros(classes, classes, dtype=torch.float64), []
-    for start in range(0, len(places), _TOGETHER):
-        these = places[start : start + _TOGETHER]
-        logits = torch.from_numpy(stored.logits[these])
-        # The first of equal scores, as `top1` has it.
-        answers.append(stored.logits[these].argmax(-1))
-        sums.index_add_(0, torch.from_numpy(stored.labels[these]), logits.double().softmax(-1))
-    labels, measured = stored.labels[places], header.measured
-    counts = np.bincount(labels, minlength=classes)
-    chances = sums.numpy() / np.maximum(counts, 1)[:, None]
+def _table(stored: StoredLogits, line: str, indices: np.ndarray) -> ClassTable:
+    places, names, measured = _at(stored, indices), stored.task["classes"], stored.measured
+    sums = torch.zeros(len(names), len(names), dtype=torch.float64)
+    for start in range(0, len(places), TOGETHER):
+        these = places[start : start + TOGETHER]
+        chances = torch.from_numpy(stored.logits[these]).double().softmax(-1)
+        sums.index_add_(0, torch.from_numpy(stored.labels[these]), chances)
+    labels = stored.labels[places]
+    counts = np.bincount(labels, minlength=len(names))
     return ClassTable(
-        line, header.shown, measured["patches"], f"{measured['train_resolution']} px", distinct(header.classes),
-        labels, np.concatenate(answers), chances,
+        line, _shown(measured), measured["patches"], f"{measured['train_resolution']} px", distinct(names), labels,
+        # The first of equal scores, as `top1` has it.
+        stored.logits.argmax(-1)[places], sums.numpy() / np.maximum(counts, 1)[:, None],
     )  # fmt: skip

@@ -18,6 +18,7 @@ from sightline.evaluation.logits import read_logits
 from sightline.evaluation.measure import logits_name_of
 from sightline.evaluation.paired import (
     Coefficient,
+    McNemar,
     bootstrap_intervals,
     cohens_h,
     holm,
@@ -50,20 +51,26 @@ class TrainedRun:
     fine_tuned: bool = False
 
 
-Key = tuple[object, ...]
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Found:
-    """A row of a run."""
+    """A row of a run; of top-1 of all images also, of each image, whether it was named rightly, its index and its
+    object's size (nan where it has none), and of how many classes."""
 
     run: TrainedRun
     row: ResultRow
+    right: NDArray[np.bool_] | None = None
+    images: NDArray[np.int64] | None = None
+    sizes: NDArray[np.float32] | None = None
+    classes: int = 0
 
     @property
-    def place(self) -> Key:
+    def place(self) -> tuple[object, ...]:
         row, part = self.row, json.dumps(dict(self.row.slices), sort_keys=True)
         return row.metric, row.data, row.split, row.resolution, self.run.fine_tuned, part
+
+
+# By encoding and seed.
+_Place = dict[str, dict[int, _Found]]
 
 
 def compare_runs(runs: Sequence[TrainedRun]) -> list[ComparisonRow]:
@@ -74,30 +81,31 @@ def compare_runs(runs: Sequence[TrainedRun]) -> list[ComparisonRow]:
     Raises:
         InputError: a run has no rows or logits, two runs have the same encoding and seed, or images differ.
     """
-    places: dict[Key, dict[str, dict[int, _Found]]] = {}
+    places: dict[tuple[object, ...], _Place] = {}
+    classes: dict[TrainedRun, int] = {}
     for run in runs:
-        for row in _kept(run):
-            found = _Found(run, row)
-            seeds = places.setdefault(found.place, {}).setdefault(row.encoding, {})
-            if row.seed in seeds:
-                raise InputError(f"{run.folder}: seed {row.seed} of {row.encoding} is there twice")
-            seeds[row.seed] = found
-    rights = {run.folder: _rights(run) for run in runs}
-    classes = {run.folder: max((one.classes for one in rights[run.folder].values()), default=0) for run in runs}
+        for found in _kept(run):
+            seeds = places.setdefault(found.place, {}).setdefault(found.row.encoding, {})
+            if found.row.seed in seeds:
+                raise InputError(f"{run.folder}: seed {found.row.seed} of {found.row.encoding} is there twice")
+            seeds[found.row.seed] = found
+            classes[run] = max(classes.get(run, 0), found.classes)
     rows: list[ComparisonRow] = []
-    for encodings in places.values():
+    for (metric, *_), encodings in places.items():
         some = next(iter(next(iter(encodings.values())).values()))
-        shared = {"classes": classes[some.run.folder], **_shared(some, encodings)}
+        shared = _shared(some, encodings, classes[some.run])
         mine = [_mean(name, dict(sorted(seeds.items())), shared) for name, seeds in encodings.items()]
         rows += mine
-        if (some.row.metric, some.row.split) == (TOP1, "test") and not some.row.slices:
-            rows += _differences(mine, encodings, rights, shared)
+        if (metric, some.row.split) == (TOP1, "test") and not some.row.slices:
+            rows += _differences(mine, encodings, shared)
             if not some.run.fine_tuned:
-                rows += _orders(mine, shared) + _changes(encodings, places, rights, shared)
+                rows += _orders(mine, shared)
+                for name, seeds in encodings.items():
+                    rows += _changes(name, seeds, places, shared)
     return rows
 
 
-def _kept(run: TrainedRun) -> list[ResultRow]:
+def _kept(run: TrainedRun) -> list[_Found]:
     """What is compared of a run: one row of each place, the tuned one where there are two."""
     path = run.folder / RESULTS
     if not path.exists():
@@ -108,84 +116,67 @@ def _kept(run: TrainedRun) -> list[ResultRow]:
         if row.metric.startswith(_ATTACK) or (row.metric in _METRICS and not row.slices)
         or (row.metric, dict(row.slices)) == (TOP1, {_QUINTILE: 1})
     ]  # fmt: skip
-    return list({_Found(run, row).place: row for row in sorted(rows, key=lambda row: row.tuned)}.values())
+    chosen = {_Found(run, row).place: row for row in sorted(rows, key=lambda row: row.tuned)}
+    return [_with_images(run, row) for row in chosen.values()]
 
 
-def _shared(some: _Found, encodings: Mapping[str, Mapping[int, _Found]]) -> dict[str, Any]:
+def _with_images(run: TrainedRun, row: ResultRow) -> _Found:
+    """What is known of a row, from stored logits too."""
+    if row.metric != TOP1 or row.slices:
+        return _Found(run, row)
+    path = run.folder / LOGITS / logits_name_of(row)
+    stored = read_logits(path)
+    # The first of equals, as `top1` has it.
+    right = stored.logits.argmax(1) == stored.labels
+    if len(right) != row.count or not math.isclose(right.mean(), row.value, abs_tol=1e-9):
+        raise InputError(f"{path}: is of other weights or images than the rows of {run.folder}")
+    sizes = np.array([slices.get("size", np.nan) for slices in stored.slices], np.float32)
+    return _Found(run, row, right, stored.indices, sizes, stored.logits.shape[1])
+
+
+def _shared(some: _Found, encodings: _Place, classes: int) -> dict[str, Any]:
     """What all rows of a place say."""
     row, run = some.row, some.run
     every = [one.row for seeds in encodings.values() for one in seeds.values()]
     return {
         "metric": row.metric, "unit": row.unit, "better": row.better, "data": row.data, "split": row.split,
         "train_resolution": row.train_resolution, "resolution": row.resolution, "fine_tuned": run.fine_tuned,
-        "count": row.count, "train_images": run.train_images, "slices": dict(row.slices),
+        "count": row.count, "train_images": run.train_images, "slices": dict(row.slices), "classes": classes,
         "commit": ", ".join(sorted({one.commit for one in every})),
         "hardware": "; ".join(sorted({one.hardware for one in every})),
     }  # fmt: skip
 
 
-def _mean(encoding: str, seeds: Mapping[int, _Found], shared: Mapping[str, Any]) -> MeanRow:
-    values = [found.row.value for found in seeds.values()]
+def _mean(
+    encoding: str, seeds: Mapping[int, _Found], shared: Mapping[str, Any], values: Sequence[float] | None = None
+) -> MeanRow:
+    """The mean over seeds, of their rows' values unless others are given."""
+    rows = [found.row for found in seeds.values()]
+    values = tuple(row.value for row in rows) if values is None else tuple(values)
     value, interval = mean_over_seeds(values)
     return MeanRow(
-        **shared, encoding=encoding, value=value, interval=interval, values=tuple(values), seeds=tuple(seeds),
-        knobs=tuple(found.row.knob for found in seeds.values()),
-        tuned=all(found.row.tuned for found in seeds.values()),
+        **shared, encoding=encoding, value=value, interval=interval, values=values, seeds=tuple(seeds),
+        knobs=tuple(row.knob for row in rows), tuned=all(row.tuned for row in rows),
     )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class _Right:
-    """Whether each image was named rightly, which images these are, their objects' sizes (nan where they have none),
-    and of how many classes."""
-
-    right: NDArray[np.bool_]
-    images: NDArray[np.int64]
-    sizes: NDArray[np.float32]
-    classes: int
-
-
-Rights = Mapping[Path, Mapping[Key, _Right]]
-
-
-def _rights(run: TrainedRun) -> dict[Key, _Right]:
-    """By place, from stored logits."""
-    found: dict[Key, _Right] = {}
-    for row in _kept(run):
-        if row.metric != TOP1 or row.slices:
-            continue
-        path = run.folder / LOGITS / logits_name_of(row)
-        stored = read_logits(path)
-        # The first of equals, as `top1` has it.
-        right = stored.logits.argmax(1) == stored.labels
-        if len(right) != row.count or not math.isclose(right.mean(), row.value, abs_tol=1e-9):
-            raise InputError(f"{path}: is of other weights or images than the rows of {run.folder}")
-        sizes = np.array([slices.get("size", np.nan) for slices in stored.slices], np.float32)
-        found[_Found(run, row).place] = _Right(right, stored.indices, sizes, stored.logits.shape[1])
-    return found
-
-
-def _differences(
-    means: Sequence[MeanRow],
-    encodings: Mapping[str, Mapping[int, _Found]],
-    rights: Rights,
-    shared: Mapping[str, Any],
-) -> list[DifferenceRow]:
+def _differences(means: Sequence[MeanRow], encodings: _Place, shared: Mapping[str, Any]) -> list[DifferenceRow]:
     """Each two encodings of a place, by the images of the seeds that both have."""
-    pairs, gaps, tests, images = [], [], [], None
+    pairs: list[tuple[MeanRow, MeanRow, list[int]]] = []
+    gaps: list[NDArray[np.float64]] = []
+    tests: list[list[McNemar]] = []
+    images: Any = next(iter(encodings[means[0].encoding].values())).images
     for one, other in itertools.combinations(means, 2):
         seeds = [seed for seed in one.seeds if seed in other.seeds]
         if not seeds:
             continue
-        found = [[_right(encodings[row.encoding][seed], rights) for row in (one, other)] for seed in seeds]
-        for some in itertools.chain(*found):
-            images = some.images if images is None else images
-            if not np.array_equal(images, some.images):
-                where = f"{one.encoding} and {other.encoding} at {one.resolution} px"
-                raise InputError(f"{where}: were measured on other images (expected the same for all runs)")
-        rows = [(first.right, second.right) for first, second in found]
-        gaps.append(np.mean([first.astype(float) - second for first, second in rows], axis=0))
-        tests.append([mcnemar(first, second) for first, second in rows])
+        found: list[list[Any]] = [[encodings[row.encoding][seed] for row in (one, other)] for seed in seeds]
+        if not all(np.array_equal(images, some.images) for some in itertools.chain(*found)):
+            where = f"{one.encoding} and {other.encoding} at {one.resolution} px"
+            raise InputError(f"{where}: were measured on other images (expected the same for all runs)")
+        rights = [[some.right for some in both] for both in found]
+        gaps.append(np.mean([first.astype(float) - second for first, second in rights], axis=0))
+        tests.append([mcnemar(first, second) for first, second in rights])
         pairs.append((one, other, seeds))
     if not pairs:
         return []
@@ -193,36 +184,20 @@ def _differences(
     adjusted = iter(holm([test.p for some in tests for test in some]))
     made = []
     for (one, other, seeds), gap, some, limits in zip(pairs, gaps, tests, over_images, strict=True):
-        by_seed = [(test.first - test.second) / len(gap) for test in some]
-        value, interval = mean_over_seeds(by_seed)
-        alone = sum(test.first for test in some), sum(test.second for test in some)
-        apart = None if one.interval is None or other.interval is None else not _overlap(one.interval, other.interval)
+        value, interval = mean_over_seeds([(test.first - test.second) / len(gap) for test in some])
+        first, second = sum(test.first for test in some), sum(test.second for test in some)
+        apart = None
+        if one.interval is not None and other.interval is not None:
+            apart = one.interval[0] > other.interval[1] or other.interval[0] > one.interval[1]
         made.append(
             DifferenceRow(
-                **shared,
-                first=one.encoding,
-                second=other.encoding,
-                value=value,
-                interval=interval,
-                over_images=limits,
-                alone=tuple((test.first, test.second) for test in some),
-                seeds=tuple(seeds),
-                ps=tuple(test.p for test in some),
-                adjusted=tuple(itertools.islice(adjusted, len(some))),
-                odds_ratio=alone[0] / alone[1] if alone[1] else None,
-                cohens_h=cohens_h(one.value, other.value),
-                apart=apart,
+                **shared, first=one.encoding, second=other.encoding, value=value, interval=interval,
+                over_images=limits, alone=tuple((test.first, test.second) for test in some), seeds=tuple(seeds),
+                ps=tuple(test.p for test in some), adjusted=tuple(itertools.islice(adjusted, len(some))),
+                odds_ratio=first / second if second else None, cohens_h=cohens_h(one.value, other.value), apart=apart,
             )
-        )
+        )  # fmt: skip
     return made
-
-
-def _right(found: _Found, rights: Rights) -> _Right:
-    return rights[found.run.folder][found.place]
-
-
-def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
 
 
 def _orders(means: Sequence[MeanRow], shared: Mapping[str, Any], name: str = "lookhere") -> list[RankRow]:
@@ -239,62 +214,50 @@ def _orders(means: Sequence[MeanRow], shared: Mapping[str, Any], name: str = "lo
     if len(both) < 3:
         return []
     shown, line = printed[both[0].encoding]
-    numbers = [printed[row.encoding][1].number for row in both]
+    numbers = tuple(printed[row.encoding][1].number for row in both)
     made = []
     for kind in _COEFFICIENTS:
         found = rank_correlation([row.values for row in both], numbers, kind)
+        value, p = (one if math.isfinite(one) else None for one in (found.value, found.p))
         made.append(
             RankRow(
-                **shared,
-                seeds=both[0].seeds,
-                paper=name,
-                table=line.table,
-                shown=shown,
-                coefficient=kind,
-                encodings=tuple(row.encoding for row in both),
-                measured=tuple(row.value for row in both),
-                printed=tuple(numbers),
-                value=_finite(found.value),
-                interval=found.interval,
-                over_seeds=found.over_seeds,
-                p=_finite(found.p),
+                **shared, seeds=both[0].seeds, paper=name, table=line.table, shown=shown, coefficient=kind,
+                encodings=tuple(row.encoding for row in both), measured=tuple(row.value for row in both),
+                printed=numbers, value=value, interval=found.interval, over_seeds=found.over_seeds, p=p,
             )
-        )
+        )  # fmt: skip
     return made
 
 
 def _changes(
-    encodings: Mapping[str, Mapping[int, _Found]],
-    places: Mapping[Key, Mapping[str, Mapping[int, _Found]]],
-    rights: Rights,
+    encoding: str,
+    seeds: Mapping[int, _Found],
+    places: Mapping[tuple[object, ...], _Place],
     shared: Mapping[str, Any],
 ) -> list[MeanRow]:
     """What top-1 gains from the size of training to another one, by fifths of object size (LookHere, figure 7): on the
     same images at both, sorted by their objects as `top1` does."""
-    rows: list[MeanRow] = []
-    for name, seeds in encodings.items():
-        gains: dict[int, NDArray[np.float64]] = {}
-        counts: Sequence[int] = ()
-        for seed, found in sorted(seeds.items()):
-            place = _Found(found.run, replace(found.row, resolution=found.row.train_resolution)).place
-            trained = places.get(place, {}).get(name, {}).get(seed)
-            if trained is not None and trained.row.resolution != found.row.resolution:
-                gain, counts = _gain(_right(trained, rights), _right(found, rights))
-                gains |= {} if gain is None else {seed: gain}
-        said = {**shared, "metric": CHANGE, "seeds": tuple(gains)}
-        for part in range(_FIFTHS if gains else 0):
-            values = tuple(float(gain[part]) for gain in gains.values())
-            value, interval = mean_over_seeds(values)
-            knobs = tuple(seeds[seed].row.knob for seed in gains)
-            tuned = all(seeds[seed].row.tuned for seed in gains)
-            said |= {"slices": {_QUINTILE: part + 1}, "count": counts[part]}
-            rows.append(
-                MeanRow(**said, encoding=name, value=value, interval=interval, values=values, knobs=knobs, tuned=tuned)
-            )
-    return rows
+    gains: dict[int, NDArray[np.float64]] = {}
+    counts: Sequence[int] = ()
+    for seed, found in sorted(seeds.items()):
+        place = replace(found, row=replace(found.row, resolution=found.row.train_resolution)).place
+        trained = places.get(place, {}).get(encoding, {}).get(seed)
+        if trained is not None and trained.row.resolution != found.row.resolution:
+            gain, counts = _gain(trained, found)
+            gains |= {} if gain is None else {seed: gain}
+    if not gains:
+        return []
+    chosen, said = {seed: seeds[seed] for seed in gains}, {**shared, "metric": CHANGE}
+    return [
+        _mean(
+            encoding, chosen, said | {"slices": {_QUINTILE: part + 1}, "count": counts[part]},
+            [float(gain[part]) for gain in gains.values()],
+        )
+        for part in range(_FIFTHS)
+    ]  # fmt: skip
 
 
-def _gain(before: _Right, after: _Right) -> tuple[NDArray[np.float64] | None, Sequence[int]]:
+def _gain(before: Any, after: Any) -> tuple[NDArray[np.float64] | None, Sequence[int]]:
     """What is gained in each fifth of the images that both have, and how many are in each; None of too few."""
     both, here, old = np.intersect1d(after.images, before.images, return_indices=True)
     if len(both) < _FIFTHS or not np.isfinite(after.sizes[here]).all():
@@ -302,7 +265,3 @@ def _gain(before: _Right, after: _Right) -> tuple[NDArray[np.float64] | None, Se
     gain = after.right[here].astype(float) - before.right[old]
     parts = np.array_split(np.argsort(after.sizes[here], kind="stable"), _FIFTHS)
     return np.array([gain[part].mean() for part in parts]), [len(part) for part in parts]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

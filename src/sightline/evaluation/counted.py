@@ -1,4 +1,4 @@
-"""One pass over a split: what is counted of each batch is a part of it, and what all parts make together."""
+"""One pass over a split: what is counted of each batch, and what all batches make together."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from typing import Any, Literal
 
 from PIL import Image
 
-from sightline.data.sizes import View
-from sightline.data.skip_policy import Unreadable
-from sightline.data.source import Source
 from sightline.evaluation.drawn import Drawing
-from sightline.evaluation.parts import WorkFolder
-from sightline.evaluation.predict import BatchOutputs, plan_split, predict_split
+from sightline.evaluation.measures.base import MeasureInput
+from sightline.evaluation.parts import Gathered, WorkFolder
+from sightline.evaluation.predict import BatchOutputs
 from sightline.metrics.base import Metric, metrics_of
-from sightline.models import Model
 from sightline.tasks.base import PredictionRecord, Task
 
 Answers = Literal["prediction_records", "results"]
@@ -45,49 +42,36 @@ class SplitResult:
 
 
 def measure_split(
-    model: Model,
-    task: Task,
-    source: Source,
-    split: str,
-    indices: Sequence[int],
-    view: int | View,
+    given: MeasureInput,
+    work: WorkFolder,
+    key: str,
     *,
-    parts: WorkFolder,
-    work: str,
-    precision: str,
-    workers: int = 0,
     advance: Callable[[int], None] | None = None,
     answers: Answers | None = None,
     scores: bool = False,
     drawn: bool = False,
 ) -> SplitResult | None:
-    """Every image once, by all ranks together: a batch of the plan is a part, the same for any number of ranks, and so
-    are all numbers. None on every rank but the first; each must call it.
+    """Every image once, by all ranks together: each batch of the plan is counted by itself, the same for any number of
+    ranks, and so are all numbers. None on every rank but the first; each must call it.
 
     Args:
-        parts: the finished ones; work: their name.
+        work: where the finished pass is kept; key: as what.
         answers: keep what is said of each image, as that method of the task has it; scores: keep its logits, of a
             classifier; drawn: draw the first ones, where the task draws anything.
 
     Raises:
         SightlineError: as `predict_split`.
     """
-    planned = plan_split(model, source, split, indices, view)
-    kinds = [type(metric) for metric in metrics_of(task)]
+    planned, kinds = given.planned(), [type(metric) for metric in metrics_of(given.task)]
 
     def made(numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
-        drawing = Drawing.of(model, task) if drawn else None
-        mine = [planned[number] for number in numbers]
-        for one in predict_split(
-            model, task, source, split, indices, view, precision=precision, workers=workers, planned=mine
-        ):
-            yield _part(one, task, [kind(task) for kind in kinds], drawing, answers=answers, scores=scores)
+        drawing = Drawing.of(given.model, given.task) if drawn else None
+        for one in given.outputs([planned[number] for number in numbers]):
+            metrics = [kind(given.task) for kind in kinds]
+            yield _part(one, given.task, metrics, drawing, answers=answers, scores=scores)
 
-    parts.each(work, [len(one) for one in planned], made, advance)
-    found: SplitResult | None = None
-    if parts.ranks.is_main:
-        found = _together(model, task, source, split, kinds, parts, work)
-    return found
+    found = work.gather(key, [len(one) for one in planned], made, advance)
+    return None if found is None else _together(given, kinds, found)
 
 
 def _part(
@@ -98,54 +82,47 @@ def _part(
     *,
     answers: Answers | None,
     scores: bool,
-) -> Any:
-    """What a batch counts, as `as_json` takes it."""
-    part: dict[str, Any] = {"images": len(one.batch), "patches": one.tokens}
-    if one.batch.left_out:
-        part["left out"] = [astuple(image) for image in one.batch.left_out]
-    if len(one.batch):
+) -> dict[str, Any]:
+    """What a batch counts, as `parts.dumped` takes it."""
+    batch = one.batch
+    part: dict[str, Any] = {"images": len(batch), "patches": one.tokens}
+    if batch.left_out:
+        part["left out"] = [astuple(image) for image in batch.left_out]
+    if len(batch):
         for metric in metrics:
-            metric.update(one.outputs, one.batch)
+            metric.update(one.outputs, batch)
         part["metrics"] = [metric.state() for metric in metrics]
         if answers is not None:
-            said = getattr(task, answers)(one.outputs, one.batch)
+            said = getattr(task, answers)(one.outputs, batch)
             said = [astuple(each) if isinstance(each, PredictionRecord) else each for each in said]
-            part["said"] = list(zip(one.batch.indices.tolist(), one.batch.names, said, strict=False))
+            part["said"] = list(zip(batch.indices.tolist(), batch.names, said, strict=False))
         if scores:
             part["scores"] = {
-                "logits": one.outputs.numpy(), "labels": one.batch.targets["labels"].numpy(),
-                "indices": one.batch.indices.numpy(), "names": one.batch.names,
-                "slices": [dict(slices) for slices in one.batch.slices],
+                "logits": one.outputs.numpy(), "labels": batch.targets["labels"].numpy(),
+                "indices": batch.indices.numpy(), "names": batch.names,
+                "slices": [dict(slices) for slices in batch.slices],
             }  # fmt: skip
         if drawing is not None:
             part["drawn"] = drawing.add(one)
     return part
 
 
-def _together(
-    model: Model, task: Task, source: Source, split: str, kinds: Sequence[type[Metric]], parts: WorkFolder, work: str
-) -> SplitResult:
+def _together(given: MeasureInput, kinds: Sequence[type[Metric]], found: Gathered) -> SplitResult:
+    task, drawing = given.task, Drawing.of(given.model, given.task)
     metrics = [kind(task) for kind in kinds]
-    drawing = Drawing.of(model, task)
     said: dict[int, tuple[str, Any]] = {}
-    scores: list[dict[str, Any]] = []
     images = tokens = 0
-    for part in parts.values(work):
-        if source.allowance is not None:
-            # Those of other ranks and sessions count too.
-            source.allowance.add(split, (Unreadable(*image) for image in part.get("left out", ())))
+    given.count_left_out(part.get("left out", ()) for part in found.values)
+    for part in found.values:
         for whole, kind, state in zip(metrics, kinds, part.get("metrics", ()), strict=False):
             seen = kind(task)
             seen.restore(state)
             whole.merge(seen)
         for index, name, kept in part.get("said", ()):
             said[index] = (name, PredictionRecord(*kept) if isinstance(kept, tuple) else kept)
-        if "scores" in part:
-            scores.append(part["scores"])
         if drawing is not None:
             drawing.put(part.get("drawn", ()))
         images, tokens = images + part["images"], tokens + part["images"] * part["patches"]
     sheet = None if drawing is None else drawing.sheet()
-    seconds, ranks = parts.took(work)
-    parts.forget(work)
-    return SplitResult(metrics, said, sheet, scores, images, tokens, seconds, ranks)
+    scores = [part["scores"] for part in found.values if "scores" in part]
+    return SplitResult(metrics, said, sheet, scores, images, tokens, found.seconds, found.ranks)

@@ -22,12 +22,10 @@ from torch import Tensor
 from sightline.data.batch import Batch
 from sightline.data.rng import generator
 from sightline.data.sizes import View
-from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.evaluation.measures.base import MeasureInput, ModelMeasure
 from sightline.evaluation.parts import WorkFolder
-from sightline.evaluation.predict import plan_split, predict_split
 from sightline.models import Model
 from sightline.results.rows import FRACTION, MetricValue
 from sightline.tasks.base import Task
@@ -84,7 +82,7 @@ class FrozenFeatureMeasure(ModelMeasure):
 
     @abstractmethod
     def fit(self, train: Features, held_out: Features) -> Any:
-        """What is learned, as `as_json` takes it; of one that does not choose, the features themselves.
+        """What is learned, as `parts.dumped` takes it; of one that does not choose, the features themselves.
 
         Args:
             train: in the order of a seeded permutation, the same for every model.
@@ -118,44 +116,29 @@ class FrozenFeatureMeasure(ModelMeasure):
         self, subject: MeasureInput, parts: WorkFolder, work: str, advance: Callable[[int], None] | None = None
     ) -> list[MetricValue]:
         subject = replace(subject, source=subject.source.with_view(still=True))
-        others = self.reads(subject.source, subject.split)
-        indices = {name: _chosen(subject.source, name) for name in others} | {subject.split: subject.indices}
-        size = _size_of(subject)
-        works = {name: f"{size} {name}" for name in indices}
-        parts.forget_others(_KIND, size)
-
-        def made(name: str) -> None:
-            _make(subject, parts, works[name], name, indices[name], advance)
-
-        def read(name: str) -> Features:
-            return _read(subject, parts, works[name], name, indices[name])
+        # In the order in which they are read: what is learned chooses before an image of the measured split is.
+        others = [
+            _features(replace(subject, split=name, indices=_chosen(subject.source, name)), parts, advance)
+            for name in self.reads(subject.source, subject.split)
+        ]
 
         def learned() -> Any:
-            train = read("train")
-            if not self.chooses:
-                train, held_out = train, train.part(np.arange(0))
-            elif len(others) > 1:
-                held_out = read(others[1])
-            else:
-                train, held_out = train.held_out()
-            if not len(train) or (self.chooses and not len(held_out)):
-                wanted = "two images of a class, or a split minival" if self.chooses else "one"
-                raise InputError(f"measures: {self.name}: too few images of train can be read (expected: {wanted})")
-            return self.fit(train, held_out)
+            return self._learned([one for one in others if one is not None]) if parts.ranks.is_main else None
 
-        for name in others:
-            made(name)
+        found = parts.once(work, learned) if self.chooses else learned()
+        images = _features(subject, parts, advance)
+        return [] if images is None or not len(images) else self.score(found, images)
+
+    def _learned(self, others: Sequence[Features]) -> Any:
+        """Of the features of train, and of minival where there is one to choose on."""
+        train, *rest = others
+        held_out = train.part(np.arange(0))
         if self.chooses:
-            # One part, which the first rank makes: what was learned is kept, and is not learned again.
-            parts.each(work, [0], lambda numbers: (learned() for _ in numbers))
-        made(subject.split)
-        found: list[MetricValue] = []
-        if parts.ranks.is_main:
-            images = read(subject.split)
-            if len(images):
-                found = self.score(next(parts.values(work)) if self.chooses else learned(), images)
-        parts.forget(work)
-        return found
+            train, held_out = (train, rest[0]) if rest else train.held_out()
+        if not len(train) or (self.chooses and not len(held_out)):
+            wanted = "two images of a class, or a split minival" if self.chooses else "one"
+            raise InputError(f"measures: {self.name}: too few images of train can be read (expected: {wanted})")
+        return self.fit(train, held_out)
 
 
 def accuracy(metric: str, right: np.ndarray, **slices: int) -> MetricValue:
@@ -179,44 +162,35 @@ def _chosen(source: Source, split: str) -> Sequence[int]:
     return generator(f"frozen_features/{split}/1", 0).permutation(length)[:most].tolist()
 
 
-def _size_of(subject: MeasureInput) -> str:
-    """How the names of the features' parts begin, whichever measure asks for them, and however the knob and the
-    rule were chosen."""
+def _features(subject: MeasureInput, parts: WorkFolder, advance: Callable[[int], None] | None) -> Features | None:
+    """Features of some images, in the order of their indices, made by all ranks together; on the first one. Those of
+    one size are kept for other measures, whichever asks for them and however the knob and the rule were chosen."""
     encoding = subject.model.encoding
     chosen = [None if one is None else one.value for one in (encoding.knob, encoding.resize_rule)]
-    view = subject.view.name if isinstance(subject.view, View) else subject.view
-    return _KIND + json.dumps([view, *chosen])
-
-
-def _make(
-    subject: MeasureInput,
-    parts: WorkFolder,
-    work: str,
-    split: str,
-    indices: Sequence[int],
-    advance: Callable[[int], None] | None,
-) -> None:
-    """Make the features of some images, by all ranks together: a batch of the plan is a part."""
-    model, source, view = subject.model, subject.source, subject.view
+    size = _KIND + json.dumps([subject.view.name if isinstance(subject.view, View) else subject.view, *chosen])
+    key = f"{size} {subject.split}"
+    for other in [name for name in parts.shared if name.startswith(_KIND) and not name.startswith(size)]:
+        del parts.shared[other]
+    if key in parts.shared:
+        if advance is not None:
+            advance(len(subject.indices))
+        return parts.shared[key]
     task: Any = copy.copy(subject.task)
     task.outputs = functools.partial(_pooled, subject.task)
-    planned = plan_split(model, source, split, indices, view)
+    pooled = replace(subject, task=task)
+    planned = pooled.planned()
 
     def made(numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
-        for one in predict_split(
-            model, task, source, split, indices, view, precision=subject.precision, workers=subject.workers,
-            planned=[planned[number] for number in numbers],
-        ):  # fmt: skip
-            batch = one.batch
-            part: dict[str, Any] = {"left out": [astuple(image) for image in batch.left_out]}
-            if len(batch):
-                part |= {
-                    "values": one.outputs.numpy(), "labels": batch.targets["labels"].numpy(),
-                    "indices": batch.indices.numpy(),
-                }  # fmt: skip
+        for one in pooled.outputs([planned[number] for number in numbers]):
+            part: dict[str, Any] = {"left out": [astuple(image) for image in one.batch.left_out]}
+            if len(one.batch):
+                labels, indices = one.batch.targets["labels"], one.batch.indices
+                part |= {"values": one.outputs.numpy(), "labels": labels.numpy(), "indices": indices.numpy()}
             yield part
 
-    parts.each(work, [len(one) for one in planned], made, advance)
+    found = parts.gather(key, [len(one) for one in planned], made, advance)
+    parts.shared[key] = None if found is None else _together(subject, found.values)
+    return parts.shared[key]
 
 
 def _pooled(task: Task, model: Model, batch: Batch, precision: str = "float32") -> Tensor:
@@ -227,16 +201,12 @@ def _pooled(task: Task, model: Model, batch: Batch, precision: str = "float32") 
     return seen[0]
 
 
-def _read(subject: MeasureInput, parts: WorkFolder, work: str, split: str, indices: Sequence[int]) -> Features:
-    """Features that were made, in the order of the indices; for the first rank."""
-    found = list(parts.values(work))
-    if subject.source.allowance is not None:
-        # Those of other ranks and sessions count too.
-        subject.source.allowance.add(split, (Unreadable(*image) for part in found for image in part["left out"]))
+def _together(subject: MeasureInput, found: Sequence[dict[str, Any]]) -> Features:
+    subject.count_left_out(part["left out"] for part in found)
     found = [part for part in found if "values" in part]
     if not found:
         return Features(np.empty((0, subject.model.num_features), np.float32), np.empty(0, np.int64))
     values, labels, seen = (np.concatenate([part[name] for part in found]) for name in ("values", "labels", "indices"))
-    places = {index: place for place, index in enumerate(indices)}
+    places = {index: place for place, index in enumerate(subject.indices)}
     order = np.argsort([places[index] for index in seen.tolist()], kind="stable")
     return Features(values[order], labels[order])

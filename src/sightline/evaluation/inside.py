@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sightline.analysis.flops import forward_flops
 from sightline.analysis.images import NATIVE, Size
 from sightline.data.sizes import NATIVE_TOKENS
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.evaluation.predict import is_rendered
 from sightline.models import Model
+from sightline.models.flops import forward_flops
 from sightline.tokens.patchify import check_multiples
 
 # Operations of the forward passes of an analysis unless images are counted: a minute of one core at 6e10 a second,

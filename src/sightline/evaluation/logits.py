@@ -1,14 +1,12 @@
 """What a classifier gave for each image of a measurement, in a file: any measure is computed again with no model.
 
 A file is numpy's `.npz`: `logits` (float32 [images, classes]), `labels` (the model's number of the true class) and
-`indices` (in the split), both int64 [images], and `about`, the rest as JSON in UTF-8. Each has a checksum (CRC-32, as
-zip has it) to which it is held when it is read. Nothing in it is a pickle. Where one pass is scored in several ways
-(`scoring.py`), `about` holds these, and is of format 2.
+`indices` (in the split), both int64 [images], and `about`, the rest as JSON in UTF-8; zip keeps a checksum of each.
+Nothing in it is a pickle. Where one pass is scored in several ways (`scoring.py`), `about` holds these.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import itertools
@@ -16,8 +14,8 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +24,10 @@ import torch
 
 from sightline.data.batch import Batch
 from sightline.errors import InputError
-from sightline.evaluation.scoring import Scoring, scoring_from
+from sightline.evaluation.scoring import Scoring
 from sightline.io.atomic import write_out
 from sightline.io.read import check_file, parse_json, similar_file_hint
-from sightline.metrics.base import metrics_of
+from sightline.metrics.base import Metric, metrics_of
 from sightline.metrics.tempered import Temperature, with_temperature
 from sightline.models import ViTConfig
 from sightline.results.rows import FITTED, FRACTION, INFERENCE, MetricValue, ResultRow
@@ -39,18 +37,13 @@ from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
 ENDING = ".npz"
+TOGETHER = 512
+"""Images that are looked at together: of a thousand classes as much as a processor keeps near."""
 _FORMAT = 2
-# Images that are looked at together: of a thousand classes as much as a processor keeps near.
-_TOGETHER = 512
-# Fields of rows that are left out where they are what they are by default.
-_UNSAID = {"tuning", "preparation", "classes", "patch_size", "frames"}
 # What may differ where a measurement is made again.
 _OF_ONE_TIME = ("seconds", "commit", "hardware", "ranks")
 _TEXTS = ("names", "slices", "task", "measured", "work")
-_WHAT_FAILS = (
-    zipfile.BadZipFile, zlib.error, EOFError, OSError, LookupError, ValueError, TypeError, AttributeError, MemoryError,
-    NotImplementedError, InputError,
-)  # fmt: skip
+_WHAT_FAILS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, LookupError, ValueError, TypeError, InputError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +73,7 @@ class StoredLogits:
     def of(
         cls, parts: Sequence[Mapping[str, Any]], task: Mapping[str, Any], measured: Mapping[str, Any]
     ) -> StoredLogits:
-        """From what is kept of each batch, as `PlannedWork.scores`."""
+        """From what is kept of each batch, as `SplitResult.scores`."""
         logits, labels, indices = (
             np.concatenate([part[name] for part in parts]) for name in ("logits", "labels", "indices")
         )
@@ -156,73 +149,15 @@ def write_logits(folder: Path, name: str, stored: StoredLogits) -> None:
     write_out(folder / name, content.getvalue())
 
 
-def header_of(path: Path) -> tuple[str, int]:
-    """Of which work a file of logits is, and of how many images; the logits are not read.
-
-    Raises:
-        InputError: as `read_logits`.
-    """
-    with _opened(path) as (about, _):
-        return str(about["work"]), len(about["names"])
-
-
-def measured_of(path: Path) -> tuple[str, Mapping[str, Any]]:
-    """Of which work a file of logits is, and what all its rows say; the logits are not read.
-
-    Raises:
-        InputError: as `read_logits`.
-    """
-    with _opened(path) as (about, _):
-        return str(about["work"]), _fields(about)
-
-
-def images_of(
-    path: Path,
-) -> tuple[Sequence[str], np.ndarray, np.ndarray, Mapping[str, Any], Mapping[str, Any]]:
-    """Names, indices and labels of the images of a file, its `task` and what all its rows say; no logits are read.
-
-    Raises:
-        InputError: as `read_logits`.
-    """
-    with _opened(path) as (about, arrays):
-        names, indices, labels, task = about["names"], arrays["indices"], arrays["labels"], about["task"]
-        task_from(task)
-        if not indices.shape == labels.shape == (len(names),):
-            raise ValueError(f"indices {list(indices.shape)} and labels {list(labels.shape)} of {len(names)} images")
-        return names, indices, labels, task, _fields(about)
-
-
-def read_logits(path: Path) -> StoredLogits:
+def read_logits(path: Path, *, header: bool = False) -> StoredLogits:
     """A measurement that `write_logits` wrote.
+
+    Args:
+        header: all but the logits, which are then [images, 0].
 
     Raises:
         InputError: it is missing, damaged, or something else.
     """
-    with _opened(path) as (about, arrays):
-        names, slices = about["names"], about["slices"] or [{}] * len(about["names"])
-        logits, labels, indices = (arrays[name] for name in ("logits", "labels", "indices"))
-        stored = StoredLogits(logits, labels, indices, names, slices, about["task"], _fields(about), about["work"])
-        _check(stored)
-        return replace(stored, scorings=[scoring_from(one, labels, logits.shape[1]) for one in about["scorings"]])
-
-
-def _fields(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What all rows say, as their fields: JSON has no tuples. ValueError where it is something else."""
-    made = {one.name for one in fields(ResultRow)} - {one.name for one in fields(MetricValue)} - {"picture"}
-    measured: dict[str, Any] = {
-        key: tuple(one) if isinstance(one, list) else one for key, one in about["measured"].items()
-    }
-    odd = (measured.keys() ^ made) - _UNSAID
-    if odd:
-        raise ValueError(f"measured: missing or unknown: {', '.join(sorted(odd))}")
-    # A row takes no value that does not fit.
-    ResultRow(**vars(MetricValue("top1", 0.0, FRACTION, 1)), **measured)
-    return measured
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Mapping[str, np.ndarray]]]:
-    """Its JSON and its arrays; what fails inside is an InputError."""
     check_file(path, "a file of logits")
     try:
         # Numpy would speak of pickles, and how to load them.
@@ -232,38 +167,22 @@ def _opened(path: Path) -> Iterator[tuple[Any, Mapping[str, np.ndarray]]]:
             about: Any = parse_json(file["about"].tobytes())
             if about["format"] != _FORMAT:
                 raise ValueError(f"format {about['format']!r}, expected {_FORMAT}")
-            yield about, file
+            labels, indices, names = file["labels"], file["indices"], about["names"]
+            logits = np.empty((len(names), 0), np.float32) if header else file["logits"]
+        shapes = [list(one.shape) for one in (labels, indices, logits)]
+        if shapes != [[len(names)], [len(names)], [len(names), 0 if header else len(about["task"]["classes"])]]:
+            raise ValueError(f"labels, indices and logits {shapes} of {len(names)} images")
+        # JSON has no tuples.
+        measured: dict[str, Any] = {
+            key: tuple(one) if isinstance(one, list) else one for key, one in about["measured"].items()
+        }
+        ResultRow(**vars(MetricValue("top1", 0.0, FRACTION, 1)), **measured)
+        scorings = [Scoring(**one) for one in about["scorings"]]
+        slices = about["slices"] or [{}] * len(names)
+        return StoredLogits(logits, labels, indices, names, slices, about["task"], measured, about["work"], scorings)
     except _WHAT_FAILS as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path}: cannot be read as logits ({said}), which `sightline evaluate` writes") from None
-
-
-def _check(stored: StoredLogits) -> None:
-    """Raise ValueError where the parts do not belong together."""
-    images, classes = len(stored.names), len(stored.task["classes"])
-    if not images:
-        raise ValueError("no images")
-    for members in stored.task["groups"].values():
-        if not all(type(one) is int and 0 <= one < classes for one in members):
-            raise ValueError(f"groups: expected classes from 0 to {classes - 1}")
-    wanted = {
-        "logits": ((images, classes), np.float32),
-        "labels": ((images,), np.int64),
-        "indices": ((images,), np.int64),
-    }
-    for name, (shape, kind) in wanted.items():
-        array = getattr(stored, name)
-        if array.shape != shape or array.dtype != kind:
-            raise ValueError(f"{name}: {array.dtype} {list(array.shape)}, expected {np.dtype(kind)} {list(shape)}")
-    if len(stored.slices) != images:
-        raise ValueError(f"slices of {len(stored.slices)} images, expected {images}")
-    if not np.isfinite(stored.logits).all():
-        raise ValueError("logits: not all are finite")
-    if not 0 <= stored.labels.min() <= stored.labels.max() < classes:
-        raise ValueError(f"labels: expected 0 to {classes - 1}")
-    if not all(isinstance(one, dict) for one in stored.slices):
-        raise ValueError("slices: expected groups")
-    task_from(stored.task)
 
 
 def find_logits(place: Path) -> list[Path]:
@@ -281,7 +200,7 @@ def find_logits(place: Path) -> list[Path]:
     return found
 
 
-def rows_of(metrics: Iterable[Any], measured: Mapping[str, Any]) -> list[ResultRow]:
+def rows_of(metrics: Iterable[Metric], measured: Mapping[str, Any]) -> list[ResultRow]:
     """The rows of some metrics of one measurement; of shrunk images no parts, but however they were looked at."""
     found = (one for metric in metrics for one in metric.rows())
     if measured["shrunk"] is not None:
@@ -321,25 +240,20 @@ def rescore(
     rows: list[ResultRow] = []
     for number, one in enumerate(stored.scored()):
         # What is scored in several ways is counted once, and what a scoring leaves out too.
-        rows += _measured(one, advance if number == 0 else None, temperature)
-        if advance is not None and number == 0:
-            advance(len(stored.names) - len(one.names))
+        step = advance if number == 0 else None
+        metrics = metrics_of(with_temperature(task_from(one.task), temperature))
+        for start in range(0, len(one.names), TOGETHER):
+            these = slice(start, start + TOGETHER)
+            logits, names = torch.from_numpy(one.logits[these]), list(one.names[these])
+            labels, indices = (torch.from_numpy(some[these]) for some in (one.labels, one.indices))
+            # Metrics of scores look at no pixel.
+            layout = TokenLayout.uniform(Grid(1, 1), len(names))
+            batch = Batch(logits.new_empty(0), layout, {"labels": labels}, indices, names, list(one.slices[these]))
+            for metric in metrics:
+                metric.update(logits, batch)
+            if step is not None:
+                step(len(names))
+        if step is not None:
+            step(len(stored.names) - len(one.names))
+        rows += rows_of(metrics, one.measured)
     return rows
-
-
-def _measured(
-    stored: StoredLogits, advance: Callable[[int], None] | None, temperature: Temperature | None
-) -> list[ResultRow]:
-    metrics = metrics_of(with_temperature(task_from(stored.task), temperature))
-    for start in range(0, len(stored.names), _TOGETHER):
-        these = slice(start, start + _TOGETHER)
-        logits, names = torch.from_numpy(stored.logits[these]), list(stored.names[these])
-        labels, indices = (torch.from_numpy(one[these]) for one in (stored.labels, stored.indices))
-        # Metrics of scores look at no pixel.
-        layout = TokenLayout.uniform(Grid(1, 1), len(names))
-        batch = Batch(logits.new_empty(0), layout, {"labels": labels}, indices, names, list(stored.slices[these]))
-        for metric in metrics:
-            metric.update(logits, batch)
-        if advance is not None:
-            advance(len(names))
-    return rows_of(metrics, stored.measured)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from PIL.Image import Image
-from pydantic import Field, InstanceOf
 
 from sightline.attention.cpu import chosen_precision
 from sightline.data.sizes import View
 from sightline.data.source import Source
 from sightline.distributed import machine
-from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
-from sightline.evaluation.counted import Answers, measure_split
+from sightline.evaluation.config import UNTUNED, EvaluateConfig, RunInfo
+from sightline.evaluation.counted import Answers, SplitResult, measure_split
 from sightline.evaluation.drawn import picture_name
 from sightline.evaluation.logits import StoredLogits, file_name, rows_of, task_record
 from sightline.evaluation.measures.base import MeasureInput, checked_measures, measure_class
@@ -27,117 +25,13 @@ from sightline.evaluation.predict import frames_of, is_rendered
 from sightline.evaluation.result_files import answer_of
 from sightline.evaluation.shrunk import shrunk
 from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
-from sightline.evaluation.tune import KINDS, Kind, Search, searches_of, tune, tuned_at, tuning_passes
-from sightline.io.config import Count, Precision, config_dataclass
+from sightline.evaluation.tune import Search, searches_of, tune, tuned_at, tuning_passes
 from sightline.io.run_files import PICTURES
 from sightline.metrics.tempered import Temperature, with_temperature
 from sightline.models import Model
 from sightline.results.rows import SQUARE, ResultRow
 from sightline.tasks.base import check_provided, task_of
 from sightline.tokens.patchify import check_channels, check_multiples
-
-# What is searched on, what was trained on, and what is measured at the training size alone.
-_UNTUNED = ("train", "minival", "heldout_fonts")
-
-
-@config_dataclass(kw_only=False)
-class EvaluateConfig:
-    """What to measure.
-
-    Attributes:
-        resolutions: square sides in pixels, multiples of the patch, and views of images at their own aspect.
-        splits: of the data set; `heldout_fonts` is measured at the training resolution alone.
-        images: at most this many of a split; images_beyond: (side, images) takes fewer above a side.
-        knobs: `default` measures with the model's encoding as it stands; `tuned` with what is best on `minival` at each
-            resolution, where the encoding has anything to choose; `both` with each of these. tune_images: how many of
-            it; tuned: what is chosen, the `knob`, the `rule` by which tables are resized, or both.
-        temperature: measure `minival` in each of these ways too, before any other split, and fit on it the temperature
-            of what is measured in the same way (`temperature.fit_temperature`); of a classifier. temperature_images:
-            how many of it, unless it is one of `splits`.
-        task_options: of the task, as how it looks at an image; those of its class unless given.
-        shrink: measure at each square above the training size also the same images shrunk to that size.
-        measures: names of what is measured of the model beside its answers (`evaluation/measures/`).
-        precision: of the matrix products; `auto` is bfloat16 where it is faster; workers: processes that load batches.
-    """
-
-    resolutions: Annotated[tuple[Count | InstanceOf[View], ...], Field(min_length=1)]
-    splits: tuple[str, ...] = ("test",)
-    images: Count | None = None
-    images_beyond: tuple[int, int] | None = None
-    knobs: Literal["default", "tuned", "both"] = "default"
-    tune_images: Count = 500
-    tuned: tuple[Kind, ...] = KINDS
-    temperature: bool = False
-    temperature_images: Count = 1000
-    task_options: dict[str, Any] = field(default_factory=dict)
-    shrink: bool = True
-    precision: Precision = "auto"
-    workers: int = 0
-    measures: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        machine.check_workers(self.workers)
-        for name in self.measures:
-            measure_class(name)
-
-    @property
-    def sides(self) -> tuple[int, ...]:
-        """Those of `resolutions` that are square sides."""
-        return tuple(one for one in self.resolutions if not isinstance(one, View))
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """The others."""
-        return tuple(one for one in self.resolutions if isinstance(one, View))
-
-    def count(self, length: int | None, resolution: int | View) -> int:
-        """How many images of a split of `length` are measured at a resolution."""
-        most = self.images
-        if self.images_beyond is not None and isinstance(resolution, int) and resolution > self.images_beyond[0]:
-            most = self.images_beyond[1]
-        if length is None:
-            if most is None:
-                raise InputError("images: expected a number for an endless split")
-            return most
-        return length if most is None else min(most, length)
-
-    def shrinks(self, resolution: int | View, train_resolution: int) -> bool:
-        """Whether a resolution is measured with shrunk images too."""
-        return self.shrink and isinstance(resolution, int) and resolution > train_resolution
-
-    def tunings(
-        self, split: str, resolution: int | View, encoding: PositionEncoding, train_resolution: int
-    ) -> list[tuple[bool, int | None]]:
-        """How a split is measured at a resolution, in order: whether the encoding is tuned, and the side that images
-        are shrunk to."""
-        tuned = [True] if self.tunes(split, encoding) else []
-        usual = [] if tuned and self.knobs == "tuned" else [False]
-        small = [(False, train_resolution)] if self.shrinks(resolution, train_resolution) else []
-        return [*((one, None) for one in (*usual, *tuned)), *small]
-
-    def tunes(self, split: str, encoding: PositionEncoding) -> bool:
-        """Whether anything is searched for before a split is measured: never for what is searched on itself, but where
-        its temperature is for splits that are tuned."""
-        there = {"knob": encoding.knob, "rule": encoding.resize_rule}
-        measured = split not in _UNTUNED or (
-            split == SPLIT and self.temperature and any(one not in _UNTUNED for one in self.splits)
-        )
-        return self.knobs != "default" and measured and any(there[kind] is not None for kind in self.tuned)
-
-    def searches(self, encoding: PositionEncoding, split: str, view: int | View, patch_size: int) -> list[Search]:
-        """What is searched before a split is measured at a size or view."""
-        return searches_of(encoding, self.tuned, view, patch_size) if self.tunes(split, encoding) else []
-
-
-@dataclass(frozen=True)
-class RunInfo:
-    """What the rows of a run say of where it came from; `patch_size` where its model has others than its own."""
-
-    run: str
-    data: str
-    train_resolution: int
-    seed: int
-    patch_size: int | None = None
 
 
 def check_sizes(model: Model, config: EvaluateConfig) -> None:
@@ -154,30 +48,96 @@ def default_image_count(source: Source) -> int | None:
     return 2000 if source.is_synthetic else None
 
 
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """A split, shown in one way.
+
+    Attributes:
+        indices: of its images; frames: of each clip, None of images.
+        tuned: at what the searches find; shrunk: the side that images are shrunk to first, in pixels.
+        searches: what is searched on `searched`, images of `minival`, before.
+        measures: names of what is measured beside the answers.
+        keeps_answers: what is said of each image is kept of this one.
+    """
+
+    split: str
+    view: int | View
+    indices: Sequence[int]
+    frames: int | None = None
+    tuned: bool = False
+    shrunk: int | None = None
+    searches: tuple[Search, ...] = ()
+    searched: Sequence[int] = ()
+    measures: tuple[str, ...] = ()
+    keeps_answers: bool = False
+
+    @property
+    def shown(self) -> tuple[str, int | None]:
+        """The name of the view and the side in pixels, as rows have them."""
+        return (self.view.name, None) if isinstance(self.view, View) else (SQUARE, self.view)
+
+    @property
+    def way(self) -> tuple[object, ...]:
+        """How images are shown, whatever the split."""
+        return (*self.shown, self.tuned, self.shrunk)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What its rows say of it."""
+        view, resolution = self.shown
+        frames = {} if self.frames is None else {"frames": self.frames}
+        return {
+            "view": view, "resolution": resolution, "split": self.split, "tuned": self.tuned, "shrunk": self.shrunk,
+            **frames,
+        }  # fmt: skip
+
+    def key(self, *what: object) -> str:
+        """Of an item of work on it."""
+        return json.dumps([*what, self.split, *self.way, self.frames])
+
+
+def plan_evaluation(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> list[Measurement]:
+    """Every measurement in order; of a split and view first as the encoding stands, then tuned, then of shrunk images.
+
+    Raises:
+        InputError: as `measurements`.
+    """
+    plan, frames = list[Measurement](), frames_of(source, model)
+    for split, view in measurements(source, config, train_resolution):
+        asked, length = split in config.splits, source.length(split)
+        most = config.temperature_images
+        count = config.count(length, view) if asked else most if length is None else min(most, length)
+        ways: list[tuple[bool, int | None]] = [(False, None)]
+        searches, searched = tuple[Search, ...](), range(0)
+        if config.tunes(split, model.encoding):
+            most = min(config.tune_images, source.length(SPLIT) or config.tune_images)
+            searched = spread_indices(source, SPLIT, most)
+            searches = tuple(searches_of(model.encoding, config.tuned, view, model.config.patch_size))
+            ways = [(True, None)] if config.knobs == "tuned" else [(False, None), (True, None)]
+        if config.shrink and isinstance(view, int) and view > train_resolution:
+            ways.append((False, train_resolution))
+        indices = spread_indices(source, split, count)
+        for number, (tuned, small) in enumerate(ways):
+            plan.append(
+                Measurement(
+                    split, view, indices, frames, tuned, small, searches if tuned else (), searched,
+                    config.measures if asked and small is None else (), asked and number == 0,
+                )
+            )  # fmt: skip
+    return plan
+
+
 def planned_images(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> int:
     """How many images `evaluate` will pass through the model: the length of its progress bar."""
-    total = 0
-    for split, resolution in measurements(source, config, train_resolution):
-        total += passes(source, model, config, split, resolution)
-        if config.shrinks(resolution, train_resolution):
-            total += count_of(source, config, split, resolution)
+    total, found = 0, set[tuple[object, ...]]()
+    for one in plan_evaluation(source, model, config, train_resolution):
+        total += len(one.indices)
+        total += sum(measure_class(name).passes(source, one.split, len(one.indices)) for name in one.measures)
+        # What was found for the first split holds for all.
+        if one.shown not in found and one.searches:
+            found.add(one.shown)
+            total += tuning_passes(one.searches, len(one.searched))
     return total
-
-
-def passes(source: Source, model: Model, config: EvaluateConfig, split: str, resolution: int | View) -> int:
-    """How many images one measurement passes through a model, the search for its knob and rule included."""
-    count = each = count_of(source, config, split, resolution)
-    if split in config.splits:
-        each += sum(measure_class(name).passes(source, split, count) for name in config.measures)
-    if not config.tunes(split, model.encoding):
-        return each
-    each *= 2 if config.knobs == "both" else 1
-    order = (*((SPLIT,) if config.temperature else ()), *config.splits)
-    if split != next(one for one in order if config.tunes(one, model.encoding)):
-        # What was found for the first holds for all.
-        return each
-    searches = config.searches(model.encoding, split, resolution, model.config.patch_size)
-    return tuning_passes(searches, _searched(source, config)) + each
 
 
 def splits_read(source: Source, config: EvaluateConfig) -> tuple[str, ...]:
@@ -188,19 +148,6 @@ def splits_read(source: Source, config: EvaluateConfig) -> tuple[str, ...]:
     ]
     chosen = [SPLIT] if config.knobs != "default" or config.temperature else []
     return tuple(dict.fromkeys([*config.splits, *chosen, *beside]))
-
-
-def count_of(source: Source, config: EvaluateConfig, split: str, resolution: int | View) -> int:
-    """How many images of a split are measured at a resolution."""
-    length = source.length(split)
-    if split == SPLIT and split not in config.splits:
-        return min(config.temperature_images, config.temperature_images if length is None else length)
-    return config.count(length, resolution)
-
-
-def _searched(source: Source, config: EvaluateConfig) -> int:
-    """On how many images of `minival` is searched."""
-    return min(config.tune_images, source.length("minival") or config.tune_images)
 
 
 def measurements(source: Source, config: EvaluateConfig, train_resolution: int) -> list[tuple[str, int | View]]:
@@ -219,8 +166,8 @@ def measurements(source: Source, config: EvaluateConfig, train_resolution: int) 
     if config.knobs != "default":
         if "minival" not in source.splits:
             raise InputError(f"tune: data {source.name!r} has no split 'minival' (has: {', '.join(source.splits)})")
-        if all(split in _UNTUNED for split in config.splits):
-            others = ", ".join(split for split in source.splits if split not in _UNTUNED) or "none"
+        if all(split in UNTUNED for split in config.splits):
+            others = ", ".join(split for split in source.splits if split not in UNTUNED) or "none"
             raise InputError(
                 f"tune: is for no split of {', '.join(config.splits)}: minival is what is searched on "
                 f"(splits that are measured with what was found: {others})"
@@ -268,110 +215,104 @@ def evaluate(
     check_sizes(model, config)
     task, device = task_of(model, config.task_options).bind(source, identity.data), model.anchor.device
     check_provided(type(task), source)
-    measures = checked_measures(config.measures, model, task, source, config.splits)
+    measures = {one.name: one for one in checked_measures(config.measures, model, task, source, config.splits)}
     if config.temperature:
         check_task(task)
-    # By how images of minival were shown.
-    fitted: dict[tuple[object, ...], Temperature] = {}
     where: dict[str, Any] = {"commit": machine.git_commit(), "hardware": machine.hardware_name(device)} | vars(identity)
-    rows, parts = list[ResultRow](), parts or WorkFolder()
-    frames, precision = frames_of(source, model), chosen_precision(config.precision, device)
-    for split, view in measurements(source, config, identity.train_resolution):
-        indices = spread_indices(source, split, count_of(source, config, split, view))
-        own, side = None if model.knob is None else model.knob.value, identity.train_resolution
-        place: dict[str, Any] = {"view": SQUARE, "resolution": view, "grid": None}
-        if isinstance(view, View):
-            place |= {"view": view.name, "resolution": None}
-        else:
-            place["grid"] = model.config.grid_of(view, frames)
-        shown = (split, place["view"], place["resolution"])
-        clips = () if frames is None else (frames,)  # beside what tells the work on images from others, as it is called
-        best: dict[str, float | str] = {}
-        tuning: list[dict[str, Any]] = []
-        for search in config.searches(model.encoding, split, view, model.config.patch_size):
-            searched = spread_indices(source, "minival", _searched(source, config))
-            with tuned_at(model, best):
-                found = parts.once(
-                    json.dumps([search.kind, *shown[1:], *clips]),
-                    functools.partial(
-                        tune, model, task, source, searched, view, search, precision=precision, advance=advance,
-                        ranks=parts.ranks,
-                    ),
-                )  # fmt: skip
-            best[search.kind] = found
-            tuning.append(search.record(found, "minival", len(searched), task.tuned_by))
-        for number, (tuned, small) in enumerate(config.tunings(split, view, model.encoding, side)):
-            chosen = best if tuned else {}
-            knob = chosen.get("knob", own)
-            if small is not None:
-                place["grid"] = model.config.grid_of(small, frames)
-            way = (*shown[1:], tuned, small)
-            heats = config.temperature and split == SPLIT
-            measuring = with_temperature(task, None if heats else fitted.get(way))
-            with tuned_at(model, chosen):
-                counted = measure_split(
-                    model, measuring, source if small is None else shrunk(source, small), split, indices, view,
-                    parts=parts, work=json.dumps([*shown, knob, tuned, small, *clips]), precision=precision,
-                    workers=config.workers, advance=advance,
-                    answers=wanted if answers is not None and number == 0 and split in config.splits else None,
-                    scores=keep is not None or heats, drawn=pictures is not None and not tuned,
-                )  # fmt: skip
-                beside = []
-                for one in measures if small is None and split in config.splits else ():
-                    subject = MeasureInput(model, task, source, split, indices, view, precision, config.workers)
-                    work = json.dumps([*shown, knob, tuned, one.name, *clips])
-                    beside += one.rows(subject, parts, work, advance)
-            if heats:
-                fitted[way] = told_temperature(counted and counted.scores, task, parts.ranks)
-            if counted is None:
-                continue
-            if answers is not None:
-                answers += [answer_of(shown, one, *counted.said[one]) for one in indices if one in counted.said]
-            place["patches"] = counted.tokens / counted.images if counted.images else math.nan
-            measured = where | place | {
-                "encoding": model.encoding.name, "task": source.task, "split": split, "knob": knob, "tuned": tuned,
-                "seconds": counted.seconds, "shrunk": small, "ranks": counted.ranks,
-                "tuning": tuple(tuning) if tuned else (), **({} if frames is None else {"frames": frames}),
-            }  # fmt: skip
-            made = rows_of(counted.metrics, measured)
-            if keep is not None and counted.scores:
-                stored = StoredLogits.of(counted.scores, task_record(task), measured)
-                told = {"tuned": tuned, "small": small, "frames": frames, "patch_size": identity.patch_size}
-                keep(logits_name(identity.data, split, view, **told), stored)
-            if made and pictures is not None and counted.sheet is not None:
-                name = picture_name(PICTURES, made[0])
-                pictures[name], made[0] = counted.sheet, replace(made[0], picture=name)
-            rows += [*made, *(ResultRow(**vars(one), **measured) for one in beside)]
+    where |= {"encoding": model.encoding.name, "task": source.task}
+    work, precision = parts or WorkFolder(), chosen_precision(config.precision, device)
+    searched: dict[tuple[object, ...], float | str] = {}
+    fitted: dict[tuple[object, ...], Temperature] = {}
+    rows: list[ResultRow] = []
+    for one in plan_evaluation(source, model, config, identity.train_resolution):
+        shown = MeasureInput(model, task, source, one.split, one.indices, one.view, precision, config.workers)
+        best = _searched(shown, one, searched, work, advance)
+        heats = config.temperature and one.split == SPLIT
+        with tuned_at(model, best):
+            knob = None if model.knob is None else model.knob.value
+            counted = measure_split(
+                replace(
+                    shown, task=with_temperature(task, None if heats else fitted.get(one.way)),
+                    source=source if one.shrunk is None else shrunk(source, one.shrunk),
+                ),
+                work, one.key("answers"), advance=advance,
+                answers=wanted if answers is not None and one.keeps_answers else None,
+                scores=keep is not None or heats, drawn=pictures is not None and not one.tuned,
+            )  # fmt: skip
+            beside = [row for name in one.measures for row in measures[name].rows(shown, work, one.key(name), advance)]
+        if heats:
+            fitted[one.way] = told_temperature(counted and counted.scores, task, work.ranks)
+        if counted is None:
+            continue
+        measured: dict[str, Any] = where | one.fields | _seen(one, model, counted) | {"knob": knob}
+        measured["tuning"] = tuple(
+            search.record(best[search.kind], SPLIT, len(one.searched), task.tuned_by) for search in one.searches
+        )
+        made = rows_of(counted.metrics, measured)
+        if answers is not None:
+            place = (one.split, *one.shown)
+            answers += [answer_of(place, index, *counted.said[index]) for index in one.indices if index in counted.said]
+        if keep is not None and counted.scores:
+            keep(logits_name(measured), StoredLogits.of(counted.scores, task_record(task), measured))
+        if made and pictures is not None and counted.sheet is not None:
+            name = picture_name(PICTURES, made[0])
+            pictures[name], made[0] = counted.sheet, replace(made[0], picture=name)
+        rows += [*made, *(ResultRow(**vars(row), **measured) for row in beside)]
     return rows
 
 
-def logits_name(
-    data: str, split: str, view: int | View, *, tuned: bool, small: int | None, frames: int | None = None,
-    patch_size: int | None = None,
-) -> str:  # fmt: skip
-    """Of the file of a measurement's logits."""
-    shown = view.name if isinstance(view, View) else f"{view} px"
+def _searched(
+    shown: MeasureInput,
+    one: Measurement,
+    known: dict[tuple[object, ...], float | str],
+    work: WorkFolder,
+    advance: Callable[[int], None] | None,
+) -> dict[str, float | str]:
+    """The best value of each search, by its kind: each at the best of those before it, once for all splits."""
+    best: dict[str, float | str] = {}
+    for search in one.searches:
+        place = (search.kind, *one.shown)
+        if place not in known:
+
+            def make(search: Search = search) -> float | str:
+                return tune(replace(shown, split=SPLIT, indices=one.searched, workers=0), search, advance, work.ranks)
+
+            with tuned_at(shown.model, best):
+                known[place] = work.ranks.broadcast(work.once(json.dumps([*place, one.frames]), make))
+        best[search.kind] = known[place]
+    return best
+
+
+def _seen(one: Measurement, model: Model, counted: SplitResult) -> dict[str, Any]:
+    """What rows say of what was shown, and how long it took."""
+    side = one.view if one.shrunk is None else one.shrunk
+    return {
+        "grid": None if isinstance(side, View) else model.config.grid_of(side, one.frames),
+        "patches": counted.tokens / counted.images if counted.images else math.nan,
+        "seconds": counted.seconds,
+        "ranks": counted.ranks,
+    }
+
+
+def logits_name(measured: Mapping[str, Any]) -> str:
+    """Of the file of a measurement's logits, by what its rows say."""
+    side, frames, patch_size, small = (measured.get(name) for name in ("resolution", "frames", "patch_size", "shrunk"))
+    shown = measured["view"] if side is None else f"{side} px"
     shown += "" if frames is None else f" {frames} frames"
     shown += "" if patch_size is None else f" in patches of {patch_size} px"
-    return file_name(data, split, shown if small is None else f"{shown} shrunk to {small} px", tuned=tuned)
+    shown += "" if small is None else f" shrunk to {small} px"
+    return file_name(measured["data"], measured["split"], shown, tuned=measured["tuned"])
 
 
 def logits_name_of(row: ResultRow) -> str:
     """Of the file of the logits that a row was computed from, where they were kept."""
-    view = row.resolution or View.parse(row.view)
-    assert view is not None
-    told = {"small": row.shrunk, "frames": row.frames, "patch_size": row.patch_size}
-    return logits_name(row.data, row.split, view, tuned=row.tuned, **told)
+    return logits_name(vars(row))
 
 
 def planned_logits(source: Source, model: Model, config: EvaluateConfig, identity: RunInfo) -> list[str]:
     """The names of all files of logits that `evaluate` keeps."""
-    side, names, frames = identity.train_resolution, [], frames_of(source, model)
-    for split, view in measurements(source, config, side):
-        for tuned, small in config.tunings(split, view, model.encoding, side):
-            told = {"tuned": tuned, "small": small, "frames": frames, "patch_size": identity.patch_size}
-            names.append(logits_name(identity.data, split, view, **told))
-    return names
+    plan = plan_evaluation(source, model, config, identity.train_resolution)
+    return [logits_name(vars(identity) | one.fields) for one in plan]
 
 
 def spread_indices(source: Source, split: str, count: int) -> Sequence[int]:

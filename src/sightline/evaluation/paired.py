@@ -32,18 +32,11 @@ class McNemar:
         first, second: images that the first, or the second, alone named rightly.
         p: two-sided, of a binomial distribution of first + second images with chance 1/2: twice the smaller tail, at
             most 1; 1 where the models differ on no image.
-        mid_p: the same with half of the probability of what was seen taken off each tail (Fagerland, Lydersen and
-            Laake, 2013), as the exact form is conservative.
-        odds_ratio: first / second, the conditional estimate; inf where the second is 0, nan where both are.
-        interval: of the odds ratio, 95 %, from Clopper and Pearson's of first / (first + second); None of no image.
     """
 
     first: int
     second: int
     p: float
-    mid_p: float
-    odds_ratio: float
-    interval: Interval | None
 
 
 def mcnemar(first: NDArray[Any], second: NDArray[Any]) -> McNemar:
@@ -55,23 +48,13 @@ def mcnemar(first: NDArray[Any], second: NDArray[Any]) -> McNemar:
     Raises:
         InputError: they are of different shapes.
     """
-    from scipy.stats import beta, binom
+    from scipy.stats import binom
 
-    one, other = _same_images(first, second)
+    one, other = np.asarray(first, bool), np.asarray(second, bool)
+    if one.shape != other.shape or one.ndim != 1 or not len(one):
+        raise InputError(f"right answers {list(one.shape)} and {list(other.shape)}: expected the same images, some")
     b, c = int((one & ~other).sum()), int((other & ~one).sum())
-    differ, fewer = b + c, min(b, c)
-    if not differ:
-        return McNemar(0, 0, 1.0, 1.0, math.nan, None)
-    tail, seen = float(binom.cdf(fewer, differ, 0.5)), float(binom.pmf(fewer, differ, 0.5))
-    mid = 1.0 if b == c else 2 * tail - seen
-    alpha = (1 - LEVEL) / 2
-    low = float(beta.ppf(alpha, b, c + 1)) if b else 0.0
-    high = float(beta.ppf(1 - alpha, b + 1, c)) if c else 1.0
-    return McNemar(b, c, min(1.0, 2 * tail), mid, _odds(b, c), (_odds(low, 1 - low), _odds(high, 1 - high)))
-
-
-def _odds(part: float, rest: float) -> float:
-    return part / rest if rest else math.inf if part else math.nan
+    return McNemar(b, c, min(1.0, 2 * float(binom.cdf(min(b, c), b + c, 0.5))) if b + c else 1.0)
 
 
 def cohens_h(first: float, second: float) -> float:
@@ -112,19 +95,6 @@ def bootstrap_intervals(values: NDArray[Any], *, resamples: int = RESAMPLES, see
         often = np.bincount(drawn.ravel(), minlength=count * images).reshape(count, images)
         means.append(often @ table / images)
     return [_middle(column) for column in np.concatenate(means).T]
-
-
-def paired_bootstrap(
-    first: NDArray[Any], second: NDArray[Any], *, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[float, Interval]:
-    """How much more often the first model is right, and the interval of `bootstrap_intervals`.
-
-    Args:
-        first, second: as `mcnemar`.
-    """
-    one, other = _same_images(first, second)
-    gaps = one.astype(np.float64) - other
-    return float(gaps.mean()), bootstrap_intervals(gaps[:, None], resamples=resamples, seed=seed)[0]
 
 
 def mean_over_seeds(values: Sequence[float]) -> tuple[float, Interval | None]:
@@ -234,10 +204,3 @@ def _interval(drawn: NDArray[Any]) -> Interval | None:
 def _middle(drawn: NDArray[Any]) -> Interval:
     low, high = np.quantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return float(low), float(high)
-
-
-def _same_images(first: NDArray[Any], second: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    one, other = np.asarray(first, bool), np.asarray(second, bool)
-    if one.shape != other.shape or one.ndim != 1 or not len(one):
-        raise InputError(f"right answers {list(one.shape)} and {list(other.shape)}: expected the same images, some")
-    return one, other

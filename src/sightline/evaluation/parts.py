@@ -1,160 +1,152 @@
-"""Work in numbered parts, dealt to the ranks; what is finished is kept beside its result's place until that is whole.
+"""The finished items of a long work, each a file beside its result's place until that is whole: a kill costs the item
+that it was in.
 
-Each rank adds lines to files of its own: a part a line, with its checksum. Whoever begins the same work again, with any
-number of ranks, finds what is finished by its number and goes on with the rest; the first rank reads all parts in
-their order. What the work is (the model's weights, options, inputs) is in the folder's name: another work has another
-folder.
+What the work is (the model's weights, options, inputs) is in the folder's name: another work has another folder.
+Values are JSON, to the last bit, and never pickles.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
-import heapq
+import io
 import json
-import re
 import shutil
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+import numpy as np
 import torch
 from filelock import Timeout
+from PIL import Image
 
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError, StorageError
-from sightline.evaluation.as_json import dumped, loaded
-from sightline.io.atomic import storage_errors
+from sightline.io.atomic import storage_errors, write_file
 from sightline.io.run_lock import locked
 from sightline.models import Model
 
-_FORMAT = 1
+_FORMAT = 2
 _LOCK = "lock"
-_NAME = re.compile(r"(?P<work>[0-9a-f]{12})-(?P<session>\d+)-(?P<rank>\d+)-of-(?P<ranks>\d+)\.jsonl")
-Record = tuple[int, float, bytes]
+_ENDING = ".json"
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """What all ranks made together: the values of all batches in their order, in how many seconds, by how many."""
+
+    values: list[Any]
+    seconds: float
+    ranks: int
 
 
 class WorkFolder:
-    """The parts of some works, each a sequence of parts from 0 on; without a folder they are kept in memory.
+    """The items of a work by their keys; without a folder none is kept.
 
     Attributes:
         ranks: that work together, of which this process is one.
-        folder: where finished parts are kept; None for a process that is alone.
+        folder: where finished items are.
+        shared: what measures keep in memory for each other, by name.
     """
 
-    def __init__(self, ranks: Ranks = SINGLE_RANK, folder: Path | None = None, session: int = 1) -> None:
-        self.ranks, self.folder, self._session = ranks, folder, session
-        # Of a work the parts that no file holds: number -> (seconds, value).
-        self._here: dict[str, dict[int, tuple[float, Any]]] = {}
-        self._counts: dict[str, int] = {}
+    def __init__(self, ranks: Ranks = SINGLE_RANK, folder: Path | None = None) -> None:
+        self.ranks, self.folder = ranks, folder
+        self.shared: dict[str, Any] = {}
 
     @property
     def identity(self) -> str:
         """Tells the model's weights, and all else that decides the values, from any other; "" without a folder."""
         return "" if self.folder is None else "-".join(self.folder.name.rsplit("-", 2)[1:])
 
-    def each(
+    def __contains__(self, key: str) -> bool:
+        return self.folder is not None and self._file(key).exists()
+
+    def load(self, key: str) -> Any:
+        """A finished item.
+
+        Raises:
+            StorageError: it is not there any more.
+        """
+        file = self._file(key)
+        with storage_errors(f"{file}: cannot be read (was the folder changed meanwhile?)"):
+            return loaded(file.read_bytes())
+
+    def save(self, key: str, value: Any) -> None:
+        """Keep a finished item; a value that `dumped` cannot write is not kept.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        if self.folder is not None:
+            with contextlib.suppress(TypeError):
+                write_file(self._file(key), dumped(value))
+
+    def once(self, key: str, make: Callable[[], Any]) -> Any:
+        """What `make` gives, or gave before, on the first rank, and None on the others; each must call it."""
+        if self.ranks.broadcast(key in self):
+            return self.load(key) if self.ranks.is_main else None
+        value = make()
+        if self.ranks.is_main:
+            self.save(key, value)
+        # Whoever waits hears of a fault of the first.
+        self.ranks.barrier()
+        return value if self.ranks.is_main else None
+
+    def gather(
         self,
-        work: str,
+        key: str,
         sizes: Sequence[int],
         make: Callable[[Sequence[int]], Iterator[Any]],
         advance: Callable[[int], None] | None = None,
-    ) -> None:
-        """Make each part of a work that is not finished, this rank its share; each rank must call it.
+    ) -> Gathered | None:
+        """The batches of an item, of which each rank makes its share; on the first rank. Each must call it.
 
         Args:
-            work: its name; sizes: how much `advance` counts of each part.
-            make: from numbers of parts, rising, to their values in that order.
+            sizes: how much `advance` counts of each batch.
+            make: from numbers of batches, rising, to their values in that order.
 
         Raises:
-            SightlineError: what `make` raised.
+            InputError: a value cannot be told to another rank.
         """
-        self._counts[work], ranks = len(sizes), self.ranks
-        finished = self._finished(work)
-        todo = [number for number in range(len(sizes)) if number not in finished]
-        mine = todo[ranks.rank :: ranks.size]
+        ranks, count, advanced = self.ranks, len(sizes), 0
 
-        def advanced(numbers: Sequence[int] | set[int]) -> None:
-            if advance is not None:
-                advance(sum(sizes[number] for number in numbers))
+        def together() -> list[Any]:
+            nonlocal advanced
+            began, values = time.perf_counter(), []
+            mine = make(range(ranks.rank, count, ranks.size))
+            for start in range(0, count, ranks.size):
+                if start + ranks.rank < count:
+                    values.append(next(mine))
+                some = sum(sizes[start : start + ranks.size])
+                advanced += some
+                if advance is not None:
+                    advance(some)
+            shares = [values] if ranks.size == 1 else self._told(values)
+            in_order = [shares[number % ranks.size][number // ranks.size] for number in range(count)]
+            return [in_order, time.perf_counter() - began, ranks.size]
 
-        if finished:
-            advanced(finished)
-        with contextlib.ExitStack() as held:
-            made = make(mine) if mine else iter(())
-            file: BinaryIO | None = None
-            last = time.perf_counter()
-            for start in range(0, len(todo), ranks.size):
-                if start + ranks.rank < len(todo):
-                    value = next(made)
-                    now = time.perf_counter()
-                    if self.folder is not None and file is None:
-                        file = held.enter_context(self._opened(work))
-                    self._put(work, file, todo[start + ranks.rank], now - last, value)
-                    last = now
-                advanced(todo[start : start + ranks.size])
-        # Every file is closed now, so that the first finds all of it.
-        ranks.barrier()
+        found = self.once(key, together)
+        if advance is not None and advanced < sum(sizes):
+            advance(sum(sizes))
+        return None if found is None else Gathered(*found)
 
-    def values(self, work: str) -> Iterator[Any]:
-        """The values of a work that was carried out, in the order of its parts; for the first rank.
-
-        Raises:
-            StorageError: a part is not there any more.
-        """
-        here, expected = self._here.get(work, {}), 0
-        streams = [_records(file) for file in self._files(work)]
-        numbered = ((number, seconds, b"") for number, (seconds, _) in sorted(here.items()))
-        for number, _, text in heapq.merge(*streams, numbered, key=lambda record: record[0]):
-            if number < expected:
-                continue
-            if number > expected:
-                break
-            expected += 1
-            yield here[number][1] if number in here else loaded(text)
-        if expected != self._counts[work]:
-            raise StorageError(f"{self.folder}: part {expected} is gone (was the folder changed meanwhile?)")
-
-    def took(self, work: str) -> tuple[float, int]:
-        """Seconds that a work took, those of earlier sessions too, and the most ranks that worked at it; for the
-        first rank."""
-        sessions: dict[int, list[float]] = {}
-        most = self.ranks.size
-        for file in self._files(work):
-            said = _NAME.fullmatch(file.name)
-            assert said is not None
-            sessions.setdefault(int(said["session"]), []).append(sum(seconds for _, seconds, _ in _records(file)))
-            most = max(most, int(said["ranks"]))
-        there = sum(seconds for seconds, _ in self._here.get(work, {}).values())
-        return sum(map(max, sessions.values())) + there, most
-
-    def forget(self, work: str) -> None:
-        """Of a work whose result is there nothing is kept in memory."""
-        self._here.pop(work, None)
-
-    def forget_others(self, kind: str, but: str) -> None:
-        """Of works whose names begin with `kind` those alone stay in memory whose names begin with `but`."""
-        for name in [name for name in self._here if name.startswith(kind) and not name.startswith(but)]:
-            self.forget(name)
-
-    def once(self, work: str, make: Callable[[], Any]) -> Any:
-        """What `make` gives, on each rank the same, or gave before; each rank must call it."""
-        self._counts[work] = 1
-        known = 0 in self._finished(work)
-        made = None
-        if not known:
-            began = time.perf_counter()
-            made = make()
-            if self.ranks.is_main:
-                with self._opened(work) if self.folder is not None else contextlib.nullcontext() as file:
-                    self._put(work, file, 0, time.perf_counter() - began, made)
-        return self.ranks.broadcast(next(self.values(work)) if self.ranks.is_main else None)
+    def _told(self, values: list[Any]) -> list[Any]:
+        """The values of each rank."""
+        try:
+            text = dumped(values)
+        except TypeError as error:
+            raise InputError(
+                f"several ranks: {error} cannot be told to another one (expected of a metric of a plug-in: plain "
+                "values and arrays of numpy, or its own `state` and `restore`)"
+            ) from None
+        return [loaded(one) for one in self.ranks.all_gather_json(text)]
 
     def discard(self) -> None:
-        """The result is whole: none of it is needed any more; nor is what was kept beside it of other weights. For the
-        first rank."""
+        """The result is whole: no item is needed any more, nor those beside it of other weights. For the first rank."""
         if self.folder is None:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -164,73 +156,9 @@ class WorkFolder:
                 with contextlib.suppress(InputError, StorageError), _locked(other):
                     shutil.rmtree(other, ignore_errors=True)
 
-    def is_empty(self) -> bool:
-        """Whether no part is kept in the folder."""
-        return self.folder is not None and not any(_NAME.fullmatch(file.name) for file in self.folder.glob("*"))
-
-    def _files(self, work: str) -> list[Path]:
-        if self.folder is None:
-            return []
-        there = sorted(self.folder.glob(f"{_digest(work)}-*.jsonl"))
-        return [file for file in there if _NAME.fullmatch(file.name)]
-
-    def _finished(self, work: str) -> set[int]:
-        """The parts that are, as the first rank finds them: no other may see another state of the files."""
-        runs: list[list[int]] = []
-        if self.ranks.is_main:
-            here = set(self._here.get(work, ()))
-            found = here.union(number for file in self._files(work) for number, _, _ in _records(file))
-            for number in sorted(number for number in found if number < self._counts[work]):
-                if runs and runs[-1][1] == number:
-                    runs[-1][1] += 1
-                else:
-                    runs.append([number, number + 1])
-        return {number for begin, end in self.ranks.broadcast(runs) for number in range(begin, end)}
-
-    @contextlib.contextmanager
-    def _opened(self, work: str) -> Iterator[BinaryIO]:
-        """A new file of this rank."""
+    def _file(self, key: str) -> Path:
         assert self.folder is not None
-        ranks = self.ranks
-        place = self.folder / f"{_digest(work)}-{self._session:04}-{ranks.rank:05}-of-{ranks.size:05}.jsonl"
-        with storage_errors(f"{place}: cannot be written"):
-            # Unbuffered: a line is handed over by one call, and a kill leaves whole lines.
-            file = place.open("xb", buffering=0)
-        with file:
-            with storage_errors(f"{place}: cannot be written"):
-                file.write(json.dumps({"format": _FORMAT, "work": work}).encode() + b"\n")
-            yield file
-
-    def _put(self, work: str, file: BinaryIO | None, number: int, seconds: float, value: Any) -> None:
-        if file is not None:
-            try:
-                text = dumped(value).encode()
-            except TypeError as error:
-                if self.ranks.size > 1:
-                    raise InputError(
-                        f"several ranks: {error} cannot be told to another one (expected of a metric of a plug-in: "
-                        "plain values and arrays of numpy, or its own `state` and `restore`)"
-                    ) from None
-            else:
-                with storage_errors(f"{self.folder}: cannot be written"):
-                    line = b"%d\t%r\t%d\t%b\n" % (number, seconds, zlib.crc32(text), text)
-                    # What a disk that is full takes of a line is no part.
-                    if file.write(line) != len(line):
-                        raise OSError("the disk is full")
-                return
-        self._here.setdefault(work, {})[number] = seconds, value
-
-
-def _records(file: Path) -> Iterator[Record]:
-    """The whole lines of a file: number, seconds, value; what a kill cut off ends it."""
-    with contextlib.suppress(ValueError), file.open("rb") as lines:
-        if json.loads(next(lines, b"null")) is None:
-            return
-        for line in lines:
-            number, seconds, checksum, text = line.split(b"\t", 3)
-            if not text.endswith(b"\n") or zlib.crc32(text[:-1]) != int(checksum):
-                return
-            yield int(number), float(seconds), text[:-1]
+        return self.folder / f"{_digest(key)}{_ENDING}"
 
 
 def _digest(what: str) -> str:
@@ -250,7 +178,7 @@ def weights_digest(model: Model) -> str:
 
 
 def work_of(weights: str, about: Mapping[str, Any]) -> str:
-    """The `identity` of parts: of a model's `weights_digest` and all else that decides the values."""
+    """The `identity` of a work: of a model's `weights_digest` and all else that decides the values."""
     return f"{weights}-{_digest(json.dumps([_FORMAT, about], sort_keys=True, default=str))}"
 
 
@@ -258,7 +186,7 @@ def work_of(weights: str, about: Mapping[str, Any]) -> str:
 def kept_beside(
     out: Path, model: Model, about: Callable[[], Mapping[str, Any]], ranks: Ranks = SINGLE_RANK
 ) -> Iterator[WorkFolder]:
-    """Parts in a hidden folder beside `out`; what another session left of the same work counts. Each rank must call it.
+    """Items in a hidden folder beside `out`; what another session left of the same work counts. Each rank must call it.
 
     Args:
         about: all that decides the values beside the model, as JSON has it; asked of the first rank alone.
@@ -268,21 +196,18 @@ def kept_beside(
         StorageError: the folder cannot be made.
     """
     with contextlib.ExitStack() as held:
-        told: list[Any] = []
+        place = ""
         if ranks.is_main:
             folder = out.parent / f".{out.name}.writing-parts-{work_of(weights_digest(model), about())}"
             with storage_errors(f"{folder}: cannot be made"):
                 folder.mkdir(parents=True, exist_ok=True)
             held.enter_context(_locked(folder))
-            sessions = [int(said["session"]) for file in folder.iterdir() if (said := _NAME.fullmatch(file.name))]
-            told = [str(folder), max(sessions, default=0) + 1]
-        place, session = ranks.broadcast(told)
-        parts = WorkFolder(ranks, Path(place), session)
+            place = str(folder)
+        work = WorkFolder(ranks, Path(ranks.broadcast(place)))
         try:
-            yield parts
+            yield work
         finally:
-            # Nothing was finished: nothing is left.
-            if ranks.is_main and parts.is_empty():
+            if ranks.is_main and not any(Path(place).glob(f"*{_ENDING}")):
                 shutil.rmtree(place, ignore_errors=True)
 
 
@@ -296,3 +221,56 @@ def _locked(folder: Path) -> Iterator[None]:
             except Timeout:
                 raise InputError(f"{folder}: another process is at the same work (expected: one at a time)") from None
         yield
+
+
+def dumped(value: Any) -> str:
+    """A tree of numbers, texts, lists, tuples, groups, arrays of numpy and pictures, on one line.
+
+    Raises:
+        TypeError: something else is in it.
+    """
+    return json.dumps(_plain(value))
+
+
+def loaded(text: str | bytes) -> Any:
+    """The inverse of `dumped`."""
+    return _back(json.loads(text))
+
+
+def _plain(value: Any) -> Any:
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    # Groups of one key, so that nothing in a tree is taken for them: its own groups are lists of pairs.
+    if isinstance(value, tuple):
+        return {"tuple": [_plain(one) for one in value]}
+    if isinstance(value, dict):
+        return {"group": [[_plain(key), _plain(one)] for key, one in value.items()]}
+    content = io.BytesIO()
+    if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
+        np.save(content, value, allow_pickle=False)
+        return {"array": base64.b64encode(content.getvalue()).decode()}
+    if isinstance(value, Image.Image):
+        value.save(content, format="PNG")
+        return {"picture": base64.b64encode(content.getvalue()).decode()}
+    raise TypeError(type(value).__name__)
+
+
+def _back(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_back(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, inner),) = value.items()
+    if kind == "tuple":
+        return tuple(_back(one) for one in inner)
+    if kind == "group":
+        return {_back(key): _back(one) for key, one in inner}
+    content = io.BytesIO(base64.b64decode(inner))
+    if kind == "array":
+        # A number of numpy is an array without axes.
+        return np.load(content, allow_pickle=False)[()]
+    picture = Image.open(content)
+    picture.load()
+    return picture

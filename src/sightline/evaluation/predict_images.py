@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from sightline.data.batch import Batch, collate_packed, is_finite
 from sightline.data.clip_file import Clip, clip_at, too_long
@@ -26,8 +25,8 @@ from sightline.tokens.grid import Grid
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """An image as the model sees it.
+class Predicted:
+    """What a model gives for one image.
 
     Attributes:
         image: the path as given.
@@ -35,6 +34,7 @@ class _Seen:
         crop: what the model saw of it.
         grid: of the patches that the model saw.
         frames: how many of a clip the model saw; None of a model of images.
+        output: that of the task's head, float32, as of `Task.split_outputs`; on the way the patches that enter.
     """
 
     image: str
@@ -42,25 +42,12 @@ class _Seen:
     crop: Crop
     grid: Grid
     frames: int | None
+    output: Any
 
     @property
     def seen_size(self) -> tuple[int, int]:
         """(height, width) in pixels of what the model saw."""
         return self.crop.image_size
-
-
-@dataclass(frozen=True)
-class _Prepared(_Seen):
-    """An image on its way; of its own pixels nothing is kept."""
-
-    rows: Tensor
-
-
-@dataclass(frozen=True)
-class Predicted(_Seen):
-    """What a model gives for one image: `output` is that of the task's head, float32, as of `Task.split_outputs`."""
-
-    output: Any
 
 
 @dataclass(frozen=True)
@@ -103,13 +90,12 @@ def predict_images(
     # Images that are shown as they are have sizes of their own.
     sampling = FrameSampling(length, exact=False) if model.config.takes_clips else None
 
-    def prepared(image: str | EncodedImage | Unreadable) -> _Prepared | Unpredicted:
+    def prepared(image: str | EncodedImage | Unreadable) -> Predicted | Unpredicted:
         if isinstance(image, Unreadable):
             return Unpredicted(image.path, image.reason, UnreadableDataError.exit_code)
         try:
-            pixels = (
-                read_picture(image, max_pixels=max_pixels) if sampling is None else _clip(image, sampling, max_pixels)
-            )
+            clip = None if sampling is None else _clip(image, sampling, max_pixels)
+            pixels = read_picture(image, max_pixels=max_pixels) if clip is None else clip
             size = size_of(pixels)
             crop = prepare.crop_of(size, resolution, max_tokens)
             # Of a clip each frame is read here, one after the other.
@@ -117,13 +103,13 @@ def predict_images(
         except UnreadableDataError as error:
             return Unpredicted(str(image), str(error).removeprefix(f"{image}: "), UnreadableDataError.exit_code)
         rows, grid = model.image_rows(shown)
-        return _Prepared(str(image), size, crop, grid, None if sampling is None else len(shown), rows)
+        return Predicted(str(image), size, crop, grid, None if sampling is None else len(shown), rows)
 
-    pack: list[_Prepared | Unpredicted] = []
+    pack: list[Predicted | Unpredicted] = []
     tokens = 0
     for image in images:
         one = prepared(image)
-        more = one.grid.cells + model.num_prefix_tokens if isinstance(one, _Prepared) else 0
+        more = one.grid.cells + model.num_prefix_tokens if isinstance(one, Predicted) else 0
         if tokens and tokens + more > tokens_a_pack:
             yield _answered(model, task, pack, precision)
             pack, tokens = [], 0
@@ -154,24 +140,23 @@ def _clip(image: str | EncodedImage, sampling: FrameSampling, max_pixels: int) -
 
 
 def _answered(
-    model: Model, task: Task, pack: Sequence[_Prepared | Unpredicted], precision: str
+    model: Model, task: Task, pack: Sequence[Predicted | Unpredicted], precision: str
 ) -> list[Predicted | Unpredicted]:
-    here = [one for one in pack if isinstance(one, _Prepared)]
+    here = [one for one in pack if isinstance(one, Predicted)]
     if not here:
-        return list(pack)  # pyright: ignore[reportReturnType]  # no image is among them
-    rows, grids = [one.rows for one in here], [one.grid for one in here]
-    pixels = [model.patch_embed.patchifier.valid_size(*one.crop.image_size) for one in here]
+        return list(pack)
+    pixels = [model.patch_embed.patchifier.valid_size(*one.seen_size) for one in here]
+    rows, grids = [one.output for one in here], [one.grid for one in here]
     arranged = collate_packed(rows, grids, [None] * len(here), model.num_prefix_tokens, pixels)
     batch = Batch(*arranged, {}, torch.arange(len(here)), [one.image for one in here], [{}] * len(here))
     with eval_mode(model), torch.inference_mode():
         outputs = to_cpu_float32(task.outputs(model, batch.to(model.anchor.device), precision))
-    answers: list[Predicted | Unpredicted] = []
     each = iter(task.split_outputs(outputs, batch.layout))
+    answers: list[Predicted | Unpredicted] = []
     for one in pack:
-        if isinstance(one, Unpredicted):
-            answers.append(one)
-        elif not is_finite(output := next(each)):
-            answers.append(Unpredicted(one.image, "the logits are not finite", NonFiniteError.exit_code))
-        else:
-            answers.append(Predicted(one.image, one.size, one.crop, one.grid, one.frames, output))
+        if isinstance(one, Predicted):
+            one = replace(one, output=next(each))
+            if not is_finite(one.output):
+                one = Unpredicted(one.image, "the logits are not finite", NonFiniteError.exit_code)
+        answers.append(one)
     return answers

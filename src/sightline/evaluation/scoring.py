@@ -6,7 +6,7 @@ reassessed ones. A scoring makes of logits and sets of right answers what every 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,33 +61,7 @@ class Scoring:
         return Scoring(self.data, right, classes)
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it; `scoring_from` reads it."""
+        """Its fields as JSON has them."""
         right = None if self.right is None else [sorted(map(int, one)) for one in self.right]
-        return {
-            "data": self.data,
-            "right": right,
-            "classes": None if self.classes is None else list(map(int, self.classes)),
-        }
-
-
-def scoring_from(record: Mapping[str, Any], labels: np.ndarray, classes: int) -> Scoring:
-    """The scoring whose record this is, of so many images and classes.
-
-    Raises:
-        ValueError: it is none, or not of these.
-    """
-    if record.keys() != {"data", "right", "classes"} or not isinstance(record["data"], str):
-        raise ValueError("scorings: expected groups of data, right and classes")
-    scoring = Scoring(**record)
-    chosen = list(range(classes)) if scoring.classes is None else list(scoring.classes)
-    answers = chosen if scoring.right is None else [*chosen, *(one for some in scoring.right for one in some)]
-    if not all(type(one) is int for one in answers):
-        raise ValueError("scorings: expected whole numbers of classes")
-    if chosen != sorted(set(chosen)) or not chosen or not 0 <= chosen[0] <= chosen[-1] < classes:
-        raise ValueError(f"scorings: classes: expected rising numbers from 0 to {classes - 1}")
-    right = [[label] for label in labels.tolist()] if scoring.right is None else scoring.right
-    if len(right) != len(labels):
-        raise ValueError(f"scorings: right of {len(right)} images, expected {len(labels)}")
-    if not {one for some in right for one in some} <= set(chosen):
-        raise ValueError("scorings: a right answer is none of the classes that may be answered")
-    return scoring
+        classes = None if self.classes is None else list(map(int, self.classes))
+        return {"data": self.data, "right": right, "classes": classes}

@@ -20,7 +20,7 @@ from sightline.data.source import Source
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import numbers_of
-from sightline.evaluation.logits import ENDING, StoredLogits, file_name, header_of, read_logits, rescore, write_logits
+from sightline.evaluation.logits import ENDING, StoredLogits, file_name, read_logits, rescore, write_logits
 from sightline.evaluation.measure import (
     EvaluateConfig,
     RunInfo,
@@ -90,17 +90,12 @@ def map_classes(model: Model, parts: Sequence[EvalSet], suite: str) -> list[Eval
     made = []
     known, count = model.config.class_names, model.config.num_classes
     for part in parts:
-        if not part.imagenet:
-            classes = len(part.source.classes)
-            if model.config.has_classifier and known is None and classes and count != classes:
-                raise InputError(f"suite {suite}: has {classes:,} classes, the model's head {count:,}")
-            made.append(part)
-            continue
-        numbers = numbers_of(known, count, suite)
-        if numbers is not None:
-            made.append(replace(part, scorings=tuple(one.renumbered(numbers) for one in part.scorings)))
-            continue
-        made.append(part)
+        classes = len(part.source.classes)
+        numbers = numbers_of(known, count, suite) if part.imagenet else None
+        if not part.imagenet and model.config.has_classifier and known is None and classes and count != classes:
+            raise InputError(f"suite {suite}: has {classes:,} classes, the model's head {count:,}")
+        scorings = part.scorings if numbers is None else tuple(one.renumbered(numbers) for one in part.scorings)
+        made.append(replace(part, scorings=scorings))
     if any(part.imagenet for part in parts) and known is not None and set(known) != set(parts[0].source.classes):
         # Words for the classes that `numbers_of` took for ImageNet's: by their places.
         model.config = model.config.replace(class_names=None)
@@ -117,13 +112,13 @@ def planned(model: Model, parts: Sequence[EvalSet], config: SuiteConfig) -> list
     patch, side = model.config.patch_size, side_of(model)
     found = []
     for part in parts:
-        made = kind.of(model.config, careful=part.careful)
-        shown = (part if config.limit is None else part.limited(config.limit)).shown_by(made)
-        one = [Measurement(shown, config.of(shown, view, patch)) for view in config.resolutions]
-        for measurement in one:
-            check_sizes(model, measurement.config)
-            planned_images(shown.source, model, measurement.config, side)
-        found += one
+        shown = part if config.limit is None else part.limited(config.limit)
+        shown = shown.shown_by(kind.of(model.config, careful=part.careful))
+        for view in config.resolutions:
+            one = Measurement(shown, config.of(shown, view, patch))
+            check_sizes(model, one.config)
+            planned_images(shown.source, model, one.config, side)
+            found.append(one)
     return found
 
 
@@ -157,52 +152,44 @@ def measure(
     Raises:
         InputError: such a file is there; or as `evaluate`.
     """
-    part, source = one.part, one.part.source
-    name, device = file_of(one, config, identity.patch_size), model.anchor.device
-    classifier = gives_scores(model)
-
-    def about() -> dict[str, Any]:
-        return _about(one, config, identity, device)
-
-    with kept_beside(folder / name, model, about, ranks) as parts:
+    part, name, device = one.part, file_of(one, config, identity.patch_size), model.anchor.device
+    classifier, stem = gives_scores(model), name.removesuffix(ENDING)
+    with kept_beside(folder / name, model, lambda: _about(one, config, identity, device), ranks) as parts:
         # Of what gives no scores the rows themselves are kept, by the name of what made them.
-        rows_file = folder / f"{name.removesuffix(ENDING)}.{parts.identity}.jsonl"
-        there, others = False, list[Path]()
-        if ranks.is_main:
-            there = rows_file.exists() or _is_of(folder / name, parts.identity, overwrite=overwrite)
-            others = [folder / name, *folder.glob(f"{glob.escape(name.removesuffix(ENDING))}.*.jsonl")]
-            other = next((file for file in others if file.exists()), None)
-            if other is not None and not there and not overwrite:
+        rows_file = folder / f"{stem}.{parts.identity}.jsonl"
+        others = [folder / name, *folder.glob(f"{glob.escape(stem)}.*.jsonl")] if ranks.is_main else []
+        there = ranks.is_main and (rows_file.exists() or _is_of(folder / name, parts.identity, overwrite=overwrite))
+        for other in () if there or overwrite else others:
+            if other.exists():
                 raise InputError(f"{other}: exists already, of other weights or options; --overwrite replaces it")
         if ranks.broadcast(there):
             if advance is not None:
-                advance(planned_images(source, model, one.config, identity.train_resolution))
+                advance(planned_images(part.source, model, one.config, identity.train_resolution))
             if not ranks.is_main:
                 return []
             # What a kill left between the last two writes.
             parts.discard()
             return rescore(read_logits(folder / name)) if classifier else read_rows(rows_file)
         kept: list[StoredLogits] = []
-        rows = evaluate(
-            model, source, one.config, identity, advance=advance, parts=parts,
-            keep=(lambda _, stored: kept.append(stored)) if classifier else None,
-        )  # fmt: skip
-        if ranks.is_main:
-            rows = [replace(row, preparation=config.preparation) for row in rows]
-            for stored in kept:
-                made = replace(
-                    stored,
-                    work=parts.identity,
-                    measured={**stored.measured, "preparation": config.preparation, "classes": None},
-                    scorings=[scoring.at(stored.indices.tolist()) for scoring in part.scorings],
-                )
-                write_logits(folder, name, made)
-                rows = rescore(made)
-            if not classifier:
-                for file in others[1:]:
-                    file.unlink(missing_ok=True)
-                write_out(rows_file, dump_rows(rows).encode())
-            parts.discard()
+        keep = (lambda _, stored: kept.append(stored)) if classifier else None
+        rows = evaluate(model, part.source, one.config, identity, advance=advance, parts=parts, keep=keep)
+        if not ranks.is_main:
+            return []
+        rows = [replace(row, preparation=config.preparation) for row in rows]
+        for stored in kept:
+            made = replace(
+                stored,
+                work=parts.identity,
+                measured={**stored.measured, "preparation": config.preparation, "classes": None},
+                scorings=[scoring.at(stored.indices.tolist()) for scoring in part.scorings],
+            )
+            write_logits(folder, name, made)
+            rows = rescore(made)
+        if not classifier:
+            for file in others:
+                file.unlink(missing_ok=True)
+            write_out(rows_file, dump_rows(rows).encode())
+        parts.discard()
         return rows
 
 
@@ -245,11 +232,12 @@ def refuse_others(
     Raises:
         InputError: names the file.
     """
-    files = [(one, folder / file_of(one, config, identity.patch_size)) for one in todo]
-    there = [(one, file) for one, file in files if file.exists()]
-    weights = weights_digest(model) if there else ""
-    for one, file in there:
-        named = replace(identity, data=one.part.data)
+    weights = ""
+    for one in todo:
+        file, named = folder / file_of(one, config, identity.patch_size), replace(identity, data=one.part.data)
+        if not file.exists():
+            continue
+        weights = weights or weights_digest(model)
         if not _is_of(file, work_of(weights, _about(one, config, named, model.anchor.device)), overwrite=False):
             raise InputError(f"{file}: exists already, of other weights or options; --overwrite replaces it")
 
@@ -257,7 +245,7 @@ def refuse_others(
 def _is_of(file: Path, work: str, *, overwrite: bool) -> bool:
     """Whether a file of logits is there, and of this work; one that is damaged is refused unless it is replaced."""
     try:
-        return file.exists() and header_of(file)[0] == work
+        return file.exists() and read_logits(file, header=True).work == work
     except InputError:
         if not overwrite:
             raise

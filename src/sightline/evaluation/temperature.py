@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
-from sightline.evaluation.logits import measured_of, read_logits
+from sightline.evaluation.logits import TOGETHER, StoredLogits, read_logits
 from sightline.metrics.tempered import Temperature
 from sightline.tasks.base import Task
 from sightline.tasks.classification import Classification
@@ -23,8 +23,6 @@ MOST = 100.0
 """The highest temperature that is looked for; the lowest is 1 over it. Logits that are right of every image would have
 0, and those that know nothing infinity."""
 _NO_IMAGE = "temperature: split {} has no image to fit it on"
-# Images that are looked at together, as in `evaluation.logits`.
-_TOGETHER = 512
 # What tells measurements apart but for their split, and how long they took.
 _SAME = (
     "run", "encoding", "task", "data", "train_resolution", "seed", "resolution", "view", "tuned", "knob", "shrunk",
@@ -59,8 +57,8 @@ def fit_temperature(
     if not len(labels):
         raise InputError(_NO_IMAGE.format(split))
     parts = [
-        (torch.from_numpy(logits[start : start + _TOGETHER]), torch.from_numpy(labels[start : start + _TOGETHER]))
-        for start in range(0, len(labels), _TOGETHER)
+        (torch.from_numpy(logits[start : start + TOGETHER]), torch.from_numpy(labels[start : start + TOGETHER]))
+        for start in range(0, len(labels), TOGETHER)
     ]
 
     def fitted(slope: Callable[[Tensor, Tensor, float], Tensor]) -> float:
@@ -107,7 +105,7 @@ def told_temperature(scores: Sequence[Mapping[str, Any]] | None, task: Task, ran
     """The temperature that the first rank fits on what it counted of minival, on each rank; each must call it.
 
     Args:
-        scores: of each batch, as `PlannedWork.scores`; of other ranks None.
+        scores: of each batch, as `SplitResult.scores`; of other ranks None.
 
     Raises:
         InputError: there is no image.
@@ -129,28 +127,28 @@ def temperatures_from_logits(files: Iterable[Path]) -> Fitted:
     """
     found = {}
     for file in files:
-        work, measured = measured_of(file)
-        if measured.get("split") == SPLIT:
+        if read_logits(file, header=True).measured["split"] == SPLIT:
             stored = read_logits(file)
-            found[_key(work, measured)] = fit_temperature(stored.logits, stored.labels, stored.task["score_link"])
+            found[_key(stored)] = fit_temperature(stored.logits, stored.labels, stored.task["score_link"])
     return Fitted(found)
 
 
+@dataclass(frozen=True)
 class Fitted:
     """Temperatures by what they are of."""
 
-    def __init__(self, found: Mapping[tuple[Any, ...], Temperature]) -> None:
-        self._found = found
+    found: Mapping[tuple[Any, ...], Temperature]
 
-    def of(self, work: str, measured: Mapping[str, Any]) -> Temperature | None:
+    def of(self, stored: StoredLogits) -> Temperature | None:
         """That of another split, shown as its images were to the same weights; None where there is none, and of
         `minival` itself, which it would flatter."""
-        return None if measured["split"] == SPLIT else self._found.get(_key(work, measured))
+        return None if stored.measured["split"] == SPLIT else self.found.get(_key(stored))
 
 
-def _key(work: str, measured: Mapping[str, Any]) -> tuple[Any, ...]:
-    # The first part of a work tells the weights (`WorkFolder.identity`).
+def _key(stored: StoredLogits) -> tuple[Any, ...]:
+    measured = stored.measured
     chosen = tuple((one["what"], one["value"]) for one in measured.get("tuning", ()))
-    # Files say nothing of a preparation that is the model's own.
+    # The first part of a work tells the weights (`WorkFolder.identity`); files say nothing of a preparation that is
+    # the model's own.
     prepared = measured.get("preparation") or ""
-    return work.partition("-")[0], chosen, prepared, *(measured.get(name) for name in _SAME)
+    return stored.work.partition("-")[0], chosen, prepared, *(measured.get(name) for name in _SAME)

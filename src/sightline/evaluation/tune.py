@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sightline.data.sizes import View
@@ -16,7 +16,8 @@ from sightline.encodings.base import PositionEncoding
 from sightline.encodings.create import components
 from sightline.encodings.stages import StagedEncoding
 from sightline.errors import InputError
-from sightline.evaluation.predict import plan_split, predict_split
+from sightline.evaluation.measures.base import MeasureInput
+from sightline.evaluation.parts import WorkFolder
 from sightline.models import Model
 from sightline.published import paper
 from sightline.tasks.base import Task
@@ -131,22 +132,17 @@ def tuned_at(model: Model, values: Mapping[str, float | str]) -> Iterator[None]:
     encoding = model.encoding
     knob, rule = encoding.knob, encoding.resize_rule
     try:
-        for kind, value in values.items():
-            _set(encoding, kind, value)
+        for value in values.values():
+            if isinstance(value, str):
+                encoding.set_resize_rule(value)
+            else:
+                encoding.set_knob(value)
         yield
     finally:
         if knob is not None:
             encoding.set_knob(knob.value)
         if rule is not None:
             encoding.set_resize_rule(rule.value)
-
-
-def _set(encoding: PositionEncoding, kind: str, value: float | str) -> None:
-    """Turn a knob to a number, or set a rule by its name."""
-    if isinstance(value, str):
-        encoding.set_resize_rule(value)
-    else:
-        encoding.set_knob(value)
 
 
 def tune_parameter(
@@ -163,34 +159,26 @@ def tune_parameter(
 ) -> float:
     """The best value of an encoding's knob, as `tune` finds it.
 
+    Args:
+        task: on the source; indices: of images of the split.
+        view: as `predict_split`.
+
     Raises:
         InputError: the encoding has no knob, or as `tune`.
     """
     if model.knob is None:
         raise InputError(f"encoding {model.encoding.name} has no knob")
     (search,) = searches_of(model.encoding, ("knob",), view, model.config.patch_size)
-    found = tune(
-        model, task, source, indices, view, search, split=split, precision=precision, advance=advance, ranks=ranks
-    )
+    found = tune(MeasureInput(model, task, source, split, indices, view, precision), search, advance, ranks)
     assert not isinstance(found, str)
     return found
 
 
 def tune(
-    model: Model,
-    task: Task,
-    source: Source,
-    indices: Sequence[int],
-    view: int | View,
-    search: Search,
-    *,
-    split: str = "minival",
-    precision: str = "float32",
-    advance: Callable[[int], None] | None = None,
-    ranks: Ranks = SINGLE_RANK,
+    given: MeasureInput, search: Search, advance: Callable[[int], None] | None = None, ranks: Ranks = SINGLE_RANK
 ) -> float | str:
-    """The candidate with the lowest cross entropy on `split`, or what the task says instead; of equals, the one nearest
-    to the default.
+    """The candidate with the lowest cross entropy on some images, or what the task says instead; of equals, the one
+    nearest to the default.
 
     LookHere (section 4) tunes its global slope so, on held-out training images, by their top-1, which takes many: of
     64 it cannot tell candidates apart that the cross entropy orders (docs/LOG.md). Successive halving (Jamieson and
@@ -198,8 +186,6 @@ def tune(
     the better half of those about the rest. The model is left as it was.
 
     Args:
-        task: on the source.
-        view: as `predict_split`.
         search: as `searches_of`; what it does not name stays as it is.
         ranks: that search together, each a part of the images; each must call it, and has the same answer.
 
@@ -212,37 +198,23 @@ def tune(
         return loss[candidate], search.distance(candidate)
 
     left = list(loss)
-    for count, part in halvings(len(loss), len(indices)):
+    for count, part in halvings(len(loss), len(given.indices)):
         left = sorted(left, key=order)[:count]
+        some = replace(given, indices=given.indices[part])
         for candidate in left:
-            with tuned_at(model, {search.kind: candidate}):
-                totals = list(_losses(model, task, source, split, indices[part], view, precision, advance, ranks))
-            # Rounded once, so that the sum is the same for any number of ranks.
-            loss[candidate] += math.fsum(itertools.chain(*ranks.all_gather_json(totals)))
+            with tuned_at(given.model, {search.kind: candidate}):
+                loss[candidate] += _loss(some, advance, ranks)
     return min(left, key=order)
 
 
-def _losses(
-    model: Model,
-    task: Task,
-    source: Source,
-    split: str,
-    indices: Sequence[int],
-    view: int | View,
-    precision: str,
-    advance: Callable[[int], None] | None,
-    ranks: Ranks,
-) -> Iterator[float]:
-    """The loss of each batch that is this rank's."""
-    mine = None
-    if ranks.size > 1:
-        planned = plan_split(model, source, split, indices, view)
-        mine = planned[ranks.rank :: ranks.size]
-    asked = advance if mine is None else None
-    for said in predict_split(
-        model, task, source, split, indices, view, precision=precision, advance=asked, planned=mine
-    ):
-        if said.outputs is not None:
-            yield float(task.tuning_loss(said.outputs, said.batch.targets, said.batch.layout)[0])
-    if mine is not None and advance is not None:
-        advance(len(indices))
+def _loss(given: MeasureInput, advance: Callable[[int], None] | None, ranks: Ranks) -> float:
+    """The sum over batches, rounded once, so that it is the same for any number of ranks."""
+    planned, task = given.planned(), given.task
+
+    def made(numbers: Sequence[int]) -> Iterator[float]:
+        for one in given.outputs([planned[number] for number in numbers]):
+            known = one.outputs is not None
+            yield float(task.tuning_loss(one.outputs, one.batch.targets, one.batch.layout)[0]) if known else 0.0
+
+    found = WorkFolder(ranks).gather("", [len(one) for one in planned], made, advance)
+    return ranks.broadcast(None if found is None else math.fsum(found.values))

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from sightline.analysis.attention_blocks import attention_blocks
-from sightline.analysis.measures.attention_maps import CENTRE
-from sightline.analysis.measures.attention_rollout import AttentionRollout
+from sightline.analysis.measures.attention_maps import CENTRE, AttentionRollout
 from sightline.analysis.measures.logit_lens import check_classifier, lens, probabilities
 from sightline.analysis.measures.patch_colours import colours_of
 from sightline.analysis.one_query import attention_of, visible_to

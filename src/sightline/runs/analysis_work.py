@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sightline.analysis.flops import forward_flops
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Size
 from sightline.analysis.labels import SplitBatches
@@ -14,6 +13,7 @@ from sightline.analysis.measures.base import Measure
 from sightline.data.batch import Batch
 from sightline.evaluation.measure import RunInfo
 from sightline.models import Model
+from sightline.models.flops import forward_flops
 
 Make = Callable[[Model], Measure]
 

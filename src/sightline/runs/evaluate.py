@@ -18,7 +18,7 @@ from sightline.errors import InputError, StorageError
 from sightline.evaluation import measure
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.drawn import Drawing, kept_in, write_pictures
-from sightline.evaluation.logits import StoredLogits, header_of, task_record, write_logits
+from sightline.evaluation.logits import StoredLogits, read_logits, task_record, write_logits
 from sightline.evaluation.measures.base import checked_measures
 from sightline.evaluation.parts import kept_beside
 from sightline.evaluation.result_files import foreign_maps, planned_files, write_results
@@ -263,7 +263,7 @@ def _refuse_other_logits(
     for place in (places.logits / name for name in names):
         if os.path.realpath(place) in others:
             raise InputError(f"--logits: {place} is another file that is to be written; give another name")
-        if place.exists() and not overwrite and header_of(place)[0] != work:
+        if place.exists() and not overwrite and read_logits(place, header=True).work != work:
             raise InputError(f"--logits: {place} exists already, of other weights or options; --overwrite replaces it")
 
 

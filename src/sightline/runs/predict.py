@@ -154,23 +154,31 @@ def write_answers(
             "images": _digest(images),
         }
 
-    def made(numbers: Sequence[int]) -> Iterator[list[tuple[str, int]]]:
-        for number in numbers:
-            part = images[starts[number] : starts[number] + size]
-            # No output is kept: those of dense tasks are large.
-            yield [
-                (json.dumps(asked.record(outcome)), outcome.exit_code if isinstance(outcome, Unpredicted) else 0)
-                for outcomes in asked.outcomes(part)
-                for outcome in outcomes
-            ]
+    def answers(number: int) -> list[tuple[str, int]]:
+        part = images[starts[number] : starts[number] + size]
+        # No output is kept: those of dense tasks are large.
+        return [
+            (json.dumps(asked.record(outcome)), outcome.exit_code if isinstance(outcome, Unpredicted) else 0)
+            for outcomes in asked.outcomes(part)
+            for outcome in outcomes
+        ]
 
     codes: list[int] = []
+    keys, sizes = [f"answers {start}" for start in starts], [min(size, len(images) - start) for start in starts]
     with kept_beside(out, asked.model, about, ranks) as parts, signals.resume_hint("the same command"):
-        parts.each("answers", [min(size, len(images) - start) for start in starts], made, advance)
+        todo = ranks.broadcast([number for number, key in enumerate(keys) if key not in parts])
+        advance(sum(sizes) - sum(sizes[number] for number in todo))
+        for first in range(0, len(todo), ranks.size):
+            together = todo[first : first + ranks.size]
+            for number in together[ranks.rank : ranks.rank + 1]:
+                parts.save(keys[number], answers(number))
+            advance(sum(sizes[number] for number in together))
+        # Every part is written now, so that the first finds all of them.
+        ranks.barrier()
 
         def lines() -> Iterable[bytes]:
-            for part in parts.values("answers"):
-                for line, code in part:
+            for key in keys:
+                for line, code in parts.load(key):
                     if code:
                         codes.append(code)
                         record = json.loads(line)

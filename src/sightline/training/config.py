@@ -152,7 +152,7 @@ class TrainConfig:
             spreads them over it (`data.frames.FrameSampling`).
         images: how many images are shown in all; epochs: the same in passes over the data; tokens: how many go
             through the trunk, prefix tokens too; flops: how many operations the matrix products of training take
-            (`analysis.flops`). One of them, or none for 48,000 images.
+            (`models.flops`). One of them, or none for 48,000 images.
         batch_size: images a step, 32 unless given; a packed run has none: `packing.tokens` says how much a step holds.
         accumulate: parts in which a process computes its images of a step one after the other, where they are too
             many at once.

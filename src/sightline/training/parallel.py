@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sightline.analysis.flops import training_flops
 from sightline.data.batch import Batch
 from sightline.data.loader import SampleSpec
 from sightline.distributed.ranks import Ranks
 from sightline.models import Model, ViTConfig
+from sightline.models.flops import training_flops
 from sightline.tasks.base import predict_batch
 from sightline.tokens.layout import TokenLayout
 from sightline.training.batch_norm import JointBatchNorms

@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sightline.analysis.flops import training_flops
 from sightline.data.augmentations import make_augmentations
 from sightline.data.batch import Batch, CollatedTokens, collate_packed, collate_uniform
 from sightline.data.config import PackingConfig, PatchSizes
@@ -21,6 +20,7 @@ from sightline.data.source import Source
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
 from sightline.models import ViTConfig
+from sightline.models.flops import training_flops
 from sightline.models.patch_size import resized_config
 from sightline.tasks.base import Task
 from sightline.tokens.patchify import ImagePatchifier

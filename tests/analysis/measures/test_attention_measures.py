@@ -14,13 +14,9 @@ import torch
 from sightline.analysis.analyse import run_pass
 from sightline.analysis.attention_blocks import attention_blocks
 from sightline.analysis.images import Normalised
-from sightline.analysis.measures.attention_distance import AttentionDistance
-from sightline.analysis.measures.attention_maps import AttentionMaps
-from sightline.analysis.measures.attention_rollout import AttentionRollout
+from sightline.analysis.measures.attention_maps import AttentionMaps, AttentionRollout
 from sightline.analysis.measures.base import Measure
-from sightline.analysis.measures.entropy import Entropy
-from sightline.analysis.measures.head_distance import HeadDistance
-from sightline.analysis.measures.head_diversity import HeadDiversity
+from sightline.analysis.measures.heads import AttentionDistance, Entropy, HeadDistance, HeadDiversity
 from sightline.attention import AttentionRecord, record_attention
 from sightline.models import create_model
 from sightline.models.model import Model

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from sightline.analysis import class_patches
-from sightline.analysis.measures.class_identifiability import identifiability
-from sightline.analysis.measures.class_patches import ClassPatches
+from sightline.analysis.measures.classes import ClassPatches, identifiability
 from sightline.analysis.measures.logit_lens import lens
 from sightline.errors import InputError
 from tests.analysis.saying import CLASSES, batch_of, layers_of, outright, random_masks, some_images, tiny, tokens_saying
@@ -78,5 +77,5 @@ def test_an_image_without_a_kind_is_nan_there():
 
 
 def test_refused_without_masks():
-    with pytest.raises(InputError, match="class_patches: the images come without the class"):
+    with pytest.raises(InputError, match=r"^class_patches"):
         class_patches(tiny(), some_images((8, 8)))

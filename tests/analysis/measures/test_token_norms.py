@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from sightline.analysis import token_norms
 from sightline.analysis.images import NATIVE, batches_by_size
-from sightline.analysis.measures.token_norms import TokenNorms
-from sightline.errors import InputError
+from sightline.analysis.measures.tokens import TokenNorms
 from tests.analysis.measures import token_cases as cases
 
 # Features of random models are even: that some stand out, less has to be asked for.
@@ -58,19 +56,6 @@ def test_outliers_are_where_they_were_put():
     before = found["outlier_places"][found["outlier_places"][:, 1] == -1]
     assert before.tolist() == [[2, -1, 0, 2], [2, -1, 1, 6]]
     assert found["outliers"][:, 0].tolist() == [0, 0, 2 / 14, 0]
-
-
-def test_even_patches_have_no_outlier():
-    model = cases.model("none")
-    found = token_norms(model, torch.ones(2, 3, 12, 20, dtype=torch.float64), times=1.001)
-    assert not found["outliers"].any()
-    assert found["outlier_places"].shape == (0, 4)
-
-
-@pytest.mark.parametrize("times", [0.5, float("nan"), "3"])
-def test_a_multiple_below_1_is_refused(times):
-    with pytest.raises(InputError, match="times"):
-        TokenNorms(cases.model(), times=times)
 
 
 def test_no_image():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sightline.attention import RotationTensors, use_backend
 from sightline.data.batch import Batch, collate_packed, collate_uniform, normalize
-from sightline.evaluation.attacks import (
+from sightline.evaluation.measures.attacks import (
     Attack,
     attacked,
     epsilon_ball,

@@ -37,12 +37,6 @@ def written_out(images: Features) -> np.ndarray:
     return np.stack([*columns, np.full(len(images), 100.0)], axis=1)
 
 
-def test_there_are_forty_strengths_all_powers_of_two():
-    assert len(STRENGTHS) == 40
-    assert all(np.log2(one) == round(np.log2(one)) for one in STRENGTHS)
-    assert list(STRENGTHS) == sorted(STRENGTHS)
-
-
 # Fewer images than values is solved by the images; 12 values and the bias are 13.
 @pytest.mark.parametrize(("images", "dim"), [(60, 12), (14, 12), (13, 12), (12, 12), (9, 40), (200, 3)])
 def test_every_strength_is_scikit_learns_ridge_on_the_same_matrix(images, dim):

@@ -47,11 +47,11 @@ class Measure(ABC):
     Attributes:
         name: as it is asked for.
         quantities: the arrays that it gives, by name.
-        from_top: the layers are shown from the last to the first, after the pass; queries and keys of all layers are
-            kept for it.
+        last_layer_first: the layers are shown from the last to the first, after the pass; queries and keys of all
+            layers are kept for it.
         by_default: measured also where nothing is asked for by name; not what takes many passes, or very large arrays.
-        of_windows: it asks nothing of the rows of attention but sums, and is right where a layer attends inside windows
-            of an image; others refuse such a layer.
+        supports_windows: it asks nothing of the rows of attention but sums, and is right where a layer attends inside
+            windows of an image; others refuse such a layer.
         needs: what batches must say of their images (`analysis.labels`): `label`, `pixels`.
     """
 

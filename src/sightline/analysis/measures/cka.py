@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import zip_longest
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.analysis.analyse import analysed, run_pass
+from sightline.analysis.analyse import analysed, analysis_of, run_pass
 from sightline.analysis.found import Analysis, size_name
 from sightline.analysis.images import NATIVE, Images, Size, Sizes, batches_by_size
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
@@ -133,12 +133,8 @@ class Cka(Measure):
         self.features.append(found)
 
     def end(self, tokens: Tensor, layout: TokenLayout) -> None:
-        seen = self.seen()
+        seen = torch.stack(self.features, dim=1)
         self.alignment.add(seen, seen)
-
-    def seen(self) -> Tensor:
-        """Of the last batch: [examples, 1 + layers, dim]."""
-        return torch.stack(self.features, dim=1)
 
     def arrays(self) -> dict[str, np.ndarray]:
         found, layers = self.alignment.result(), self.model.config.depth + 1
@@ -194,25 +190,22 @@ def cka(
             if np.isnan(found.arrays[size]["cka"]).all():
                 raise _too_few(size)
         return found
-    if others is not None and not isinstance(images, Mapping):
+    batched = isinstance(images, Mapping)
+    if others is not None and not batched:
         raise InputError("cka: others are batches (expected images that are batches too)")
-    ours = batches_by_size(model, images, sizes)
-    # The sizes of `model` where none are given, but for tensors, which have their own.
-    as_they_are = isinstance(images, Mapping | Tensor) or isinstance(images[0], Tensor)
-    at = ["native" if size == NATIVE else size for size in ours]
-    theirs = batches_by_size(
-        other, images if others is None else others, sizes if as_they_are and others is None else at
-    )
+    ours, theirs = batches_by_size(model, images, sizes), others
+    if theirs is None and not batched:
+        # The sizes of `model` where none are given, but for tensors, which have their own.
+        own = isinstance(images, Tensor) or isinstance(images[0], Tensor)
+        theirs = batches_by_size(other, images, sizes if own else ["native" if one == NATIVE else one for one in ours])
     arrays: dict[Size, dict[str, np.ndarray]] = {}
     names: dict[Size, tuple[str, ...]] = {}
     for size, batches in ours.items():
-        if isinstance(images, Mapping) and others is None:
-            # Perhaps they can be gone through only once.
-            pairs = ((one, two) for batch in batches for one, two in _of_batch(model, other, batch, of))
-        else:
-            pairs = _matched(_each(model, batches, of), _each(other, theirs[size], of), size)
-        alignment, seen = Alignment(together), []
-        for one, two in pairs:
+        # Perhaps they can be gone through only once.
+        first, again = itertools.tee(batches)
+        second = (_as_read_by(other, model, batch) for batch in again) if theirs is None else theirs[size]
+        alignment, seen = Alignment(together), list[str]()
+        for one, two in _matched(_each(model, first, of), _each(other, second, of), size):
             if of == "patches" and one.grid != two.grid:
                 both = " and ".join("x".join(map(str, grid)) for grid in (one.grid, two.grid))
                 raise InputError(f"cka of patches: grids {both} of {one.name} (expected one, or of 'images')")
@@ -224,11 +217,9 @@ def cka(
         if aligned is None:
             raise _too_few(size)
         arrays[size], names[size] = {"cka": aligned.cpu().numpy()}, tuple(seen)
-    config = model.config
-    about = {"depth": config.depth, "heads": config.heads, "patch_size": config.patch_size, "of": of}
-    theirs = other.config
-    about |= {"other": other_called or theirs.encoding, "other_encoding": theirs.encoding, "other_depth": theirs.depth}
-    return Analysis("cka", called or config.encoding, config.encoding, tuple(ours), names, arrays, about)
+    config = other.config
+    about = {"of": of, "other": other_called or config.encoding, "other_encoding": config.encoding}
+    return analysis_of(model, "cka", names, arrays, called=called, **about, other_depth=config.depth)
 
 
 class _Image(NamedTuple):
@@ -243,21 +234,21 @@ class _Image(NamedTuple):
 def _each(model: Model, batches: Iterable[Batch], of: Of) -> Iterator[_Image]:
     """The images of batches one by one."""
     for batch in batches:
-        if not len(batch):
-            continue
-        measure = _OfOne(model, of=of)
-        run_pass(model, batch, [measure])
-        segments = list(batch.layout.segments) * batch.layout.rows
-        counts = [1 if of == "images" else segment.patches for segment in segments]
-        parts = measure.seen().split(counts)
-        yield from map(_Image, batch.indices.tolist(), batch.names, [segment.grid for segment in segments], parts)
+        if len(batch):
+            measure = _OfOne(model, of=of)
+            run_pass(model, batch, [measure])
+            segments = list(batch.layout.segments) * batch.layout.rows
+            parts = torch.stack(measure.features, dim=1).split(
+                [1 if of == "images" else one.patches for one in segments]
+            )
+            yield from map(_Image, batch.indices.tolist(), batch.names, [one.grid for one in segments], parts)
 
 
 def _matched(ours: Iterable[_Image], theirs: Iterable[_Image], size: Size) -> Iterator[tuple[_Image, _Image]]:
     """The same images side by side, whatever order each model is shown them in: those of several sizes come by their
     grids, which are each model's own."""
     waiting: tuple[dict[int, _Image], dict[int, _Image]] = {}, {}
-    for both in zip_longest(ours, theirs):
+    for both in itertools.zip_longest(ours, theirs):
         for side, image in enumerate(both):
             if image is None:
                 continue
@@ -269,15 +260,13 @@ def _matched(ours: Iterable[_Image], theirs: Iterable[_Image], size: Size) -> It
         raise InputError(f"cka at {size_name(size)}: {alone.name} is shown to one model alone (expected to both)")
 
 
-def _of_batch(model: Model, other: Model, batch: Batch, of: Of) -> Iterator[tuple[_Image, _Image]]:
-    """The images of one batch as both models see them."""
+def _as_read_by(other: Model, model: Model, batch: Batch) -> Batch:
+    """A batch of `model` as another one reads it."""
     for name in ("patch_size", "channels", "embedder"):
         ours, theirs = getattr(model.config, name), getattr(other.config, name)
         if ours != theirs:
             raise InputError(f"cka: batches of {name} {ours} for a model of {name} {theirs} (expected one, or images)")
-    prefix = other.num_prefix_tokens - batch.layout.num_prefix_tokens
-    theirs = replace(batch, layout=batch.layout.with_prefix(prefix))
-    yield from zip(_each(model, [batch], of), _each(other, [theirs], of), strict=True)
+    return replace(batch, layout=batch.layout.with_prefix(other.num_prefix_tokens - batch.layout.num_prefix_tokens))
 
 
 def _too_few(size: Size) -> InputError:

@@ -47,9 +47,13 @@ def switched_off(model: Model, heads: Sequence[Head]) -> Iterator[None]:
     Raises:
         InputError: there is no such head (names those that there are), or the layer's attention is of another kind.
     """
+    depth, count = model.config.depth, model.config.heads
     by_layer: dict[int, list[int]] = {}
     for layer, head in heads:
-        _check_head(model, layer, head)
+        whole = type(layer) is int and type(head) is int
+        if not whole or not (0 <= layer < depth and 0 <= head < count):
+            expected = f"a layer from 0 to {depth - 1} and a head from 0 to {count - 1}"
+            raise InputError(f"layer {layer}, head {head}: there is none (expected {expected})")
         by_layer.setdefault(layer, []).append(head)
     here = object()
     with ExitStack() as hooks:
@@ -71,16 +75,6 @@ def switched_off(model: Model, heads: Sequence[Head]) -> Iterator[None]:
             yield
         finally:
             _OFF.reset(token)
-
-
-def _check_head(model: Model, layer: Any, head: Any) -> None:
-    depth, count = model.config.depth, model.config.heads
-    whole = type(layer) is int and type(head) is int
-    if not whole or not (0 <= layer < depth and 0 <= head < count):
-        raise InputError(
-            f"layer {layer}, head {head}: there is none (expected a layer from 0 to {depth - 1} and a head from 0 to "
-            f"{count - 1})"
-        )
 
 
 def _attention(model: Model, layer: int) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from sightline.analysis.measures.base import MeasuredQuantity
-from sightline.analysis.of_weights import MOST_BYTES, WeightMeasure, refuse_larger
+from sightline.analysis.of_weights import WeightMeasure, refuse_larger
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.errors import InputError
 from sightline.models import Model
@@ -53,11 +53,8 @@ class RopeFourier(WeightMeasure):
     }
 
     def __init__(self, model: Model, query: Place = CENTRE, picture: np.ndarray | None = None) -> None:
-        """Args: query: which patch is lit, (y, x) from 0 to 1 of the image; picture: another one, [rows, cols].
-
-        Raises:
-            InputError: the query is not from 0 to 1, or the picture holds no numbers.
-        """
+        """Args: query: which patch is lit, (y, x) from 0 to 1 of the image; picture: numbers in place of it, [rows,
+        cols]; else InputError."""
         super().__init__(model)
         if picture is not None and not (isinstance(picture, np.ndarray) and picture.dtype.kind in "buif"):
             raise InputError("rope_fourier: picture: expected an array of numbers, [rows, cols] of the grid")
@@ -75,8 +72,7 @@ class RopeFourier(WeightMeasure):
     def refuse_grid(self, grid: Grid) -> None:
         if self.picture is not None and self.picture.shape != tuple(grid):
             raise InputError(f"picture of {list(self.picture.shape)}: expected [{grid.rows}, {grid.cols}], as the grid")
-        side = math.isqrt(MOST_BYTES // (4 * self.model.config.depth * self.model.config.heads))
-        refuse_larger(self.name, self.model, grid, 4 * grid.cells, side)
+        refuse_larger(self.name, self.model, grid)
 
     def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
         if self.picture is None:

@@ -32,10 +32,11 @@ def convert(
         names: A text file of the classes' names, one a line; without, classes are numbers.
         overwrite: Replace the checkpoint at DEST.
     """
-    from sightline.analysis.verification import save_converted
     from sightline.cli import next_step, progress
     from sightline.cli.foreign import read_names, read_source
     from sightline.convert import import_weights
+    from sightline.convert.verify import fingerprint
+    from sightline.hub.load import write_model
     from sightline.io.config import named_after
     from sightline.runs import outputs
 
@@ -51,7 +52,8 @@ def convert(
             with named_after(names):
                 model.config = model.config.replace(class_names=named)
         bars.move("writing", 2, 3)
-        save_converted(model, dest)
+        # The outputs on fixed images, for `verify`.
+        write_model(model, dest, fingerprint=fingerprint(model))
         bars.move("writing", 3, 3)
     grid = "x".join(map(str, model.config.train_grid))
     count = sum(parameter.numel() for parameter in model.parameters())

@@ -28,7 +28,7 @@ def rescore(
     """
     from sightline.cli import progress
     from sightline.distributed import machine
-    from sightline.evaluation.logits import find_logits, header_of, measured_of, read_logits, refuse_twice, rescore
+    from sightline.evaluation.logits import find_logits, read_logits, refuse_twice, rescore
     from sightline.evaluation.temperature import temperatures_from_logits
     from sightline.io.atomic import write_out
     from sightline.reports.tables import print_accuracy
@@ -43,12 +43,12 @@ def rescore(
     rows: list[ResultRow] = []
     fitted = temperatures_from_logits(files)
     measured = {}
-    with progress.bar_of("measuring", sum(header_of(file)[1] for file in files)) as advance:
+    with progress.bar_of("measuring", sum(len(read_logits(file, header=True).names) for file in files)) as advance:
         for file in files:
             stored = read_logits(file)
             measured[file] = stored.measured
             refuse_twice(measured)
-            rows += rescore(stored, advance, fitted.of(*measured_of(file)))
+            rows += rescore(stored, advance, fitted.of(stored))
     if out is not None:
         write_out(out, dump_rows(rows))
     if json:

@@ -20,9 +20,9 @@ def verify(dest: Path, *, against: Path, project: str, json: Json = False) -> in
         against: The source that it was made from.
         project: As given to `sightline convert`.
     """
-    from sightline.analysis.verification import verify as compare
     from sightline.cli import next_step, progress
     from sightline.cli.foreign import read_source
+    from sightline.convert.verify import verify as compare
     from sightline.errors import SightlineError
     from sightline.hub.load import load_model, read_config_record
     from sightline.reports.tables import print_table

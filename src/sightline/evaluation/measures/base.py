@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sightline import registry
+from sightline.data.loader import SampleSpec
 from sightline.data.sizes import View
+from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.evaluation.parts import WorkFolder
+from sightline.evaluation.predict import BatchOutputs, plan_split, predict_split
 from sightline.models import Model
 from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task
@@ -35,6 +38,23 @@ class MeasureInput:
     view: int | View
     precision: str
     workers: int = 0
+
+    def planned(self) -> list[list[SampleSpec]]:
+        """As `plan_split`."""
+        return plan_split(self.model, self.source, self.split, self.indices, self.view)
+
+    def outputs(self, planned: Sequence[Sequence[SampleSpec]]) -> Iterator[BatchOutputs]:
+        """Of some planned batches, as `predict_split`."""
+        return predict_split(
+            self.model, self.task, self.source, self.split, self.indices, self.view, precision=self.precision,
+            workers=self.workers, planned=planned,
+        )  # fmt: skip
+
+    def count_left_out(self, batches: Iterable[Iterable[Any]]) -> None:
+        """Count the images that could not be read, `Unreadable` as tuples: those of other ranks and sessions too."""
+        if self.source.allowance is not None:
+            for some in batches:
+                self.source.allowance.add(self.split, (Unreadable(*image) for image in some))
 
 
 class ModelMeasure(ABC):
@@ -75,8 +95,8 @@ class ModelMeasure(ABC):
         """What was measured; of several ranks each must call it, and what the first gives counts.
 
         Args:
-            parts: what is finished of it, and the ranks that share it (`WorkFolder.each`, `WorkFolder.once`).
-            work: the beginning of the names of its parts.
+            parts: what is finished of it, and the ranks that share it (`WorkFolder.gather`, `WorkFolder.once`).
+            work: the beginning of the keys of its items.
             advance: called with the number of images that passed.
 
         Raises:
@@ -101,9 +121,7 @@ def checked_measures(
     Raises:
         InputError: there is none of a name, or it is not for this model, task or data.
     """
-    made = []
-    for name in names:
-        kind = measure_class(name)
+    kinds = [measure_class(name) for name in names]
+    for kind in kinds:
         kind.check(model, task, source, splits)
-        made.append(kind())
-    return made
+    return [kind() for kind in kinds]

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any, ClassVar
 
 import torch
 
-from sightline.analysis.flops import forward_flops
 from sightline.data.batch import Batch
 from sightline.data.loader import SampleSpec
 from sightline.data.source import Source
 from sightline.distributed import machine
 from sightline.evaluation.measures.base import MeasureInput, ModelMeasure
 from sightline.evaluation.parts import WorkFolder
-from sightline.evaluation.predict import images_a_batch, plan_split, read_split, to_cpu_float32
+from sightline.evaluation.predict import images_a_batch, read_split, to_cpu_float32
 from sightline.models import Model
+from sightline.models.flops import forward_flops
 from sightline.models.model import eval_mode
 from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task
@@ -40,7 +42,7 @@ class Speed(ModelMeasure):
     are medians; their intervals of 95 % are order statistics, which ask for no distribution, and the quartiles of
     `latency` are rows beside it. `peak_memory` is of the weights and of what a pass of a full batch takes beside them:
     on a GPU by torch's allocator, on a CPU by how far the process grew beyond what it held, its heap emptied before;
-    where the system does not say so there is no row. `flops` (`analysis.flops`) is of a classifier alone.
+    where the system does not say so there is no row. `flops` (`models.flops`) is of a classifier alone.
 
     Of several ranks the first measures and the others wait: those of one machine would share it.
     """
@@ -67,41 +69,45 @@ class Speed(ModelMeasure):
         def made() -> list[dict[str, Any]]:
             return [vars(one) for one in measured(subject)] if parts.ranks.is_main else []
 
-        return [MetricValue(**{**one, "interval": _pair(one["interval"])}) for one in parts.once(where, made)]
+        return [MetricValue(**one) for one in parts.once(where, made) or ()]
 
 
 def measured(subject: MeasureInput) -> list[MetricValue]:
-    """The rows of `Throughput` on this process; none where no image can be read.
+    """The rows of `Speed` on this process; none where no image can be read.
 
     Raises:
         UnreadableDataError: as `predict_split`.
     """
-    model, view = subject.model, subject.view
-    planned = plan_split(model, subject.source, subject.split, subject.indices, view)
+    model, planned = subject.model, subject.planned()
     usual = max(planned, key=len)
     # Where the split is smaller than a batch, its images come again.
-    full = list(islice(cycle(usual), images_a_batch(model, usual[0].tokens, view)))
+    full = list(islice(cycle(usual), images_a_batch(model, usual[0].tokens, subject.view)))
     of = model, subject.task, subject.source, subject.split
-    (many,) = read_split(*of, [full], view)
+    (many,) = read_split(*of, [full], subject.view)
     if not len(many):
         return []
     # The first that can be read.
-    (single,) = read_split(*of, [[next(one for one in full if one.index == many.indices[0])]], view)
-    device = model.anchor.device
-    there = [batch.to(device) for batch in (many, single)]
+    (single,) = read_split(*of, [[next(one for one in full if one.index == many.indices[0])]], subject.view)
+    device, count = model.anchor.device, len(many)
     with eval_mode(model), torch.inference_mode():
-        passes = [_Pass(subject, batch) for batch in there]
-        batches, singles = (one.times(enough) for one, enough in zip(passes, (_BATCHES, _SINGLES), strict=True))
-        grown = passes[0].grown()
-    count = len(many)
-    low, high = median_limits(batches) or (None, None)
+        batch = functools.partial(_seconds, subject, many.to(device))
+        batches = _times(batch, _BATCHES)
+        singles = [1000 * one for one in _times(functools.partial(_seconds, subject, single.to(device)), _SINGLES)]
+        grown = _grown(batch, device)
+    limits = median_limits(batches)
     rows = [
         MetricValue(
             "throughput", count / statistics.median(batches), "images/s", count, better="higher",
-            counted="images a pass", interval=None if low is None or high is None else (count / high, count / low),
-        ),
-        *_latency([1000 * seconds for seconds in singles]),
+            counted="images a pass", interval=None if limits is None else (count / limits[1], count / limits[0]),
+        )
     ]  # fmt: skip
+    first, middle, third = statistics.quantiles(singles, n=4, method="inclusive")
+    latency = MetricValue("latency", middle, "ms", len(singles), better="lower", counted="passes")
+    rows += [
+        replace(latency, interval=median_limits(singles)),
+        replace(latency, value=first, slices={"quartile": 1}),
+        replace(latency, value=third, slices={"quartile": 3}),
+    ]
     if grown is not None:
         held = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
         memory = (held + grown) / _MIB
@@ -111,59 +117,44 @@ def measured(subject: MeasureInput) -> list[MetricValue]:
     return rows
 
 
-class _Pass:
-    """A batch on the device, through the model again and again."""
+def _seconds(subject: MeasureInput, batch: Batch) -> float:
+    """Of one pass of a batch on the device."""
+    if batch.inputs.device.type == "cuda":
+        # What the device still does is not counted.
+        torch.cuda.synchronize(batch.inputs.device)
+    began = time.perf_counter()
+    to_cpu_float32(subject.task.outputs(subject.model, batch, subject.precision))
+    return time.perf_counter() - began
 
-    def __init__(self, subject: MeasureInput, batch: Batch) -> None:
-        self.subject, self.batch, self.device = subject, batch, subject.model.anchor.device
 
-    def __call__(self) -> float:
-        """Seconds of one pass."""
-        if self.device.type == "cuda":
-            # What the device still does is not counted.
-            torch.cuda.synchronize(self.device)
-        began = time.perf_counter()
-        to_cpu_float32(self.subject.task.outputs(self.subject.model, self.batch, self.subject.precision))
-        return time.perf_counter() - began
+def _times(one_pass: Callable[[], float], enough: int) -> list[float]:
+    """Seconds of passes, after one that makes kernels and tables."""
+    one_pass()
+    found: list[float] = []
+    while len(found) < _LEAST or (len(found) < _MOST and sum(found) < _PATIENCE):
+        if len(found) >= enough and sum(found) >= _SECONDS:
+            break
+        found.append(one_pass())
+    return found
 
-    def times(self, enough: int) -> list[float]:
-        """Seconds of passes, after one that makes kernels and tables."""
-        self()
-        found: list[float] = []
-        while len(found) < _LEAST or (len(found) < _MOST and sum(found) < _PATIENCE):
-            if len(found) >= enough and sum(found) >= _SECONDS:
-                break
-            found.append(self())
-        return found
 
-    def grown(self) -> int | None:
-        """Bytes that a pass takes for a moment; None where that is not known."""
-        if self.device.type == "cuda":
-            machine.reset_peak_memory(self.device)
-            held = torch.cuda.memory_allocated(self.device)
-        elif self.device.type != "cpu" or not _trim_heap() or not machine.reset_peak_memory():
-            return None
-        else:
-            held = machine.peak_memory()
-        self()
-        return machine.peak_memory(self.device) - held
+def _grown(one_pass: Callable[[], float], device: torch.device) -> int | None:
+    """Bytes that a pass takes for a moment; None where that is not known."""
+    if device.type == "cuda":
+        machine.reset_peak_memory(device)
+        held = torch.cuda.memory_allocated(device)
+    elif device.type != "cpu" or not _trim_heap() or not machine.reset_peak_memory():
+        return None
+    else:
+        held = machine.peak_memory()
+    one_pass()
+    return machine.peak_memory(device) - held
 
 
 def _trim_heap() -> bool:
     """Return the C library's free memory to the system; False where it has no such call (glibc has)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return trim is not None and trim(0) in (0, 1)
-
-
-def _latency(milliseconds: Sequence[float]) -> list[MetricValue]:
-    """The median, and the quartiles that half of all passes lie between."""
-    first, middle, third = statistics.quantiles(milliseconds, n=4, method="inclusive")
-    said: dict[str, Any] = {"unit": "ms", "count": len(milliseconds), "counted": "passes", "better": "lower"}
-    return [
-        MetricValue("latency", middle, interval=median_limits(milliseconds), **said),
-        MetricValue("latency", first, slices={"quartile": 1}, **said),
-        MetricValue("latency", third, slices={"quartile": 3}, **said),
-    ]
 
 
 def median_limits(values: Sequence[float]) -> tuple[float, float] | None:
@@ -189,7 +180,3 @@ def _flops(model: Model, planned: Sequence[Sequence[SampleSpec]]) -> MetricValue
         for one, grid in zip(images, grids, strict=True)
     ]
     return MetricValue("flops", forward_flops(model.config, shown) / len(shown), "FLOP", len(shown), better="lower")
-
-
-def _pair(limits: Sequence[float] | None) -> tuple[float, float] | None:
-    return None if limits is None else (limits[0], limits[1])

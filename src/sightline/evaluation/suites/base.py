@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sightline import registry
+from sightline.data.image_index import ImageIndex
+from sightline.data.image_list import images_below, natural_key
 from sightline.data.labelled import ClassificationFiles
 from sightline.data.open import list_sources, open_source, parse_spec, source_class
 from sightline.data.source import Source
 from sightline.errors import InputError, require_known, unknown_name_error
 from sightline.evaluation.preparations.base import Preparation, Whole
 from sightline.evaluation.scoring import Scoring
-from sightline.evaluation.suite_images import spread_over_classes
+
+TEST = "test"
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,16 @@ class EvalSet:
         if not isinstance(self.source, ClassificationFiles) or self.source.length(self.split) <= count:
             return self
         kept = spread_over_classes(self.source.labels_of(self.split), count)
-        source = self.source.subset(self.split, kept)
-        return replace(self, source=source, scorings=tuple(one.at(kept) for one in self.scorings))
+        return self._of(self.source.subset(self.split, kept), kept)
 
     def left_in(self, source: Source) -> EvalSet:
         """The same of what is left of its images, without those that cannot be read: each keeps its right answers."""
         if not isinstance(self.source, ClassificationFiles) or not isinstance(source, ClassificationFiles):
             return replace(self, source=source)
         place = {row: number for number, row in enumerate(self.source.rows_of(self.split))}
-        kept = [place[row] for row in source.rows_of(self.split)]
+        return self._of(source, [place[row] for row in source.rows_of(self.split)])
+
+    def _of(self, source: Source, kept: Sequence[int]) -> EvalSet:
         return replace(self, source=source, scorings=tuple(one.at(kept) for one in self.scorings))
 
     def shown_by(self, preparation: Preparation) -> EvalSet:
@@ -117,7 +122,7 @@ def open_suite(spec: str) -> OpenedSuite:
 def of_source(spec: str) -> OpenedSuite:
     """A data set of training as a suite: `test`, and fonts that were held out; its last split where it has no test."""
     source = open_source(spec)
-    usual = tuple(name for name in ("test", "heldout_fonts") if name in source.splits) or source.splits[-1:]
+    usual = tuple(name for name in (TEST, "heldout_fonts") if name in source.splits) or source.splits[-1:]
     name, argument, _ = parse_spec(spec)
     folders = source_class(name).folders(argument)
     return OpenedSuite(tuple(EvalSet(spec, source, split) for split in usual), (), folders)
@@ -137,9 +142,8 @@ def options_in(argument: str, allowed: Collection[str], suite: str) -> tuple[str
         option, _, value = pair.partition("=")
         require_known(f"suite {suite}: option", option, allowed)
         if option in options or not value:
-            raise InputError(
-                f"suite {suite}: option {option} {'twice' if value else 'without a value'} (expected: one)"
-            )
+            wrong = "twice" if value else "without a value"
+            raise InputError(f"suite {suite}: option {option} {wrong} (expected: one)")
         options[option] = value
     return found[1], options
 
@@ -173,3 +177,77 @@ def required_root(argument: str, suite: str) -> Path:
     if not Path(argument).is_dir():
         raise InputError(f"suite {suite}: {argument}: no such folder")
     return Path(argument)
+
+
+@dataclass(frozen=True)
+class LabelledFile:
+    """An image: its file, its name below the data set's folder, and the number of its class."""
+
+    path: str
+    name: str
+    label: int
+
+
+class SuiteImages(ClassificationFiles):
+    """Files with a class each, as a suite finds them: one split, `test`, in their order."""
+
+    name: ClassVar[str] = "suite"
+
+    def __init__(self, data: str, root: Path, classes: Sequence[str], images: Iterable[LabelledFile]) -> None:
+        """A data set of these images.
+
+        Args:
+            data: its name; root: its folder, for messages.
+        """
+        found = list(images)
+        self._data = data
+        listing = ImageIndex.of_files([f"{TEST}/{one.name}" for one in found], [one.path for one in found])
+        super().__init__(root, classes, listing, [one.label for one in found])
+
+    @property
+    def _remembered_as(self) -> Path:
+        return self.root / f":suite:{self._data}"
+
+
+def in_class_folders(root: Path, labels: Mapping[str, int], what: str) -> list[LabelledFile]:
+    """The images of `root/CLASS/`, at any depth below, class by class in natural order (2 before 10).
+
+    Args:
+        labels: the number of a class by its folder's name; what: the data set, for messages.
+
+    Raises:
+        InputError: there is no such folder, one in it is none of the classes, or there is no image; names the folder.
+        UnreadableDataError: a folder may not be read.
+    """
+    found: list[LabelledFile] = []
+    if not root.is_dir():
+        raise InputError(f"{root}: no such folder (expected {what}: CLASS/images in it)")
+    folders = sorted(one for one in os.listdir(root) if (root / one).is_dir() and not one.startswith("."))
+    for folder in sorted(folders, key=natural_key):
+        if folder not in labels:
+            expected = ", ".join(list(labels)[:3])
+            raise InputError(
+                f"{root / folder}: is no class of {what} (expected {len(labels)} folders: {expected}, ...)"
+            )
+        above = len(os.fspath(root)) + 1
+        paths = sorted(images_below(root / folder, []), key=natural_key)
+        found += [LabelledFile(path, path[above:], labels[folder]) for path in paths]
+    if not found:
+        raise InputError(f"{root}: holds no image in class folders (expected {what}: CLASS/images in it)")
+    return found
+
+
+def spread_over_classes(labels: Sequence[Any], count: int) -> list[int]:
+    """Places of so many images, rising, spread over their classes: one of each before a second of any; where not each
+    class has one more, classes spread over all of them. All of fewer."""
+    seen: dict[Any, int] = {}
+    rounds: dict[int, list[int]] = {}
+    for place, label in enumerate(labels):
+        seen[label] = seen.get(label, 0) + 1
+        rounds.setdefault(seen[label], []).append(place)
+    chosen: list[int] = []
+    for one in rounds.values():
+        # By class, whatever the order of the images.
+        some, left = sorted(one, key=lambda place: labels[place]), count - len(chosen)
+        chosen += some if len(some) <= left else [some[number * len(some) // left] for number in range(left)]
+    return sorted(chosen)

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import ClassVar
 
 from sightline.errors import InputError
-from sightline.evaluation.imagenet import image_number, reassessed, subset, synsets
-from sightline.evaluation.imagenet_files import VALIDATION, from_datasets, high_resolution, validation
+from sightline.evaluation import imagenet
+from sightline.evaluation.imagenet import subset, synsets
 from sightline.evaluation.scoring import Scoring
-from sightline.evaluation.suite_images import LabelledFile, SuiteImages, in_class_folders
 from sightline.evaluation.suites.base import (
+    TEST,
     EvalSet,
+    LabelledFile,
     OpenedSuite,
     Suite,
+    SuiteImages,
     chosen_of,
+    in_class_folders,
     options_in,
     place_of,
     required_root,
@@ -23,18 +26,18 @@ from sightline.evaluation.suites.base import (
 
 # Where each is looked for below ROOT, as it is unpacked or as it is usually put.
 _PLACES: dict[str, tuple[str, ...]] = {
-    "val": VALIDATION,
+    "val": imagenet.VALIDATION,
     "v2": (".", "imagenetv2", "imagenet-v2", "ImageNetV2"),
     "a": ("imagenet-a", "ImageNet-A"),
     "r": ("imagenet-r", "ImageNet-R"),
     "hr": ("imagenet-hr", "ImageNet-HR"),
     "sketch": ("imagenet-sketch", "ImageNet-Sketch", "sketch"),
-}  # fmt: skip
+}
 _VARIANTS = {
     "matched-frequency": ("imagenetv2-matched-frequency-format-val", "imagenetv2-matched-frequency"),
     "threshold-0.7": ("imagenetv2-threshold0.7-format-val", "imagenetv2-threshold0.7"),
     "top-images": ("imagenetv2-top-images-format-val", "imagenetv2-top-images"),
-}  # fmt: skip
+}
 
 
 class ImageNetSuite(Suite):
@@ -59,10 +62,10 @@ class ImageNetSuite(Suite):
         for name in asked:
             try:
                 if name in options:
-                    parts += _own(name, options[name])
+                    parts.append(_own(name, options[name]))
                     folders += [] if options[name].startswith("hf:") else [Path(options[name])]
                 elif root is not None:
-                    parts += _parts(name, root)
+                    parts.append(_part(name, root, _PLACES[name]))
             except _MissingError as error:
                 missing.append(str(error))
                 if name in options or "parts=" in argument:
@@ -81,71 +84,62 @@ class _MissingError(Exception):
     """A data set is not there: in one line, what was looked for, and where."""
 
 
-def _own(name: str, place: str) -> list[EvalSet]:
-    """The parts of a data set whose place was said."""
-    if place.startswith("hf:"):
-        if name == "hr":
-            raise InputError(f"imagenet-hr: {place} says one label an image (expected a folder with metadata.jsonl)")
-        source, split = from_datasets(place)
-        made = EvalSet(_data(name), source, split, _scorings(name, source.labels_of(split)), True, careful=name == "a")
-        return [made]
-    return _parts(name, required_root(place, "imagenet"), here=True)
-
-
-def _parts(name: str, root: Path, *, here: bool = False) -> list[EvalSet]:
-    """The parts of a data set below a root, or of the root itself."""
-    places = (".",) if here else _PLACES[name]
-    if name == "v2":
-        return _second(root, places)
-    folder = place_of(root, places)
-    if folder is None:
-        raise _MissingError(f"{_data(name)} is not in {root} (looked for the folders {', '.join(places)})")
-    if name == "hr":
-        images, right = high_resolution(folder)
-        return [_part(name, folder, images, (Scoring(_data(name), right),))]
-    if name == "val":
-        images = validation(folder, root)
-        return [_part(name, folder, images, _of_validation(images))]
-    labels = {name: number for number, name in enumerate(synsets())}
-    if name in ("a", "r"):
-        labels = {synsets()[number]: number for number in subset(name)}
-    images = in_class_folders(folder, labels, _data(name))
-    return [_part(name, folder, images, _scorings(name, [one.label for one in images]))]
-
-
-def _part(name: str, folder: Path, images: Sequence[LabelledFile], scorings: tuple[Scoring, ...]) -> EvalSet:
-    data = _data(name)
-    source = SuiteImages(data, folder, synsets(), images)
-    return EvalSet(data, source, "test", scorings, imagenet=True, careful=name == "a")
-
-
 def _data(name: str) -> str:
     return "imagenet" if name == "val" else f"imagenet-{name}"
+
+
+def _own(name: str, place: str) -> EvalSet:
+    """A data set whose place was said."""
+    if not place.startswith("hf:"):
+        return _part(name, required_root(place, "imagenet"), (".",))
+    if name == "hr":
+        raise InputError(f"imagenet-hr: {place} says one label an image (expected a folder with metadata.jsonl)")
+    source, split = imagenet.from_datasets(place)
+    return EvalSet(_data(name), source, split, _scorings(name, source.labels_of(split)), True, careful=name == "a")
+
+
+def _part(name: str, root: Path, places: Sequence[str]) -> EvalSet:
+    """A data set in the first of some folders below a root."""
+    data = _data(name)
+    folder = place_of(root, places, (lambda place: bool(_variants(place))) if name == "v2" else Path.is_dir)
+    if folder is None:
+        looked = [names[0] for names in _VARIANTS.values()] if name == "v2" else places
+        raise _MissingError(f"{data} is not in {root} (looked for the folders {', '.join(looked)})")
+    if name == "v2":
+        images, scorings = _second(folder)
+    elif name == "hr":
+        images, right = imagenet.high_resolution(folder)
+        scorings = (Scoring(data, right),)
+    elif name == "val":
+        images = imagenet.validation(folder, root)
+        scorings = _of_validation(images)
+    else:
+        numbers = subset(name) if name in ("a", "r") else range(len(synsets()))
+        images = in_class_folders(folder, {synsets()[number]: number for number in numbers}, data)
+        scorings = _scorings(name, [one.label for one in images])
+    source = SuiteImages(data, folder, synsets(), images)
+    return EvalSet(data, source, TEST, scorings, imagenet=True, careful=name == "a")
 
 
 def _scorings(name: str, labels: Sequence[int]) -> tuple[Scoring, ...]:
     if name not in ("a", "r"):
         return (Scoring(_data(name)),)
-    right = [[label] for label in labels]
-    return Scoring(_data(name), right, subset(name)), Scoring(f"{_data(name)}-{len(synsets())}")
+    some = Scoring(_data(name), [[label] for label in labels], subset(name))
+    return some, Scoring(f"{_data(name)}-{len(synsets())}")
 
 
 def _of_validation(images: Sequence[LabelledFile]) -> tuple[Scoring, ...]:
-    numbers = [image_number(Path(one.path).name) for one in images]
+    numbers = [imagenet.image_number(Path(one.path).name) for one in images]
     if any(number is None for number in numbers):
         # Renamed files: whose labels are whose is not known any more.
         return (Scoring("imagenet"),)
-    real = reassessed()
+    real = imagenet.reassessed()
     right = [real[number - 1] for number in numbers if number is not None]
     return Scoring("imagenet"), Scoring("imagenet-real", right)
 
 
-def _second(root: Path, places: Sequence[str]) -> list[EvalSet]:
+def _second(folder: Path) -> tuple[list[LabelledFile], tuple[Scoring, ...]]:
     """ImageNet-V2: class folders are called by numbers, of which "10" is no second class though it sorts so."""
-    folder = place_of(root, places, lambda place: bool(_variants(place)))
-    if folder is None:
-        names = ", ".join(name for some in _VARIANTS.values() for name in some[:1])
-        raise _MissingError(f"imagenet-v2 is not in {root} (looked for the folders {names})")
     labels = {str(number): number for number in range(len(synsets()))}
     images: list[LabelledFile] = []
     of: list[str] = []
@@ -160,9 +154,8 @@ def _second(root: Path, places: Sequence[str]) -> list[EvalSet]:
         )
         for variant in dict.fromkeys(of)
     ]
-    if len(scorings) == len(_VARIANTS):
-        scorings.append(Scoring("imagenet-v2"))
-    return [_part("v2", folder, images, tuple(scorings))]
+    whole = [Scoring("imagenet-v2")] if len(scorings) == len(_VARIANTS) else []
+    return images, (*scorings, *whole)
 
 
 def _variants(folder: Path) -> dict[str, Path]:

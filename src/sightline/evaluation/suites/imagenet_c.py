@@ -10,15 +10,15 @@ from sightline.data.crops import apply_crop, eval_crop, size_of
 from sightline.data.source import Example
 from sightline.errors import InputError
 from sightline.evaluation.corruptions import CORRUPTIONS, SEVERITIES, SIDE, corrupted
-from sightline.evaluation.imagenet import synsets
-from sightline.evaluation.imagenet_files import VALIDATION, validation
+from sightline.evaluation.imagenet import VALIDATION, synsets, validation
 from sightline.evaluation.preparations.base import Whole
 from sightline.evaluation.scoring import Scoring
-from sightline.evaluation.suite_images import SuiteImages
 from sightline.evaluation.suites.base import (
+    TEST,
     EvalSet,
     OpenedSuite,
     Suite,
+    SuiteImages,
     chosen_of,
     options_in,
     place_of,
@@ -45,16 +45,14 @@ class ImageNetCSuite(Suite):
         levels = chosen_of(options.get("severities"), every, f"suite {cls.name}: severity")
         folder = place_of(root, VALIDATION)
         if folder is None:
-            raise InputError(
-                f"suite {cls.name}: no validation images in {root} (looked for the folders {', '.join(VALIDATION)})"
-            )
-        images = _Corrupted("imagenet-c", folder, synsets(), validation(folder, root))
+            looked = f"looked for the folders {', '.join(VALIDATION)}"
+            raise InputError(f"suite {cls.name}: no validation images in {root} ({looked})")
+        images = _Corrupted(cls.name, folder, synsets(), validation(folder, root))
         parts = []
         for kind in kinds:
             for level in levels:
-                source = images.by(kind, int(level))
-                data = f"imagenet-c-{kind}-{level}"
-                parts.append(EvalSet(data, source, "test", (Scoring(data),), imagenet=True))
+                data = f"{cls.name}-{kind}-{level}"
+                parts.append(EvalSet(data, images.by(kind, int(level)), TEST, (Scoring(data),), imagenet=True))
         return OpenedSuite(tuple(parts), (), (root,))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,10 +14,20 @@ from sightline.data.image_file import read_image
 from sightline.data.source import Example
 from sightline.data.targets import Crop, Label
 from sightline.errors import InputError, UnreadableDataError
-from sightline.evaluation.imagenet import synsets
+from sightline.evaluation.imagenet import numbers_by_synset, synsets
 from sightline.evaluation.scoring import Scoring
-from sightline.evaluation.suite_images import LabelledFile, SuiteImages, in_class_folders
-from sightline.evaluation.suites.base import EvalSet, OpenedSuite, Suite, options_in, place_of, required_root
+from sightline.evaluation.suites.base import (
+    TEST,
+    EvalSet,
+    LabelledFile,
+    OpenedSuite,
+    Suite,
+    SuiteImages,
+    in_class_folders,
+    options_in,
+    place_of,
+    required_root,
+)
 from sightline.io.read import CONFIGURATION, read_text
 
 _SIZES = (919, 300, 50)
@@ -48,12 +57,11 @@ class ImageNetSSuite(Suite):
                 f"{', '.join(names)}; expected masks there and images in validation)"
             )
         numbers = _numbers(found, root)
-        labels = {name: synsets().index(name) for name in numbers}
-        images = in_class_folders(found / "validation", labels, "imagenet-s")
-        source = _Sized("imagenet-s", found / "validation", images, numbers)
-        return OpenedSuite(
-            (EvalSet("imagenet-s", source, "test", (Scoring("imagenet-s"),), imagenet=True),), (), (root,)
-        )
+        labels = {name: numbers_by_synset()[name] for name in numbers}
+        images = in_class_folders(found / "validation", labels, cls.name)
+        source = _Sized(cls.name, found / "validation", images, numbers)
+        part = EvalSet(cls.name, source, TEST, (Scoring(cls.name),), imagenet=True)
+        return OpenedSuite((part,), (), (root,))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,12 +134,8 @@ def _numbers(folder: Path, root: Path) -> dict[str, int]:
     if file is None:
         places = ", ".join(map(os.fspath, dict.fromkeys(near)))
         raise InputError(f"suite imagenet-s: no {name} (looked for it in {places})")
-    found = sorted(read_text(file, CONFIGURATION, "a synset a line").split())
-    unknown = [one for one in found if one not in synsets()]
+    found = sorted(set(read_text(file, CONFIGURATION, "a synset a line").split()))
+    unknown = [one for one in found if one not in numbers_by_synset()]
     if unknown or not found:
         raise InputError(f"{file}: {(unknown or [''])[0]!r} is no class of ImageNet (expected a synset a line)")
-    twice = [one for one, after in itertools.pairwise(found) if one == after]
-    if twice:
-        # The numbers in masks are places in this list.
-        raise InputError(f"{file}: names {twice[0]} twice (expected each class once)")
     return {one: number for number, one in enumerate(found, start=1)}

@@ -12,16 +12,21 @@ from sightline.data.source import Example
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.scoring import Scoring
-from sightline.evaluation.suite_images import SuiteImages, in_class_folders
-from sightline.evaluation.suites.base import EvalSet, OpenedSuite, Suite, options_in, place_of, required_root
+from sightline.evaluation.suites.base import (
+    TEST,
+    EvalSet,
+    OpenedSuite,
+    Suite,
+    SuiteImages,
+    in_class_folders,
+    options_in,
+    place_of,
+    required_root,
+)
 from sightline.io.read import RECORD, read_json, read_text
 
 # Its images have a red frame, so that nobody trains on them unseen; it is to be cut off.
 _FRAME = 2
-_NAMES = "folder_to_objectnet_label.json"
-_TO_IMAGENET = "objectnet_to_imagenet_1k.json"
-_LINES = "pytorch_to_imagenet_2012_id.json"
-_WORDS = "imagenet_to_label_2012_v2"
 
 
 class ObjectNetSuite(Suite):
@@ -41,18 +46,17 @@ class ObjectNetSuite(Suite):
                 f"suite objectnet: no mappings in {root} (looked for mappings, objectnet-1.0/mappings, "
                 "objectnet/mappings; expected images/ beside it)"
             )
-        right = _right(found / "mappings")
-        images = in_class_folders(found / "images", _every(found, right), "objectnet")
-        # Classes that ImageNet lacks are no question to a model of ImageNet.
-        shared = [one for one in images if one.name.split("/")[0] in right]
+        right = _right_answers(found / "mappings")
+        # Classes that ImageNet lacks are no question to a model of ImageNet, and passed over.
+        labels = {name: numbers[0] if numbers else 0 for name, numbers in right.items()}
+        images = in_class_folders(found / "images", labels, cls.name)
+        shared = [one for one in images if right[one.name.split("/")[0]]]
         if not shared:
             raise InputError(f"{found / 'images'}: no image of a class that ImageNet has too")
-        answers = [right[one.name.split("/")[0]] for one in shared]
-        source = _Framed("objectnet", found / "images", synsets(), shared)
-        scoring = Scoring("objectnet", answers)
-        return OpenedSuite(
-            (EvalSet("objectnet", source, "test", (scoring,), imagenet=True, careful=True),), (), (root,)
-        )
+        scoring = Scoring(cls.name, [right[one.name.split("/")[0]] for one in shared])
+        source = _Framed(cls.name, found / "images", synsets(), shared)
+        part = EvalSet(cls.name, source, TEST, (scoring,), imagenet=True, careful=True)
+        return OpenedSuite((part,), (), (root,))
 
 
 class _Framed(SuiteImages):
@@ -69,44 +73,21 @@ class _Framed(SuiteImages):
         return super().shown(seen, *shown, **drawn)
 
 
-def _right(folder: Path) -> dict[str, list[int]]:
-    """The numbers of ImageNet's classes that are right for the images in a folder, by its name.
+def _right_answers(folder: Path) -> dict[str, list[int]]:
+    """The numbers of ImageNet's classes that are right for the images in a folder, by its name; none of a class that
+    ImageNet lacks.
 
     Raises:
-        InputError: a mapping is missing, or two of them disagree.
+        InputError: a mapping is missing, or they do not fit each other.
     """
-    names, words, lines = (_read(folder / one) for one in (_NAMES, _TO_IMAGENET, _LINES))
-    text = read_text(folder / _WORDS, RECORD, "names of ImageNet's classes").splitlines()
-    # Its first line has the number 0; the numbers that torch sorts classes by are others.
-    beyond = [line for line in lines.values() if not isinstance(line, int) or not 0 <= line < len(text)]
-    if beyond:
-        raise InputError(f"{folder / _LINES}: line {beyond[0]} is beyond the {len(text)} lines of {_WORDS}")
-    number_of = {text[line].strip(): int(number) for number, line in lines.items() if number.isdecimal()}
-    found: dict[str, list[int]] = {}
-    for name, label in names.items():
-        if not isinstance(label, str):
-            raise InputError(f"{folder / _NAMES}: {name}: expected the name of a class, got {str(label)[:40]!r}")
-        if label in words:
-            for one in str(words[label]).split("; "):
-                if one.strip() not in number_of:
-                    raise InputError(f"{folder / _TO_IMAGENET}: {one!r} of {label!r} is no line of {_WORDS}")
-                found.setdefault(name, []).append(number_of[one.strip()])
-    if not found:
-        raise InputError(f"{folder}: gives no class of ObjectNet a class of ImageNet")
-    if max(map(max, found.values())) >= len(synsets()):
-        raise InputError(
-            f"{folder / _LINES}: numbers beyond {len(synsets()) - 1} (expected those of ImageNet's classes)"
-        )
-    return found
-
-
-def _every(root: Path, right: dict[str, list[int]]) -> dict[str, int]:
-    """The first right class of each folder; 0 for those of no class of ImageNet, which are passed over."""
-    return {name: right.get(name, [0])[0] for name in _read(root / "mappings" / _NAMES)}
-
-
-def _read(file: Path) -> dict[str, Any]:
-    record = read_json(file, "a mapping of ObjectNet")
-    if not isinstance(record, dict):
-        raise InputError(f"{file}: expected names and values")
-    return record
+    files = ("folder_to_objectnet_label.json", "objectnet_to_imagenet_1k.json", "pytorch_to_imagenet_2012_id.json")
+    names, words, lines = (read_json(folder / one, "a mapping of ObjectNet") for one in files)
+    text = read_text(folder / "imagenet_to_label_2012_v2", RECORD, "names of ImageNet's classes").splitlines()
+    try:
+        # Its first line has the number 0; the numbers that torch sorts classes by are others.
+        number_of = {text[line].strip(): int(number) for number, line in lines.items() if number.isdecimal()}
+        asked = {name: words[label].split("; ") if label in words else [] for name, label in names.items()}
+        right = {name: [number_of[one.strip()] for one in some] for name, some in asked.items()}
+    except (LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"{folder}: the mappings do not fit each other ({type(error).__name__}: {error})") from None
+    return right

@@ -1,17 +1,16 @@
-"""What each head may see, and at what penalty (LookHere section 3, figures 2 and 9 to 11)."""
+"""What each head may see, and at what penalty, as the encoding says it (LookHere section 3, figures 2 and 9 to 11)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isqrt
 from typing import ClassVar
 
 import numpy as np
 
 from sightline.analysis.measures.base import MeasuredQuantity
-from sightline.analysis.of_weights import MOST_BYTES, WeightMeasure, refuse_larger
+from sightline.analysis.of_weights import WeightMeasure, refuse_larger
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
-from sightline.analysis.views import refuse_unbiased, visible_from
+from sightline.analysis.views import bias_matrix, refuse_unbiased, visible_from
 from sightline.models import Model
 from sightline.tokens.grid import Grid
 
@@ -44,11 +43,7 @@ class FieldsOfView(WeightMeasure):
     }
 
     def __init__(self, model: Model, query: Place = CENTRE) -> None:
-        """Args: query: where the patch that asks stands, (y, x) from 0 to 1 of the image.
-
-        Raises:
-            InputError: it is not from 0 to 1.
-        """
+        """Args: query: where the patch that asks stands, (y, x) from 0 to 1 of the image; else InputError."""
         super().__init__(model)
         self.query = checked_place("fields_of_view: query", query)
 
@@ -57,10 +52,41 @@ class FieldsOfView(WeightMeasure):
         refuse_unbiased(cls.name, model)
 
     def refuse_grid(self, grid: Grid) -> None:
-        side = isqrt(MOST_BYTES // (4 * self.model.config.depth * self.model.config.heads))
-        refuse_larger(self.name, self.model, grid, 4 * grid.cells, side)
+        refuse_larger(self.name, self.model, grid)
 
     def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
         visible, bias = visible_from(self.model, grid, divmod(cell_of(grid, self.query), grid.cols))
         weight = np.minimum(np.exp(bias), 1)
         return {"visible": visible, "bias": bias, "weight": weight, "visible_cells": visible.sum((2, 3))}
+
+
+class BiasMatrices(WeightMeasure):
+    """The bias of each head of each layer on all pairs of patches of a small grid.
+
+    Of a larger grid `fields_of_view` and `visible_from` give what one patch sees.
+    """
+
+    name: ClassVar[str] = "bias_matrices"
+    by_default: ClassVar[bool] = False
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "bias": MeasuredQuantity(
+            ("layer", "head", "query", "key"),
+            "",
+            "what is added to the score before the softmax, -inf where it is masked; patches in row-major order; "
+            "prefix tokens are neither rows nor columns",
+        ),
+        "visible_share": MeasuredQuantity(
+            ("layer", "head"), "fraction", "of the pairs of patches, that are not masked; prefix tokens have no part"
+        ),
+    }
+
+    @classmethod
+    def check(cls, model: Model) -> None:
+        refuse_unbiased(cls.name, model)
+
+    def refuse_grid(self, grid: Grid) -> None:
+        refuse_larger(self.name, self.model, grid, pairs=True)
+
+    def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
+        bias = np.stack([bias_matrix(self.model, layer, grid) for layer in range(self.model.config.depth)])
+        return {"bias": bias, "visible_share": (bias > -np.inf).mean((2, 3))}

@@ -1,4 +1,5 @@
-"""How long tokens are, and which stand out (Darcet et al. 2024, "Vision Transformers Need Registers", section 2)."""
+"""What tokens are like: how long and which stand out (Darcet et al. 2024, "Vision Transformers Need Registers", section
+2), and how alike patches are (LookHere A.8, figures 15 and 17)."""
 
 from __future__ import annotations
 
@@ -10,10 +11,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sightline.analysis.measures.base import Measure, MeasuredQuantity
+from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.data.batch import Batch
 from sightline.io.config import check_value
 from sightline.models import Model
+from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
 
 _PATCHES = "of patches, dropped ones and prefix tokens apart; the first is what enters the first layer (-1)"
@@ -58,17 +60,15 @@ class TokenNorms(Measure):
         check_value("times", times, Annotated[float, Field(ge=1)])
         self.times = times
         self.images = 0
-        self.layers = model.config.depth + 1
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_STATISTICS, (self.layers,))
-        shapes["prefix_norm"] = self.layers, model.num_prefix_tokens
-        self.shapes = shapes
-        self.found = {name: [np.zeros((0, *shape))] for name, shape in shapes.items()}
+        layers = model.config.depth + 1
+        self.found = {name: PerImage(layers) for name in _STATISTICS}
+        self.found["prefix_norm"] = PerImage(layers, model.num_prefix_tokens)
         self.places: list[np.ndarray] = []
 
     def begin(self, batch: Batch) -> None:
         self.images += batch.layout.images
-        for name, shape in self.shapes.items():
-            self.found[name].append(np.zeros((batch.layout.images, *shape)))
+        for one in self.found.values():
+            one.begin(batch.layout.images)
 
     def tokens(self, layer: int, tokens: Tensor, layout: TokenLayout) -> None:
         count, images = layout.num_prefix_tokens, len(layout.segments)
@@ -79,20 +79,65 @@ class TokenNorms(Measure):
             beyond = patches > self.times * median.unsqueeze(1)
             values = patches.mean(1), median, patches.amax(1), beyond.double().mean(1), prefix
             # Images are numbered row by row.
-            at = slice(number, None, images), layer + 1
-            for name, value in zip((*_STATISTICS, "prefix_norm"), values, strict=True):
-                self.found[name][-1][at] = value.cpu().numpy()
+            numbers = torch.arange(number, layout.images, images)
+            for name, value in zip(self.found, values, strict=True):
+                self.found[name].add(numbers, layer + 1, value)
             rows, places = beyond.nonzero(as_tuple=True)
             coords = segment.coords.expand(layout.rows, -1, -1)[rows, places].cpu().numpy()
-            numbers = self.images - layout.images + number + images * rows.cpu().numpy()
-            named = np.stack((numbers, np.full(len(numbers), layer)), axis=1)
-            self.places.append(np.concatenate((named, coords), axis=1))
+            which = self.images - layout.images + numbers.numpy()[rows.cpu().numpy()]
+            self.places.append(np.column_stack((which, np.full(len(which), layer), coords)))
 
     def arrays(self) -> dict[str, np.ndarray]:
         places = np.concatenate([np.zeros((0, 2 + len(self.model.config.train_grid)), dtype=np.int64), *self.places])
         # By image, then by layer, as the patches stand.
         order = np.lexsort(places.T[::-1])
-        return {
-            **{name: np.concatenate(parts) for name, parts in self.found.items()},
-            "outlier_places": places[order],
-        }
+        return {**{name: one.values for name, one in self.found.items()}, "outlier_places": places[order]}
+
+
+class PatchSimilarity(Measure):
+    """The mean cosine similarity of two different patches of an image, layer by layer.
+
+    No pair of patches is looked at: of unit vectors u the pairs' sum is |sum u|^2 - sum |u|^2, in O(patches x dim).
+    Prefix tokens are in no pair, nor are patches that were dropped, nor a patch with itself (the paper does not say;
+    with these it would be nearer 1, by (1 - similarity) / patches). A patch whose features are all 0 is like no other.
+    """
+
+    name: ClassVar[str] = "patch_similarity"
+    quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
+        "similarity": MeasuredQuantity(
+            ("image", "layer"),
+            "cosine",
+            "the mean over pairs of different patches, of what enters the first layer (-1) and of each layer's output; "
+            "no prefix tokens",
+            "layers",
+        )
+    }
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.found = PerImage(model.config.depth + 1)
+
+    def begin(self, batch: Batch) -> None:
+        self.found.begin(batch.layout.images)
+
+    def tokens(self, layer: int, tokens: Tensor, layout: TokenLayout) -> None:
+        each = torch.stack([mean_cosine(patches) for patches in patch_tokens(tokens, layout)], dim=1).flatten()
+        self.found.add(torch.arange(layout.images), layer + 1, each)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"similarity": self.found.values}
+
+
+def mean_cosine(patches: Tensor) -> Tensor:
+    """The mean cosine similarity of different patches.
+
+    Args:
+        patches: [rows, patches, dim].
+
+    Returns:
+        float64 [rows]; NaN of one patch, which is part of no pair.
+    """
+    count = patches.shape[1]
+    unit = torch.nn.functional.normalize(patches.double(), dim=-1, eps=1e-300)
+    pairs = unit.sum(1).square().sum(-1) - unit.square().sum((1, 2))
+    return pairs / (count * (count - 1)) if count > 1 else pairs.new_full(pairs.shape, torch.nan)

@@ -1,4 +1,4 @@
-"""Attacks on a classifier: images moved by its own gradient, no value of a pixel by more than epsilon.
+"""Attacks on a classifier: images moved by its own gradient, no value of a pixel by more than epsilon; FGSM and PGD.
 
 Values are those from 0 to 255 that enter the normalisation, after every resize and crop: an epsilon of 1/255 is one of
 their steps, and what is read from files stays whole. They are moved through `Task.outputs`, the one way to a model.
@@ -22,7 +22,7 @@ from sightline.data.source import Source
 from sightline.errors import NonFiniteError
 from sightline.evaluation.measures.base import MeasureInput, ModelMeasure
 from sightline.evaluation.parts import WorkFolder
-from sightline.evaluation.predict import plan_split, read_split, to_cpu_float32
+from sightline.evaluation.predict import read_split, to_cpu_float32
 from sightline.metrics.accuracy import Accuracy
 from sightline.models import Model
 from sightline.models.model import eval_mode
@@ -183,7 +183,7 @@ class AttackMeasure(ModelMeasure):
     def rows(
         self, subject: MeasureInput, parts: WorkFolder, work: str, advance: Callable[[int], None] | None = None
     ) -> list[MetricValue]:
-        planned = _in_fewer(plan_split(subject.model, subject.source, subject.split, subject.indices, subject.view))
+        planned = _in_fewer(subject.planned())
 
         def made(numbers: Sequence[int]) -> Iterator[Said]:
             mine = [planned[number] for number in numbers]
@@ -192,12 +192,8 @@ class AttackMeasure(ModelMeasure):
             for plan, batch in zip(mine, batches, strict=True):
                 yield self._part(subject, plan, batch) if len(batch) else []
 
-        parts.each(work, [self.cost * len(one) for one in planned], made, advance)
-        found: list[MetricValue] = []
-        if parts.ranks.is_main:
-            found = self._together(subject.task, parts.values(work))
-            parts.forget(work)
-        return found
+        found = parts.gather(work, [self.cost * len(one) for one in planned], made, advance)
+        return [] if found is None else self._together(subject.task, found.values)
 
     def _part(self, subject: MeasureInput, plan: Sequence[SampleSpec], batch: Batch) -> Said:
         """What `Accuracy` keeps of a batch, by loss and epsilon."""
@@ -227,7 +223,7 @@ class AttackMeasure(ModelMeasure):
                     said.append((loss, epsilon, seen.state()))
         return said
 
-    def _together(self, task: Task, parts: Iterator[Said]) -> list[MetricValue]:
+    def _together(self, task: Task, parts: Sequence[Said]) -> list[MetricValue]:
         whole: dict[tuple[str, int], Accuracy] = {}
         for part in parts:
             for loss, epsilon, state in part:
@@ -249,3 +245,22 @@ def _in_fewer(planned: Sequence[Sequence[SampleSpec]]) -> list[Sequence[SampleSp
         images = max(1, _TOKENS_A_GRADIENT // batch[0].tokens)
         made += [batch[begin : begin + images] for begin in range(0, len(batch), images)]
     return made
+
+
+class FGSM(AttackMeasure):
+    """`fgsm_top1` and `fgsm_top5` (Goodfellow et al. 2015, section 4), as LookHere's section 4.1 measures them: the
+    fast gradient sign method, one step to the edge of the ball."""
+
+    name: ClassVar[str] = "fgsm"
+    attack: ClassVar[Attack] = Attack("fgsm")
+    cost: ClassVar[int] = 5
+
+
+class PGD(AttackMeasure):
+    """`pgd_top1` and `pgd_top5` (Madry et al. 2018, section 2.1): projected gradient descent from one random start of
+    each image, and 10 steps of a quarter of epsilon, so that any point of the ball is within reach; the last point
+    counts, whatever came before."""
+
+    name: ClassVar[str] = "pgd"
+    attack: ClassVar[Attack] = Attack("pgd", steps=10, share=0.25, random=True)
+    cost: ClassVar[int] = 62

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from torch import Tensor, nn
 from sightline.convert import changed_rules, counted_weights, export_weights
 from sightline.convert.timm_build import build_loaded
 from sightline.errors import InputError
-from sightline.hub.load import write_model
 from sightline.io.tensors import check_state
 from sightline.models import Model
 from sightline.models.model import eval_mode
@@ -42,11 +40,6 @@ class Comparison:
     @property
     def passed(self) -> bool:
         return self.difference <= self.limit
-
-
-def save_converted(model: Model, path: str | Path) -> None:
-    """`save_model`, with the outputs on fixed images in `config.json`, for `verify`."""
-    write_model(model, path, fingerprint=fingerprint(model))
 
 
 def fixed_images(model: Model) -> list[Tensor]:

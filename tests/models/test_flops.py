@@ -8,10 +8,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from sightline import plugins
-from sightline.analysis.flops import forward_flops, training_flops
 from sightline.analysis.memory import estimate_memory
 from sightline.models import create_model
 from sightline.models.create import model_config
+from sightline.models.flops import forward_flops, training_flops
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
