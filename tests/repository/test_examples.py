@@ -18,7 +18,7 @@ from tests.tiny import MODEL, pictures
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
-TESTED = {"README.md": 3, "docs/CONVERT.md": 2, "docs/PACKING.md": 3, "docs/TIMM.md": 1, "docs/EXPORT.md": 2}
+TESTED = {"README.md": 4, "docs/CONVERT.md": 2, "docs/PACKING.md": 3, "docs/TIMM.md": 1, "docs/EXPORT.md": 2}
 TESTED |= {"docs/COMPARE.md": 1, "docs/ANALYSIS.md": 2, "docs/FAMILIES.md": 1}
 
 
@@ -88,6 +88,22 @@ def test_the_example_of_a_training(at_home, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("test 16 top1 ")
     assert (at_home / "runs" / "mine" / "results.jsonl").is_file()
     assert found["result"].model.config.num_classes == 2
+
+
+@pytest.mark.slow
+def test_the_example_of_a_run(at_home, monkeypatch, capsys):
+    pictures(at_home / "my_images")
+    config = recipes.recipe("imagefolder", "imagefolder:my_images")
+    small = {"model": "vit_micro_patch4", "model_options": MODEL, "resolution": 16, "epochs": None, "images": 8}
+    sightline.train(dataclasses.replace(config, batch_size=4, **small), "runs/mine")
+    capsys.readouterr()
+    found = run("README.md", 3, sightline=sightline)
+    said = capsys.readouterr().out
+    assert "top1" in said
+    assert said.count("my_images/test/") == len(list((at_home / "my_images" / "test").rglob("*.png")))
+    assert found["inside"].rows
+    assert (at_home / "runs" / "mine.html").is_file()
+    assert (at_home / "runs" / "mine_cascade" / "cascade.jsonl").is_file()
 
 
 def test_the_example_of_clips(at_home):

@@ -114,3 +114,9 @@ def test_report_writes_the_page_of_the_command(cli, run_copy, tmp_path):
     assert found._repr_html_() == second
     with pytest.raises(InputError):
         sightline.Run.open(run_copy, device="cpu").report(out=tmp_path / "two.html")
+
+
+def test_an_option_that_there_is_not_is_named(run_copy):
+    run = sightline.Run.open(run_copy, device="cpu")
+    with pytest.raises(InputError, match="resolutions"):
+        run.evaluate(resolution=[16])

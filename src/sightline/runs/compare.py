@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -25,7 +25,7 @@ from sightline.results.comparison import dump_compared
 from sightline.results.rows import to_frame
 from sightline.runs import outputs
 from sightline.runs.console import command_line, options_given, warn
-from sightline.runs.options import CompareOptions
+from sightline.runs.options import CompareOptions, changed
 from sightline.runs.sizes import parse_numbers, split_words
 from sightline.tokens.patchify import check_multiples
 from sightline.training.config import TrainConfig
@@ -84,7 +84,7 @@ def compare(
         SightlineError: of the first run that failed; the others finish their step, and stop.
         KeyboardInterrupt: a signal came; the runs are saved.
     """
-    options = replace(options or CompareOptions(), **changes)
+    options = cast("CompareOptions", changed(options or CompareOptions(), changes))
     asked = _trainings(options)
     out, where, cores = Path(out), machine.resolve_device(device), machine.cpu_count()
     jobs = compare_jobs(asked, out, device=str(where))

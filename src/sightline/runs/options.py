@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, convert
+
+from sightline.errors import require_known
 
 if TYPE_CHECKING:
     from cyclopts import Token
@@ -88,6 +90,20 @@ JsonObject = Annotated[bool, Parameter(show_default=False, help="Print a JSON ob
 Json = Annotated[bool, Parameter(show_default=False, help="Print a JSON object a line instead of tables.")]
 
 Workers = Annotated[int, Parameter(help="Processes that read images ahead.", converter=_whole)]
+
+
+def changed(options: Any, changes: Mapping[str, Any]) -> Any:
+    """A class of options with others in their place, as a person gives them in Python: paths may be strings.
+
+    Raises:
+        InputError: there is no such option; names the nearest.
+    """
+    names = [one.name for one in fields(options)]
+    for name in changes:
+        require_known("option", name, names)
+    paths = {one.name for one in fields(options) if "Path" in str(one.type)}
+    given = {name: Path(one) if name in paths and isinstance(one, str) else one for name, one in changes.items()}
+    return replace(options, **given)
 
 
 @Parameter(name="*")

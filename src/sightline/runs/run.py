@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from sightline.io.config import Count, check_value
 from sightline.io.run_files import PAGE
 from sightline.models import Model
 from sightline.models.patch_size import set_patch_size
-from sightline.runs.options import AnalyseOptions, CascadeOptions, EvaluateOptions, OpenOptions, PredictOptions
+from sightline.runs.options import AnalyseOptions, CascadeOptions, EvaluateOptions, OpenOptions, PredictOptions, changed
 from sightline.runs.outputs import home_of
 from sightline.runs.progress import Progress
 from sightline.training.run import Run as OpenedRun
@@ -71,7 +71,7 @@ class Run(OpenedRun):
         Raises:
             InputError: there is no such model, or an option does not fit it.
         """
-        opening = replace(options or OpenOptions(), **changes)
+        opening = changed(options or OpenOptions(), changes)
         where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
         name = str(path)
         kind, _, rest = name.partition(":")
@@ -123,7 +123,7 @@ class Run(OpenedRun):
         from sightline.runs.evaluate import evaluate
         from sightline.runs.suite import evaluate_suite
 
-        asked = replace(options or EvaluateOptions(), **changes)
+        asked = changed(options or EvaluateOptions(), changes)
         work = evaluate if asked.suite is None else evaluate_suite
         return work(self, asked, progress or Progress())
 
@@ -138,7 +138,7 @@ class Run(OpenedRun):
         """
         from sightline.runs.predict import answers
 
-        return answers(self, images, replace(options or PredictOptions(), **changes))
+        return answers(self, images, changed(options or PredictOptions(), changes))
 
     def analyse(
         self,
@@ -154,7 +154,7 @@ class Run(OpenedRun):
         """
         from sightline.runs.analyse import analyse
 
-        asked = replace(options or AnalyseOptions(), **changes)
+        asked = changed(options or AnalyseOptions(), changes)
         return analyse([self, *others], asked, progress or Progress())
 
     def cascade(
@@ -167,7 +167,7 @@ class Run(OpenedRun):
         """
         from sightline.runs.cascade import cascade
 
-        return cascade(self, replace(options or CascadeOptions(), **changes), progress or Progress())
+        return cascade(self, changed(options or CascadeOptions(), changes), progress or Progress())
 
     def report(self, *others: Run, out: str | Path | None = None, **options: Any) -> WrittenReport:
         """Write the page of this run, beside others; `report.html` in its folder unless `out` is given.
