@@ -19,7 +19,7 @@ from sightline.data.sizes import FrameSampling
 from sightline.data.skip_policy import Progress, SkipPolicy, Unreadable
 from sightline.data.summary import Summary
 from sightline.data.targets import Target
-from sightline.errors import InputError
+from sightline.errors import InputError, require_known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,6 +259,7 @@ class Source(ABC):
 
     def check(self, split: str, index: int = 0, image_size: tuple[int, int] = (1, 1)) -> None:
         """Raise InputError unless there is such a split, such an index in it, and such an image."""
+        require_known(f"split of {self.name}", split, self.splits)
         length = self.length(split)
         if index < 0 or (length is not None and index >= max(length, 1)):
             last = "2**64 - 1" if length is None else length - 1

@@ -153,6 +153,11 @@ class FileSource(Source):
         """The number of images in a split, which may be asked for by its folder's name too."""
         return len(self._rows[self._folder(split)])
 
+    def check(self, split: str, index: int = 0, image_size: tuple[int, int] = (1, 1)) -> None:
+        """As `Source.check`."""
+        folder = self._folder(split)
+        super().check(next(name for name in self.splits if self._folder_of[name] == folder), index, image_size)
+
     def _row(self, split: str, index: int, image_size: tuple[int, int] = (1, 1)) -> int:
         self.check(split, index, image_size)
         return int(self._rows[self._folder(split)][index])
