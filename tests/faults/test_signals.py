@@ -132,7 +132,7 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     monkeypatch.undo()
     ended.set()
     if number == signal.SIGINT:
-        assert saver[0]._done.wait(60)
+        saver[0]._saved.exception(60)
 
 
 @pytest.mark.slow

@@ -274,16 +274,15 @@ def test_a_recipe_is_measured_after_each_pass_as_its_paper_says():
 
 
 @pytest.mark.parametrize(
-    ("task", "by", "says"),
+    ("task", "by", "allowed"),
     [
-        ("classification", "lss", r"'lss' is not known; did you mean 'loss'\? \(allowed: loss, top1\)"),
-        ("classification", "accuracy", r"'accuracy' is not known .*allowed: loss, top1\)"),
-        ("segmentation", "top1", r".*\(allowed: loss, miou\)"),
-        ("detection", "box-ap", r".*did you mean 'box_ap'\? \(allowed: box_ap, loss\)"),
+        ("classification", "lss", "loss, top1"),
+        ("segmentation", "top1", "loss, miou"),
+        ("detection", "x", "box_ap"),
     ],
 )
-def test_a_metric_that_the_curve_does_not_hold_is_refused(task, by, says):
-    with pytest.raises(InputError, match=rf"validation\.best {says}"):
+def test_a_metric_that_the_curve_does_not_hold_is_refused(task, by, allowed):
+    with pytest.raises(InputError, match=rf"^validation\.best '{by}' .*{allowed}"):
         check_best(TrainConfig(task=task, validation=ValidationConfig(best=by)))
     check_best(TrainConfig(task=task, validation=ValidationConfig(best="loss")))
 

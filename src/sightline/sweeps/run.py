@@ -190,11 +190,7 @@ def _check(
     refuse: Callable[[TrainConfig], None],
     progress: Callable[[str, int, int], None],
 ) -> None:
-    """Refuse a sweep of which a cell would be refused, or could not be compared; nothing is written.
-
-    Raises:
-        InputError: names the file, the cell, and what is wrong with it.
-    """
+    """Refuse a sweep of which a cell would be refused, or could not be compared; nothing is written."""
     built: set[str] = set()
     cells, data, measured = list(sample_cells(asked.config)), TrainingData(progress), asked.config.evaluate
     for number, cell in enumerate(cells, start=1):
@@ -226,21 +222,14 @@ def run_worker(
     warn: Callable[[str], None],
     poll: float = POLL,
 ) -> State:
-    """Run cells until none is left; where others run the last ones, wait for them, and take over those of the dead.
+    """Run cells until none is left, and say where the sweep is then; where others run the last ones, wait for them, and
+    take over those of the dead.
 
     Args:
         queue: in which this worker is (`SweepQueue.working`).
         run: trains and measures a cell; what it raises is a fault of the cell, which is tried once more.
-        observe: called before each cell, and with None while there is none to run.
-        warn: called with a line for each fault.
+        observe, warn: as `sweep`, which says too what is raised.
         poll: seconds between two looks while others are at work.
-
-    Returns:
-        Where the sweep is at its end.
-
-    Raises:
-        KeyboardInterrupt, StoppedError: a signal came; the cell is back in the queue, with its checkpoint.
-        StorageError: the storage fails.
     """
     while True:
         claim, state = queue.claim(), queue.state()

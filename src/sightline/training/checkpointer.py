@@ -105,14 +105,14 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
             StorageError: it cannot be written, or the folder was moved; the checkpoints before it are as they were.
         """
         # Before the copy: there is memory for one.
-        self._wait()
+        self.wait()
         self._saved = Future()
         job = (self._saved, self._state.step, self._best(), self._files(), *self._tensors())
         # No executor's: Python waits for those when it ends, also where a second signal is to end it at once.
         self._thread = threading.Thread(target=self._work, args=job, name="saving", daemon=True)
         self._thread.start()
         if wait:
-            self._wait()
+            self.wait()
 
     def _work(self, saved: Future[None], *job: Any) -> None:
         try:
@@ -127,7 +127,8 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         if self._saved.done():
             self._saved.result()
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Wait for the save under way, and raise what it failed by."""
         # A `Thread.join` that KeyboardInterrupt ends takes the thread for one that has ended.
         self._saved.exception()
         if self._thread.ident is not None:
@@ -139,7 +140,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         if isinstance(error, KeyboardInterrupt):
             return
         try:
-            self._wait()
+            self.wait()
         except Exception as fault:
             if error is None:
                 raise

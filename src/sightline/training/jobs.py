@@ -100,7 +100,6 @@ def run_jobs(
     Each leaves `checkpoint`, `log.jsonl`, `predictions.csv` and `results.jsonl` in its folder.
 
     Args:
-        warn: called with the lines that a training warns with.
         at_once: how many are at work at a time, in their order; None begins all. One `after` another job waits for
             that where it is among them.
 

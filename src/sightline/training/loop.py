@@ -179,19 +179,14 @@ def train_loop(
     warn: Callable[[str], None] = unheard,
     profile: bool = False,
 ) -> Model:
-    """Train what was set up, and leave its checkpoints in `out/checkpoints`, and a line a step in `out/log.jsonl`.
+    """Train what was set up, as `sightline.train` says, and give the model in evaluation mode: the mean of the weights
+    where there is one.
 
     Args:
         lock: of the folder `out`, on the first rank.
         ranks: that train it together, each of which calls this: of each step each sees its part, and the first alone
-            writes, measures, warns and is observed.
+            writes, measures, warns, profiles and is observed.
         stop: asked in each step on every rank of several, else after it; where one says so, the run is saved and ends.
-        observe: called after each step (on a GPU one step late).
-        warn: called with lines for the user.
-        profile: leave in `out/profile` where the time of ten steps goes, those of the first rank.
-
-    Returns:
-        The trained model, in evaluation mode: the mean of the weights where there is one.
 
     Raises:
         UnreadableDataError: more images are unreadable than `skip_unreadable`.

@@ -115,10 +115,8 @@ def check_same_data(
     was known when the run was saved (`data check` reads it): a copy of the folder is the same data.
 
     Args:
-        path: the checkpoint.
-        accept_changed: go on with the data as it is now.
-        warn: called with a line where a change was accepted, or where times differ and no more than samples can be
-            compared.
+        path: the checkpoint; accept_changed: go on with the data as it is now.
+        warn: called where a change was accepted, or where times differ and samples alone can be compared.
         progress: of reading whole files, as `Source.changed_contents`.
 
     Returns:

@@ -100,9 +100,7 @@ def set_up(
         config: as it was asked for; source: as `open_training_data` gives it.
         last: the checkpoint that it goes on from, as `last_whole` gives it.
         test: how it will be tested: those images too are looked at now, and not after hours of training.
-        accept_changed_data, warn: as `train`.
-        processes: how many train it together.
-        file: that it was asked for by, for what is refused.
+        processes: how many train it together; file: that it was asked for by, for what is refused.
         progress: called with what is read, how many files of it were, and how many there are.
 
     Raises:
