@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from measure import RESULTS, Parser, destination, in_fresh_process, threads
 
-from sightline.data.frames import FrameSampling
+from sightline.data.sizes import FrameSampling
 from sightline.data.sources.moving import DIRECTIONS
 from sightline.distributed.machine import set_threads
 from sightline.errors import InputError

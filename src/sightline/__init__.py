@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sightline.hub.load import save_model as save_model
     from sightline.hub.push import push_to_hub as push_to_hub
     from sightline.models import list_models as list_models
+    from sightline.runs.run import Run as Run
     from sightline.tokens.grid import Grid as Grid
     from sightline.tokens.layout import TokenLayout as TokenLayout
     from sightline.training import train as train
@@ -34,6 +35,7 @@ _HOMES = {
     "Knob": "sightline.encodings",
     "Pattern": "sightline.attention",
     "PositionEncoding": "sightline.encodings",
+    "Run": "sightline.runs.run",
     "TokenLayout": "sightline.tokens.layout",
     "add_encodings": "sightline.encodings",
     "create_encoding": "sightline.encodings",

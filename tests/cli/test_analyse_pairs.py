@@ -12,11 +12,11 @@ from sightline.analysis.found import Analysis
 from sightline.analysis.images import NATIVE
 from sightline.analysis.labels import split_batches
 from sightline.analysis.measures.cka import cka
-from sightline.cli import analyse_files, analyse_pairs
-from sightline.cli.analyse_files import array_names
 from sightline.data.open import open_source
 from sightline.hub.load import load_model, save_model
 from sightline.models import create_model
+from sightline.runs import analysis_folder, analysis_pairs
+from sightline.runs.analysis_folder import array_names
 from tests.contract.randomise import randomise_parameters
 from tests.tiny import pictures
 
@@ -89,7 +89,7 @@ def test_each_two_of_three_models_are_compared_on_the_same_images(analysed, mode
 @pytest.fixture
 def undrawn(monkeypatch):
     """The page, which takes longest, is not looked at."""
-    monkeypatch.setattr(analyse_files.analysis_page, "render", lambda *_, **__: "")
+    monkeypatch.setattr(analysis_folder.analysis_page, "render", lambda *_, **__: "")
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -133,7 +133,7 @@ def test_of_patches_models_of_one_grid_are_compared(analysed):
 
 @pytest.mark.usefixtures("undrawn")
 def test_of_many_models_the_first_are_compared_and_it_is_said(analysed, monkeypatch):
-    monkeypatch.setattr(analyse_pairs, "MOST", 2)
+    monkeypatch.setattr(analysis_pairs, "MOST", 2)
     out, err = analysed("abc", *CKA)
     assert files(out) == ["a+b.cka.npz", "a.cka.npz", "b.cka.npz", "c.cka.npz"]
     assert "left out: cka of models with each other beyond the first 2 of 3" in err

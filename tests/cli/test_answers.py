@@ -10,11 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline.cli import answers
-from sightline.cli.answers import PredictRequest, write_answers
 from sightline.data.skip_policy import Unreadable
 from sightline.distributed.ranks import Ranks
 from sightline.hub.load import load_model
+from sightline.runs import predict as answers
+from sightline.runs.predict import PredictRequest, write_answers
 from sightline.tasks.base import task_of
 from tests.ranks import together
 from tests.tiny import after, killed

@@ -14,11 +14,11 @@ from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
 from sightline.analysis.labels import split_batches
 from sightline.analysis.measures.heads import AttentionDistance
-from sightline.cli import analyse_files
 from sightline.data.open import open_source
 from sightline.hub.load import load_model, save_model
 from sightline.models import create_model
 from sightline.results.analysis import read_analysis
+from sightline.runs import analysis_folder
 from tests.tiny import after, killed, pictures, tree
 
 MEASURE = ("--measures", "attention_distance")
@@ -233,8 +233,7 @@ def test_measures_are_tried_on_an_image_that_can_be_read(cli, models, tmp_path):
 
 
 def test_a_run_keeps_its_own_and_its_report_shows_it(cli, run_copy, tmp_path):
-    from sightline.cli.guard import Inputs
-    from sightline.cli.output import RunFolder
+    from sightline.runs.outputs import Inputs, RunFolder
 
     code, said, err = cli("analyse", run_copy, "--resolutions", "16", *FEW)
     assert code == 0, err
@@ -282,7 +281,7 @@ def test_what_fails_while_it_is_written_leaves_what_was_there(cli, models, tmp_p
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(analyse_files, "fsync", full)
+    monkeypatch.setattr(analysis_folder, "fsync", full)
     code, _, err = cli(*words, "--overwrite")
     assert code == 5
     assert "No space left on device" in err
@@ -311,7 +310,7 @@ def analyse_and_die(words, calls):
     """Analyse, and be killed at one of the files that are written."""
     from sightline.cli.app import main
 
-    analyse_files._put = after(calls, analyse_files._put)
+    analysis_folder._put = after(calls, analysis_folder._put)
     main([str(word) for word in words])
 
 

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from sightline.cli import compare_run, output
 from sightline.recipes.compare import ENCODINGS, RESOLUTIONS, Compare, compare_jobs
 from sightline.results.comparison import DifferenceRow, MeanRow, of_kind, read_compared
+from sightline.runs import outputs
 from sightline.training import jobs
 from tests.tiny import fork_server, tree, weights
 
@@ -80,7 +80,7 @@ def test_another_comparison_cannot_go_on(cli, refused, tmp_path, monkeypatch):
     def begin(*_, **__):
         raise Begun
 
-    monkeypatch.setattr(compare_run, "run_jobs", begin)
+    monkeypatch.setattr("sightline.runs.compare.run_jobs", begin)
     out = tmp_path / "c"
     with pytest.raises(Begun):
         cli("compare", *MINI, "--out", out)
@@ -91,7 +91,7 @@ def test_another_comparison_cannot_go_on(cli, refused, tmp_path, monkeypatch):
     assert tree(out) == before
     with pytest.raises(Begun):
         cli("compare", *MINI, "--out", out, "--overwrite")
-    assert list(output._foreign(out, NAMES)) == []
+    assert list(outputs._foreign(out, NAMES)) == []
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_a_miniature(cli, tmp_path, quick_start):
     assert {row.tuned for row in top1 if row.split == "test" and not row.fine_tuned} == {True, False}
     assert len(of_kind(rows, DifferenceRow)) == 4
     assert "A quick run" in (out / "report.html").read_text()
-    assert list(output._foreign(out, NAMES)) == []
+    assert list(outputs._foreign(out, NAMES)) == []
     before, trained = tree(out), weights(out / "learned_1d_0")
     shutil.rmtree(out / "learned_1d_0")
     code, said, _ = cli("compare", *MINI, "--out", out, "--resume")

@@ -275,9 +275,9 @@ def test_found_17_what_measures_says_in_which_precision(cli, run_copy, tmp_path,
 
 def test_rows_of_weights_that_were_replaced_meanwhile_are_not_kept(cli, run_copy, tmp_path, monkeypatch):
     """By a training in the same folder: they would stand beside weights that they are not of."""
-    import sightline.evaluation as evaluation
+    from sightline.evaluation import measure as module
 
-    measure = evaluation.evaluate
+    measure = module.evaluate
 
     def meanwhile(*arguments, **options):
         rows = measure(*arguments, **options)
@@ -286,7 +286,7 @@ def test_rows_of_weights_that_were_replaced_meanwhile_are_not_kept(cli, run_copy
         write_model(model, run_copy / "checkpoint")
         return rows
 
-    monkeypatch.setattr(evaluation, "evaluate", meanwhile)
+    monkeypatch.setattr(module, "evaluate", meanwhile)
     kept = {name: (run_copy / name).read_bytes() for name in ("results.jsonl", "predictions.csv")}
     code, _, err = cli("evaluate", run_copy, "--resolutions", "16", *FEW)
     assert code == 5
@@ -347,7 +347,7 @@ def test_parts_of_another_processor_are_another_work(cli, run_copy, tmp_path, mo
         works.append(about())
         return kept_beside(out, model, about, *ranks)
 
-    monkeypatch.setattr(parts, "kept_beside", watched)
+    monkeypatch.setattr("sightline.runs.evaluate.kept_beside", watched)
     for number, name in enumerate(("one", "one", "another")):
         monkeypatch.setattr(machine, "processor", lambda name=name: (name, ""))
         assert cli("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path / f"{number}")[0] == 0

@@ -265,7 +265,7 @@ def test_a_softmax_where_it_was_trained_with_one(cli, tiny_run, tmp_path):
         ([INPUTS / "good.jpg", "--tokp=3"], ["--tokp=3", "did you mean '--topk'?"]),
         (
             [INPUTS / "good.jpg", "--max-tokens", 9],
-            ["--max-tokens", "--topk, --frames, --precision, --skip-unreadable, --max-pixels, --device"],
+            ["--max-tokens", "--topk, --frames, --precision"],
         ),
         ([INPUTS / "good.jpg", "--resolution", 18], ["--resolution 18", "patch_size 4", "16 or 20"]),
         ([INPUTS / "good.jpg", "--resolution", 2], ["--resolution 2", "nearest to 2: 4)"]),
@@ -318,13 +318,12 @@ def test_logits_that_are_not_finite_end_with_4(cli, run_copy):
     )
 
 
-def test_a_model_that_is_no_folder_of_ours_has_a_softmax(cli, tiny_run, monkeypatch):
-    """Whatever `load_model` takes: the model itself says how its scores are read."""
+def test_a_model_says_how_its_scores_are_read(cli, tiny_run, tmp_path):
+    """Whatever `load_model` takes, also what was trained on no data that it names."""
     model = sightline.load_model(tiny_run)
     model.config = model.config.replace(score_link="softmax")
-    ours = {"hf-hub:someone/vit": model}
-    monkeypatch.setattr("sightline.hub.load.load_model", lambda name, *, patch_size: ours.get(name))
-    code, out, _ = cli("predict", "hf-hub:someone/vit", INPUTS / "good.jpg", "--topk", 10, "--json")
+    sightline.save_model(model, tmp_path / "vit")
+    code, out, _ = cli("predict", f"local-dir:{tmp_path / 'vit'}", INPUTS / "good.jpg", "--topk", 10, "--json")
     assert code == 0
     assert sum(one["score"] for one in json.loads(out)["top"]) == pytest.approx(1, abs=1e-5)
 

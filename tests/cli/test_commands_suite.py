@@ -195,8 +195,8 @@ def test_wrong_places(given, refused, tmp_path):
 
 
 def test_ranges_of_sizes():
-    from sightline.cli.resolutions import parse_resolutions_of
     from sightline.data.sizes import View
+    from sightline.runs.sizes import parse_resolutions_of
 
     assert parse_resolutions_of(["64:1024"], 16) == (64, 96, 128, 176, 256, 368, 512, 720, 1024)
     assert parse_resolutions_of(["64:1024"], 14) == (70, 84, 126, 182, 252, 364, 518, 728, 1022)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sightline.cli.config import apply_settings
 from sightline.errors import InputError
+from sightline.runs.settings import apply_settings
 
 
 def test_settings_are_put_in_and_the_mapping_is_left_alone():

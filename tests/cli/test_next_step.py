@@ -7,15 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image
 
 import sightline
 from sightline import create_model, save_model
 from sightline.cli import next_step
-from sightline.data.summary import Summary
 from sightline.hub.load import write_model
-from sightline.recipes import default_recipe
 from sightline.results.predictions import read_predictions
 from tests.tiny import pictures
 
@@ -120,8 +117,8 @@ def others(said: str, what: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_packed_training_and_the_comparison_are_offered(cli, tmp_path, monkeypatch):
-    """By the check of the data; a report takes both runs where both are measured."""
+def test_the_packed_training_is_offered(cli, tmp_path, monkeypatch):
+    """By the check of the data; both commands train."""
     monkeypatch.chdir(tmp_path)
     data = pictures(tmp_path / "my pictures")
     short = ["--images", "8", "--model", "vit_micro_patch4", "--set", "model_options.depth=1", "--threads", "1"]
@@ -131,38 +128,7 @@ def test_the_packed_training_and_the_comparison_are_offered(cli, tmp_path, monke
     assert following(out) == ["train", "--data", data, "--out", "runs/my pictures"]
     sized = ["--resolution", "16", "--set", "packing.tokens=200", "--set", "packing.resolutions=[8,16]"]
     assert cli(*following(out), *short, "--resolution", "16")[0] == 0
-    code, out, err = cli("evaluate", "runs/my pictures", "--resolutions", "16")
-    assert code == 0, err
-    native = others(out, "each at its own size")
-    assert native == ["evaluate", "runs/my pictures", "--resolutions", "native"]
-    code, out, err = cli(*native)
-    assert code == 0, err
-    assert "or each at its own size" not in out
-    cascade = following(out)
-    code, out, err = cli(*cascade, "--tokens", "4,9")
-    assert (code, following(out)[:2]) == (0, ["report", "runs/my pictures"]), err
-    assert following(out)[2] == "--out"
     assert cli(*packed, *short, *sized)[0] == 0
-    for run in ("runs/my pictures", "runs/my pictures_packed"):
-        code, out, err = cli("cascade", run, "--tokens", "4,9", "--out", f"{run}_again")
-        assert code == 0, err
-        assert following(out)[:3] == ["report", "runs/my pictures", "runs/my pictures_packed"]
-    assert cli(*following(out))[0] == 0
-    # One whose weights are not whole is not offered: the comparison would be refused.
-    weights = Path("runs/my pictures_packed/checkpoint/model.safetensors")
-    weights.write_bytes(weights.read_bytes()[:-1])
-    assert [str(one) for one in next_step.to_compare(Path("runs/my pictures"))] == ["runs/my pictures"]
-
-
-@pytest.mark.parametrize(("side", "count", "expected"), [(124, 2433, 16000), (300, 2433, 4800), (124, 500, None)])
-def test_a_first_training_without_a_gpu_is_bounded_in_operations(side, count, expected, monkeypatch):
-    """The recipe for 2,433 images of 124 px took 74 minutes of processor time at 224 px."""
-    seen = Summary(count, side, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2), count)
-    folder = default_recipe("imagefolder:x", lambda _: seen)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert next_step.first_look(folder, count) == expected
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert next_step.first_look(folder, count) is None
 
 
 @pytest.mark.slow

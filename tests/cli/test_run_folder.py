@@ -7,14 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from sightline.cli.run_folder import _fields as fields_seen
-from sightline.cli.run_folder import best_step, read_answers, read_validation
 from sightline.data.source import Example
 from sightline.data.targets import Label
 from sightline.errors import InputError
 from sightline.io.run_files import PREDICTIONS
 from sightline.models import create_model
 from sightline.results.predictions import Prediction, dump_predictions, read_predictions
+from sightline.runs.report_content import _fields as fields_seen
+from sightline.runs.report_content import best_step, read_answers, read_validation
 
 SQUARE = {"resolution": 32}
 NATIVE = {"resolution": 32, "packing": {"aspect": "native"}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import fields
-from inspect import signature
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from PIL import Image
 from sightline.cli.commands.evaluate import evaluate
 from sightline.cli.commands.predict import predict
 from sightline.cli.commands.train import train
-from sightline.cli.options import meant
+from sightline.cli.options import meant, option_names
 from sightline.data.open import open_source
 from sightline.data.stored import FileSource
 from sightline.errors import _SYNONYMS, did_you_mean, near
@@ -67,13 +66,13 @@ def test_names_of_other_programs(option, refused):
         assert hint == wanted
         *by, name = hint.split()
         owner = OptimizerConfig if name.startswith("optimizer.") else TrainConfig
-        taken = {one.name for one in fields(owner)} if "--set" in by else signature(command).parameters
+        taken = {one.name for one in fields(owner)} if "--set" in by else option_names(command)
         assert name.removeprefix("optimizer.").removeprefix("--").replace("-", "_") in taken
 
 
 def test_synonyms_are_of_names_that_there_are():
     settings = {one.name for kind in (TrainConfig, OptimizerConfig) for one in fields(kind)}
-    options = {name for one in (train, evaluate, predict) for name in signature(one).parameters}
+    options = {name for one in (train, evaluate, predict) for name in option_names(one)}
     assert _SYNONYMS.keys() <= settings | options
 
 

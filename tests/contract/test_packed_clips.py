@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from sightline.data.frames import FrameSampling
 from sightline.data.loader import Collator, SampleSpec
+from sightline.data.sizes import FrameSampling
 from sightline.data.sources.clips import Clips
 from sightline.models import Model, ViTConfig, make_model
 from sightline.tasks.base import task_of

@@ -15,7 +15,6 @@ from sightline.analysis.measures.tokens import TokenNorms
 from sightline.analysis.memory import estimate_memory
 from sightline.attention import rotate
 from sightline.attention.dispatch import AttentionRecord, record_attention
-from sightline.cli.analyse_run import _that_fit as measures_that_fit
 from sightline.data.config import PackingConfig
 from sightline.data.open import open_source
 from sightline.errors import InputError
@@ -27,6 +26,7 @@ from sightline.models.create import create_model, model_config
 from sightline.models.flops import forward_flops
 from sightline.models.merging import merged
 from sightline.models.windows import WindowSpec, windows_of
+from sightline.runs.analyse import _that_fit as measures_that_fit
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import row_major_index

@@ -1,4 +1,4 @@
-"""Clips of every kind in files, and every way in which one can be wrong."""
+"""Clips of every kind in files, every way in which one can be wrong, and which of their frames are shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sightline.data.clip_file import ClipHeader, clip_at, too_long
-from sightline.data.frames import MOST_FRAMES
+from sightline.data.sizes import MOST_FRAMES, FrameSampling
 from sightline.errors import UnreadableDataError
 from tests.clips import SIZE, frames_of, save_folder, save_gif, save_webp
 
@@ -73,17 +73,6 @@ def test_of_a_gif_that_is_cut_the_frames_before_the_cut_are_used(tmp_path: Path)
     assert np.array_equal(pixels(path, [count - 2])[0], frames[count - 2])
 
 
-def test_no_byte_of_a_gif_that_is_cut_raises_anything_else(tmp_path: Path) -> None:
-    whole = save_gif(tmp_path / "whole.gif", frames_of(2, 3, (4, 5))).read_bytes()
-    path = tmp_path / "a.gif"
-    for count in range(len(whole)):
-        path.write_bytes(whole[:count])
-        for places in (None, [0], [2]):
-            found = attempt(path, places)
-            assert found
-            assert "\n" not in str(found)
-
-
 @pytest.mark.parametrize("make", [save_gif, save_webp])
 def test_a_damaged_frame_is_one_line(tmp_path: Path, make) -> None:
     path = make(tmp_path / ("a.gif" if make is save_gif else "a.webp"), frames_of(2, 6))
@@ -144,23 +133,43 @@ def test_folders_without_frames_and_files_that_are_gone(tmp_path: Path) -> None:
         assert refused(place, places) == str(place)
 
 
-def test_length_and_pixels_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_length_and_pixels_are_bounded() -> None:
     assert too_long(ClipHeader(1, 1, MOST_FRAMES), 10_000) is None
     assert "16384" in str(too_long(ClipHeader(1, 1, MOST_FRAMES + 1), 10**9))
     assert too_long(ClipHeader(10, 10, 16), 100) is None
     assert "1700" in str(too_long(ClipHeader(10, 10, 17), 100))
-    # No more is counted than tells that it is too long.
-    monkeypatch.setattr("sightline.data.clip_file.MOST_FRAMES", 3)
-    header = clip_at(str(save_gif(tmp_path / "a.gif", frames_of(0, 9)))).header()
-    assert header.frames == 4
-    assert too_long(header, 10**9) is not None
 
 
-def test_bytes_of_a_folder_are_those_of_its_frames(tmp_path: Path) -> None:
-    folder = save_folder(tmp_path / "a", frames_of(0, 4))
-    every = b"".join((folder / f"frame{number}.png").read_bytes() for number in range(8, 12))
-    with clip_at(str(folder)).open() as file:
-        assert file.read() == every
-        for start, count in ((0, 10), (len(every) - 5, 10), (150, 300)):
-            file.seek(start)
-            assert file.read(count) == every[start : start + count]
+def test_frames_lie_in_the_middle_of_equal_spans() -> None:
+    assert FrameSampling(4).positions(8).tolist() == [1, 3, 5, 7]
+    assert FrameSampling(4).positions(10).tolist() == [1, 3, 6, 8]
+    assert FrameSampling(1).positions(9).tolist() == [4]
+
+
+@pytest.mark.parametrize("stored", [1, 2, 3, 7, 16, 1000])
+@pytest.mark.parametrize("count", [1, 2, 5, 16])
+@pytest.mark.parametrize("stride", [None, 1, 3])
+@pytest.mark.parametrize("exact", [True, False])
+def test_places_are_there_and_rise(stored: int, count: int, stride: int | None, exact: bool) -> None:
+    sampling = FrameSampling(count, stride, exact)
+    for share in (0.0, 0.31, 0.5, 1 - 2**-53):
+        places = sampling.positions(stored, share)
+        assert places.dtype == np.int64
+        assert len(places) == sampling.frame_count(stored)
+        assert 0 <= places.min() <= places.max() < stored
+        assert (np.diff(places) >= (0 if exact else 1)).all()
+
+
+def test_a_short_clip_repeats_frames_or_shows_those_that_it_has() -> None:
+    assert FrameSampling(6).positions(3).tolist() == [0, 0, 1, 1, 2, 2]
+    assert FrameSampling(6, exact=False).positions(3).tolist() == [0, 1, 2]
+    assert FrameSampling(4, 2).positions(3).tolist() == [0, 2, 2, 2]
+    assert FrameSampling(4, 2, exact=False).positions(3).tolist() == [0, 2]
+    assert FrameSampling(4, exact=False).positions(1).tolist() == [0]
+
+
+def test_a_stride_takes_the_middle_part_and_draws_its_begin() -> None:
+    sampling = FrameSampling(3, 2)
+    assert sampling.positions(11).tolist() == [3, 5, 7]
+    begins = {int(sampling.draw(11, seed=0, epoch=epoch, index=5)[0]) for epoch in range(200)}
+    assert begins == set(range(7))

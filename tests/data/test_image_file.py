@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tracemalloc
@@ -57,25 +56,6 @@ def test_unreadable_files(name: str) -> None:
         refused(INPUTS / name)
 
 
-def test_what_is_not_a_file(tmp_path: Path) -> None:
-    (tmp_path / "ring.jpg").symlink_to(tmp_path / "ring.jpg")
-    os.mkfifo(tmp_path / "pipe.jpg")
-    for name in ("ring.jpg", "pipe.jpg", "missing.jpg", "", "good.jpg/below.jpg"):
-        refused(tmp_path / name)
-
-
-def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "secret.png"
-    path.write_bytes((INPUTS / "gray8.png").read_bytes())
-
-    def denied(*arguments: object, **keywords: object) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    # The superuser may read everything, so the refusal of the system is played.
-    monkeypatch.setattr(Image, "open", denied)
-    assert refused(path) == f"{path}: Permission denied"
-
-
 @pytest.mark.parametrize(
     "name",
     ["animated.gif", "exif_6.jpg", "gray16_ramp.png", "gray8.png", "la.png", "palette_transparent.png", "rgba.png"],
@@ -94,15 +74,6 @@ def test_files_cut_anywhere_or_with_flipped_bytes_are_refused_or_read_whole(name
         path.write_bytes(damaged)
         image = outcome(path)
         assert "\n" not in image if isinstance(image, str) else image.shape[2] == 3
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_is_applied(orientation: int) -> None:
-    path = INPUTS / f"exif_{orientation}.jpg"
-    with Image.open(path) as image:
-        expected = np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
-    assert (read_image(path) == expected).all()
-    assert read_image_size(path) == expected.shape[:2]
 
 
 def test_a_senseless_orientation_is_ignored(tmp_path: Path) -> None:

@@ -33,16 +33,6 @@ def test_a_flat_folder_is_trained_on(tmp_path):
     assert (held.length("train"), held.length("minival")) == (4, 2)
 
 
-def test_its_splits(tmp_path):
-    for seed, split in enumerate(("train", "val", "else")):
-        draw(tmp_path / split, 3, seed)
-    Image.open(tmp_path / "train" / "1.png").save(tmp_path / "val" / "9.png")
-    source = open_source(f"images:{tmp_path}")
-    assert source.splits == ("train", "test")
-    assert (source.length("train"), source.length("test")) == (3, 3)
-    assert sorted(one.reason.partition(" as")[0] for one in source.skipped) == ["not a split", "the same image"]
-
-
 def test_what_is_refused(tmp_path):
     (tmp_path / "train").mkdir()
     for place in (tmp_path / "nowhere", tmp_path):

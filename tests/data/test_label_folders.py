@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sightline.data.image_file import read_label_map
 from sightline.data.open import open_source
+from sightline.data.paired import LabelMapping
 from sightline.data.targets import IGNORE
 from sightline.errors import InputError, UnreadableDataError
 from tests.data import dense_folders as folders
@@ -72,9 +74,9 @@ def test_a_copy_is_the_same_data_and_another_label_is_not(kind, made, tmp_path):
 def test_names_are_those_of_the_data_set(made):
     root = made("ade20k")
     assert opened("ade20k", root).pixel_classes[:2] == ("1", "2")
-    lines = [f"{number}\t0.1\t10\t1\tthing {number}, or so" for number in range(1, 151)]
+    lines = [f"{number}\t0.1\t10\t1\tthing {number}" for number in range(1, 151)]
     (root / "objectInfo150.txt").write_text("\n".join(["Idx\tRatio\tTrain\tVal\tName", *lines]))
-    assert opened("ade20k", root).pixel_classes[149] == "thing 150, or so"
+    assert opened("ade20k", root).pixel_classes[149] == "thing 150"
     (root / "objectInfo150.txt").write_text("\n".join(["Idx\tRatio\tTrain\tVal\tName", *lines[:-1]]))
     with pytest.raises(InputError, match=r"objectInfo150\.txt"):
         opened("ade20k", root)
@@ -133,7 +135,7 @@ def test_a_map_of_another_size_and_one_that_is_no_image(kind, made):
     root = made(kind)
     path = root / SECOND[kind][1]
     folders.index_png(path, np.ones((16, 10)))
-    assert f"{path} is 16 x 10 pixels (expected: 16 x 9" in refused(kind, root)
+    assert all(size in refused(kind, root) for size in (str(path), "16 x 10", "16 x 9"))
     path.write_bytes(b"none")
     assert f"{path}: " in refused(kind, root)
 
@@ -158,17 +160,11 @@ def test_a_label_outside_the_range_and_a_map_that_is_cut_or_has_colours(kind, ma
         values = np.ones(folders.SIZES[1], f"uint{bits}")
         values[3, 5] = values[9, 0] = value
         Image.fromarray(values).save(path)
-        assert decoded(kind, root).startswith(f"{path}: value {value} at row 3, column 5 ")
+        assert decoded(kind, root).startswith(f"{path}: value {value} at")
     path.write_bytes(path.read_bytes()[:-60])
     assert decoded(kind, root).startswith(f"{path}: ")
     folders.picture(path, folders.SIZES[1], 0)
-    assert "is a colour" in decoded(kind, root)
-
-
-def test_sixteen_bits_of_small_numbers_are_read(made):
-    root = made("ade20k")
-    Image.fromarray(np.full(folders.SIZES[1], 150, np.uint16)).save(root / SECOND["ade20k"][1])
-    assert (shown(opened("ade20k", root), "test", 1).target.pixels == 149).all()
+    assert "colour" in decoded(kind, root)
 
 
 def test_a_map_is_of_the_upright_image(made):
@@ -178,7 +174,7 @@ def test_a_map_is_of_the_upright_image(made):
     exif[0x0112] = 6
     picture = Image.open(root / SECOND["ade20k"][0])
     picture.save(root / SECOND["ade20k"][0], exif=exif)
-    assert "is 16 x 9 pixels (expected: 9 x 16, height x width of the upright image)" in refused("ade20k", root)
+    assert all(size in refused("ade20k", root) for size in ("16 x 9", "9 x 16"))
     folders.index_png(root / SECOND["ade20k"][1], np.full((9, 16), 8))
     example = shown(opened("ade20k", root), "test", 1)
     assert example.image.shape[:2] == (9, 16)
@@ -205,9 +201,29 @@ def test_no_such_folder(kind, tmp_path):
         opened(kind, "")
 
 
-def test_numbers_of_maps_are_looked_for_once(made, monkeypatch, tmp_path):
-    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
-    root = made("masks")
-    assert len(opened("masks", root).pixel_classes) == 7
-    monkeypatch.setattr("sightline.data.sources.masks.read_label_map", None)
-    assert len(opened("masks", root).pixel_classes) == 7
+@pytest.mark.parametrize(
+    ("name", "colour", "said"),
+    [("a.jpg", (0, 0, 0), "JPEG"), ("a.png", (0, 1, 0), "colour"), ("a.png", (0, 0, 0, 9), "transparent")],
+)
+def test_what_is_no_map(tmp_path, name, colour, said):
+    Image.new("RGB" if len(colour) == 3 else "RGBA", (7, 5), colour).save(tmp_path / name)
+    with pytest.raises(UnreadableDataError, match=said):
+        read_label_map(tmp_path / name)
+    with pytest.raises(UnreadableDataError, match="too large"):
+        read_label_map(tmp_path / name, max_pixels=34)
+    with pytest.raises(UnreadableDataError, match=r"b\.png"):
+        read_label_map(tmp_path / "b.png")
+
+
+def test_which_class_each_number_is(tmp_path):
+    Image.fromarray(np.array([[7, 9, 255], [1, 7, 9]], np.uint8)).save(tmp_path / "a.png")
+    read = LabelMapping([9, 7], "7 or 9", ignored=[255, 1]).read(str(tmp_path / "a.png"))
+    assert read.dtype == np.uint8
+    assert read.tolist() == [[1, 0, 255], [255, 1, 0]]
+    for value in (8, 255, 256, 65535):
+        values = np.full((4, 6), 7, np.uint8 if value < 256 else np.uint16)
+        values[2, 5] = values[3, 0] = value
+        Image.fromarray(values).save(tmp_path / "a.png")
+        with pytest.raises(UnreadableDataError) as caught:
+            LabelMapping([7], "7 alone", ignored=[]).read(str(tmp_path / "a.png"))
+        assert str(caught.value).startswith(f"{tmp_path / 'a.png'}: value {value} at row 2,")

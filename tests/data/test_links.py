@@ -64,8 +64,8 @@ def test_links_that_lead_nowhere_are_said(root):
     (root / "train" / "a" / "self").symlink_to("self")
     (root / "train" / "a" / "gone").symlink_to("nowhere")
     for kind in ("imagefolder", "images"):
-        said = {os.path.basename(one.path): one.reason for one in open_source(f"{kind}:{root}").skipped}
-        assert said == dict.fromkeys(("self", "gone"), "a link to what is not there")
+        said = {os.path.basename(one.path): "link" in one.reason for one in open_source(f"{kind}:{root}").skipped}
+        assert said == {"self": True, "gone": True}
 
 
 def test_two_that_lead_to_each_other_end(tmp_path):

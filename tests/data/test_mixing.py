@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from sightline.data.config import MixingConfig
-from sightline.data.mixing import read_example
+from sightline.data.loader import read_example
 from sightline.data.open import open_source
 from sightline.data.pack_plan import PackPlan
 from sightline.data.sizes import ResolutionSampling, SizeSampler
@@ -57,14 +57,6 @@ def test_cutmix_leaves_the_share_of_the_pixels_that_it_says(index):
     # Pixels that happen to be alike may lie at the edge of the box.
     assert box <= round((1 - share) * SIZE[0] * SIZE[1]) <= box + 2 * sum(SIZE)
     assert 0 <= share <= 1
-
-
-def test_it_is_drawn_by_seed_index_and_epoch_alone():
-    config = MixingConfig(mixup=0.2, cutmix=1.0, chance=0.5)
-    shares = [mixed(index, config).target.share for index in range(200)]
-    assert shares == [mixed(index, config).target.share for index in range(200)]
-    assert 60 < shares.count(1.0) < 140
-    assert all(np.array_equal(mixed(i, config).image, alone(i)) for i in range(20) if shares[i] == 1.0)
 
 
 def test_nothing_is_mixed_unless_asked():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sightline.data.frames import FrameSampling
 from sightline.data.open import open_source
 from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render, render_moving
-from sightline.data.sources.moving import DIRECTIONS, SPEED
+from sightline.data.sizes import FrameSampling
+from sightline.data.sources.moving import DIRECTIONS
 from sightline.errors import InputError
 
 
@@ -25,15 +25,6 @@ def test_a_longer_clip_begins_with_the_shorter_one_and_a_stride_takes_its_frames
         assert np.array_equal(shown(4)("train", index, seed=3).image, longest[:4])
         assert np.array_equal(shown(3, 4)("train", index, seed=3).image, longest[::4])
         assert np.array_equal(open_source("moving").example("train", index, (32, 32), seed=3).image, longest[0])
-
-
-def test_a_clip_is_of_seed_and_index_alone() -> None:
-    one = {index: shown(3)("train", index, seed=1).image for index in range(5)}
-    for index in reversed(range(5)):
-        assert np.array_equal(shown(3)("train", index, seed=1, epoch=7).image, one[index])
-        assert not np.array_equal(shown(3)("train", index, seed=2).image, one[index])
-    # No seed changes what is measured.
-    assert np.array_equal(shown(3)("test", 4, seed=1).image, shown(3)("test", 4, seed=2).image)
 
 
 def places_of(count: int, indices: range) -> tuple[np.ndarray, np.ndarray]:
@@ -69,15 +60,6 @@ def test_one_frame_says_nothing_of_the_class_and_two_say_it() -> None:
             assert np.abs(here.std(axis=0) - 12**-0.5).max() < 0.03
 
 
-@pytest.mark.parametrize("count", [2, 4, 16])
-def test_speeds_are_the_same_for_every_number_of_frames(count: int) -> None:
-    places, _ = places_of(count, range(200))
-    speed = np.linalg.norm(np.diff(places, axis=1), axis=2)
-    assert SPEED[0] <= speed.min() <= speed.max() <= SPEED[1]
-    assert np.allclose(speed, speed[:, :1])
-    assert np.array_equal(speed[:, 0], np.linalg.norm(np.diff(places_of(2, range(200))[0], axis=1), axis=2)[:, 0])
-
-
 @pytest.mark.parametrize("size", [(24, 40), (40, 24), (31, 31)])
 def test_what_stands_where_render_has_it_is_drawn_alike(size: tuple[int, int]) -> None:
     for index in range(6):
@@ -105,6 +87,7 @@ def test_splits_and_refusals() -> None:
         lambda: source.example("test", 0, (0, 8)),
         lambda: source.length("val"),
         lambda: source.with_view(parts=0.5),
+        lambda: open_source("scenes").with_view(frames=FrameSampling(4)),
     ):
         with pytest.raises(InputError):
             ask()

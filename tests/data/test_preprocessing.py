@@ -28,8 +28,3 @@ def test_height_and_width(prepare):
 def test_what_is_no_resolution(resolution, prepare):
     with pytest.raises(InputError, match="resolution"):
         prepare(np.zeros((4, 4, 3), np.uint8), resolution)
-
-
-def test_what_was_meant(prepare):
-    with pytest.raises(InputError, match="did you mean 'native'"):
-        prepare(np.zeros((4, 4, 3), np.uint8), "nativ")

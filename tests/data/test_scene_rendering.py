@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from skimage.measure import label
 
 from sightline.data.scenes.draw import GLYPH_CLASSES, SPLITS, draw
-from sightline.data.scenes.outlines import glyph_set, placed_points
+from sightline.data.scenes.outlines import glyph_set
 from sightline.data.scenes.render import coverage, render
 from sightline.errors import InputError
 
@@ -33,14 +33,6 @@ def averaged(values: np.ndarray, factor: int) -> np.ndarray:
 def polygon_area(points: np.ndarray, following: np.ndarray) -> float:
     end = points[following]
     return float(0.5 * np.sum(points[:, 0] * end[:, 1] - points[:, 1] * end[:, 0]))
-
-
-def test_coverage_of_a_hole() -> None:
-    outer = np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 3.0], [0.0, 3.0]])
-    inner = np.array([[1.0, 1.0], [1.0, 2.0], [2.0, 2.0], [2.0, 1.0]])
-    start = np.concatenate([outer, inner])
-    end = np.concatenate([np.roll(outer, -1, axis=0), np.roll(inner, -1, axis=0)])
-    assert coverage(start, end, 3, 3) == pytest.approx(np.array([[1.0, 1, 1], [1, 0, 1], [1, 1, 1]]), abs=1e-12)
 
 
 @settings(max_examples=60, deadline=None)
@@ -102,21 +94,6 @@ def test_a_scene_is_its_larger_self_averaged(task: str, size: tuple[int, int]) -
         assert difference.mean() < 0.5
 
 
-@pytest.mark.parametrize(("task", "split"), [(task, split) for task, splits in SPLITS.items() for split in splits])
-def test_objects_are_inside_and_of_the_drawn_size(task: str, split: str) -> None:
-    for index in range(400):
-        scene = draw(task, split, index)
-        for size in ((64, 64), (48, 160), (200, 31)):
-            points, boxes = placed_points(scene, size)
-            assert boxes[:, :2].min() >= -1e-9
-            assert (boxes[:, 2:] <= np.array(size) + 1e-9).all()
-            for outline, box in zip(points, boxes, strict=True):
-                assert outline.min(axis=0) == pytest.approx(box[:2], abs=1e-9)
-                assert outline.max(axis=0) == pytest.approx(box[2:], abs=1e-9)
-            longest = (boxes[:, 2:].max(axis=0) - boxes[:, :2].min(axis=0)).max()
-            assert longest == pytest.approx(scene.size * min(size))
-
-
 DIGEST = """
 import hashlib
 from sightline.data.scenes.draw import draw
@@ -148,3 +125,29 @@ def test_tiny_images_and_refused_sizes() -> None:
         assert rendered.masks.shape == (1, *size)
     with pytest.raises(InputError, match="0x5"):
         render(scene, (0, 5))
+
+
+def test_held_out_fonts_are_in_no_other_split() -> None:
+    glyphs = glyph_set()
+    assert (len(glyphs.train_faces), len(glyphs.held_out_faces)) == (16, 5)
+    for split in SPLITS["glyphs"]:
+        faces = {draw("glyphs", split, index).objects[0].outline[0] for index in range(1000)}
+        assert faces == set(glyphs.held_out_faces if split == "heldout_fonts" else glyphs.train_faces)
+
+
+def test_no_two_scenes_of_any_split_or_seed_share_a_number() -> None:
+    drawn: list[float] = []
+    asked = [(task, split, 0) for task, splits in SPLITS.items() for split in splits]
+    for task, split, seed in asked + [(task, "train", 1) for task in SPLITS]:
+        for scene in (draw(task, split, index, seed) for index in range(500)):
+            drawn += (scene.size, *scene.position, *scene.background.colour, scene.objects[0].rotation)
+    assert len(set(drawn)) == len(drawn)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [("glyph", "train", 0), ("pairs", "heldout_fonts", 0), ("glyphs", "train", 0, -1), ("glyphs", "train", 2**64)],
+)
+def test_unknown_names_and_numbers_are_refused(asked: tuple) -> None:
+    with pytest.raises(InputError):
+        draw(*asked)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from sightline.data.scenes.draw import MANY, SPLITS, draw
+from sightline.data.scenes.draw import SPLITS
 from sightline.data.scenes.render import RenderedScene
 from sightline.data.sources.scenes import Scenes
 
@@ -37,16 +37,6 @@ def test_an_object_that_hides_another_hides_it_in_the_labels():
     seen = RenderedScene(np.zeros((1, 4, 3), np.uint8), np.zeros((2, 4)), masks)
     # .3 of the first under .7 of the second; .3, .5 and .2; .4 against .6 of the background.
     assert seen.pixels(np.array([7, 9])).tolist() == [[7, 9, 9, 0]]
-
-
-def test_shapes_of_many_are_as_many_as_it_says():
-    scenes = [draw("many", "test", index) for index in range(4000)]
-    counts = np.array([len(scene.objects) for scene in scenes])
-    assert np.abs(np.bincount(counts, minlength=6)[1:] / len(counts) - MANY).max() < 0.02
-    assert counts.mean() == pytest.approx(2.5, abs=0.06)
-    assert all(scene.label == len(scene.objects) - 1 for scene in scenes)
-    source = Scenes("many")
-    assert source.classes[scenes[0].label].split()[0] == str(counts[0])
 
 
 def test_search_keeps_pixels_and_grows_the_image():

@@ -106,19 +106,3 @@ def test_how_an_image_is_shown_hangs_on_nothing_but_itself():
     for grid, kept in forwards:
         assert grid.cells <= 200
         assert 1 <= len(kept) <= grid.cells
-
-
-def test_native_is_the_images_own_size():
-    def sample(**options):
-        return SizeSampler(16, **options).sample((480, 640), seed=0, index=0)
-
-    assert sample() == ((30, 40), None), "every patch stays"
-    assert sample(max_tokens=300) == ((15, 20), None)
-    assert sample(drop=ConstantDrop(0.0))[1].tolist() == list(range(1200))
-    assert len(sample(drop=ConstantDrop(1.0))[1]) == 1
-
-
-def test_a_scheduled_drop_knows_how_many_were_seen():
-    sampler = SizeSampler(16, drop=ScheduledDrop(0.2, 0.8, middle=1000, width=-100))
-    early, late = (len(sampler.sample((320, 320), seed=0, index=0, seen=seen)[1]) for seen in (0, 2000))
-    assert (early, late) == (80, 320)

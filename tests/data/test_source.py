@@ -26,7 +26,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(params=["scenes", "scenes:pairs", "scenes in parts", "scenes, simple", "digits", "imagefolder"])
+@pytest.fixture(
+    params=["scenes", "scenes:pairs", "scenes in parts", "scenes, simple", "digits", "imagefolder", "moving"]
+)
 def source(request: pytest.FixtureRequest, folder: Path) -> Source:
     if request.param == "scenes in parts":
         return open_source("scenes").with_view(parts=0.35)
@@ -52,7 +54,7 @@ def test_scenes_are_shown_whole_unless_parts_are_asked_for() -> None:
 
 def test_a_data_set_with_views_of_its_own_shows_no_parts() -> None:
     for parts in (0.5, "simple"):
-        with pytest.raises(InputError, match=rf"parts {parts}: not for data 'digits'"):
+        with pytest.raises(InputError, match=rf"parts {parts}: .*'digits'"):
             open_source("digits").with_view(parts=parts)
 
 
@@ -62,13 +64,13 @@ def test_every_file_in_sources_is_a_data_set() -> None:
 
 
 def test_unknown_sources_and_arguments_are_refused() -> None:
-    with pytest.raises(InputError, match="did you mean 'scenes'"):
+    with pytest.raises(InputError, match="mean 'scenes'"):
         open_source("scene")
-    with pytest.raises(InputError, match="did you mean 'glyphs'"):
+    with pytest.raises(InputError, match="mean 'glyphs'"):
         open_source("scenes:glyph")
     with pytest.raises(InputError, match="imagefolder:DIR"):
         open_source("imagefolder")
-    with pytest.raises(InputError, match="takes no argument"):
+    with pytest.raises(InputError, match="no argument"):
         open_source("digits:8")
 
 
@@ -89,9 +91,9 @@ def test_seed_and_epoch_change_no_split_but_train(source: Source) -> None:
             for seed, epoch in ((0, 0), (1, 0), (0, 1))
         ]
         assert (images[0] != images[1]).any() == (split == "train")
-        # The scenes are endless: what changes is the part that is shown.
-        again = source.name != "scenes" or source.transform.shows_parts
-        assert (images[0] != images[2]).any() == (split == "train" and again)
+        # What is endless changes in the part alone that is shown.
+        again = source.length("train") is not None or (source.transform and source.transform.shows_parts)
+        assert (images[0] != images[2]).any() == bool(split == "train" and again)
 
 
 def test_wrong_splits_indices_and_sizes_are_refused(source: Source) -> None:
@@ -115,7 +117,6 @@ def test_scenes_have_the_stated_splits_and_lengths() -> None:
     assert [scenes.length(split) for split in scenes.splits] == [None, 2000, 10000, 10000]
     assert len(scenes.classes) == len(pairs.classes) == 24
     assert list(scenes.groups) == ["bdpq", "un", "hy", "69", "ae", "MW", "NZ", "S25", "LJ7", "E3"]
-    assert "disc left of square" in pairs.classes
     assert {len(labels) for labels in pairs.groups.values()} == {4}
     with pytest.raises(InputError, match="heldout_fonts"):
         pairs.example("heldout_fonts", 0, (8, 8))
@@ -151,5 +152,5 @@ def test_streams_differ_and_repeat() -> None:
     drawn = [number for stream, seed, index, epoch in keys for number in numbers(stream, seed, index, epoch=epoch)]
     assert len(set(drawn)) == len(drawn)
     for seed, index, epoch in ((-1, 0, 0), (2**64, 0, 0), (0, -1, 0), (0, 0, -1)):
-        with pytest.raises(InputError, match="out of range"):
+        with pytest.raises(InputError, match=r"seed|index|epoch"):
             generator("a", seed, index, epoch=epoch)

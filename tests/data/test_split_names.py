@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sightline.data.folders import files_by_split, split_called, split_in, splits_among
 from sightline.data.image_list import list_images
 from sightline.data.open import open_source
 from sightline.data.sources.wds import WebDataset
-from sightline.data.splits import files_by_split, split_called, split_in, splits_among
 from sightline.errors import InputError
 from tests.clips import frames_of, save_folder, save_gif
 from tests.data.dense_folders import masks

@@ -277,7 +277,7 @@ def test_found_36_images_are_measured_at_their_own_aspect(model, folder):
             with torch.inference_mode():
                 alone = one(preprocessing(one).normalise(pixels)[None])[0]
             np.testing.assert_allclose(given.logits[index], alone.numpy(), atol=2e-5)
-            assert name == source.files("test")[index][0]
+            assert name == source.example_name("test", index)
 
 
 def test_found_36_the_knob_is_searched_at_the_view(model, folder, tmp_path):

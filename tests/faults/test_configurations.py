@@ -72,35 +72,6 @@ def test_from_a_file_and_from_the_command_line(key, value, says, refused, tmp_pa
     assert set(tree(tmp_path)) == {"train.yaml"}
 
 
-def test_rotary_heads_of_an_odd_width(refused, tmp_path):
-    options = ["--set", "model_options.dim=36", "--set", "model_options.heads=6", "--set", "model_options.depth=1"]
-    for encoding in ("rope_axial", "rope_mixed"):
-        refused(
-            *TINY, "--data", "digits", "--encoding", encoding, *options, says=[encoding, "head_dim 6", "multiple of"]
-        )  # fmt: skip
-    assert tree(tmp_path) == {}
-
-
-TEXTS = {
-    "a: [": "not valid YAML",
-    "seed: 1\nseed: 2": "'seed' stands twice",
-    "a\tb": "not valid YAML",
-    "- seed": "expected lines `key: value`",
-    "": "is empty",
-    "seed: &a 1\nworkers: *a": "aliases",
-    "seed: !!python/object/apply:os.system ['touch marker']": "not valid YAML",
-    "1: 2": "option '1'",
-    "optimizer: {lr: {}}": "optimizer.lr",
-}
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_file_that_is_no_configuration(text, refused, tmp_path):
-    (tmp_path / "train.yaml").write_text(text)
-    refused(*TINY, "--config", "train.yaml", says=["train.yaml", TEXTS[text]])
-    assert set(tree(tmp_path)) == {"train.yaml"}
-
-
 @pytest.mark.parametrize("name", ["binary.yaml", "duplicate_keys.yaml", "good.jpg", "empty.pt", "text.jpg"])
 def test_files_of_other_kinds(name, refused, tmp_path):
     refused(*TINY, "--config", INPUTS / name, says=[name])
@@ -110,36 +81,6 @@ def test_files_of_other_kinds(name, refused, tmp_path):
 def test_no_such_file(refused, tmp_path):
     (tmp_path / "train.yaml").write_text("seed: 1")
     before = tree(tmp_path)
-    refused(*TINY, "--config", "trian.yaml", says=["trian.yaml: no such file", "did you mean 'train.yaml'?"])
+    refused(*TINY, "--config", "trian.yaml", says=["trian.yaml", "'train.yaml'"])
     refused(*TINY, "--config", tmp_path, says=[str(tmp_path)])
     assert tree(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        (["seed"], ["--set seed", "key=value"]),
-        (["=3"], ["key=value"]),
-        (["seed=1", "seed=2"], ["seed is set twice"]),
-        (["optimizer.lr=1", "optimizer={}"], ["optimizer.lr is set as well"]),
-        (["seed=[1"], ["--set seed=[1", "not valid YAML"]),
-        (["seed.deeper=1"], ["seed = {", "whole number"]),
-    ],
-)
-def test_settings_that_are_none(settings, says, refused, tmp_path):
-    words = [word for setting in settings for word in ("--set", setting)]
-    refused(*TINY, "--data", "digits", *words, says=says)
-    assert tree(tmp_path) == {}
-
-
-def test_a_slope_of_0_is_allowed(cli, tmp_path):
-    """No distance penalty, the mask kept."""
-    options = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
-    slope = ["--set", "encoding_options.global_slope=0"]
-    assert cli(*TINY, "--data", "digits", "--images", 32, *options, *slope)[0] == 0
-    from sightline import load_model
-
-    bias = load_model(tmp_path / "out").encoding.bias_matrix((3, 3), num_prefix_tokens=0)
-    masked = bias < -1e30
-    assert masked.any()
-    assert (bias[~masked] == 0).all()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from sightline.distributed.ranks import Ranks
 from sightline.errors import StoppedError
 from sightline.training.config import OptimizerConfig
 from tests.ranks import together
-from tests.tiny import MODEL, log_lines, tiny_config
-from tests.training.test_ranks import IDLE, PACKED, UNEVEN, alone, assert_alike, gradients, run, stop_after
+from tests.tiny import MODEL, log_lines, tiny_config, train
+from tests.training.test_ranks import IDLE, PACKED, UNEVEN, assert_alike, gradients, run, stop_after
 
 pytestmark = pytest.mark.slow
 
@@ -21,8 +20,8 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("config", [UNEVEN, PACKED], ids=["uneven", "packed"])
 def test_one_gradient_of_four(config):
     """To 1e-6 of its norm, in float64 where rounding does not hide a mistake."""
-    value, whole = gradients(Ranks(), config, torch.float64)
-    for other, found in together(4, gradients, config, torch.float64):
+    value, whole = gradients(Ranks(), config)
+    for other, found in together(4, gradients, config):
         assert other == pytest.approx(value, rel=1e-9)
         for name, gradient in whole.items():
             difference, norm = abs(found[name] - gradient).max(), abs(gradient).max()
@@ -31,7 +30,7 @@ def test_one_gradient_of_four(config):
 
 @pytest.mark.parametrize("config", [IDLE, PACKED], ids=["idle", "packed"])
 def test_four_train_as_one(config, tmp_path):
-    alone(config, tmp_path / "one")
+    train(config, tmp_path / "one")
     assert together(4, run, config, tmp_path / "four") == [0, 1, 2, 3]
     assert_alike(tmp_path / "one", tmp_path / "four")
 

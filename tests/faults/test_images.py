@@ -57,16 +57,6 @@ def test_all_of_them_at_once(cli, tiny_run, tmp_path):
     assert tree(tmp_path) == {}
 
 
-def test_one_alone(cli, tiny_run):
-    """One line on stderr, and no second one that counts to one."""
-    path = INPUTS / "truncated.jpg"
-    code, out, err = cli("predict", tiny_run, path)
-    assert (code, out, err.count("\n")) == (3, "", 1)
-    assert err.startswith(f"sightline: error: {path}: ")
-    code, out, _ = cli("predict", tiny_run, path, "--json")
-    assert (code, json.loads(out)["image"]) == (3, str(path))
-
-
 def test_things_that_are_no_files(cli, tiny_run, tmp_path, monkeypatch):
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "dangling.png").symlink_to(tmp_path / "nothing.png")

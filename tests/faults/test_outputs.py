@@ -46,7 +46,7 @@ def test_found_01_overwrite_never_deletes_what_the_run_begins_with(place, harmle
     if place == "link":
         source.symlink_to(run_copy / "checkpoint", target_is_directory=True)
     words = ["train", "--data", "digits", "--init-from", source, *TRAIN, "--out", run_copy, "--overwrite"]
-    harmless(*words, says=["--out", str(run_copy), "which this command reads"] if place else ["--out", str(run_copy)])
+    harmless(*words, says=["--out", str(run_copy)])
 
 
 def test_found_01_begun_by_a_configuration(harmless, run_copy, tmp_path):
@@ -56,7 +56,7 @@ def test_found_01_begun_by_a_configuration(harmless, run_copy, tmp_path):
     harmless("train", "--config", file, "--out", run_copy, "--overwrite", says=[str(run_copy)])
     harmless(
         "train", "--config", run_copy / "config.yaml", "--out", run_copy, "--overwrite",
-        says=[str(run_copy), "config.yaml", "which this command reads"],
+        says=[str(run_copy), "config.yaml"],
     )  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def test_found_03_nor_beside_the_files_of_a_checkpoint(writer, harmless, run_cop
     """A checkpoint is replaced as a whole: what stands in it would go with it."""
     words = [str(word).format(run=run_copy) for word in WRITERS[writer]]
     place = run_copy / "checkpoint" / "mine.pt2"
-    harmless(*words, place, says=[str(place), "lies in the checkpoint"])
+    harmless(*words, place, says=[str(place)])
 
 
 def test_found_03_links_and_roundabout_ways(harmless, run_copy, tmp_path):
@@ -129,7 +129,7 @@ def test_found_03_what_a_run_may_be_given(cli, run_copy):
 
 def test_found_03_rows_are_replaced_by_rows_alone(harmless, cli, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    harmless(*BENCH, "--out", tmp_path / "notes.txt", says=["notes.txt", "no rows of a benchmark"])
+    harmless(*BENCH, "--out", tmp_path / "notes.txt", says=["notes.txt"])
     for _ in range(2):
         assert cli(*BENCH, "--out", tmp_path / "rows.jsonl")[0] == 0
 
@@ -190,7 +190,7 @@ def test_overwrite_deletes_neither_the_current_folder_nor_one_around_it(harmless
     for inside in (run_copy, run_copy / "checkpoint"):
         monkeypatch.chdir(inside)
         words = ["train", "--data", "digits", *TRAIN, "--out", run_copy, "--overwrite"]
-        harmless(*words, says=[str(run_copy), "the current folder"])
+        harmless(*words, says=[str(run_copy)])
 
 
 @pytest.mark.parametrize("what", ["a note in a model", "a run's checkpoint", "a run", "a folder of mine"])

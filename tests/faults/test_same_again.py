@@ -51,7 +51,6 @@ os.scandir = lambda path=".": Listed(scandir(path))
 os.listdir = lambda path=".": sorted(listdir(path), reverse=bool(os.environ.get("REVERSED")))
 """
 SAME = {
-    "again": ([], {}),
     "two workers and other hashes": (["--set", "workers=2"], {"PYTHONHASHSEED": "4242"}),
     "four workers and another order": (["--set", "workers=4"], {"REVERSED": "1"}),
     "a cold cache": ([], {"SIGHTLINE_CACHE": "cache"}),
@@ -87,31 +86,3 @@ def test_the_same_command_gives_the_same_run(packed, tmp_path):
     other = left_by("another seed", ["--seed", "1"])
     assert other[0] != once[0]
     assert other[1] != once[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_in_another_order_of_the_files_with_and_without_a_cache(packed, cli, tmp_path, monkeypatch):
-    """In one process, for every day."""
-    data = pictures(tmp_path / "data", classes=("a", "b", "c"), count=6)
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**CONFIG, "data": data, "packing": PACKING if packed else None}))
-
-    def left_by(name):
-        code, _, err = cli("train", "--config", tmp_path / "run.yaml", "--out", tmp_path / name, "--threads", 1)
-        assert code == 0, err
-        return weights(tmp_path / name), log_lines(tmp_path / name)
-
-    once = left_by("once")
-    listdir, scandir = os.listdir, os.scandir
-    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
-    assert left_by("a cold cache") == once
-    scope: dict[str, object] = {}
-    try:
-        monkeypatch.setenv("REVERSED", "1")
-        exec(ORDER, scope)
-        assert os.listdir(tmp_path / "data" / "train") == ["c", "b", "a"]
-        assert left_by("a warm cache, another order") == once
-        monkeypatch.setenv("SIGHTLINE_CACHE", "")
-        assert left_by("another order") == once
-    finally:
-        os.listdir, os.scandir = listdir, scandir

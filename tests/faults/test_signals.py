@@ -46,11 +46,10 @@ def end(process):
 @pytest.mark.parametrize(
     ("number", "code", "workers", "whole_group"),
     [
-        pytest.param(signal.SIGTERM, 143, 0, False, marks=pytest.mark.slow),
+        (signal.SIGTERM, 143, 0, False),
         # As a terminal or a scheduler does: the workers get it as well.
         (signal.SIGINT, 130, 2, True),
-        pytest.param(signal.SIGTERM, 143, 2, True, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, 143, 2, False, marks=pytest.mark.slow),
+        (signal.SIGTERM, 143, 2, False),
     ],
 )
 def test_found_28_a_signal_finishes_the_step_and_saves(number, code, workers, whole_group, cli, tmp_path):
@@ -169,8 +168,7 @@ def test_found_27_a_second_interrupt_with_workers_is_one_line(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("whole_group", [False, True])
+@pytest.mark.parametrize(("number", "code", "whole_group"), [(signal.SIGTERM, 143, False), (signal.SIGINT, 130, True)])
 def test_found_28_a_demonstration_with_its_jobs(number, code, whole_group, tmp_path):
     out = tmp_path / "d"
     process = start("demo", "--out", out)

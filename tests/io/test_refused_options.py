@@ -10,8 +10,15 @@ import pytest
 
 from sightline.data.augmentations import make_augmentations
 from sightline.data.config import MixingConfig, PackingConfig, PatchSizes
-from sightline.data.frames import MOST_FRAMES, FrameSampling
-from sightline.data.sizes import BetaDrop, ConstantDrop, LengthDrop, ResolutionSampling, ScheduledDrop
+from sightline.data.sizes import (
+    MOST_FRAMES,
+    BetaDrop,
+    ConstantDrop,
+    FrameSampling,
+    LengthDrop,
+    ResolutionSampling,
+    ScheduledDrop,
+)
 from sightline.encodings.base import TrunkShape
 from sightline.errors import InputError
 from sightline.evaluation.cascade import CascadeConfig

@@ -19,9 +19,9 @@ def test_they_have_one_recipe(data):
 
 
 def test_others_keep_their_own():
-    with pytest.raises(InputError, match=r"recipe imagefolder: is for imagefolder, hf, wds, not for digits; recipes f"):
+    with pytest.raises(InputError, match=r"^recipe imagefolder"):
         recipe("imagefolder", "digits")
-    with pytest.raises(InputError, match=r"recipe scenes: is for scenes, not for hf:a; recipes for hf: .*, im"):
+    with pytest.raises(InputError, match=r"^recipe scenes"):
         recipe("scenes", "hf:a")
     assert default_recipe("masks:a").model_options == {}
     assert default_recipe("scenes:pairs").data == "scenes:pairs"

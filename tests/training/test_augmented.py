@@ -4,57 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 
 import pytest
-import torch
 
-from sightline.cli.config import apply_settings
 from sightline.data.pack_plan import epoch_order
 from sightline.data.sources.scenes import Scenes
 from sightline.errors import InputError
 from sightline.io.config import build_config
 from sightline.models import model_config
+from sightline.runs.settings import apply_settings
 from sightline.training import TrainConfig
 from sightline.training.plan import training_plan
-from sightline.training.resume_checks import check_same_config
-from sightline.training.setup import resolve_config
-from tests.tiny import Stopped, log_lines, pictures, stop_at, tiny_config, train, weights
-
-AUGMENT = {
-    "three_augment": {},
-    "colour_jitter": {"hue": 0.1},
-    "rand_augment": {"operations": 1},
-    "random_erasing": {"chance": 0.5},
-}
-
-
-def test_stopped_and_resumed_it_ends_as_one_that_was_not(tmp_path):
-    """With workers, and without."""
-    config = tiny_config(
-        data=pictures(tmp_path / "images", count=5), images=25, batch_size=4, checkpoint_every=4,
-        augment=AUGMENT, parts="simple", repeats=2,
-    )  # fmt: skip
-    train(config, tmp_path / "whole")
-    with pytest.raises(Stopped):
-        train(dataclasses.replace(config, workers=1), tmp_path / "a", observe=stop_at(4))
-    train(config, tmp_path / "a", resume=True)
-    assert weights(tmp_path / "a") == weights(tmp_path / "whole")
-    assert log_lines(tmp_path / "a") == log_lines(tmp_path / "whole")
-
-
-def test_a_run_goes_on_with_the_same_augmentations_in_the_same_order(tmp_path):
-    config = tiny_config(augment={"three_augment": {}, "colour_jitter": {"hue": 0.1}})
-    saved = json.loads(json.dumps(dataclasses.asdict(config)))
-    check_same_config(saved, config, tmp_path)
-    for augment, words in (
-        ({"colour_jitter": {"hue": 0.1}, "three_augment": {}}, r"augment \['three_augment', 'colour_jitter'\], not"),
-        ({"three_augment": {}, "colour_jitter": {"hue": 0.2}}, r"augment.colour_jitter.hue 0.1, not 0.2"),
-        ({"three_augment": {}}, "augment.colour_jitter"),
-        ({}, "augment.three_augment"),
-    ):
-        with pytest.raises(InputError, match=words):
-            check_same_config(saved, dataclasses.replace(config, augment=augment), tmp_path)
+from tests.tiny import tiny_config
+from tests.training.test_goes_on import AUGMENT
 
 
 def test_a_file_and_single_settings_say_what_is_done():
@@ -76,16 +38,6 @@ def test_a_file_and_single_settings_say_what_is_done():
     ):
         with pytest.raises(InputError, match=words):
             config(setting)
-
-
-@pytest.mark.parametrize(("task", "head"), [("segmentation", "pix"), ("detection", "fcos")])
-def test_what_moves_the_picture_is_refused_where_places_are_learnt(task, head):
-    options = {"task": task, "task_options": {"head": head}, "data": "scenes:pairs"}
-    cpu = torch.device("cpu")
-    with pytest.raises(InputError, match=rf"augment.rand_augment: moves what is seen, and .* of task {task}"):
-        resolve_config(tiny_config(augment=AUGMENT, **options), Scenes("pairs"), cpu)
-    still = {name: own for name, own in AUGMENT.items() if name != "rand_augment"}
-    assert resolve_config(tiny_config(augment=still, **options), Scenes("pairs"), cpu).augment == still
 
 
 def places(config, length):

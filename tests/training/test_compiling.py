@@ -36,7 +36,7 @@ def test_without_a_compiler_it_is_refused_before_the_run(monkeypatch, tmp_path):
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr(cpp_builder, "get_cpp_compiler", missing)
-    with pytest.raises(InputError, match=r"compile true: a C\+\+ compiler is not there"):
+    with pytest.raises(InputError, match=r"^compile true"):
         train(dataclasses.replace(CONFIG, compile=True), tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoint").exists()
 
@@ -50,5 +50,5 @@ def test_what_the_compiler_cannot_do_is_one_line(monkeypatch):
     def fail(*_):
         raise Broken("first line\nsecond")
 
-    with pytest.raises(InputError, match=r"compile true: torch cannot compile a block here \(first line; expected"):
+    with pytest.raises(InputError, match=r"^compile true: [^\n]*first line[^\n]*$"):
         compiling._one_line_errors(fail)(1)

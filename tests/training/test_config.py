@@ -54,7 +54,7 @@ def test_the_jobs_of_the_demonstration_of_segmentation(tmp_path):
         assert all(config.shrink for config in job.measured.values())
     quick = demo_jobs(tmp_path, seed=3, quick=True, cores=2, task="segmentation")
     assert [config.count(10_000, 96) for config in quick[0].measured.values()] == [6, 6]
-    with pytest.raises(InputError, match=r"demonstration of task 'segmentaton' is not known; did you mean 'segment"):
+    with pytest.raises(InputError, match="'segmentation'"):
         demo_jobs(tmp_path, seed=3, quick=True, cores=2, task="segmentaton")
 
 

@@ -15,7 +15,7 @@ from sightline.data.loader import Collator, load_batches, uniform
 from sightline.data.open import open_source
 from sightline.data.targets import Crop
 from sightline.evaluation import measure
-from sightline.metrics.coco import ImageDetections, Sizes, match_detections, mean_precision
+from sightline.metrics.box_ap import ImageDetections, Sizes, match_detections, mean_precision
 from sightline.models.box_head import BoxHead, BoxOutputs
 from sightline.models.create import make_model, model_config
 from sightline.tasks.base import predict_batch

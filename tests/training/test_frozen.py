@@ -15,7 +15,7 @@ from sightline.errors import InputError
 from sightline.models import Model
 from sightline.tasks.base import predict_batch
 from sightline.training import TrainConfig, parallel
-from tests.tiny import TRAINING, OptimizerConfig, Stopped, digest, stop_at, tiny_config, train
+from tests.tiny import TRAINING, OptimizerConfig, tiny_config, train
 
 TRUNK = {"depth": 2, "dim": 48, "heads": 4, "drop_path": 0.3}
 
@@ -65,27 +65,9 @@ def test_a_frozen_trunk_stays_as_it_was_and_has_no_gradient(
     assert load_model(tmp_path / "run").config.head == head
 
 
-LAYERS = {"head": "upernet", "head_options": {"layers": [0, 0, 0, 0], "channels": 4}}
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"task_options": LAYERS}, {"frozen": False, "task_options": LAYERS}],
-    ids=["probe", "both", "layers"],
-)
-def test_what_does_not_learn_goes_on_as_it_was(changes: dict[str, Any], begun: Path, tmp_path: Path) -> None:
-    config = probe(begun, **changes)
-    train(config, tmp_path / "whole")
-    with pytest.raises(Stopped):
-        train(config, tmp_path / "a", observe=stop_at(2))
-    train(config, tmp_path / "a", resume=True)
-    for name in ("model.safetensors", TRAINING):
-        assert digest(tmp_path / "a" / "checkpoint" / name) == digest(tmp_path / "whole" / "checkpoint" / name)
-
-
 def test_a_frozen_trunk_is_one_that_was_trained(begun: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="frozen true: keeps the trunk"):
+    with pytest.raises(InputError, match=r"^frozen true"):
         tiny_config(frozen=True)
-    with pytest.raises(InputError, match="frozen true: encoding"):
+    with pytest.raises(InputError, match=r"^frozen true"):
         train(probe(begun, encoding="learned_1d"), tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoint").exists()

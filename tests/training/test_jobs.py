@@ -17,8 +17,7 @@ from sightline.evaluation.measure import logits_name_of
 from sightline.results.rows import read_rows
 from sightline.training import jobs
 from sightline.training.config import OptimizerConfig
-from sightline.training.estimate import Expectation
-from sightline.training.jobs import Job, JobProgress, run_job, run_jobs
+from sightline.training.jobs import Job, run_job, run_jobs
 from tests.tiny import MEASURES, Stopped, fork_server, kill_me, killed, stop_at, tiny_config, train, tree, weights
 
 
@@ -26,12 +25,11 @@ def job(out, name="a", *, resolutions=(16, 24), images=8, **changes):
     return Job(name, tiny_config(**changes), EvaluateConfig(resolutions, images=images), out / name, threads=1)
 
 
-@pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
-def start(request, monkeypatch):
-    """How processes begin: "spawn" as in life, which loads torch anew in each; "forkserver" to be quick."""
-    context = fork_server() if request.param == "forkserver" else multiprocessing.get_context(request.param)
+@pytest.fixture
+def start(monkeypatch):
+    """Processes begin quickly; in life each loads torch anew."""
+    context = fork_server()
     monkeypatch.setattr(jobs.multiprocessing, "get_context", lambda kind: context)
-    return request.param
 
 
 def test_one_job_is_trained_measured_and_not_done_again(tmp_path):
@@ -101,7 +99,7 @@ def test_two_jobs_at_once_are_as_two_alone(start, tmp_path):
 
 def test_a_fault_in_a_job_is_the_callers(start, tmp_path):
     poisoned = OptimizerConfig(lr=3e38)
-    with pytest.raises(NonFiniteError, match="run a: step") as error:
+    with pytest.raises(NonFiniteError, match=r"^run a") as error:
         run_jobs([job(tmp_path, images=8, optimizer=poisoned)], lambda at: None)
     assert error.value.exit_code == 4
 
@@ -110,7 +108,7 @@ def test_a_job_that_is_killed_is_noticed(tmp_path, monkeypatch):
     context = multiprocessing.get_context("fork")
     monkeypatch.setattr(jobs.multiprocessing, "get_context", lambda kind: context)
     monkeypatch.setattr(jobs, "run_job", kill_me)
-    with pytest.raises(SightlineError, match=r"run a ended with exit code -9 \(killed, or out of memory\)"):
+    with pytest.raises(SightlineError, match=r"^run a .*-9"):
         run_jobs([job(tmp_path)], lambda at: None)
 
 
@@ -141,7 +139,7 @@ class NoteChildrenAndDie:
 
 
 @pytest.mark.slow
-def test_no_job_outlives_its_caller(start, tmp_path):
+def test_no_job_outlives_its_caller(tmp_path):
     """The caller is killed, and cannot tell its children; a scene's training of hours must end all the same."""
 
     killed(run_jobs, [job(tmp_path, data="scenes", images=10**7)], NoteChildrenAndDie(tmp_path / "children"))
@@ -159,37 +157,6 @@ def alive(process: int) -> bool:
             return stream.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def test_the_expected_end_comes_from_the_steps_of_all_jobs(tmp_path):
-    """Not from the first ones, nor from what an earlier sitting did; a last job alone has its own cores only."""
-    now = [0.0]
-    given = job(tmp_path, data="scenes", resolutions=(16,))
-    given = dataclasses.replace(given, train=dataclasses.replace(given.train, images=1000))
-    jobs = [dataclasses.replace(given, name=name) for name in "ab"]
-    expectation = Expectation(jobs, 1, clock=lambda: now[0])
-
-    def at(name, done, phase="train"):
-        expectation.observe(JobProgress(name, phase, done, 1000))
-
-    for done in (500, 501, 502):
-        at("a", done)
-        assert expectation.left() is None
-        at("b", done)
-    now[0] = 20.0
-    at("a", 602)
-    at("b", 602)
-    left = expectation.left()
-    # 200 of the 796 images that are left of the training in 20 s, and tests.
-    assert left is not None
-    assert left > 79.5
-    at("a", 1000)
-    at("b", 1000)
-    assert 0 < expectation.left() < left
-    for name in "ab":
-        at(name, 10_000, "test")
-    assert expectation.left() == 0
-    assert tree(tmp_path) == {}
 
 
 def test_so_many_at_once_and_one_after_another(start, tmp_path):

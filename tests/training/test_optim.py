@@ -6,10 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.errors import InputError
 from sightline.io.checkpoint import write_checkpoint
 from sightline.models import create_model
-from sightline.recipes import recipe
 from sightline.training.config import OptimizerConfig
 from sightline.training.optim import Ema, make_optimizer
 from sightline.training.state import load_optimizer, optimizer_tensors
@@ -47,15 +45,6 @@ def rates(model, **options):
         for group in make_optimizer(model, OptimizerConfig(**options)).param_groups
         for parameter in group["params"]
     }
-
-
-def test_each_layer_has_its_part_of_the_rate(model):
-    found = rates(model, layer_decay=0.5)
-    assert set(found) == {name for name, _ in model.named_parameters()}
-    assert found["head.weight"][0] == found["norm.weight"][0] == 1.0
-    assert found["blocks.1.mlp.fc2.weight"][0] == 0.5
-    assert found["blocks.0.norm1.bias"][0] == 0.25
-    assert found["patch_embed.proj.weight"][0] == found["cls_token"][0] == 0.125
 
 
 def test_the_head_has_its_own_decay(model):
@@ -127,10 +116,3 @@ def test_the_decay_of_a_mean_warms_up(model):
         ema.update(model, step)
         mean = decay * mean + (1 - decay) * weight.detach()
         torch.testing.assert_close(ema.mean["head.weight"], mean)
-
-
-def test_recipes_and_runs_say_whether_it_warms_up():
-    assert OptimizerConfig().ema_warmup
-    assert not recipe("vit_finetune").optimizer.ema_warmup
-    with pytest.raises(InputError):
-        OptimizerConfig(ema_warmup=1)

@@ -12,7 +12,6 @@ import torch
 from sightline.data.config import PackingConfig
 from sightline.data.open import open_source
 from sightline.data.packing import padded_length
-from sightline.errors import InputError
 from sightline.hub.load import read_config_record
 from sightline.models.flops import training_flops
 from sightline.tasks.base import predict_batch, task_class
@@ -55,20 +54,13 @@ def shown(config, first=0, position=None):
     ]
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    out = tmp_path_factory.mktemp("undisturbed")
-    train(PACKED, out)
-    return weights(out), log_lines(out)
-
-
 @pytest.mark.parametrize(("step", "workers"), [(15, 0), pytest.param(33, 2, marks=pytest.mark.slow)])
 def test_killed_in_a_pass_and_in_the_next(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(PACKED, workers=workers)
     killed(train, config, tmp_path / "a", observe=KillAt(step))
     assert 0 < read_config_record(tmp_path / "a" / "checkpoint")["training"]["step"] <= step
     train(config, tmp_path / "a", resume=True)
-    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed
+    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(PACKED)
 
 
 @pytest.mark.slow
@@ -171,11 +163,6 @@ def test_fixed_lengths_change_nothing_but_the_shape(tmp_path):
     train(padded, tmp_path / "b")
     losses = [[json.loads(line)["loss"] for line in log_lines(tmp_path / run)] for run in ("a", "b")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
-def test_a_step_has_room_for_a_patch():
-    with pytest.raises(InputError, match=r"packing.tokens 1: no room beside 1 prefix tokens"):
-        next(batches(dataclasses.replace(PACKED, packing=PackingConfig(tokens=1))))
 
 
 @pytest.mark.slow

@@ -1,34 +1,20 @@
-"""A patch size drawn for each step: a function of the seed and the step, for any worker, rank and continuation."""
+"""The sizes of images and patches of each step: functions of the seed and the step alone, and counted."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
 
-from sightline.data.config import PackingConfig, PatchSizes
-from sightline.errors import InputError, StoppedError
 from sightline.hub.load import load_model
 from sightline.models.flops import training_flops
 from sightline.tasks.base import task_class
-from sightline.training.config import OptimizerConfig
 from sightline.training.plan import EpochPlan, SizeSchedule, resolve_length, training_plan
 from sightline.training.setup import build_model, open_training_data, resolve, task_options
-from tests.ranks import together
-from tests.tiny import MODEL, TRAINING, digest, log_lines, tiny_config, train, weights
-from tests.training.test_ranks import SGD, alone, assert_alike, run
-
-FLEXIBLE = {**MODEL, "embedder": "flexible", "embedder_options": {"base": 8}}
-DRAWN = tiny_config(
-    data="scenes", resolution=24, model_options=FLEXIBLE, patch_sizes=PatchSizes((8, 6, 4), (1.0, 2.0, 1.0)), images=76,
-    batch_size=8, checkpoint_every=8, encoding="rope_axial+learned_1d", optimizer=OptimizerConfig(ema=0.5),
-)  # fmt: skip
-PACKED = dataclasses.replace(
-    DRAWN,
-    data="digits",
-    packing=PackingConfig(tokens=64, resolutions=(8, 20), aspect="square", drop="constant", drop_options={"drop": 0.2}),
-)
+from tests.tiny import train
+from tests.training.test_goes_on import DRAWN, DRAWN_PACKED, GROWING
 
 
 def resolved(config):
@@ -44,7 +30,7 @@ def batches_of(config, **options):
     return model, [(step, batch) for step, (batch,) in plan.batches(model.image_rows, task, **options)]
 
 
-@pytest.mark.parametrize("config", [DRAWN, PACKED])
+@pytest.mark.parametrize("config", [DRAWN, DRAWN_PACKED])
 def test_every_batch_has_one_patch_size_and_its_cost_is_counted(config):
     model, batches = batches_of(config)
     sides, before = [], (0, 0, 0)
@@ -83,19 +69,10 @@ def test_a_budget_is_met_on_average(budget):
     assert resolve_length(asked, model, None).images == pytest.approx(64_000, rel=0.03)
 
 
-@pytest.mark.parametrize("config", [DRAWN, PACKED])
-def test_a_run_goes_on_bit_by_bit(config, tmp_path):
-    train(config, tmp_path / "whole")
-    asked = iter(range(100))
-    with pytest.raises(StoppedError):
-        train(config, tmp_path / "parts", stop=lambda: next(asked) >= 2)
-    train(dataclasses.replace(config, workers=2), tmp_path / "parts", resume=True)
-    assert log_lines(tmp_path / "whole") == log_lines(tmp_path / "parts")
-    assert weights(tmp_path / "whole") == weights(tmp_path / "parts")
-    ends = [digest(tmp_path / one / "checkpoint" / TRAINING) for one in ("whole", "parts")]
-    assert ends[0] == ends[1]
-    # The kernel that was learnt is the one that is saved, whatever the last patch size was.
-    model = load_model(tmp_path / "whole")
+def test_the_kernel_that_was_learnt_is_saved(tmp_path):
+    """Whatever the last patch size was."""
+    train(DRAWN, tmp_path / "run")
+    model = load_model(tmp_path / "run")
     assert model.patch_embed.proj.weight.shape == (48, 3 * 8**2)
     images = torch.randn(2, 3, 24, 24)
     for side in (8, 4, 6):
@@ -127,25 +104,24 @@ def test_the_kernel_learns_through_its_resize():
     assert len(seen) == 3
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"model_options": MODEL}, "patch_sizes: embedder patches has patches of one size"),
-        ({"patch_sizes": PatchSizes((8, 5))}, "patch_size 5: does not divide the model's images of 24x24 pixels"),
-        ({"model_options": {**FLEXIBLE, "embedder_options": {"base": 8, "sizes": [4, 8]}}}, "patch_sizes.sizes 6: is"),
-    ],
-)
-def test_what_cannot_be_is_said_before_the_first_step(changes, said, tmp_path):
-    with pytest.raises(InputError, match=said):
-        train(dataclasses.replace(DRAWN, **changes), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+def test_the_size_of_every_step_of_a_run_that_grows():
+    model, batches = batches_of(GROWING)
+    seen, before = [], (0, 0, 0)
+    for step, batch in batches:
+        (segment,) = batch.layout.segments
+        seen.append((segment.grid.rows * 4, len(batch)))
+        assert step.before == before
+        before = step.after
+        assert batch.inputs.shape[:2] == (len(batch), segment.grid.cells)
+    assert seen == [(8, 8)] * 3 + [(16, 8)] * 2 + [(24, 8), (24, 4)]
+    patches = [side**2 // 16 for side, count in seen for _ in range(count)]
+    prefix = model.config.num_prefix_tokens
+    assert before == (52, sum(patches) + 52 * prefix, sum(training_flops(model.config, [one]) for one in patches))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("config", [DRAWN, PACKED])
-def test_two_ranks_train_as_one(config, tmp_path):
-    """All ranks of a step have its patch size."""
-    config = dataclasses.replace(config, images=33, optimizer=SGD)
-    alone(config, tmp_path / "one")
-    assert together(2, run, config, tmp_path / "two") == [0, 1]
-    assert_alike(tmp_path / "one", tmp_path / "two")
+@pytest.mark.parametrize(("steps", "sides"), [(1, 1), (1, 3), (2, 3), (7, 3), (100, 4), (3, 5)])
+def test_parts_are_equal_and_cover_the_run(steps, sides):
+    begins = SizeSchedule(sides, ()).begins(steps)
+    assert (begins[0], begins[-1]) == (0, steps)
+    lengths = [after - before for before, after in itertools.pairwise(begins)]
+    assert max(lengths) - min(lengths) <= 1

@@ -32,6 +32,7 @@ from sightline.training.state import TrainState
 from tests.data.dense_folders import masks
 from tests.ranks import together
 from tests.tiny import MODEL, log_lines, pictures, tiny_config, train, tree
+from tests.training.test_goes_on import DRAWN, DRAWN_PACKED
 
 SGD = OptimizerConfig(lr=0.1, name="sgd", clip=0.5)
 UNEVEN = tiny_config(images=99, batch_size=33, optimizer=SGD, checkpoint_every=33)
@@ -52,19 +53,15 @@ PACKED = TrainConfig(
 )  # fmt: skip
 
 
+MASKED = dataclasses.replace(IDLE, task="masked_patches")
+CELLS = dataclasses.replace(MASKED, task_options={"target": "cells", "cells": 2, "bits": 2})
+PIXELS = dataclasses.replace(PACKED, task="masked_patches", task_options={"target": "pixels"})
+
+
 def run(ranks: Ranks, config, out, options=None):
     torch.set_num_threads(1)
     train(config, out, ranks=ranks, device="cpu", **(options or {}))
     return ranks.rank
-
-
-def alone(config, out):
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        train(config, out)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def assert_alike(first, second, tolerance=1e-5):
@@ -81,27 +78,43 @@ def assert_alike(first, second, tolerance=1e-5):
         assert apart <= tolerance * float(weight.double().norm()) + 1e-7, name
 
 
+TOGETHER = {
+    "idle": IDLE,
+    "packed": PACKED,
+    "masked": MASKED,
+    "uneven": UNEVEN,
+    "chance": CHANCE,
+    "masked cells": CELLS,
+    "masked pixels": PIXELS,
+    # All ranks of a step have its patch size.
+    "patch sizes": dataclasses.replace(DRAWN, images=33, optimizer=SGD),
+    "patch sizes, packed": dataclasses.replace(DRAWN_PACKED, images=33, optimizer=SGD),
+}
+
+
 @pytest.mark.parametrize(
-    "config",
-    [
-        pytest.param(UNEVEN, id="uneven", marks=pytest.mark.slow),
-        pytest.param(IDLE, id="idle"),
-        pytest.param(CHANCE, id="chance", marks=pytest.mark.slow),
-        pytest.param(PACKED, id="packed"),
-    ],
+    "name", [*list(TOGETHER)[:3], *(pytest.param(name, marks=pytest.mark.slow) for name in list(TOGETHER)[3:])]
 )
-def test_two_ranks_train_as_one(config, tmp_path):
-    alone(config, tmp_path / "one")
-    assert together(2, run, config, tmp_path / "two") == [0, 1]
+def test_two_ranks_train_as_one(name, tmp_path):
+    train(TOGETHER[name], tmp_path / "one")
+    assert together(2, run, TOGETHER[name], tmp_path / "two") == [0, 1]
     assert_alike(tmp_path / "one", tmp_path / "two")
     assert sorted(tree(tmp_path / "one")) == sorted(tree(tmp_path / "two"))
 
 
-@pytest.mark.parametrize("config", [UNEVEN, PACKED], ids=["uniform", "packed"])
-@pytest.mark.parametrize("parts", [2, pytest.param(5, marks=pytest.mark.slow)])
-def test_a_step_in_parts_is_the_step(config, parts, tmp_path):
-    alone(config, tmp_path / "one")
-    alone(dataclasses.replace(config, accumulate=parts, recompute=True), tmp_path / "parts")
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("uneven", 2),
+        ("packed", 2),
+        ("masked", 3),
+        ("masked pixels", 3),
+        pytest.param("uneven", 5, marks=pytest.mark.slow),
+    ],
+)
+def test_a_step_in_parts_is_the_step(name, parts, tmp_path):
+    train(TOGETHER[name], tmp_path / "one")
+    train(dataclasses.replace(TOGETHER[name], accumulate=parts, recompute=True), tmp_path / "parts")
     assert_alike(tmp_path / "one", tmp_path / "parts")
 
 
@@ -112,8 +125,8 @@ def test_parts_without_a_label_count_nothing(tmp_path):
     Image.new("L", size, IGNORE).save(root / "masks" / "train" / "deep" / "1.png")
     config = tiny_config(data=f"masks:{root}", task="segmentation", images=9, batch_size=3, checkpoint_every=9)
     config = dataclasses.replace(config, optimizer=SGD)
-    alone(config, tmp_path / "one")
-    alone(dataclasses.replace(config, accumulate=3), tmp_path / "parts")
+    train(config, tmp_path / "one")
+    train(dataclasses.replace(config, accumulate=3), tmp_path / "parts")
     assert_alike(tmp_path / "one", tmp_path / "parts")
 
 
@@ -129,13 +142,13 @@ class InDouble(torch.nn.Module):
         return self.model(rows.to(self.model.anchor.dtype), layout=batch.layout)
 
 
-def gradients(ranks: Ranks, config, dtype, sharing="ddp"):
-    """The gradient of the first step by name, and its norm."""
+def gradients(ranks: Ranks, config, sharing="ddp"):
+    """The gradient of the first step by name in float64, and its norm."""
     torch.set_num_threads(1)
     source = as_trained_on(open_training_data(config), config)
     config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, clip=None))
     config = resolve(config, source, torch.device("cpu"))
-    model = build_model(config, source).to(dtype).train()
+    model = build_model(config, source).double().train()
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         with torch.no_grad():
@@ -157,22 +170,19 @@ def gradients(ranks: Ranks, config, dtype, sharing="ddp"):
     return value, {name: full_tensor(one).double().numpy() for name, one in found.items() if one is not None}
 
 
-GRADIENTS = [
-    pytest.param(
-        config, sharing, dtype, tolerance, id=f"{name}-{sharing}-{dtype}",
-        marks=() if dtype == torch.float64 and (name, sharing) in (("uneven", "ddp"), ("packed", "fsdp"))
-        else pytest.mark.slow,
-    )
-    for name, config in {"uneven": UNEVEN, "chance": CHANCE, "packed": PACKED}.items()
-    for sharing in ("ddp", "fsdp")
-    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-10))
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("config", "sharing", "dtype", "tolerance"), GRADIENTS)
-def test_one_gradient_of_all_ranks(config, sharing, dtype, tolerance):
-    value, alone = gradients(Ranks(), config, dtype)
-    for other, found in together(2, gradients, config, dtype, sharing):
+@pytest.mark.parametrize(
+    ("name", "sharing"),
+    [
+        ("uneven", "ddp"),
+        ("packed", "fsdp"),
+        pytest.param("chance", "ddp", marks=pytest.mark.slow),
+        pytest.param("chance", "fsdp", marks=pytest.mark.slow),
+    ],
+)
+def test_one_gradient_of_all_ranks(name, sharing):
+    config, tolerance = TOGETHER[name], 1e-10
+    value, alone = gradients(Ranks(), config)
+    for other, found in together(2, gradients, config, sharing):
         assert other == pytest.approx(value, rel=tolerance)
         assert found.keys() == alone.keys()
         # Angles and tables of positions are float32 whatever the model is in.
@@ -194,14 +204,14 @@ def stop_after(ranks: Ranks, config, out, steps, options=None):
 @pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_ranks_stop_together_and_others_go_on(size, tmp_path):
     config = dataclasses.replace(UNEVEN, images=165)
-    alone(config, tmp_path / "one")
+    train(config, tmp_path / "one")
     said = together(2, stop_after, config, tmp_path / "two", 3)
     assert [type(one) for one in said] == [StoppedError, StoppedError]
     assert len(log_lines(tmp_path / "two")) == 3
     warned = []
     if size == 1:
         train(config, tmp_path / "two", resume=True, warn=warned.append)
-        assert any("with 2 ranks, this is 1" in line for line in warned)
+        assert any("ranks" in line for line in warned)
     else:
         together(size, run, config, tmp_path / "two", {"resume": True})
     assert_alike(tmp_path / "one", tmp_path / "two")
@@ -260,7 +270,7 @@ def test_an_image_that_cannot_be_read_ends_all(tmp_path):
 
 def test_what_one_leaves_out_all_count(tmp_path):
     config = dataclasses.replace(damaged(tmp_path), skip_unreadable=1)
-    alone(config, tmp_path / "one")
+    train(config, tmp_path / "one")
     together(2, run, config, tmp_path / "two")
     assert_alike(tmp_path / "one", tmp_path / "two")
     left = [(tmp_path / one / "checkpoint" / "left_out.jsonl").read_text() for one in ("one", "two")]

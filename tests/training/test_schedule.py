@@ -101,7 +101,7 @@ def test_the_length_of_a_run():
     assert EpochPlan.of(TrainConfig(epochs=0.001), 100).images == 1
     assert EpochPlan.of(TrainConfig(images=7), 100).images == 7
     assert EpochPlan.of(TrainConfig(), None).images == DEFAULT_IMAGES
-    with pytest.raises(InputError, match=r"epochs 2\.0: data 'scenes' is endless"):
+    with pytest.raises(InputError, match=r"^epochs 2\.0"):
         EpochPlan.of(TrainConfig(epochs=2.0), None)
 
 

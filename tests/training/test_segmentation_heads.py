@@ -34,8 +34,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("head", SMALL)
+@pytest.mark.parametrize(("head", "packed"), [("segmenter", True), ("upernet", False), ("eomt", True)])
 def test_a_head_trains_is_measured_and_predicts(
     head: str, packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,8 +80,7 @@ def test_a_head_of_whole_images_refuses_dropped_tokens_before_a_run(
     words = ["train", "--recipe", "navit_scenes", "--data", "scenes:pairs", "--task", task, "--head", head]
     words += ["--set", "packing.drop=schedule", "--images", "64", "--out", str(tmp_path / "run")]
     assert main(words) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"sightline: error: train: packing.drop schedule: head {head} takes whole images (expected null)"
+    assert f"train: packing.drop schedule: head {head} " in capsys.readouterr().err.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
 

@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from torch.utils._pytree import tree_leaves
 
 from sightline import registry
-from sightline.cli.config import apply_settings
 from sightline.data.config import MixingConfig, PackingConfig
 from sightline.data.open import open_source
 from sightline.data.targets import Crop
@@ -26,6 +25,7 @@ from sightline.hub.load import load_model
 from sightline.io.config import build_config
 from sightline.models import model_config
 from sightline.recipes import list_recipes, recipe
+from sightline.runs.settings import apply_settings
 from sightline.tasks.base import Task, make_task, task_class
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.tasks.windows import InferenceMode

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 import stat
 import threading
 
@@ -22,7 +21,7 @@ from sightline.training.config import OptimizerConfig, ValidationConfig
 from sightline.training.parallel import parallelize
 from tests.ranks import together
 from tests.tiny import log_lines, tiny_config, train, tree
-from tests.training.test_ranks import CHANCE, IDLE, PACKED, UNEVEN, alone, run, stop_after
+from tests.training.test_ranks import CHANCE, IDLE, PACKED, UNEVEN, assert_alike, run, stop_after
 
 # So large that Adam's step is no sign of a gradient near zero, which the order of a sum decides.
 EPS = 1e-3
@@ -35,18 +34,6 @@ OPTIMIZERS = {
 def in_parts(config, **changes):
     options = {**config.model_options, "depth": 2}
     return dataclasses.replace(config, sharing="fsdp", model_options=options, **changes)
-
-
-def assert_same(first, second, tolerance=2e-6):
-    """The same steps with the same losses, and weights that differ by so much of their norm."""
-    records = [[json.loads(line) for line in log_lines(run)] for run in (first, second)]
-    for one, other in zip(*records, strict=True):
-        assert other.pop("loss") == pytest.approx(one.pop("loss"), rel=1e-5)
-        assert one == other
-    one, other = (load_model(run).state_dict() for run in (first, second))
-    assert one.keys() == other.keys()
-    for name, weight in one.items():
-        assert float((other[name] - weight).norm()) <= tolerance * float(weight.norm()) + 1e-7, name
 
 
 def assert_in_parts(run, ranks):
@@ -69,7 +56,7 @@ def test_parts_train_as_the_whole(name, tmp_path):
     config = CASES[name]
     assert together(2, run, config, tmp_path / "parts") == [0, 1]
     assert together(2, run, dataclasses.replace(config, sharing="ddp"), tmp_path / "whole") == [0, 1]
-    assert_same(tmp_path / "whole", tmp_path / "parts")
+    assert_alike(tmp_path / "whole", tmp_path / "parts")
     assert_in_parts(tmp_path / "parts", 2)
 
 
@@ -77,15 +64,12 @@ def test_parts_train_as_the_whole(name, tmp_path):
     ("name", "size", "sharing"),
     [
         ("adamw", 1, "fsdp"),
-        *(
-            pytest.param(*one, marks=pytest.mark.slow)
-            for one in (("adamw", 3, "fsdp"), ("lamb", 2, "ddp"), ("sgd", 4, "fsdp"), ("adam", 4, "ddp"))
-        ),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("lamb", 2, "ddp"), ("sgd", 4, "fsdp"))),
     ],
 )
 def test_any_number_of_ranks_goes_on(name, size, sharing, tmp_path):
     config = in_parts(UNEVEN, images=132, optimizer=OPTIMIZERS[name])
-    alone(config, tmp_path / "one")
+    train(config, tmp_path / "one")
     said = together(2, stop_after, config, tmp_path / "two", 2)
     assert [type(one) for one in said] == [StoppedError, StoppedError]
     assert_in_parts(tmp_path / "two", 2)
@@ -94,14 +78,14 @@ def test_any_number_of_ranks_goes_on(name, size, sharing, tmp_path):
         train(config, tmp_path / "two", resume=True)
     else:
         assert together(size, run, config, tmp_path / "two", {"resume": True}) == list(range(size))
-    assert_same(tmp_path / "one", tmp_path / "two")
+    assert_alike(tmp_path / "one", tmp_path / "two")
     assert_in_parts(tmp_path / "two", 1 if sharing == "ddp" else size)
 
 
 @pytest.mark.slow
 def test_one_rank_then_two_then_one_train_as_one_undisturbed(tmp_path):
     config = in_parts(UNEVEN, images=165, optimizer=OPTIMIZERS["adamw"])
-    alone(config, tmp_path / "one")
+    train(config, tmp_path / "one")
     steps = iter(range(1, 6))
     with pytest.raises(StoppedError):
         train(config, tmp_path / "moved", stop=lambda: next(steps) == 1)
@@ -111,7 +95,7 @@ def test_one_rank_then_two_then_one_train_as_one_undisturbed(tmp_path):
     assert_in_parts(tmp_path / "moved", 2)
     assert len(log_lines(tmp_path / "moved")) == 3
     train(config, tmp_path / "moved", resume=True)
-    assert_same(tmp_path / "one", tmp_path / "moved")
+    assert_alike(tmp_path / "one", tmp_path / "moved")
 
 
 def on_a_slow_disk(ranks: Ranks, config, out):
@@ -147,16 +131,16 @@ def test_parts_are_saved_while_steps_go_on(tmp_path):
         assert (first, second, last) == (2, 4, (5, 5))
         assert then >= 3
         assert later >= 5
-    assert_same(tmp_path / "undisturbed", tmp_path / "slow", tolerance=0.0)
+    assert_alike(tmp_path / "undisturbed", tmp_path / "slow", tolerance=0.0)
 
 
 @pytest.mark.slow
 def test_what_ranks_held_whole_goes_on_in_parts(tmp_path):
     config = in_parts(UNEVEN, images=132, optimizer=OPTIMIZERS["adamw"])
-    alone(config, tmp_path / "one")
+    train(config, tmp_path / "one")
     together(2, stop_after, dataclasses.replace(config, sharing="ddp"), tmp_path / "two", 2)
     assert together(2, run, config, tmp_path / "two", {"resume": True}) == [0, 1]
-    assert_same(tmp_path / "one", tmp_path / "two")
+    assert_alike(tmp_path / "one", tmp_path / "two")
 
 
 @pytest.mark.slow
@@ -166,7 +150,7 @@ def test_parts_are_measured_while_they_train(tmp_path):
         tiny_config(data="scenes", images=96, batch_size=32, optimizer=OptimizerConfig(eps=EPS, ema=0.5)),
         checkpoint_every=32, validation=ValidationConfig(times=3, images=8),
     )  # fmt: skip
-    alone(config, tmp_path / "one")
+    train(config, tmp_path / "one")
     assert together(2, run, config, tmp_path / "parts") == [0, 1]
     lines = [
         [json.loads(line) for line in (tmp_path / one / "validation.jsonl").read_text().splitlines()]
@@ -247,38 +231,12 @@ def test_a_rank_whose_disk_is_full_leaves_what_was_there(rank, tmp_path):
     before = tree(tmp_path / "it")
     said = together(2, written, tmp_path / "it", rank)
     assert [type(one) for one in said] == [StorageError, StorageError]
-    assert f"rank {rank} cannot write its part (No space left on device)" in str(said[0])
+    assert f"rank {rank} " in str(said[0])
     assert tree(tmp_path / "it") == before
     assert os.listdir(tmp_path) == ["it"]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    place = tmp_path_factory.mktemp("parts")
-    assert together(2, run, in_parts(UNEVEN, images=66), place / "run") == [0, 1]
-    return place / "run"
-
-
-@pytest.fixture
-def parts(trained, tmp_path):
-    shutil.copytree(trained, tmp_path / "run", symlinks=True)
-    return tmp_path / "run" / "checkpoint"
-
-
-def test_damaged_and_missing_parts_are_named(parts):
-    second = sorted((parts / "training").iterdir())[1]
-    content = second.read_bytes()
-    second.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(InputError, match=r"shard-00002.*: differs from its checksum"):
-        verify_checkpoint(parts)
-    second.write_bytes(content[:100])
-    with pytest.raises(InputError, match="cannot be read"):
-        tensor_shapes(parts / "training")
-    second.unlink()
-    with pytest.raises(InputError, match=r"shard-00002.*: is missing"):
-        verify_checkpoint(parts)
-
-
-def test_the_checkpoint_of_a_training_is_no_place_for_a_model(parts):
-    with pytest.raises(InputError, match="holds the state of a training"):
-        save_model(load_model(parts), parts)
+def test_the_checkpoint_of_a_training_is_no_place_for_a_model(run_copy):
+    place = run_copy / "checkpoint"
+    with pytest.raises(InputError, match=str(place)):
+        save_model(load_model(place), place)

@@ -34,7 +34,7 @@ def build_app() -> App:
     """The command-line application with every verb of `commands/`."""
     from cyclopts import App, Parameter
 
-    from sightline.cli.options import convert_strictly
+    from sightline.runs.options import convert_strictly
 
     app = App(
         name="sightline",

@@ -102,11 +102,9 @@ def dry_run(setup: TrainSetup, device: torch.device, processes: int, warn: Calla
     """
     config, source, model = setup.config, setup.source, setup.model
     steps, spent = _length(setup)
-    image_size, batch = largest_pass(config, model.config, source.length("train"), processes)
-    training = {"dtype": config.precision, "training": True, "ema": config.optimizer.ema is not None, "saves": True}
-    training["sharers"] = processes if config.sharing == "fsdp" else 1
+    image_size, options = largest_pass(config, model.config, source.length("train"), processes)
     try:
-        memory = estimate_memory(model.config, image_size, batch=batch, device=device, **training).total
+        memory = estimate_memory(model.config, image_size, saves=True, device=device, **options).total
     except InputError:
         memory = None
     available = machine.available_memory(device)

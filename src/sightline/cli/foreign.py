@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import Tensor
 
-from sightline.cli.config import apply_settings
 from sightline.convert import find_project
 from sightline.convert.timm import read_timm_folder
 from sightline.convert.weights import read_weights
 from sightline.errors import InputError
 from sightline.io.read import CONFIGURATION, read_text
 from sightline.io.yaml import read_yaml
+from sightline.runs.settings import apply_settings
 
 
 def read_source(

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import shlex
 import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from sightline import plugins
 from sightline.data.image_file import MAX_PIXELS
-from sightline.data.sizes import View
 from sightline.errors import InputError, SightlineError
-from sightline.io.run_files import CONFIG, PAGE, PREDICTIONS, RESULTS, run_of_checkpoint
-from sightline.results.cascade import CASCADE
+from sightline.io.run_files import PAGE, PREDICTIONS, RESULTS
 from sightline.results.predictions import read_predictions
+from sightline.runs.console import command_line
+from sightline.runs.outputs import run_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sightline.training.config import TrainConfig
     from sightline.training.run import Run
 
-# Operations: 10 minutes of one core at 6e10 a second, half of what one of an AMD EPYC does (AVX512-BF16).
-_FIRST_LOOK = 3.6e13
 _ONNX = ("onnx", "onnxscript", "onnxruntime")
 
 
@@ -45,79 +40,44 @@ def to_train(
     out: Path,
     skip_unreadable: int | str,
     max_pixels: int | None,
-    images: int | None = None,
     *,
     recipe: str | None = None,
 ) -> tuple[object, ...]:
     """The words that train on a folder of images, by the folder's recipe or the one named."""
     pixels = None if max_pixels == MAX_PIXELS else max_pixels
-    given = {"--skip-unreadable": skip_unreadable, "--max-pixels": pixels, "--images": images, "--out": out}
+    given = {"--skip-unreadable": skip_unreadable, "--max-pixels": pixels, "--out": out}
     words = {"--recipe": recipe, "--data": data, **given}
     return ("train", *(word for option, value in words.items() if value for word in (option, value)))
 
 
-def first_look(config: TrainConfig, count: int) -> int | None:
-    """Images of a first training on a processor, where the recipe for a folder of `count` images would take hours."""
-    import torch
-
-    from sightline.models import model_config
-    from sightline.models.flops import training_flops
-
-    assert config.model is not None
-    assert config.resolution is not None
-    assert config.epochs is not None
-    own = {name: value for name, value in config.model_options.items() if name.startswith("embedder")}
-    model = model_config(config.model, **own)
-    images = round(_FIRST_LOOK / training_flops(model, [model.grid_of(config.resolution, config.frames).cells]), -2)
-    return None if torch.cuda.is_available() or images >= config.epochs * count else int(images)
-
-
-def again(*words: object, name: str = "sightline") -> str:
-    """A command of Sightline with its words quoted, and the plug-ins of this one; None among them is left out."""
-    found = [word for folder in plugins.given for word in ("--plugins", folder)]
-    return shlex.join([name, *found, *(str(word) for word in words if word is not None)])
-
-
-def warn(line: str) -> None:
-    """On stderr what may be other than is thought, and ends nothing."""
-    print(f"sightline: warning: {line}", file=sys.stderr)
-
-
 def command(*words: object) -> str:
-    """As `again`, by the name that it was called by where `sightline` is not on the path."""
+    """As `command_line`, by the name that it was called by where `sightline` is not on the path."""
     called = Path(sys.argv[0])
     unknown = called.name == "sightline" and shutil.which(called.name) is None
-    return again(*words, name=str(called) if unknown else "sightline")
+    return command_line(*words, name=str(called) if unknown else "sightline")
 
 
-def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *, again: bool) -> None:
-    """After an evaluation: another way to measure on a folder; the cascade, or the report behind it.
-
-    Args:
-        data: as it was given; shown: at which sizes and views.
-        again: some were asked for, which adds to what is known of a run.
-    """
+def say_after_evaluation(run: Run, data: str | None, views: Sequence[str]) -> None:
+    """After an evaluation: images of a folder at their own sizes, unless `views` has that; and the cascade of a
+    classifier, else the report."""
     from sightline.recipes import supports
     from sightline.tasks.base import Task, task_class
 
-    if supports(PACKED, run.data) and not any(isinstance(one, View) and one.kind == "native" for one in shown):
+    if supports(PACKED, run.data) and not any(view.startswith(("native", "max:")) for view in views):
         given = ("--data", data) if data else ()
         print(f"or each at its own size: {command('evaluate', run.path, *given, '--resolutions', 'native')}")
-    cascade = beside(run_of(run.path), "_cascade")
+    # A cascade asks how sure a model is of its one answer.
     if task_class(run.model.config.task).confidence is Task.confidence:
-        # A cascade asks how sure a model is of its one answer.
-        say_report(run)
-    elif again and (cascade / CASCADE).exists():
         say_report(run)
     else:
-        say_next("cascade", run.path, data, *writing("--out", cascade))
+        say_next("cascade", run.path, data, *writing("--out", beside(run_of(run.path), "_cascade")))
 
 
 def say_report(run: Run) -> None:
     """After what is measured of a run: its report; of a model alone what comes after that."""
     home = run_of(run.path)
     if run.training and (home / RESULTS).exists():
-        say_next("report", *to_compare(home), *writing("--out", home / PAGE))
+        say_next("report", home, *writing("--out", home / PAGE))
     else:
         say_predict_or_export(run.path)
 
@@ -131,25 +91,6 @@ def free(out: Path) -> Path:
     """The next free name for a run to train, since what was trained is not made again in minutes."""
     names = itertools.chain([out], (out.with_name(f"{out.name}_{number}") for number in itertools.count(2)))
     return next(one for one in names if not one.exists())
-
-
-def run_of(model: str | Path) -> Path:
-    """The folder of the run that a model's folder belongs to: itself unless it is a checkpoint."""
-    run = run_of_checkpoint(Path(model))
-    return run if run is not None and (run / CONFIG).exists() else Path(model)
-
-
-def to_compare(run: Path) -> tuple[Path, ...]:
-    """The run, or the two where it was trained packed and not, as offered, and both were measured: the fixed one
-    first."""
-    fixed = run.with_name(run.name.removesuffix(PACKED_ENDING))
-    pair = (fixed, beside(fixed, PACKED_ENDING))
-    return pair if all((one / RESULTS).exists() and _data(one) == _data(run) for one in pair) else (run,)
-
-
-def _data(run: Path) -> str | None:
-    """The data set that a run was trained on; None where that is not known, or its checkpoint is not whole."""
-    return _record(run).get("training", {}).get("config", {}).get("data")
 
 
 def _record(model: str | Path) -> dict[str, Any]:
@@ -166,7 +107,7 @@ def _labelled(model: str | Path) -> str | None:
     """The data of a run where it says what is in its images, else what names a folder that does."""
     from sightline.data.open import parse_spec, source_class
 
-    data = _data(Path(model))
+    data = _record(model).get("training", {}).get("config", {}).get("data")
     try:
         unlabelled = data is not None and "label" not in source_class(parse_spec(data)[0]).provides
     except SightlineError:

@@ -1,31 +1,31 @@
-"""What people see of work on stderr: bars with the expected end in a terminal, a line now and then elsewhere, and which
-files of a data set are not used."""
+"""What people see of work on stderr: bars with the expected end in a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
 
-from sightline.data.config import SkipUnreadable
-from sightline.data.skip_policy import Unreadable
-from sightline.data.source import Source
+from sightline.runs.progress import Progress
+
+if TYPE_CHECKING:
+    from sightline.training.jobs import JobProgress
 
 LATE = 2.0
 """Seconds after which a bar is shown for work that is seldom long."""
 _QUIET_SECONDS = 15.0
 # What the speed is taken from: the last minute, and no less than this.
 _WINDOW_SECONDS, _LEAST_SECONDS = 60.0, 2.0
-# Files that are named one by one.
-_SHOWN = 20
+
+
+# So many are shown; of more, those that are done are not.
+_MOST_BARS = 8
 
 
 class TimeLeft:
@@ -64,7 +64,18 @@ def bar_of(name: str, total: int) -> Iterator[Callable[[int], None]]:
         yield bars.counter(name, total)
 
 
-class Bars(AbstractContextManager["Bars"]):
+def of_jobs(bars: Bars) -> Callable[[JobProgress], None]:
+    """What shows the progress of runs side by side: a bar each, with the last loss and validation."""
+
+    def observe(at: JobProgress) -> None:
+        loss = f"loss {at.loss:.2f}" if at.loss is not None else ""
+        validated = f"minival {at.validated.value:.0%}" if at.validated is not None else ""
+        bars.move(f"{at.phase:<5} {at.name:<11}", at.done, at.total, *filter(None, (loss, validated)))
+
+    return observe
+
+
+class Bars(Progress):
     """Named bars, made when they are first moved. A context manager.
 
     Args:
@@ -72,9 +83,10 @@ class Bars(AbstractContextManager["Bars"]):
     """
 
     def __init__(self, late: float = 0.0) -> None:
+        super().__init__()
         self._console = Console(stderr=True)
         self._terminal = self._console.is_terminal
-        self._progress: Any = Progress(
+        self._progress: Any = RichProgress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
@@ -89,22 +101,13 @@ class Bars(AbstractContextManager["Bars"]):
         self._started: dict[str, float] = {}
         self._said: dict[str, float] = {}
         self._left: dict[str, TimeLeft] = {}
-        self._left_out: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *fault: object) -> None:
         if self._tasks:
             self._progress.stop()
-
-    def counter(self, name: str, total: int) -> Callable[[int], None]:
-        """What moves a bar on by so many."""
-        done = 0
-
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            self.move(name, done, total)
-
-        return advance
 
     def move(self, name: str, done: int, total: int, *notes: str) -> None:
         """Set a bar to `done` of `total`; of the notes behind it those are shown, from the first, that fit."""
@@ -120,7 +123,8 @@ class Bars(AbstractContextManager["Bars"]):
                     return
                 self._progress.start()
                 self._tasks[name] = self._progress.add_task(name, total=total, note=note, left=left)
-            self._progress.update(self._tasks[name], completed=done, total=total, note=note, left=left)
+            visible = done < total or len(self._tasks) <= _MOST_BARS
+            self._progress.update(self._tasks[name], completed=done, total=total, note=note, left=left, visible=visible)
             return
         finished = done >= total
         if self._late or (now - self._said.setdefault(name, now) < _QUIET_SECONDS and not finished):
@@ -139,36 +143,3 @@ class Bars(AbstractContextManager["Bars"]):
                 break
             shown = (*shown, one)
         return ", ".join(shown)
-
-    def read_headers(self, source: Source, splits: Iterable[str], skip_unreadable: SkipUnreadable) -> Source:
-        """The source to use from here on, without what the headers of some splits show to be unreadable.
-
-        Raises:
-            UnreadableDataError: that is more than may be left out.
-        """
-        for name in dict.fromkeys(splits):
-            moved = functools.partial(self.move, f"reading headers of {name}")
-            source, _ = source.check_readable(name, skip_unreadable=skip_unreadable, progress=moved)
-        self.say_left_out(source)
-        return source
-
-    def say_left_out(self, source: Source) -> None:
-        """Name the files that are not used, and why, each once: some are found out in the middle of the work."""
-        images = list(source.skipped)
-        if source.allowance is not None:
-            images += [image for split in source.allowance.found for image in source.allowance.left_out(split)]
-        self.say(images, source.left_out)
-
-    def say(self, images: Iterable[Unreadable], parts: Mapping[str, Mapping[str, int]] | None = None) -> None:
-        """As `say_left_out`, of these images, and of what was left out of others, by their paths."""
-        reasons = {image.path: image.reason for image in images}
-        reasons |= {
-            path: ", ".join(f"{what}: {count:,}" for what, count in said.items())
-            for path, said in (parts or {}).items()
-        }
-        fresh = {path: reason for path, reason in reasons.items() if path not in self._left_out}
-        self._left_out |= set(fresh)
-        for path, reason in list(fresh.items())[:_SHOWN]:
-            print(f"left out: {path}: {reason}", file=sys.stderr)
-        if len(fresh) > _SHOWN:
-            print(f"left out: {len(fresh) - _SHOWN} more", file=sys.stderr)

@@ -1,23 +1,61 @@
-"""What `sightline train` was asked for by a file and the command line, and what is said of a training on stderr."""
+"""What `sightline train` was asked for by a file and the command line, and what is said of a training."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sightline.cli.config import apply_settings
+import torch
+
+from sightline.attention.cpu import chosen_precision
+from sightline.cli import next_step
+from sightline.cli.profile_table import print_profile
 from sightline.cli.progress import Bars
 from sightline.errors import InputError
 from sightline.hub.fine_tune import describe_init
 from sightline.hub.load import load_model
 from sightline.io.read import format_bytes
+from sightline.io.run_files import CHECKPOINT, CONFIG
 from sightline.io.yaml import read_yaml
 from sightline.recipes.config import TrainingData, config_with_recipe
+from sightline.reports.seen import seen_sizes
+from sightline.reports.tables import print_accuracy
 from sightline.reports.words import quantity
+from sightline.results.rows import dump_rows
+from sightline.runs.console import command_line
+from sightline.runs.settings import apply_settings
 from sightline.training.config import TrainConfig
 from sightline.training.loop import TrainProgress
+from sightline.training.run import TrainResult
 from sightline.training.setup import TrainSetup
+
+if TYPE_CHECKING:
+    from sightline.cli.commands.train import RunOptions
+
+
+def asked_training(fields: Mapping[str, object], how: RunOptions) -> tuple[TrainConfig, Path, TrainingData]:
+    """What `sightline train` was asked for, checked; the folder of the run; and its data, opened where that was needed.
+
+    Raises:
+        InputError: as `training_config`.
+    """
+    if how.accept_changed_data and not how.resume:
+        raise InputError("--accept-changed-data: goes with --resume")
+
+    def folder_of(wanted: TrainConfig) -> Path:
+        name = how.recipe or wanted.data.replace(":", "_").replace("/", "_")
+        return how.out or Path("runs") / f"{name}_{wanted.encoding}"
+
+    settings = how.settings if how.head is None else (*how.settings, f"task_options.head={how.head}")
+    began = (lambda wanted: folder_of(wanted) / CONFIG) if how.resume else None
+    # What takes no time is not worth a line: more may yet be refused.
+    with Bars(late=0.5) as bars:
+        data = TrainingData(bars.move)
+        config = training_config(how.config, fields, settings, how.recipe, data=data, began=began)
+    return config, folder_of(config), data
 
 
 def training_config(
@@ -69,8 +107,8 @@ def say_set_up(asked: TrainConfig, data: TrainingData, setup: TrainSetup, bars: 
         print(describe_init(load_model(began), setup.model, began), file=sys.stderr)
 
 
-def progress_notes(at: TrainProgress) -> list[str]:
-    """What stands behind the bar of a training, the most wanted first."""
+def show_step(bars: Bars, name: str, at: TrainProgress) -> None:
+    """Move the bar of a training; behind it stands the most wanted first."""
     notes = ["no image could be read" if at.loss is None else f"loss {at.loss:.3f}"]
     if at.validated is not None:
         notes.append(f"validation {quantity(at.validated.value, at.validated.unit)}")
@@ -78,4 +116,36 @@ def progress_notes(at: TrainProgress) -> list[str]:
         notes += [f"{at.pace.images_per_second:,.0f} img/s", f"{at.pace.tokens_per_second:,.0f} tok/s"]
     if at.pace.peak_share is not None:
         notes.append(f"{100 * at.pace.peak_share:.0f} % of peak")
-    return [*notes, format_bytes(at.pace.memory)]
+    bars.move(name, at.images, at.total, *notes, format_bytes(at.pace.memory))
+
+
+def again(*words: object, device: str, threads: int | None) -> str:
+    """As `command_line`, with the device and the threads of this command."""
+    rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
+    return command_line(*words, *rest)
+
+
+def print_trained(done: TrainResult, device: torch.device, *, as_json: bool, profiled: bool) -> None:
+    """Print what a training came to, with its profile where there is one, and what to type next."""
+    if as_json:
+        print(dump_rows(done.rows), end="")
+        return
+    if profiled:
+        print_profile(done.folder)
+    if done.measured is None:
+        print(f"trained; {done.folder}/checkpoint (the data has no split to test on)")
+        next_step.say_export(done.folder)
+        return
+    seen = seen_sizes(asdict(done.config), done.model.config.patch_size)
+    print_accuracy(done.rows, seen={done.rows[0].run: seen})
+    if (last := done.last) is not None:
+        print(
+            f"shown: {last.images:,} images, {last.tokens:,} tokens, {last.flops:.3g} operations; "
+            f"{last.images / last.seconds:,.0f} images and {last.tokens / last.seconds:,.0f} tokens a second"
+        )
+        if done.config.packing is not None:
+            unused = 1 - last.tokens / (last.step * done.config.packing.tokens)
+            print(f"packed: {last.images / last.step:.1f} images a step, {100 * unused:.2f} % of its room unused")
+    print(f"checkpoint: {done.folder / CHECKPOINT}")
+    print(f"tested in {chosen_precision(done.measured.precision, device)}")
+    next_step.say_next("evaluate", done.folder)

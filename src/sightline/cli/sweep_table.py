@@ -6,10 +6,13 @@ import json
 import time
 from collections.abc import Sequence
 
+from sightline.cli import next_step
 from sightline.io.read import format_bytes
+from sightline.io.run_files import CELLS
 from sightline.reports.tables import print_table
 from sightline.reports.words import capital, number, quantity, title, unit
-from sightline.sweeps.scores import Objective, SummaryRow
+from sightline.sweeps.run import SweepResult
+from sightline.sweeps.scores import Objective, SummaryRow, best_and_average, best_of
 from sightline.sweeps.space import format_settings
 from sightline.training.status import RunStatus
 
@@ -31,6 +34,28 @@ def print_best_and_average(lines: Sequence[SummaryRow], by: str, wanted: Objecti
         for line in lines
     ]
     print_table((by, "runs", "best", "average", "settings of the best"), rows, title=heading)
+
+
+def print_sweep(found: SweepResult, *, as_json: bool) -> None:
+    """Print best and average of the cells of a sweep for each encoding, and where no cell failed what to type next."""
+    asked, scores = found.sweep, found.scores
+    lines = best_and_average(scores) if scores else []
+    if as_json:
+        print(dump_lines(lines, "encoding"), end="", flush=True)
+        return
+    if lines:
+        print_best_and_average(lines, "encoding", asked.wanted)
+        print(f"runs: {asked.out / CELLS}", flush=True)
+    if found.state.failed:
+        return
+    # The table by encoding stands above.
+    varied = asked.config.varied
+    several = [name for name, values in varied.items() if isinstance(values, list) and len(values) > 1]
+    others = [name for name in several if name != "encoding" and all(name in one.settings for one in scores)]
+    if others:
+        next_step.say_next("table", asked.out, "--by", others[0])
+    else:
+        next_step.say_next("evaluate", asked.out / CELLS / best_of(scores).run)
 
 
 def dump_lines(lines: Sequence[SummaryRow], by: str) -> str:

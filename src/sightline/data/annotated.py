@@ -45,12 +45,8 @@ class DetectionFiles(FileSource):
     category_ids: tuple[int, ...]
 
     def __init__(self, root: str | Path) -> None:
-        """Read the annotations in a folder.
-
-        Raises:
-            InputError: there are none, or they are not as described (`CocoFile`); an image is missing, or is named
-                twice; two files have other categories. One line with the file and the place.
-        """
+        """Read the annotations in a folder; raises InputError where there are none, or they are not as described
+        (`CocoFile`), an image is missing or is named twice, or two files have other categories."""
         root = Path(root)
         there = {own: root / file for own, file in self.annotation_files.items() if (root / file).exists()}
         if not there:
@@ -95,10 +91,8 @@ class DetectionFiles(FileSource):
         for number, name in enumerate(said.files):
             path = self.image_path(root, own, name)
             if path is None or path in found:
-                shown = f"{'' if self.file_key == 'file_name' else f'{self.file_key} '}{name[:80]!r}"
-                twice = "" if path is None else f" is that of images[{found[path]}] too"
-                expected = "the name of an image's file" if path is None else "another file"
-                raise InputError(f"{said.path}: images[{number}]: {shown}{twice} (expected: {expected})")
+                expected = "the name of an image's file" if path is None else f"not that of images[{found[path]}]"
+                raise InputError(f"{said.path}: images[{number}]: {self.file_key} {name[:80]!r} (expected: {expected})")
             found[path] = number
         folders = dict.fromkeys(path.parent for path in found if path.parent.is_dir())
         there = {path for folder in folders for path in images_below(folder, [])}

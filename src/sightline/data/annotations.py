@@ -1,8 +1,10 @@
-"""COCO's files of annotations: which objects are where in which image, held in columns."""
+"""COCO's files of annotations: which objects are where in which image, held in columns, since there may be a million
+and workers get a copy. Masks are pixel for pixel those of pycocotools."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from array import array
 from collections import Counter
@@ -14,7 +16,6 @@ import numpy as np
 from pydantic import FailFast, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from sightline.data.outlines import OutlineList
 from sightline.data.targets import Objects
 from sightline.errors import InputError, validation_error
 from sightline.io.read import read_bytes
@@ -25,6 +26,11 @@ _LARGEST = 1 << 31
 _NO_AREA = "objects without area in their image"
 _SHORT = "parts of outlines with fewer than 3 points"
 _CUT = "boxes beyond their image, cut"
+_POLYGONS, _RUNS = 1, 2
+# x, y of three points.
+_LEAST_NUMBERS = 6
+# How far outside of its image a corner may be, in pixels, at least: far outside there is nothing to draw.
+_REACH = 2**16
 # Whole numbers that a floating point number tells apart.
 Id = Annotated[int, Field(ge=0, lt=2**53)]
 Side = Annotated[int, Field(ge=1, lt=2**53)]
@@ -93,8 +99,7 @@ class CocoFile:
             InputError: it is no such file, or one that contradicts itself: a key is missing, an id is there twice, an
                 annotation is of an image or a category that is not there. One line with the file and the place.
         """
-        self.path = path
-        said = self._read()
+        self.path, said = path, self._read(path)
         self.image_ids = list(self._by_id("images", said.images))
         self._by_id("annotations", said.annotations)
         self.names = {known: one.name for known, one in sorted(self._by_id("categories", said.categories).items())}
@@ -112,16 +117,16 @@ class CocoFile:
             self.unfinished.append(self._classes(where, "not_exhaustive_category_ids", unfinished))
         self._add_objects(said.annotations)
 
-    def _read(self) -> _File:
-        content = read_bytes(self.path, _LARGEST, EXPECTED)
+    def _read(self, path: Path) -> _File:
+        content = read_bytes(path, _LARGEST, EXPECTED)
         self.digest = hashlib.sha256(content).hexdigest()[:32]
         try:
             return _FILE.validate_json(content.removeprefix(b"\xef\xbb\xbf"), strict=True)
         except ValidationError as error:
             [fault, *_] = error.errors(include_url=False, include_input=False)
             if fault["loc"]:
-                raise validation_error(error, str(self.path), _File) from None
-            raise InputError(f"{self.path}: {fault['msg']} (expected: {EXPECTED})") from None
+                raise validation_error(error, str(path), _File) from None
+            raise InputError(f"{path}: {fault['msg']} (expected: {EXPECTED})") from None
 
     def _by_id(self, what: str, records: Sequence[Any]) -> dict[int, Any]:
         found = dict[int, Any]()
@@ -141,7 +146,7 @@ class CocoFile:
 
     def _add_objects(self, annotations: Sequence[_Annotation]) -> None:
         boxes, areas, crowd, classes, images = array("d"), array("d"), bytearray(), array("q"), array("q")
-        self._outlines, passed, self.faults = OutlineList(), Counter[str](), dict[int, str]()
+        self._outlines, passed, self.faults = _Outlines(), Counter[str](), dict[int, str]()
         places = {known: image for image, known in enumerate(self.image_ids)}
         for number, one in enumerate(annotations):
             where = f"annotations[{number}]"
@@ -161,7 +166,7 @@ class CocoFile:
                 if (one.iscrowd or 0) not in (0, 1):
                     raise ValueError(f"its iscrowd {str(one.iscrowd)[:40]} (expected: 0 or 1)")
                 passed[_SHORT] += self._outlines.add(one.segmentation, size)
-            except (ValueError, OverflowError) as error:
+            except (ValueError, TypeError, OverflowError) as error:
                 self.faults.setdefault(image, f"{self.path}: annotation {one.id}: {error}")
                 continue
             passed[_CUT] += was_cut
@@ -188,26 +193,101 @@ class CocoFile:
             masks[place] = outlines.mask(row, size)
             if np.isnan(areas[place]):
                 areas[place] = masks[place].sum() or np.prod(boxes[place, 2:] - boxes[place, :2])
-        return Objects(
-            boxes,
-            self._labels[rows],
-            size,
-            self._crowd[rows],
-            areas,
-            masks if all(map(outlines.known, rows.tolist())) else None,
-            self.absent[image],
-            self.unfinished[image],
-        )
+        known = all(outlines.kinds[row] for row in rows.tolist())
+        said = self.absent[image], self.unfinished[image]
+        return Objects(boxes, self._labels[rows], size, self._crowd[rows], areas, masks if known else None, *said)
 
 
 def _box(said: Any, size: tuple[int, int]) -> tuple[tuple[float, ...], bool]:
     """(y0, x0, y1, x1) of (x, y, width, height), cut to an image of (height, width), and whether it was cut."""
-    if not (isinstance(said, list) and len(said) == 4 and all(type(one) in (int, float) for one in said)):
+    numbers = isinstance(said, list) and all(type(one) in (int, float) and math.isfinite(one) for one in said)
+    if not (numbers and len(said) == 4):
         raise ValueError(f"its box {str(said)[:80]} (expected: x, y, width, height)")
     x, y, width, height = map(float, said)
     box = (y, x, y + height, x + width)
-    if not all(map(math.isfinite, box)):
-        raise ValueError(f"its box {[x, y, width, height]} is not finite (expected: x, y, width, height)")
     y0, x0, y1, x1 = (min(max(side, 0.0), float(most)) for side, most in zip(box, (*size, *size), strict=True))
     cut = (y0, x0, max(y0, y1), max(x0, x1))
     return cut, cut != box
+
+
+class _Outlines:
+    """Outlines in the order in which they were added; each has parts, polygons or one of runs, each part numbers.
+
+    Attributes:
+        kinds: of each whether it is of polygons or runs; 0 where it is not known.
+    """
+
+    def __init__(self) -> None:
+        self.kinds, self._parts, self._starts = bytearray(), array("q", [0]), array("q", [0])
+        self._numbers = array("d")
+
+    def add(self, said: Any, size: tuple[int, int]) -> int:
+        """Take the outline of an object in an image of (height, width); None and [] say that it is not known. Returns
+        how many polygons of fewer than three points were left out; so is a last number without a second one. Raises
+        ValueError, TypeError or OverflowError where it is no outline in such an image, and takes nothing."""
+        kind = _RUNS if isinstance(said, dict) and said else _POLYGONS if said else 0
+        parts = [_runs(said, size)] if kind == _RUNS else [_polygon(one, size) for one in said or ()]
+        taken = [part for part in parts if kind == _RUNS or len(part) >= _LEAST_NUMBERS]
+        for part in taken:
+            self._numbers.extend(part)
+            self._starts.append(len(self._numbers))
+        self._parts.append(len(self._starts) - 1)
+        self.kinds.append(kind)
+        return len(parts) - len(taken)
+
+    def mask(self, outline: int, size: tuple[int, int]) -> np.ndarray:
+        """What it encloses in its image of (height, width): bool [height, width]."""
+        from pycocotools import mask as coco_masks
+
+        starts = self._starts[self._parts[outline] : self._parts[outline + 1] + 1]
+        parts = [self._numbers[start:end].tolist() for start, end in itertools.pairwise(starts)]
+        if not parts:
+            return np.zeros(size, bool)
+        if self.kinds[outline] == _RUNS:
+            runs = np.array(parts[0], np.int64)
+            return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(size[::-1]).T
+        encoded: Any = coco_masks.frPyObjects(parts, *size)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return coco_masks.decode(coco_masks.merge(encoded)).astype(bool)
+
+
+def _polygon(said: Any, size: tuple[int, int]) -> array[float]:
+    """(x, y) of the corners, one after the other, in pixels."""
+    if not isinstance(said, list):
+        raise ValueError(f"its outline: {str(said)[:40]!r} (expected: a list of x, y, ...)")
+    part, reach = array("d", said[: len(said) // 2 * 2]), max(2 * max(size), _REACH)
+    if len(part) >= _LEAST_NUMBERS and (far := [corner for corner in part if not abs(corner) <= reach]):
+        raise ValueError(f"its outline: a corner at {far[0]} (expected: within the image)")
+    return part
+
+
+def _runs(said: dict[str, Any], size: tuple[int, int]) -> list[int]:
+    """The lengths of runs down the columns, the first of them outside, which fill the image."""
+    own, counts = said.get("size"), said.get("counts")
+    runs: Any = runs_of_text(counts) if isinstance(counts, str) else counts
+    whole = isinstance(runs, list) and all(type(run) is int and run >= 0 for run in runs)
+    if own != list(size) or not whole or sum(runs) != size[0] * size[1]:
+        shown = f"its outline: size {str(own)[:40]}, counts {str(counts)[:40]}"
+        raise ValueError(f"{shown} (expected: {list(size)}, and runs that add up to {size[0] * size[1]})")
+    return runs
+
+
+def runs_of_text(text: str) -> list[int]:
+    """The lengths of runs from COCO's text of them: six bits a letter from `0` on, the lowest five of a number first, a
+    sixth that says whether it goes on; from the fourth number on, each is said less the last but one. Raises ValueError
+    where it is no such text."""
+    runs, number, bits = list[int](), 0, 0
+    for letter in text.encode():
+        digit = letter - ord("0")
+        if not 0 <= digit < 64:
+            break
+        number |= (digit & 31) << bits
+        bits += 5
+        if digit < 32:
+            # The highest bit of the last digit is the sign.
+            number -= (digit >> 4 & 1) << bits
+            runs.append(number + (runs[-2] if len(runs) > 2 else 0))
+            number = bits = 0
+    else:
+        if not bits:
+            return runs
+    raise ValueError(f"its outline: counts {text[:40]!r} (expected: whole numbers as COCO writes them)")

@@ -5,11 +5,9 @@ A header says how many frames there are, and of what size, before any is decoded
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 import os
-import struct
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
@@ -17,13 +15,12 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from PIL import Image
-from PIL.GifImagePlugin import GifImageFile
 
-from sightline.data.encoded import ByteRange, EncodedImage
 from sightline.data.folders import entries_of
-from sightline.data.frames import MOST_FRAMES
 from sightline.data.image_file import (
     MAX_PIXELS,
+    ByteRange,
+    EncodedImage,
     check_image_file,
     opened_image,
     read_image_size,
@@ -32,6 +29,7 @@ from sightline.data.image_file import (
 )
 from sightline.data.image_index import NOT_A_FILE, stamp_of
 from sightline.data.image_list import IMAGE_SUFFIXES, list_images, natural_key
+from sightline.data.sizes import MOST_FRAMES
 from sightline.data.skip_policy import Unreadable
 from sightline.errors import UnreadableDataError
 
@@ -68,11 +66,8 @@ class Clip(EncodedImage, ABC):
 
     @abstractmethod
     def header(self) -> ClipHeader:
-        """What it holds, without decoding a pixel; more frames than `MOST_FRAMES` are not all counted.
-
-        Raises:
-            UnreadableDataError: a file is missing or damaged, or frames are of different sizes. "PATH: reason".
-        """
+        """What it holds, without decoding a pixel; raises UnreadableDataError ("PATH: reason") where a file is missing
+        or damaged, or frames are of different sizes."""
 
     @abstractmethod
     def decode(self, places: Sequence[int], max_pixels: int, least: tuple[int, int] | None) -> Iterator[Image.Image]:
@@ -112,16 +107,7 @@ class AnimationFile(Clip):
 
     def header(self) -> ClipHeader:
         with opened_image(self.name, None) as image:
-            frames = getattr(image, "n_frames", 1) if image.format == "WEBP" else 1
-            if isinstance(image, GifImageFile):
-                # As Pillow counts, which knows no bound.
-                try:
-                    with contextlib.suppress(EOFError):
-                        while image.tell() < MOST_FRAMES:
-                            image._seek(image.tell() + 1, False)
-                except struct.error:
-                    raise UnreadableDataError(f"{self.name}: is truncated in a header of a frame") from None
-                frames = image.tell() + 1
+            frames = getattr(image, "n_frames", 1) if image.format in ("GIF", "WEBP") else 1
         return ClipHeader(*read_image_size(self.name, max_pixels=None), frames)
 
     def decode(self, places: Sequence[int], max_pixels: int, least: tuple[int, int] | None) -> Iterator[Image.Image]:
@@ -146,16 +132,8 @@ class FrameFolder(Clip):
     """A folder whose image files are the frames, in natural order (2 before 10); hidden ones are passed over."""
 
     def files(self) -> list[str]:
-        """The paths of the frames.
-
-        Raises:
-            UnreadableDataError: the folder cannot be read, or holds none.
-        """
-        try:
-            with os.scandir(self.name) as entries:
-                paths = [entry.path for entry in entries if is_frame(entry.name)]
-        except OSError as error:
-            raise UnreadableDataError(f"{self.name}: {error.strerror}") from None
+        """The paths of the frames; raises UnreadableDataError where the folder cannot be read, or holds none."""
+        paths = [entry.path for entry in entries_of(self.name) if is_frame(entry.name)]
         if not paths:
             raise UnreadableDataError(f"{self.name}: no frames in this folder")
         return sorted(paths, key=natural_key)
@@ -220,14 +198,11 @@ def clip_stamp(path: str) -> tuple[int, int, int]:
 def list_clips(
     given: Sequence[str], stdin: BinaryIO | None = None, skipped: list[Unreadable] | None = None
 ) -> list[str | EncodedImage | Unreadable]:
-    """What words name to a model of clips: as `list_images`, but a folder of frames is one clip.
+    """What words name to a model of clips: as `list_images`, as which it raises, but a folder of frames is one clip.
 
     A folder that holds image files other than GIF and WebP is one of frames, and so is each such folder in another one;
     of a folder's GIF and WebP files each is a clip. A folder that a pattern matches is as one that is named; what it
     matches in such a folder is a part of that.
-
-    Raises:
-        InputError: as `list_images`.
     """
 
     def clips(place: str, images: list[str]) -> list[str]:

@@ -64,11 +64,8 @@ class PackingConfig:
         self.sampler(1)
 
     def sampler(self, patch_size: int, num_prefix_tokens: int = 0, tubelet: int | None = None) -> SizeSampler:
-        """What decides how an image is shown to a model of these patches (of so many frames) and prefix tokens.
-
-        Raises:
-            InputError: a value is out of range, or a drop's field is not known; names it.
-        """
+        """What decides how an image is shown to a model of these patches (of so many frames) and prefix tokens; raises
+        InputError where a value is out of range, or a drop's field is not known."""
         if self.drop is None and self.drop_options:
             problem = f"drop_options {self.drop_options}: there is no packing.drop that takes them"
             raise InputError(problem, field="drop_options", value=self.drop_options)

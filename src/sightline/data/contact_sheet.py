@@ -33,17 +33,13 @@ def contact_sheet(
 
     Returns:
         uint8 [height, width, 3], white between the images; every image is shown pixel for pixel.
-
-    Raises:
-        InputError: no such split, or an image size below 1.
     """
     count, length = columns * rows, source.length(split)
     chosen = (range(count if length is None else length) if indices is None else indices)[:count]
     font = ImageFont.load_default(size=11)
     cells = [(height + _CAPTION + _MARGIN, max(width, 72) + _MARGIN) for height, width in image_sizes]
-    sheet_height = sum(rows * cell_height + _CAPTION for cell_height, _ in cells)
-    sheet_width = columns * max(cell_width for _, cell_width in cells) + _MARGIN
-    sheet = Image.new("RGB", (sheet_width, sheet_height), "white")
+    size = columns * max(wide for _, wide in cells) + _MARGIN, sum(rows * high + _CAPTION for high, _ in cells)
+    sheet = Image.new("RGB", size, "white")
     pen, above = ImageDraw.Draw(sheet), 0
     for (height, width), (cell_height, cell_width) in zip(image_sizes, cells, strict=True):
         pen.text((_MARGIN, above), f"{source.name} {source.task} {split}, {height}x{width}", fill="black", font=font)
@@ -61,8 +57,7 @@ def contact_sheet(
 
 def fitted_text(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
     """As much of a text as there is room for in `width` pixels, with dots behind it where that is not all."""
-    text = "".join(char if char.isprintable() else "?" for char in text)
-    shown = text
+    text = shown = "".join(char if char.isprintable() else "?" for char in text)
     while text and font.getlength(shown) > width:
         text = text[:-1]
         shown = f"{text}..."

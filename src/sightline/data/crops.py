@@ -16,16 +16,13 @@ from sightline.errors import InputError, require_known
 from sightline.io.config import Share, check_value
 
 INTERPOLATIONS = {one.name.lower(): one for one in Image.Resampling}
-_CROP_ATTEMPTS = 10
-
-
 CropMode = Literal["center", "squash", "border"]
 """timm's names of what of an image is shown in evaluation."""
 Parts = float | Literal["simple"]
-SIMPLE = "simple"
-"""What is shown of an image in training, where it is not the smallest part: the simple random crop."""
-SIMPLE_BORDER = 4
-"""Pixels by which that enlarges an image on each side."""
+"""The smallest part of an image's area that is shown in training, or the simple random crop of DeiT III."""
+_CROP_ATTEMPTS = 10
+# Pixels by which a simple random crop enlarges an image on each side.
+_SIMPLE_BORDER = 4
 
 
 def check_image_size(image_size: tuple[int, int]) -> None:
@@ -51,6 +48,17 @@ Picture = np.ndarray | Image.Image | FrameStream
 """uint8 [height, width, 3] or a clip [frames, height, width, 3], an RGB image of Pillow, or a clip of such."""
 
 
+def size_of(image: Picture) -> tuple[int, int]:
+    """(height, width) in pixels, of a clip those of its frames."""
+    image = image.first if isinstance(image, FrameStream) else image
+    return (image.height, image.width) if isinstance(image, Image.Image) else (image.shape[-3], image.shape[-2])
+
+
+def whole_crop(size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
+    """The whole image, its aspect changed where that of `image_size` differs."""
+    return Crop((0, 0, *size), image_size)
+
+
 def eval_crop(
     size: tuple[int, int],
     image_size: tuple[int, int],
@@ -62,8 +70,7 @@ def eval_crop(
     `transforms_imagenet_eval`.
 
     Args:
-        size: (height, width) in pixels of the image.
-        image_size: (height, width) in pixels of the result.
+        size, image_size: (height, width) in pixels of the image and of the result.
         crop: the fraction of the scaled image that is shown, above 0 up to 1: (height, width) / `crop`, rounded down,
             is what it is scaled to.
         mode: `center` scales until that is just covered, `squash` changes the aspect, `border` scales until the image
@@ -77,35 +84,22 @@ def eval_crop(
         raise InputError(f"crop {crop}: expected more than 0, at most 1", field="crop", value=crop)
     require_known("crop_mode", mode, get_args(CropMode))
     check_image_size(image_size)
-    target = math.floor(image_size[0] / crop), math.floor(image_size[1] / crop)
+    (height, width), target = size, (math.floor(image_size[0] / crop), math.floor(image_size[1] / crop))
     if mode == "squash":
-        return centre_crop(size, target, image_size)
-    if mode == "center" and target[0] == target[1]:
-        return centre_crop(size, _shorter_side(size, target[0]), image_size)
-    ratio = (max if mode == "border" else min)(size[0] / target[0], size[1] / target[1])
-    scaled = max(round(size[0] / ratio), 1), max(round(size[1] / ratio), 1)
-    return centre_crop(size, scaled, image_size, fill if mode == "border" else None)
-
-
-def centre_crop(
-    size: tuple[int, int],
-    scaled: tuple[int, int],
-    image_size: tuple[int, int],
-    fill: tuple[int, ...] | None = None,
-) -> Crop:
-    """The middle of an image that is scaled as a whole: pixel by pixel torchvision's `Resize` and `CenterCrop` of
-    Pillow images.
-
-    Args:
-        size: (height, width) in pixels of the image; scaled: of the whole once it is scaled.
-        image_size: (height, width) in pixels of what is cut out.
-        fill: the colour beside a scaled image that is smaller.
-    """
+        scaled = target
+    elif mode == "center" and target[0] == target[1]:
+        # As torchvision's `Resize` of a side rounds.
+        side = target[0]
+        scaled = (side, int(side * width / height)) if height <= width else (int(side * height / width), side)
+    else:
+        ratio = (max if mode == "border" else min)(height / target[0], width / target[1])
+        scaled = max(round(height / ratio), 1), max(round(width / ratio), 1)
     top, left = (
         round((whole - part) / 2) if whole >= part else -((part - whole) // 2)
         for whole, part in zip(scaled, image_size, strict=True)
     )
-    return Crop(_stored_box(size, scaled, (top, left), image_size), image_size, whole=True, fill=fill)
+    shown_fill = fill if mode == "border" else None
+    return Crop(_stored_box(size, scaled, (top, left), image_size), image_size, whole=True, fill=shown_fill)
 
 
 def _stored_box(
@@ -114,27 +108,6 @@ def _stored_box(
     """A box of `image_size` at a corner (top, left) of a scaled image, in pixels of the image before it was scaled."""
     (top, left), y, x = corner, size[0] / scaled[0], size[1] / scaled[1]
     return top * y, left * x, (top + image_size[0]) * y, (left + image_size[1]) * x
-
-
-def _shorter_side(size: tuple[int, int], pixels: int) -> tuple[int, int]:
-    """(height, width) of an image whose shorter side becomes so many pixels, as torchvision's `Resize` rounds."""
-    height, width = size
-    if height <= width:
-        return pixels, int(pixels * width / height)
-    return int(pixels * height / width), pixels
-
-
-def _covering(size: tuple[int, int], image_size: tuple[int, int]) -> tuple[int, int]:
-    """The (height, width) of an image of `size` that is scaled until it just covers `image_size`."""
-    height, width = size
-    if image_size[0] * width >= image_size[1] * height:
-        return image_size[0], max(image_size[0] * width // height, image_size[1])
-    return max(image_size[1] * height // width, image_size[0]), image_size[1]
-
-
-def whole_crop(size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
-    """The whole image, its aspect changed where that of `image_size` differs."""
-    return Crop((0, 0, *size), image_size)
 
 
 def apply_crop(image: Picture, crop: Crop, interpolation: str = "bicubic") -> np.ndarray:
@@ -170,12 +143,6 @@ def apply_crop(image: Picture, crop: Crop, interpolation: str = "bicubic") -> np
     return np.ascontiguousarray(view[:, ::-1]) if crop.mirrored else view
 
 
-def size_of(image: Picture) -> tuple[int, int]:
-    """(height, width) in pixels, of a clip those of its frames."""
-    image = image.first if isinstance(image, FrameStream) else image
-    return (image.height, image.width) if isinstance(image, Image.Image) else (image.shape[-3], image.shape[-2])
-
-
 @dataclass(frozen=True)
 class RandomResizedCrop:
     """How the stored images of a data set are shown; raises InputError where a number is out of range.
@@ -205,15 +172,15 @@ class RandomResizedCrop:
 
     def __post_init__(self) -> None:
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise InputError(f"scale {self.scale} is out of range (expected: 0 < low <= high <= 1)")
+            raise InputError(f"scale {self.scale}: expected 0 < low <= high <= 1", field="scale", value=self.scale)
         if not 0 < self.aspect[0] <= self.aspect[1]:
-            raise InputError(f"aspect {self.aspect} is out of range (expected: 0 < low <= high)")
+            raise InputError(f"aspect {self.aspect}: expected 0 < low <= high", field="aspect", value=self.aspect)
         check_value("flip", self.flip, Share)
 
     def changed(self, parts: Parts | None = None, **fields: Any) -> Self:
         """The same with the fields that are not None changed; `parts` as `Source.with_view`."""
         changes = {name: value for name, value in fields.items() if value is not None}
-        if parts == SIMPLE:
+        if parts == "simple":
             changes |= {"simple": True, "scale": (1.0, 1.0), "aspect": (1.0, 1.0)}
         # The largest part of a source's own is kept with its smallest.
         elif parts not in (None, self.scale[0]):
@@ -223,7 +190,7 @@ class RandomResizedCrop:
     @property
     def parts(self) -> Parts:
         """What is shown of an image in training, as `Source.with_view` takes it."""
-        return SIMPLE if self.simple else self.scale[0]
+        return "simple" if self.simple else self.scale[0]
 
     @property
     def shows_parts(self) -> bool:
@@ -247,18 +214,20 @@ class RandomResizedCrop:
             InputError: the size is not allowed.
         """
         check_image_size(image_size)
+        (height, width), (rows, cols) = size, image_size
         if self.simple:
             rng = generator("simple_crop/1", seed, index, epoch=epoch)
-            scaled = _covering(size, image_size)
+            scaled = rows, max(rows * width // height, cols)
+            if rows * width < cols * height:
+                scaled = max(cols * height // width, rows), cols
             top, left = (
-                int(rng.integers(whole + 2 * SIMPLE_BORDER - part + 1)) - SIMPLE_BORDER
+                int(rng.integers(whole + 2 * _SIMPLE_BORDER - part + 1)) - _SIMPLE_BORDER
                 for whole, part in zip(scaled, image_size, strict=True)
             )
             box = _stored_box(size, scaled, (top, left), image_size)
             return Crop(box, image_size, bool(rng.random() < self.flip), whole=True)
         draws = generator("train_view/1", seed, index, epoch=epoch).random((_CROP_ATTEMPTS + 1, 4))
-        box = self._random_box(draws[1:], *size, image_size[1] / image_size[0])
-        return Crop(box, image_size, bool(draws[0, 0] < self.flip))
+        return Crop(self._random_box(draws[1:], height, width, cols / rows), image_size, bool(draws[0, 0] < self.flip))
 
     def _random_box(self, draws: np.ndarray, height: int, width: int, target_aspect: float) -> Box:
         """The first drawn box that fits; else the largest centred one whose aspect is as near as the image permits."""

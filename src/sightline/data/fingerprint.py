@@ -85,7 +85,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _class_differences(before: Fingerprint, now: Fingerprint) -> list[str]:
-    """Classes that were renamed, exchanged, added or removed."""
+    """Classes that were renamed, exchanged, added or removed: told by the sizes and samples of their files."""
     there, here = _contents(before), _contents(now)
     named = {content: name for name, content in there.items()}
     was = {name: named.get(content, name) for name, content in here.items()}
@@ -100,7 +100,6 @@ def _class_differences(before: Fingerprint, now: Fingerprint) -> list[str]:
 
 
 def _contents(one: Fingerprint) -> dict[str, tuple[tuple[int, str], ...]]:
-    """Class -> the sizes and samples of its files, whatever they are called."""
     found: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
     for name, size, sample in one.files:
         found[f"{name}/".split("/", 2)[1]].append((size, sample))

@@ -53,13 +53,11 @@ class FolderCheck:
 
 
 def check_folder(source: FileSource, *, progress: Callable[[str, int, int], None] | None = None) -> FolderCheck:
-    """Decode every image once, and what is said of it, side by side, and remember what was found.
+    """Decode every image once, and what is said of it, side by side, and remember what was found; raises
+    UnreadableDataError where nothing of what is trained on can be read.
 
     Args:
         progress: called with (what is done, files done, files in all).
-
-    Raises:
-        UnreadableDataError: nothing of what is trained on can be read.
     """
     files, paths, splits = source.listing, source.listing.paths, source.listing.splits
     say = progress or (lambda *_: None)

@@ -1,20 +1,22 @@
-"""Image files as they are found in the world, as RGB."""
+"""Image files as they are found in the world, as RGB; and encoded images that are no files of their own."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import stat
+import struct
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from sightline.data.encoded import EncodedImage, ImageRef, open_image_bytes
 from sightline.data.samples import READER_OF, WIDENED, Samples, raw_mode
 from sightline.errors import InaccessibleDataError, UnreadableDataError
 
@@ -33,6 +35,70 @@ _ORIENTATION = 0x0112
 _STEPS = {1: (1, 1), 2: (1, -1), 3: (-1, -1), 4: (-1, 1), 5: (1, 1), 6: (-1, 1), 7: (-1, -1), 8: (1, -1)}
 _STRIP_PIXELS = 1 << 20
 _LIMIT = threading.Lock()
+
+
+class EncodedImage:
+    """The encoded bytes of one image; `str` of it is what messages call it.
+
+    Attributes:
+        name: of the image, as the path of one that is a file.
+        stamp: tells it from other bytes of this name (size, times), where that is known.
+    """
+
+    stamp: tuple[int, ...] = ()
+
+    def __init__(self, name: str, opener: Callable[[str], io.BufferedReader]) -> None:
+        """An image that is opened by a function of its name."""
+        self.name, self._opener = name, opener
+
+    def __str__(self) -> str:
+        return self.name
+
+    def open(self) -> io.BufferedReader:
+        """Its bytes, to read and to seek in; raises UnreadableDataError ("NAME: reason") where they are not there, or
+        not all of them, and OSError where the system does not let them be read."""
+        return self._opener(self.name)
+
+    def header(self) -> tuple[int, int, int] | None:
+        """(height, width) in pixels and the number of frames of a clip; None of an image, whose bytes say it. Raises
+        UnreadableDataError where it cannot be read."""
+        return None
+
+
+ImageRef = str | os.PathLike[str] | EncodedImage
+"""Where the encoded bytes of an image are: a file of its own, or a part of something."""
+ImageAt = Callable[[int, str], EncodedImage]
+"""From a row of a listing and what messages call it to the image, which is no file of its own; workers unpickle it."""
+
+
+def open_image_bytes(stored: ImageRef) -> io.BufferedReader:
+    """The bytes of an image, to read and to seek in; raises as `EncodedImage.open`."""
+    return stored.open() if isinstance(stored, EncodedImage) else open(stored, "rb")
+
+
+class ByteRange(io.RawIOBase):
+    """Bytes that are read by their place: a file of which no more is fetched than is asked for."""
+
+    def __init__(self, length: int, read_at: Callable[[int, int], Any]) -> None:
+        """So many bytes, of which `read_at(place, count)` gives some, fewer or none where it fails to."""
+        self._length, self._read_at, self._place = length, read_at, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._length}[whence]
+        self._place = max(start + offset, 0)
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        content = self._read_at(self._place, min(len(buffer), max(self._length - self._place, 0)))
+        buffer[: len(content)] = content
+        self._place += len(content)
+        return len(content)
 
 
 def read_image(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None) -> np.ndarray:
@@ -59,11 +125,8 @@ def read_image(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[int
 
 
 def read_picture(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None) -> Image.Image:
-    """As `read_image`, of the same pixels as Pillow holds them: one that is RGB and upright in its file is not copied.
-
-    Returns:
-        An RGB image, which is loaded.
-    """
+    """As `read_image`, of the same pixels as Pillow holds them, a loaded RGB image: one that is RGB and upright in its
+    file is not copied."""
     with opened_image(path, max_pixels, least) as image:
         samples = Samples(image, path)
         if _is_rgb(samples):
@@ -76,14 +139,8 @@ def read_picture(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[i
 
 
 def rgb_pixels(image: Image.Image, name: ImageRef = "image") -> np.ndarray:
-    """An opened Pillow image as RGB by the rules of `read_image`: upright, over `BACKGROUND`, 16 bits scaled.
-
-    Returns:
-        uint8 [height, width, 3].
-
-    Raises:
-        UnreadableDataError: the pixels have no known range; `name` begins the line.
-    """
+    """An opened Pillow image as RGB by the rules of `read_image`, uint8 [height, width, 3]; raises UnreadableDataError,
+    a line that begins with `name`, where the pixels have no known range."""
     return _upright(Samples(image, name))
 
 
@@ -122,14 +179,12 @@ def _as_stored(upright: np.ndarray, orientation: int) -> np.ndarray:
 def read_label_map(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """The stored numbers of a PNG, upright: the indices of a palette, or grey values of 1 to 16 bits, each as it is
     written. Colours whose three channels are equal are grey, and an alpha that is opaque everywhere is left out. The
-    palette itself, and a colour that is said to be transparent, change nothing.
+    palette itself, and a colour that is said to be transparent, change nothing. Raises UnreadableDataError as
+    `read_image`, or where it is no PNG (a lossy format would change the numbers), has colours, or is transparent
+    somewhere.
 
     Returns:
         uint8 or uint16 [height, width].
-
-    Raises:
-        UnreadableDataError: as `read_image`; or it is no PNG (a lossy format would change the numbers), has colours, or
-            is transparent somewhere.
     """
     with opened_image(path, max_pixels) as image:
         if image.format != "PNG":
@@ -157,14 +212,8 @@ def read_label_map(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS
 
 
 def read_image_size(path: ImageRef, *, max_pixels: int | None = MAX_PIXELS) -> tuple[int, int]:
-    """(height, width) in pixels of what `read_image` would give, from the file's header; no pixel is decoded.
-
-    Args:
-        max_pixels: as `read_image`; None takes any number.
-
-    Raises:
-        UnreadableDataError: as `read_image`, where the header shows it.
-    """
+    """(height, width) in pixels of what `read_image` would give, from the file's header; no pixel is decoded. Raises as
+    `read_image`, where the header shows it; a `max_pixels` of None takes any number."""
     with opened_image(path, max_pixels) as image:
         width, height = image.size
         return (width, height) if _orientation(image) >= 5 else (height, width)
@@ -204,13 +253,17 @@ def opened_image(path: ImageRef, max_pixels: int | None, least: tuple[int, int] 
 
 def _identified(path: ImageRef) -> Image.Image:
     """An image whose header was read, of any size: Pillow has a limit of its own for all of a process."""
-    try:
+
+    def read() -> Image.Image:
         return Image.open(path.open() if isinstance(path, EncodedImage) else path, formats=_READERS)
+
+    try:
+        return read()
     except Image.DecompressionBombError:
         with _LIMIT:
             limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
             try:
-                return Image.open(path.open() if isinstance(path, EncodedImage) else path, formats=_READERS)
+                return read()
             finally:
                 Image.MAX_IMAGE_PIXELS = limit
 
@@ -231,6 +284,9 @@ def check_image_file(path: str | os.PathLike[str]) -> str | None:
 
 
 def _one_line(error: Exception) -> str:
+    # Of a header that ends too early.
+    if isinstance(error, struct.error):
+        return "is truncated"
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split()) or type(error).__name__
 
@@ -242,11 +298,11 @@ def too_large(height: int, width: int, max_pixels: int) -> str | None:
     return f"{width}x{height} = {width * height} pixels is too large (allowed: {max_pixels}; --max-pixels N takes more)"
 
 
-def said_if_turned(path: ImageRef, size: tuple[int, ...], expected: tuple[int, ...]) -> str:
+def said_if_turned(path: ImageRef, size: Sequence[int], expected: Sequence[int]) -> str:
     """What to add to a message where an image has the expected size but for its EXIF orientation; else nothing."""
-    if size == expected or tuple(size) != tuple(expected)[::-1]:
+    if tuple(size) == tuple(expected) or tuple(size) != tuple(expected)[::-1]:
         return ""
-    with open_image_bytes(path) as file, Image.open(file) as image:
+    with opened_image(path, None) as image:
         turned = _orientation(image) >= 5
     return "; its EXIF orientation turns it on its side, which was left out of account there" if turned else ""
 

@@ -21,8 +21,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from sightline.data.encoded import EncodedImage, ImageAt, ImageRef, open_image_bytes
-from sightline.data.image_file import read_image_size
+from sightline.data.image_file import EncodedImage, ImageAt, ImageRef, open_image_bytes, read_image_size
 from sightline.data.skip_policy import Progress
 from sightline.distributed import machine
 from sightline.errors import InaccessibleDataError, StorageError, UnreadableDataError
@@ -36,13 +35,13 @@ _DIGEST = 16
 _THREADS = 16
 # Items that are handed to threads together: what waits takes no memory for millions.
 _AT_ONCE = 2048
-T = TypeVar("T")
-R = TypeVar("R")
 # Of what is kept of all folders together; the oldest are dropped. A million files take about 150 MB.
 _MOST_BYTES = 512 * 2**20
 _VERSION = 6
 _COLUMNS = ("stats", "sizes", "samples", "read")
 _NOTED = ("frames", "faults", "damaged", "digests")
+T = TypeVar("T")
+R = TypeVar("R")
 Stamp = tuple[int, int, int]
 NOT_A_FILE = (-1, -1, -1)
 """The stamp of what is no regular file."""
@@ -81,9 +80,6 @@ class ImageIndex:
     paths: list[str]
     stats: np.ndarray
     contents: ImageAt | None = None
-    sizes: np.ndarray = field(init=False)
-    samples: np.ndarray = field(init=False)
-    read: np.ndarray = field(init=False)
     frames: dict[int, int] = field(default_factory=dict)
     faults: dict[int, str] = field(default_factory=dict)
     damaged: dict[int, str] = field(default_factory=dict)
@@ -227,13 +223,14 @@ def _content_sample(path: ImageRef) -> bytes:
     """16 bytes that tell contents apart: of the whole of a small file, of the beginning, middle and end of others."""
     with open_image_bytes(path) as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        content = file.read(SAMPLED_WHOLE if size <= SAMPLED_WHOLE else _SAMPLE)
+        places = [(0, SAMPLED_WHOLE)]
         if size > SAMPLED_WHOLE:
-            for place in (size // 2, size - _SAMPLE):
-                file.seek(place)
-                content += file.read(_SAMPLE)
-    return hashlib.sha256(content).digest()[:_DIGEST]
+            places = [(place, _SAMPLE) for place in (0, size // 2, size - _SAMPLE)]
+        seen = hashlib.sha256()
+        for place, count in places:
+            file.seek(place)
+            seen.update(file.read(count))
+    return seen.digest()[:_DIGEST]
 
 
 def _file(place: Path) -> Path | None:
@@ -261,21 +258,15 @@ def recall(place: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
 
 def keep(place: Path, about: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
     """Keep what `recall` gives, whole or not at all; silently not where the cache cannot be written."""
-    path, content = _file(place), io.BytesIO()
-    if path is None:
+    if (path := _file(place)) is None:
         return
+    content = io.BytesIO()
     text = np.frombuffer(json.dumps({"version": _VERSION, **about}).encode(), np.uint8)
     np.savez(content, about=text, **columns)  # pyright: ignore[reportArgumentType]
     with contextlib.suppress(OSError, StorageError):
         write_out(path, content.getvalue())
-        _drop_oldest(path)
-
-
-def _drop_oldest(newest: Path) -> None:
-    """Keep all files together within the bound; what a killed writer left goes first."""
-    total = 0
-    for entry in sorted(os.scandir(newest.parent), key=lambda entry: entry.stat().st_mtime, reverse=True):
-        total += entry.stat().st_size
-        if total > _MOST_BYTES and entry.path != str(newest):
-            with contextlib.suppress(OSError):
+        total = 0
+        for entry in sorted(os.scandir(path.parent), key=lambda entry: entry.stat().st_mtime, reverse=True):
+            total += entry.stat().st_size
+            if total > _MOST_BYTES and entry.path != str(path):
                 os.unlink(entry)

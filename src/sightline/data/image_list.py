@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from sightline.data.encoded import EncodedImage
-from sightline.data.folders import entries_of, folders_in, is_folder, walk
+from sightline.data.folders import entries_of, folders_in, is_folder, split_called, split_folders, walk
+from sightline.data.image_file import EncodedImage
 from sightline.data.image_index import ImageIndex, stamp_of
 from sightline.data.skip_policy import Unreadable
-from sightline.data.splits import split_called, split_folders
 from sightline.errors import InputError
 from sightline.io.read import ROWS
 
@@ -87,27 +86,24 @@ def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[st
     source = open_source(word)
     if not isinstance(source, FileSource):
         raise InputError(f"{word}: its images are drawn, and are no files (expected a data set of files, or files)")
-    found: list[str | EncodedImage] = []
-    for row in source.images:
-        image = source.listing.image(row)
+    found = [(row, source.listing.image(row)) for row in source.images]
+    for row, image in found:
         if isinstance(image, EncodedImage):
             image.stamp = tuple(source.listing.stats[row].tolist())
-        found.append(image if isinstance(image, EncodedImage) else os.fspath(image))
     if skipped is not None:
         # What is only not measured is among them.
-        shown = {*map(str, found), *(str(source.place_of(split)) for split in source.unlabelled)}
+        shown = {*(str(one) for _, one in found), *(str(source.place_of(split)) for split in source.unlabelled)}
         skipped += [one for one in source.skipped if one.path not in shown]
-    return found
+    return [one if isinstance(one, EncodedImage) else os.fspath(one) for _, one in found]
 
 
 def _listed(stdin: BinaryIO | None) -> list[str]:
     content = b"" if stdin is None else stdin.read(ROWS + 1)
-    if len(content) > ROWS:
-        raise InputError(f"{STDIN}: standard input holds more than {ROWS} bytes (expected: paths, one a line)")
     # As bytes: a file's name may be in no encoding at all.
     paths = [os.fsdecode(line.rstrip(b"\r")) for line in content.split(b"\n") if line.strip()]
-    if not paths:
-        raise InputError(f"{STDIN}: standard input holds no paths (expected: one a line)")
+    if not paths or len(content) > ROWS:
+        found = f"more than {ROWS} bytes" if paths else "no paths"
+        raise InputError(f"{STDIN}: standard input holds {found} (expected: one a line)")
     return paths
 
 
@@ -171,11 +167,9 @@ def images_below(
     found, named_so = list[str](), list[str]()
     for place, folders, files in walk(folder, skipped, closed):
         images = [entry.path for entry in files if entry.name.lower().endswith(suffixes)]
-        for entry in files:
-            if not entry.name.lower().endswith(suffixes):
-                there = os.path.exists(entry.path)
-                reason = "unknown extension" if there else "a link to what is not there"
-                skipped.append(Unreadable(entry.path, reason))
+        for path in (entry.path for entry in files if not entry.name.lower().endswith(suffixes)):
+            reason = "unknown extension" if os.path.exists(path) else "a link to what is not there"
+            skipped.append(Unreadable(path, reason))
         found += images if chosen is None else chosen(place, images)
         named_so += [entry.path for entry in folders if entry.name.lower().endswith(suffixes)]
     return found + [path for path in named_so if not any(one.startswith((f"{path}/", path)) for one in found)]

@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from sightline.data.folders import folders_in, split_called, splits_among
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import NO_CLASS, NO_LABEL
 from sightline.data.skip_policy import Unreadable
@@ -45,23 +46,19 @@ class ClassificationFiles(FileSource):
         labels: Sequence[int],
         faults: Mapping[int, str] | None = None,
     ) -> None:
-        """A data set of these images, all rows of the listing.
+        """A data set of these images, all rows of the listing; raises InputError where a split to train on has one
+        class alone.
 
         Args:
-            root: the folder.
             labels: of each row; `NO_LABEL` where it has none.
             faults: row -> why its label cannot be read.
-
-        Raises:
-            InputError: a split to train on has one class alone.
         """
         self.task, self.classes, self.labels, self._faults = "classification", tuple(classes), labels, faults or {}
-        folders = np.array(listing.splits)
+        folders, absent = np.array(listing.splits), np.asarray(labels) == NO_LABEL
         rows = {folder: np.flatnonzero(folders == folder) for folder in dict.fromkeys(listing.splits)}
         if "train" in rows and len(self.classes) == 1:
             place = self._places.get("train", root / "train")
             raise InputError(f"{place}: one class only, {self.classes[0]!r} (expected: at least 2)")
-        absent = np.asarray(labels) == NO_LABEL
         without = [folder for folder, own in rows.items() if absent[own].all() or not self.classes]
         self.unlabelled = frozenset(without)
         super().__init__(root, listing, rows, split_roles([one for one in rows if one not in without] or rows))
@@ -82,6 +79,12 @@ class ClassificationFiles(FileSource):
             raise self._no_label
         return super()._folder(split)
 
+    def _hint(self, split: str) -> str:
+        # A split of a data set was named instead of the data set.
+        if split_called(self.root.name) and "train" in splits_among(folders_in(self.root.parent), self.root.parent):
+            return f"; did you mean {self.name}:{self.root.parent}?"
+        return "; to train, put class folders into DIR/train" if split == "train" else ""
+
     def class_name(self, row: int) -> str:
         """As `FileSource.class_name`."""
         return "no label" if self.listing.splits[row] in self.unlabelled else self.classes[self.labels[row]]
@@ -93,8 +96,7 @@ class ClassificationFiles(FileSource):
     def _label_fault(self, row: int) -> str | None:
         if self.listing.splits[row] in self.unlabelled or 0 <= self.labels[row] < len(self.classes):
             return None
-        count = len(self.classes)
-        said = f"label {self.labels[row]} is none of the {count} classes (expected: 0 to {count - 1})"
+        said = f"label {self.labels[row]} is no class (expected: 0 to {len(self.classes) - 1})"
         return self._faults.get(row, said)
 
     def target(self, row: int, size: tuple[int, int]) -> Target:
@@ -123,16 +125,14 @@ def understood(
     """The names of the classes, the label of each image, and row -> why its word is no class.
 
     Where most labels are words, classes without names are called by those of `train`, or of all splits where there is
-    none, sorted by code point; else by their numbers, up to the highest.
+    none, sorted by code point; else by their numbers, up to the highest. Raises InputError where there are more words
+    than half of the images: they are no labels.
 
     Args:
         said: of each image its number or its word, `NO_LABEL` or `BAD_LABEL`.
         splits: the split of each.
         where: what says it, for messages.
         names: of the classes, where they have some.
-
-    Raises:
-        InputError: there are more words than half of the images: they are no labels.
     """
     said = [NO_LABEL if one in ("", "-1") else one for one in said]
     within = ((splits == "train") | ("train" not in splits)).tolist()

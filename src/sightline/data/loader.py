@@ -1,27 +1,113 @@
-"""Batches as they were planned, the same for any number of workers."""
+"""Batches as they were planned, the same for any number of workers; Mixup and CutMix, each image with one that is shown
+at its own size, so that packs are no exception."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from sightline.data.augmentations import Augmentations
+from sightline.data.augmentations import Augmentation, Augmentations, apply_augmentations
 from sightline.data.batch import Batch, CollatedTokens, collate_packed
 from sightline.data.config import MixingConfig
-from sightline.data.mixing import read_example
+from sightline.data.rng import generator
+from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Example, Source
 from sightline.distributed.machine import check_workers
 from sightline.distributed.processes import exit_with_parent
 from sightline.distributed.signals import setup_worker_signals
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, UnreadableDataError
 from sightline.io.config import Count, check_value
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.patchify import ImagePatchifier
 from sightline.tokens.rng import image_seed
+
+# An endless split has an example at any of them.
+_ANY_INDEX = 2**62
+
+
+def read_example(
+    source: Source,
+    split: str,
+    index: int,
+    image_size: tuple[int, int],
+    *,
+    seed: int,
+    epoch: int,
+    mixing: MixingConfig | None = None,
+    augment: Sequence[Augmentation] = (),
+) -> tuple[Example | None, Unreadable | None]:
+    """An example at a size, augmented, mixed with another at the same size: a function of its arguments and the files
+    alone, so that any worker, and a run that goes on, leaves out the same.
+
+    Args:
+        image_size: (height, width) in pixels.
+        mixing: None mixes nothing.
+        augment: what is done to each of the two before they are mixed.
+
+    Returns:
+        The example, whose target has the share of the pixels, before a token is dropped; None where it cannot be read.
+        And the image that cannot be: that one, or what it would have been mixed with.
+
+    Raises:
+        UnreadableDataError: one cannot be read, and the source has no allowance for that.
+    """
+
+    def read(index: int, source: Source = source) -> Example | Unreadable:
+        try:
+            example = source.example(split, index, image_size, seed=seed, epoch=epoch)
+        except UnreadableDataError as error:
+            if source.allowance is None:
+                raise
+            path = source.example_name(split, index)
+            return Unreadable(path, str(error).removeprefix(f"{path}: "))
+        image = apply_augmentations(example.image, augment, seed=seed, epoch=epoch, index=index)
+        return replace(example, image=image)
+
+    example = read(index)
+    if isinstance(example, Unreadable):
+        return None, example
+    if mixing is None:
+        return example, None
+    rng = generator("mixing/1", seed, index, epoch=epoch)
+    mixes, kind, centre = rng.random() < mixing.chance, rng.random(), rng.random(2)
+    partner = int(rng.integers(source.length(split) or _ANY_INDEX))
+    cutmix = mixing.cutmix > 0 and (mixing.mixup == 0 or kind < 0.5)
+    alpha = mixing.cutmix if cutmix else mixing.mixup
+    share = float(rng.beta(alpha, alpha))
+    # An unmixed target has the fields of a mixed one, so that a batch is of one kind.
+    alone = replace(example, target=example.target.mix(example.target, 1.0))
+    if not mixes:
+        return alone, None
+    if source.sampling is not None and source.is_video:
+        # A clip is mixed with as many frames of another one.
+        source = source.with_view(frames=replace(source.sampling, count=len(example.image), exact=True))
+    other = read(partner, source)
+    if isinstance(other, Unreadable):
+        return alone, other
+    if cutmix:
+        image, share = _cutmix(example.image, other.image, share, centre)
+    else:
+        image = np.rint(share * example.image + (1.0 - share) * other.image).astype(np.uint8)
+    return replace(example, image=image, target=example.target.mix(other.target, share)), None
+
+
+def _cutmix(image: np.ndarray, other: np.ndarray, share: float, centre: np.ndarray) -> tuple[np.ndarray, float]:
+    """The image with a box of the other one, of about 1 - share of its area, and the share that is left; of a clip the
+    same box of every frame."""
+    height, width = image.shape[-3:-1]
+    side = math.sqrt(1 - share)
+    (top, bottom), (left, right) = (
+        (round(max((at - side / 2), 0.0) * length), round(min((at + side / 2), 1.0) * length))
+        for at, length in zip(centre.tolist(), (height, width), strict=True)
+    )
+    result = image.copy()
+    result[..., top:bottom, left:right, :] = other[..., top:bottom, left:right, :]
+    return result, 1 - (bottom - top) * (right - left) / (height * width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +153,8 @@ class Collator:
     augment: Augmentations = ()
 
     def __call__(self, specs: Sequence[SampleSpec]) -> Batch:
-        """The batch, without the images that cannot be read.
-
-        Raises:
-            UnreadableDataError: there is one, and the source has no allowance for it.
-        """
+        """The batch, without the images that cannot be read; raises UnreadableDataError where there is one, and the
+        source has no allowance for it."""
         samples, examples, left_out = [], [], []
         how: dict[str, Any] = {"seed": self.seed, "mixing": self.mixing, "augment": self.augment}
         for spec in specs:
@@ -104,13 +187,11 @@ class Collator:
 def uniform(
     indices: Iterable[int], image_size: tuple[int, int], tokens: int, batch_size: int, epoch: int = 0
 ) -> list[list[SampleSpec]]:
-    """A plan of images of one size, in that order, the last batch smaller where it must be.
+    """A plan of images of one size, in that order, the last batch smaller where it must be; raises InputError where the
+    batch size is out of range.
 
     Args:
         image_size: (height, width) in pixels; tokens: the patches of that size.
-
-    Raises:
-        InputError: the batch size is out of range.
     """
     check_value("batch_size", batch_size, Count)
     specs = [SampleSpec(int(index), epoch, image_size, tokens) for index in indices]
@@ -145,16 +226,16 @@ def load_batches(
         generator=torch.Generator(),
         worker_init_fn=_begin_worker,
     )
-    return _checked(collator, loader)
 
+    def checked() -> Iterator[Batch]:
+        for batch in loader:
+            if isinstance(batch, SightlineError):
+                raise batch
+            if batch.left_out and collator.source.allowance is not None:
+                collator.source.allowance.add(collator.split, batch.left_out)
+            yield batch
 
-def _checked(collator: Collator, batches: Iterable[Batch | SightlineError]) -> Iterator[Batch]:
-    for batch in batches:
-        if isinstance(batch, SightlineError):
-            raise batch
-        if batch.left_out and collator.source.allowance is not None:
-            collator.source.allowance.add(collator.split, batch.left_out)
-        yield batch
+    return checked()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which images of which sizes are in each batch of a run, packed.
+"""Which images of which sizes are in each batch of a run, packed; and what packing does to a data set.
 
 What is in which batch is planned from lengths alone, before a pixel is read: a run that was killed plans again and
 passes over what it has done.
@@ -7,6 +7,8 @@ passes over what it has done.
 from __future__ import annotations
 
 import functools
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,12 +19,15 @@ from sightline.data.loader import SampleSpec
 from sightline.data.packing import pack_window
 from sightline.data.rng import generator
 from sightline.data.sizes import Aspect, SizeSampler, View
+from sightline.data.skip_policy import Progress
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
 
 # Images whose lengths are known when the next batches are planned.
 LOOK_AHEAD = 1024
+# Of an endless split that is counted: each is kept in memory, and planned in its turn, some minutes.
+_MOST_IMAGES = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +74,8 @@ class PackPlan:
             yield from batches
 
     def windows(self, begin: PlanPosition | None = None) -> Iterator[tuple[PlanPosition, list[list[SampleSpec]]]]:
-        """The batches of each window of look-ahead, with the position at its beginning.
-
-        Raises:
-            InputError: the split is empty or not known, or an image is longer than a batch.
-        """
+        """The batches of each window of look-ahead, with the position at its beginning; raises InputError where the
+        split is empty or not known, or an image is longer than a batch."""
         self.source.check(self.split)
         if self.source.length(self.split) == 0:
             raise InputError(f"split {self.split}: has no image")
@@ -135,15 +137,13 @@ def group_by_grid(
     aspect: Aspect = "native",
     tubelet: int | None = None,
 ) -> dict[Grid, list[int]]:
-    """The images of a split by the grid that each is shown as, smaller grids first, in their order within one.
+    """The images of a split by the grid that each is shown as, smaller grids first, in their order within one; raises
+    UnreadableDataError where the header of an image cannot be read.
 
     Args:
         aspect: `square` shows them as squares of as many patches.
         tubelet: frames of a patch, of a model of clips, whose grids have three sides and whose view is that of each
             frame; None for images.
-
-    Raises:
-        UnreadableDataError: the header of an image cannot be read.
     """
     groups: dict[Grid, list[int]] = {}
     for index in indices:
@@ -166,3 +166,86 @@ def group_by_frames(source: Source, split: str, indices: Sequence[int]) -> dict[
     for index in indices:
         groups.setdefault(source.frames_shown(split, index), []).append(index)
     return dict(sorted(groups.items()))
+
+
+@dataclass(frozen=True)
+class PackStatistics:
+    """What was counted.
+
+    Attributes:
+        images: that were given, and all of them packed.
+        patches, tokens: before and after dropping.
+        lengths: tokens of each image, as they were packed.
+        sequences: tokens and images of each sequence.
+        capacity: of a sequence.
+    """
+
+    images: int
+    patches: int
+    tokens: int
+    lengths: tuple[int, ...]
+    sequences: tuple[tuple[int, int], ...]
+    capacity: int
+
+    @property
+    def unused(self) -> float:
+        """The part of the room of all sequences but the last that no token fills; the last may end with the data."""
+        whole = self.sequences[:-1] or self.sequences
+        return 1 - sum(tokens for tokens, _ in whole) / (self.capacity * len(whole)) if whole else 0.0
+
+    @property
+    def images_a_sequence(self) -> float:
+        return self.images / len(self.sequences) if self.sequences else 0.0
+
+    @property
+    def padding_factor(self) -> float:
+        """How many times more tokens there would be if every image were padded to the longest."""
+        return max(self.lengths) * self.images / self.tokens if self.lengths else 1.0
+
+
+def pack_statistics(
+    source: Source,
+    split: str,
+    sampler: SizeSampler,
+    *,
+    capacity: int,
+    how: str = "first_fit",
+    most_images: int | None = None,
+    images: int | None = None,
+    seed: int = 0,
+    advance: Progress | None = None,
+) -> PackStatistics:
+    """Pack one pass over a split without reading a pixel; raises as `PackPlan.windows`.
+
+    Args:
+        capacity: tokens of a sequence; how, most_images: as `pack_window`.
+        images: how many of the split; None takes all, or 10,000 of an endless one.
+        advance: called with (images done, images in all).
+    """
+    if source.is_video:
+        raise InputError(f"data {source.name}: is of clips; what is counted is of images (expected images)")
+    length = source.length(split)
+    if length is None and images is not None and images > _MOST_IMAGES:
+        raise InputError(f"images {images}: expected at most {_MOST_IMAGES:,} of a split without an end")
+    count = min(images or length or 10_000, length or _MOST_IMAGES)
+    plan = PackPlan(source, split, sampler, capacity, how, most_images, images=count, seed=seed)
+    lengths, sequences, patches = list[int](), list[tuple[int, int]](), 0
+    for sequence in plan.batches():
+        tokens = [sample.tokens for sample in sequence]
+        patches += sum(math.prod(sample.image_size) // sampler.patch_size**2 for sample in sequence)
+        lengths += tokens
+        sequences.append((sum(tokens), len(tokens)))
+        if advance is not None:
+            advance(len(lengths), count)
+    return PackStatistics(count, patches, sum(lengths), tuple(lengths), tuple(sequences), capacity)
+
+
+def histogram(values: Sequence[int], bins: int = 12) -> list[tuple[int, int, int]]:
+    """(lowest, highest, how many) of equal ranges of whole numbers, from the smallest value to the largest."""
+    if not values:
+        return []
+    low, high = min(values), max(values)
+    width = max(math.ceil((high - low + 1) / bins), 1)
+    counts = Counter((value - low) // width for value in values)
+    starts = range(low, high + 1, width)
+    return [(first, min(first + width - 1, high), counts[at]) for at, first in enumerate(starts)]

@@ -26,8 +26,7 @@ def first_fit(lengths: Sequence[int], capacity: int, most_images: int | None = N
         capacity: the length of a sequence.
         most_images: in a sequence (the paper's E_max); an image that finds only such sequences opens a new one.
     """
-    sequences: Sequences = []
-    room: list[int] = []
+    sequences, room = list[list[int]](), list[int]()
     # Sequences before it are full.
     first_open = 0
     for image, length in enumerate(lengths):
@@ -43,11 +42,9 @@ def first_fit(lengths: Sequence[int], capacity: int, most_images: int | None = N
 
 
 def best_fit(lengths: Sequence[int], capacity: int, most_images: int | None = None) -> Sequences:
-    """The longest image first, each into the sequence that it leaves least room in (best-fit decreasing).
-
-    Args: as `first_fit`.
-    """
-    sequences: Sequences = []
+    """As `first_fit`, but the longest image first, each into the sequence that it leaves least room in (best-fit
+    decreasing)."""
+    sequences = list[list[int]]()
     # (room, sequence), rising: the first with enough room is the one that fits best.
     rooms: list[tuple[int, int]] = []
     for image in sorted(range(len(lengths)), key=lambda one: (-lengths[one], one)):
@@ -141,14 +138,8 @@ def bucket_lengths(packs: Iterable[int], count: int) -> tuple[int, ...]:
 
 
 def padded_length(slots: int, lengths: Sequence[int]) -> int:
-    """The least of some rising lengths that holds a pack.
-
-    Args:
-        slots: of the pack, prefix tokens included.
-
-    Raises:
-        InputError: none does; names the greatest.
-    """
+    """The least of some rising lengths that holds a pack of so many slots, prefix tokens included; raises InputError
+    where none does."""
     number = bisect.bisect_left(lengths, slots)
     if number == len(lengths):
         raise InputError(f"pack of {slots} slots: the greatest bucket length is {lengths[-1] if lengths else 'none'}")
@@ -156,14 +147,8 @@ def padded_length(slots: int, lengths: Sequence[int]) -> int:
 
 
 def padding_share(packs: Iterable[int], lengths: Sequence[int]) -> float:
-    """The part of all slots that is padding once each pack is padded: the cost of fixed lengths, from 0 to 1.
-
-    Args:
-        packs: slots of each pack.
-
-    Raises:
-        InputError: as `padded_length`.
-    """
+    """The part of all slots that is padding once each pack, of so many slots, is padded: the cost of fixed lengths,
+    from 0 to 1; raises as `padded_length`."""
     slots = list(packs)
     padded = sum(padded_length(one, lengths) for one in slots)
     return 1 - sum(slots) / padded if padded else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -42,11 +42,8 @@ class LabelMapping:
         self._table[list(class_of)] = np.arange(len(class_of))
 
     def read(self, path: str, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-        """The class of each pixel of a stored map: uint8 [height, width], `IGNORE` where nothing is said.
-
-        Raises:
-            UnreadableDataError: as `read_label_map`, or a number is no class; names the first such one and where it is.
-        """
+        """The class of each pixel of a stored map: uint8 [height, width], `IGNORE` where nothing is said; raises
+        UnreadableDataError as `read_label_map`, or where a number is no class (names the first, and where it is)."""
         numbers = read_label_map(path, max_pixels=max_pixels)
         classes = self._table[numbers]
         if (classes < 0).any():
@@ -75,17 +72,16 @@ def files_below(
     """The files below a folder that end in one of these, by their paths below it without that ending, sorted.
 
     Args:
-        skipped: what ends otherwise, and hidden files, are added here.
-        others: further endings that are known, and passed over in silence.
+        skipped: what ends otherwise, and hidden files, are added here; what ends in one of `others` is not.
         first_wins: of files that differ in their ending alone, that whose ending stands first is meant.
 
     Raises:
         InputError: no such folder, no such file in it, or two files that differ in their ending alone.
         UnreadableDataError: a folder may not be read.
     """
-    expected = ", ".join(endings)
+    expected = f"(expected: files ending in {', '.join(endings)})"
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder (expected: files ending in {expected})")
+        raise InputError(f"{folder}: no such folder {expected}")
     found: dict[str, Path] = {}
     for path in map(Path, images_below(folder, skipped, tuple(one.lower() for one in (*endings, *others)))):
         ending = next((one for one in endings if path.name.lower().endswith(one.lower())), None)
@@ -93,12 +89,11 @@ def files_below(
             continue
         key = path.relative_to(folder).as_posix()[: -len(ending)]
         if key in found and not first_wins:
-            said = f"{found[key].name} is beside it (expected: one file of this name, whatever it ends in)"
-            raise InputError(f"{path}: {said}")
+            raise InputError(f"{path}: {found[key].name} is beside it (expected: one file of this name)")
         if key not in found or ending == endings[0]:
             found[key] = path
     if not found:
-        raise InputError(f"{folder}: no files ending in {expected} in this folder")
+        raise InputError(f"{folder}: no such files {expected}")
     return dict(sorted(found.items()))
 
 
@@ -125,16 +120,12 @@ class SegmentationFiles(FileSource):
         skipped: Iterable[Unreadable] = (),
         roles: Mapping[str, str] | None = None,
     ) -> None:
-        """A data set of these images and maps.
+        """A data set of these images and maps; raises InputError where an image has no map.
 
         Args:
             parts: folder of a split -> its images and its maps.
             names: of the classes; legend: what numbers in the maps mean.
-            skipped: what was passed over.
-            roles: as `split_roles`.
-
-        Raises:
-            InputError: an image has no map.
+            skipped: what was passed over; roles: as `split_roles`.
         """
         self.task, self.classes, self.pixel_classes, self.legend = "segmentation", (), tuple(names), legend
         self.skipped = tuple(skipped)
@@ -149,10 +140,10 @@ class SegmentationFiles(FileSource):
             map_of += [*(rows[folder] + len(images)).tolist(), *[-1] * len(images)]
             listed += [(folder, part[key]) for part in (images, maps) for key in images]
         self._map_of = np.array(map_of, np.int64)
+        self._places = {folder: next(iter(images.values())).parent for folder, (images, _) in parts.items()}
         names_listed = [f"{folder}/{path.relative_to(root).as_posix()}" for folder, path in listed]
         listing = ImageIndex.of_files(names_listed, [path for _, path in listed])
         super().__init__(root, listing, rows, split_roles(parts, roles))
-        self._places = {folder: next(iter(images.values())).parent for folder, (images, _) in parts.items()}
 
     def map_path(self, row: int) -> str:
         """Where the map of labels of an image is."""
@@ -165,16 +156,9 @@ class SegmentationFiles(FileSource):
     def _beside(self, rows: Iterable[int]) -> list[int]:
         return self._map_of[list(rows)].tolist()
 
-    def noted(
-        self, what: str, rows: Sequence[int], more: object, measure: Callable[[list[str]], list[int]]
-    ) -> list[int]:
-        """What is found in the maps of these rows of the listing, remembered while they stay as they are; not where
-        `UNREAD` is among it.
-
-        Args:
-            what: its name; more: what else it hangs on.
-            measure: finds it, given the paths of the maps.
-        """
+    def _noted(self, what: str, rows: Sequence[int], more: object, measure: Callable[[list[str]], list[int]]) -> Any:
+        """What is found in the maps of these rows, given their paths: remembered under a name while they, and `more`,
+        stay as they are; not where `UNREAD` is among it."""
         files = self.listing
         said = repr([[files.names[row] for row in rows], more]).encode() + files.stats[rows].tobytes()
         of = hashlib.sha256(said).hexdigest()
@@ -184,10 +168,9 @@ class SegmentationFiles(FileSource):
         self.remember()
         return found
 
-    def seen(self) -> list[int]:
-        """The classes of the pixels of `train`, `IGNORE` where that is there too; `UNREAD` among them stands for a map
-        that cannot be read, which is said where its image is asked for. Maps are read until the second class is seen,
-        and what was found is remembered."""
+    def _seen(self) -> list[int]:
+        """The classes of the pixels of `train`, with `IGNORE`, and `UNREAD` for a map that cannot be read, which is
+        said where its image is asked for. Maps are read until the second class is seen."""
 
         def measure(paths: Iterable[str]) -> list[int]:
             seen = set[int]()
@@ -201,21 +184,19 @@ class SegmentationFiles(FileSource):
             return sorted(seen)
 
         rows = self._map_of[self._rows[self._folder("train")]].tolist()
-        return self.noted("seen", rows, [self.legend.values, self.legend.ignored], measure)
+        return self._noted("seen", rows, [self.legend.values, self.legend.ignored], measure)
 
     def doubt(self) -> Doubt | None:
         """What is odd of the numbers in the maps of `train`: its labelled pixels are all of one class."""
-        found = self.seen()
-        return None if UNREAD in found or len({*found} - {IGNORE}) > 1 else self.of_one_class(found)
+        found = self._seen()
+        return None if UNREAD in found or len({*found} - {IGNORE}) > 1 else self._of_one_class(found)
 
-    def of_one_class(self, found: Sequence[int], way: str | None = None) -> Doubt:
-        """Why nothing can be learned of one class, which `seen` has found, with the way on where there is one."""
+    def _of_one_class(self, found: Sequence[int], way: str | None = None) -> Doubt:
         there = ", ".join(repr(self.pixel_classes[one]) for one in found if one != IGNORE) or "none of the classes"
         ignored = f"; {', '.join(map(str, self.legend.ignored))} is ignored" if IGNORE in found else ""
         hint = f"; {way} makes the ignored ones a class" if way else ""
-        place = self.place_of(self._folder("train"))
-        said = f"{place}: its pixels are all of {there}{ignored} (expected: of two classes or more{hint})"
-        return Doubt(said, way, hopeless=True)
+        said = f"its pixels are all of {there}{ignored} (expected: of two classes or more{hint})"
+        return Doubt(f"{self.place_of(self._folder('train'))}: {said}", way, hopeless=True)
 
     def check_classes(self, warn: Callable[[str], None] = lambda _: None) -> None:
         """Refuse to learn the class of pixels where those of `train` are all of one, by an InputError that names a way
@@ -233,7 +214,7 @@ class SegmentationFiles(FileSource):
             return own
         if (reason := super().header_error(beside)) is not None:
             return f"its map of labels {self.listing.paths[beside]}: {reason}"
-        return self._wrong_size(row, self.listing.sizes[beside], self.listing.sizes[row])
+        return self._wrong_size(row, self.listing.sizes[beside].tolist(), self.listing.sizes[row].tolist())
 
     def target(self, row: int, size: tuple[int, int]) -> Pixels:
         path = self.map_path(row)
@@ -242,22 +223,19 @@ class SegmentationFiles(FileSource):
             raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
         return Pixels(classes)
 
-    def _wrong_size(self, row: int, found: Iterable[int], expected: Iterable[int]) -> str | None:
+    def _wrong_size(self, row: int, size: Sequence[int], upright: Sequence[int]) -> str | None:
         """Why the map of an image of this (height, width) does not fit; None where it does, or was not read."""
-        size, upright = tuple(map(int, found)), tuple(map(int, expected))
-        if size in (upright, (0, 0)):
+        if tuple(size) in (tuple(upright), (0, 0)):
             return None
         here, there = (" x ".join(map(str, one)) for one in (size, upright))
         said = f"is {here} pixels (expected: {there}, height x width of the upright image)"
         return f"its map of labels {self.map_path(row)} {said}{said_if_turned(self.listing.image(row), upright, size)}"
 
 
-def names_in(path: Path, expected: str, most: int) -> tuple[str, ...]:
-    """The names in a file that has one a line.
-
-    Raises:
-        InputError: as `read_text`; or there are none, more than `most`, an empty one, or one twice.
-    """
+def names_in(path: Path, most: int) -> tuple[str, ...]:
+    """The names of classes in a file that has one a line; raises InputError as `read_text`, or where there are none,
+    more than `most`, an empty one, or one twice."""
+    expected = "the name of a class a line"
     names = [line.strip() for line in read_text(path, CONFIGURATION, expected).rstrip().splitlines()]
     if not 1 <= len(names) <= most:
         raise InputError(f"{path}: {len(names)} names (expected: {expected}, 1 to {most})")

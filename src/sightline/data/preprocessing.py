@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -62,11 +62,8 @@ class Preprocessing:
 
     @classmethod
     def from_cfg(cls, cfg: Mapping[str, Any], patch_size: int) -> Self:
-        """From what timm calls `pretrained_cfg`.
-
-        Raises:
-            InputError: the model takes neither grey images nor RGB.
-        """
+        """From what timm calls `pretrained_cfg`; raises InputError where the model takes neither grey images nor
+        RGB."""
         from sightline.tokens.patchify import check_channels
 
         channels, *size = cfg["input_size"]
@@ -110,15 +107,16 @@ class Preprocessing:
             rows, cols = rule(size, self.patch_size, max_tokens)
             return whole_crop(size, (rows * self.patch_size, cols * self.patch_size))
         if isinstance(resolution, str):
-            hint = did_you_mean(resolution, ["native", "tokens"])
             expected = "'native', 'tokens', a side or (height, width) in pixels"
+            hint = did_you_mean(resolution, ["native", "tokens"])
             raise InputError(f"resolution {resolution!r}: expected {expected}{hint}")
-        sides = self.resolution if resolution is None else Grid.checked(resolution, "resolution")
-        return eval_crop(size, (sides[0], sides[1]), self.crop, self.crop_mode, self.fill)
+        height, width = self.resolution if resolution is None else Grid.checked(resolution, "resolution")
+        return eval_crop(size, (height, width), self.crop, self.crop_mode, self.fill)
 
-    def view(self, image: Picture, resolution: Resolution | None = None, max_tokens: int | None = None) -> np.ndarray:
-        """The pixels that the model is given, uint8 [height, width, 3]; see `crop_of`."""
-        return apply_crop(image, self.crop_of(size_of(image), resolution, max_tokens), self.interpolation)
+    def view(self, image: ImageLike, resolution: Resolution | None = None, max_tokens: int | None = None) -> np.ndarray:
+        """The pixels that the model is given, uint8 [height, width, 3]; arguments and errors as `__call__`."""
+        picture = _picture(image)
+        return apply_crop(picture, self.crop_of(size_of(picture), resolution, max_tokens), self.interpolation)
 
     def normalise(self, pixels: np.ndarray) -> torch.Tensor:
         """uint8 [height, width, 3] to normalised float32 [channels, height, width]."""
@@ -132,28 +130,29 @@ class Preprocessing:
         return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
 
     def __call__(
-        self, image: ImageLike, resolution: Resolution | None = None, max_tokens: int | None = None
+        self, image: ImageLike, resolution: Resolution | None = None, max_tokens: int | None = None, **draw: Any
     ) -> torch.Tensor:
-        """A file, a PIL image, or uint8 [height, width, 3], to float32 [channels, height, width]; see `crop_of`.
+        """A file, a PIL image, or uint8 [height, width, 3], to float32 [channels, height, width].
+
+        Args:
+            resolution, max_tokens: as `crop_of`; draw: as `TrainingPreprocessing.view`, of training alone.
 
         Raises:
             InputError: not an image of that kind, or as `crop_of`.
             UnreadableDataError: the file cannot be read.
         """
-        return self.normalise(self.view(_picture(image), resolution, max_tokens))
+        return self.normalise(self.view(image, resolution, max_tokens, **draw))
 
 
 @dataclass(frozen=True)
-class TrainingPreprocessing:
-    """A training image as in `sightline train`: a random part of it, perhaps mirrored, augmented, then normalised.
+class TrainingPreprocessing(Preprocessing):
+    """The same of a training image as in `sightline train`: a random part of it, perhaps mirrored, augmented.
 
     Attributes:
-        prepare: of the model; its `resolution` is the size of what is shown.
-        crop: of which part, and how often mirrored; augment: what is done to it, in this order.
+        parts: of which part, and how often mirrored; augment: what is done to it, in this order.
     """
 
-    prepare: Preprocessing
-    crop: RandomResizedCrop
+    parts: RandomResizedCrop = field(default_factory=RandomResizedCrop)
     augment: Augmentations = ()
 
     def view(
@@ -169,35 +168,24 @@ class TrainingPreprocessing:
         """The pixels that the model is given, uint8 [height, width, 3].
 
         Args:
-            resolution, max_tokens: as `Preprocessing.crop_of`, of the size; `native` and `tokens` show a random part at
-                the image's own aspect.
+            resolution, max_tokens: of the size, as `crop_of`; `native` and `tokens` show a part at the image's aspect.
             seed, epoch, index: of which the draws are a function, those of `sightline train` for this image; an index
                 of None draws anew each time, from torch's global generator.
-
-        Raises:
-            InputError: not an image of that kind, or the resolution is not allowed.
-            UnreadableDataError: the file cannot be read.
         """
         if index is None:
             import torch
 
             # Torch seeds its generator for each worker of a loader.
             index = int(torch.randint(2**63 - 1, ()))
-        crop, draw = self.crop, {"seed": seed, "epoch": epoch, "index": index}
+        parts, draw = self.parts, {"seed": seed, "epoch": epoch, "index": index}
         if isinstance(resolution, str):
-            picture, crop = _picture(image), replace(crop, aspect=(1.0, 1.0))
-            size = self.prepare.crop_of(size_of(picture), resolution, max_tokens).image_size
+            picture, parts = _picture(image), replace(parts, aspect=(1.0, 1.0))
+            size = self.crop_of(size_of(picture), resolution, max_tokens).image_size
         else:
-            size = self.prepare.crop_of((1, 1), resolution).image_size
-            picture = _picture(image, (crop.most_enlarged * size[0], crop.most_enlarged * size[1]))
-        pixels = crop.cut(picture, crop.train_crop(size_of(picture), size, **draw))
+            size = self.crop_of((1, 1), resolution).image_size
+            picture = _picture(image, (parts.most_enlarged * size[0], parts.most_enlarged * size[1]))
+        pixels = parts.cut(picture, parts.train_crop(size_of(picture), size, **draw))
         return apply_augmentations(pixels, self.augment, **draw)
-
-    def __call__(
-        self, image: ImageLike, resolution: Resolution | None = None, max_tokens: int | None = None, **draw: Any
-    ) -> torch.Tensor:
-        """A file, a PIL image, or uint8 [height, width, 3], to float32 [channels, height, width]; see `view`."""
-        return self.prepare.normalise(self.view(image, resolution, max_tokens, **draw))
 
 
 def _picture(image: ImageLike, least: tuple[int, int] | None = None) -> Picture:
@@ -206,33 +194,20 @@ def _picture(image: ImageLike, least: tuple[int, int] | None = None) -> Picture:
         return read_picture(image, least=least)
     if isinstance(image, Image.Image):
         return rgb_pixels(image)
-    if not isinstance(image, np.ndarray):
-        kind = type(image).__name__
-        raise InputError(f"image: expected a file, a Pillow image or uint8 [height, width, 3], got {kind}")
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        raise InputError(f"image: expected uint8 [height, width, 3], got {image.dtype} {list(image.shape)}")
+    found = f"{image.dtype} {list(image.shape)}" if isinstance(image, np.ndarray) else type(image).__name__
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise InputError(f"image: expected uint8 [height, width, 3], a Pillow image or a file, got {found}")
     return image
 
 
-@overload
-def preprocessing(model: Any) -> Preprocessing: ...
-@overload
-def preprocessing(
-    model: Any,
-    training: Literal[True],
-    *,
-    parts: Parts = ...,
-    flip: float = ...,
-    augment: Mapping[str, Mapping[str, Any]] | None = ...,
-) -> TrainingPreprocessing: ...
 def preprocessing(
     model: Any,
     training: bool = False,
     *,
-    parts: Parts = RandomResizedCrop.scale[0],
-    flip: float = RandomResizedCrop.flip,
+    parts: Parts = 0.35,
+    flip: float = 0.5,
     augment: Mapping[str, Mapping[str, Any]] | None = None,
-) -> Preprocessing | TrainingPreprocessing:
+) -> Preprocessing:
     """How to prepare images for a model, from its `pretrained_cfg` (ours or timm's).
 
     Args:
@@ -249,4 +224,4 @@ def preprocessing(
     if not training:
         return prepare
     crop = RandomResizedCrop(interpolation=prepare.interpolation).changed(parts, flip=flip)
-    return TrainingPreprocessing(prepare, crop, make_augmentations(augment or {}))
+    return TrainingPreprocessing(**vars(prepare), parts=crop, augment=make_augmentations(augment or {}))

@@ -191,11 +191,8 @@ class Samples:
     """
 
     def __init__(self, image: Image.Image, name: object = "image") -> None:
-        """Decode an image; one that was decoded before is taken as Pillow has it.
-
-        Raises:
-            UnreadableDataError: which numbers are black and white is not known; `name` begins the line.
-        """
+        """Decode an image; one that was decoded before is taken as Pillow has it. Raises UnreadableDataError, a line
+        that begins with `name`, where it is not known which numbers are black and white."""
         if getattr(image, "tile", ()) and image.format in _READERS and not isinstance(image, tuple(_READERS.values())):
             image = _reopen(image)  # pyright: ignore[reportArgumentType]  # what has tiles is a file
         raw = raw_mode(image)
@@ -218,11 +215,7 @@ class Samples:
         self.plain = image.mode in ("1", "P", "PA") or as_shown
 
     def _range(self, whole: int) -> tuple[float, float]:
-        """The numbers that are black and white, of at most `whole`.
-
-        Raises:
-            ValueError: they are not known.
-        """
+        """The numbers that are black and white, of at most `whole`; raises ValueError where they are not known."""
         image, tags = self.image, self._tags
         bits, signed = max(tags.get(_BITS, (8,))), tags.get(_FORMAT, (1,))[0] == _SIGNED
         maxval = getattr(image, "maxval", None)

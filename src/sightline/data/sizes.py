@@ -1,4 +1,5 @@
-"""What size an image is shown at, in training and evaluation, and how many of its tokens are dropped in training."""
+"""What size an image is shown at, in training and evaluation, how many of its tokens are dropped in training, and which
+frames of a clip are shown: the number of frames is to frames what the resolution is to pixels."""
 
 from __future__ import annotations
 
@@ -22,6 +23,11 @@ Measure = Literal["side", "area"]
 Aspect = Literal["native", "square"]
 Distribution = Literal["uniform", "normal", "low", "high"]
 Drop = Literal["constant", "beta", "length", "schedule"]
+NATIVE_TOKENS = 1024
+"""The most patches of an image that is shown at its own size, unless another number is asked for."""
+MOST_FRAMES = 16_384
+"""The longest clip that is read, and that is shown."""
+Frames = Annotated[int, Field(ge=1, le=MOST_FRAMES)]
 # Means of the normal distributions (NaViT section 3.2, figure 7).
 _BIASES = {"normal": 0.0, "low": -0.5, "high": 0.5}
 
@@ -76,11 +82,9 @@ def native_grid(image_size: tuple[float, float], patch_size: int, max_tokens: in
     Raises:
         InputError: a side, `patch_size` or `max_tokens` is below 1.
     """
-    if min(image_size) < 1 or patch_size < 1:
+    if min(*image_size, patch_size, 1 if max_tokens is None else max_tokens) < 1:
         size = f"{image_size[0]}x{image_size[1]}"
-        raise InputError(f"image of {size} pixels, patches of {patch_size}: all must be at least 1")
-    if max_tokens is not None and max_tokens < 1:
-        raise InputError(f"max_tokens {max_tokens} is out of range (expected: at least 1)")
+        raise InputError(f"image {size}, patch {patch_size}, max_tokens {max_tokens}: all must be at least 1")
     tall, wide = image_size[0] / patch_size, image_size[1] / patch_size
     rows, cols = max(math.floor(tall + 0.5), 1), max(math.floor(wide + 0.5), 1)
     if max_tokens is None or rows * cols <= max_tokens:
@@ -119,8 +123,7 @@ class TokenDrop(ABC):
 
         Args:
             rng: of this image alone.
-            tokens: of the image.
-            seen: images of the run before this one.
+            tokens: of the image; seen: images of the run before this one.
         """
 
     def keep(self, rng: np.random.Generator, tokens: int, seen: int = 0) -> np.ndarray:
@@ -250,8 +253,47 @@ class SizeSampler:
         return grid, None if self.drop is None else self.drop.keep(rng, grid.cells, seen)
 
 
-NATIVE_TOKENS = 1024
-"""The most patches of an image that is shown at its own size, unless another number is asked for."""
+@config_dataclass(kw_only=False)
+class FrameSampling:
+    """Of a clip, so many frames at equal distances, in their order.
+
+    Without a stride they spread over the whole clip: it is cut into `count` equal spans, and of each the same place is
+    shown, the middle where a clip is measured, a place that is drawn for the clip in training. With one they are a part
+    of the clip: its middle, or one that begins at a drawn place in training; past its end its last frame is repeated.
+
+    Attributes:
+        count: frames that are shown.
+        stride: from one frame to the next, in frames of the clip.
+        exact: a clip of fewer frames shows some twice, so that all clips of a batch are alike. Else it shows those that
+            it has: an image one. For batches that are packed.
+    """
+
+    count: Frames
+    stride: Frames | None = None
+    exact: bool = True
+
+    def frame_count(self, stored: int) -> int:
+        """How many frames are shown of a clip that has `stored`."""
+        return self.count if self.exact else min(self.count, math.ceil(stored / (self.stride or 1)))
+
+    def positions(self, stored: int, share: float = 0.5) -> np.ndarray:
+        """Which: int64 [frames], rising, from 0 to `stored` - 1.
+
+        Args:
+            stored: frames of the clip.
+            share: 0 up to 1, where in its span each lies, or where the part begins; the middle unless drawn.
+        """
+        numbers = np.arange(self.frame_count(stored))
+        if self.stride is None:
+            # In whole numbers: a float may round the last place up to the clip's end.
+            fine = 1 << 20
+            return ((numbers * fine + int(share * fine)) * stored) // (len(numbers) * fine)
+        room = max(stored - 1 - (len(numbers) - 1) * self.stride, 0)
+        return np.minimum(int(share * (room + 1)) + numbers * self.stride, stored - 1)
+
+    def draw(self, stored: int, *, seed: int, epoch: int, index: int) -> np.ndarray:
+        """As `positions`, of a training clip: a function of (seed, epoch, index) alone."""
+        return self.positions(stored, float(generator("frames/1", seed, index, epoch=epoch).random()))
 
 
 @dataclass(frozen=True, slots=True, order=True)

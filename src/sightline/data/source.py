@@ -14,12 +14,12 @@ import numpy as np
 from sightline.data.config import SkipUnreadable
 from sightline.data.crops import CropMode, Parts, check_image_size, size_of
 from sightline.data.fingerprint import Fingerprint
-from sightline.data.frames import FrameSampling
 from sightline.data.image_file import MAX_PIXELS
+from sightline.data.sizes import FrameSampling
 from sightline.data.skip_policy import Progress, SkipPolicy, Unreadable
 from sightline.data.summary import Summary
 from sightline.data.targets import Target
-from sightline.errors import InputError, require_known
+from sightline.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,16 +87,12 @@ class Source(ABC):
     allowance: SkipPolicy | None = None
 
     @classmethod
-    @abstractmethod
     def open(cls, argument: str, progress: Progress | None = None) -> Self:
-        """The source for what follows the colon in `name:argument` ("" for none).
-
-        Args:
-            progress: called with (files listed, files in all) where that takes long.
-
-        Raises:
-            InputError: the argument names nothing that this source has.
-        """
+        """The source for what follows the colon in `name:argument` ("" for none); raises InputError where that names
+        nothing that this source has. `progress` is called with (files listed, files in all) where that takes long."""
+        if argument:
+            raise InputError(f"data {cls.name}:{argument}: takes no argument (expected {cls.name} alone)")
+        return cls()
 
     @classmethod
     def folders(cls, argument: str) -> tuple[Path, ...]:
@@ -176,13 +172,11 @@ class Source(ABC):
         made.still = self.still if still is None else still
         made.sampling, made.max_pixels = frames or self.sampling, max_pixels or self.max_pixels
         asked = {"parts": parts, "flip": flip, "interpolation": interpolation}
-        asked = {name: value for name, value in asked.items() if value is not None}
-        if self.transform is not None and (asked or aspect is not None):
+        given = [f"{name} {value}" for name, value in asked.items() if value is not None]
+        if self.transform is not None:
             made.transform = self.transform.changed(**asked, aspect=aspect)
-        elif asked:
-            name, value = next(iter(asked.items()))
-            own = f"data {self.name!r}, which shows its training images in its own way"
-            raise InputError(f"{name} {value}: not for {own}")
+        elif given:
+            raise InputError(f"{given[0]}: not for data {self.name!r}, which shows its training images in its own way")
         return made
 
     def prepared(
@@ -193,8 +187,7 @@ class Source(ABC):
 
         Args:
             interpolation: a filter of Pillow, antialiased.
-            crop, crop_mode, fill: as `eval_crop`; a crop of None resizes the whole image, as where each keeps its own
-                aspect.
+            crop, crop_mode, fill: as `eval_crop`; a crop of None resizes the whole image.
         """
         made = copy.copy(self)
         if self.transform is not None:
@@ -266,7 +259,6 @@ class Source(ABC):
 
     def check(self, split: str, index: int = 0, image_size: tuple[int, int] = (1, 1)) -> None:
         """Raise InputError unless there is such a split, such an index in it, and such an image."""
-        require_known(f"split of {self.name}", split, self.splits)
         length = self.length(split)
         if index < 0 or (length is not None and index >= max(length, 1)):
             last = "2**64 - 1" if length is None else length - 1

@@ -16,13 +16,12 @@ import numpy as np
 from sightline.data.config import SkipUnreadable
 from sightline.data.crops import Picture, RandomResizedCrop, size_of
 from sightline.data.fingerprint import Fingerprint
-from sightline.data.folders import walk
+from sightline.data.folders import is_same_split, split_called, walk
 from sightline.data.image_file import read_image, read_picture, too_large
 from sightline.data.image_index import SAMPLED_WHOLE, ImageIndex, thread_map
 from sightline.data.rng import generator
 from sightline.data.skip_policy import Progress, SkipPolicy, Unreadable
 from sightline.data.source import Example, Source
-from sightline.data.splits import is_same_split, split_called
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.targets import Target
 from sightline.errors import InputError, UnreadableDataError, require_known, unknown_name_error
@@ -46,6 +45,7 @@ class FileSource(Source):
         cleaned: whether what stands in two splits was left out of one.
         unlabelled: splits of which no image has a label, which are not measured.
         reduced: whether a training image may be decoded at a part of its size, where nothing is said of its pixels.
+        remembered_as: the place by whose name the listing is kept; one folder may hold data sets of several kinds.
     """
 
     options: ClassVar[tuple[str, ...]] = ()
@@ -53,6 +53,7 @@ class FileSource(Source):
     reduced: ClassVar[bool] = False
     cleaned: bool = False
     unlabelled: frozenset[str] = frozenset()
+    remembered_as: Path | None = None
     _places: Mapping[str, Path] = {}
 
     def __init__(self, root: Path, listing: ImageIndex, rows: Mapping[str, np.ndarray], folder_of: Mapping[str, str]):
@@ -66,16 +67,12 @@ class FileSource(Source):
         self.listing, self._rows = listing, dict(rows)
         self.images: list[int] = np.sort(np.concatenate(list(self._rows.values()))).tolist()
         self._take_roles(folder_of)
-        self.listing.load(self._remembered_as)
+        self.remembered_as = self.remembered_as or root / f":{self.name}"
+        self.listing.load(self.remembered_as)
 
     def _take_roles(self, folder_of: Mapping[str, str]) -> None:
         self._folder_of = dict(folder_of)
         self.splits = tuple(split for split in ("train", "minival", "test") if split in self._folder_of)
-
-    @property
-    def _remembered_as(self) -> Path:
-        """The place by whose name the listing is kept: one folder may hold data sets of several kinds."""
-        return self.root / f":{self.name}"
 
     @classmethod
     def open(cls, argument: str, progress: Progress | None = None) -> Self:
@@ -141,8 +138,8 @@ class FileSource(Source):
 
     def remember(self) -> None:
         """Keep what was found out for the next command."""
-        if self.listing.changed:
-            self.listing.save(self._remembered_as)
+        if self.listing.changed and self.remembered_as is not None:
+            self.listing.save(self.remembered_as)
 
     def _folder(self, split: str) -> str:
         if split in self._folder_of:
@@ -153,13 +150,8 @@ class FileSource(Source):
         raise InputError(f"{self.root}: {unknown_name_error('split', split, self.splits)}{hint}")
 
     def length(self, split: str) -> int:
-        """The number of images in a split."""
+        """The number of images in a split, which may be asked for by its folder's name too."""
         return len(self._rows[self._folder(split)])
-
-    def check(self, split: str, index: int = 0, image_size: tuple[int, int] = (1, 1)) -> None:
-        """As `Source.check`; a split may also be asked for by its folder's name."""
-        folder = self._folder(split)
-        super().check(next(name for name in self.splits if self._folder_of[name] == folder), index, image_size)
 
     def _row(self, split: str, index: int, image_size: tuple[int, int] = (1, 1)) -> int:
         self.check(split, index, image_size)
@@ -217,19 +209,16 @@ class FileSource(Source):
         Raises:
             InputError: it has a minival of its own, or a share leaves nothing to one of them.
         """
-        if (own := self._folder_of.get("minival")) is not None:
-            called = "" if own == "minival" else f", called {own}"
-            raise InputError(f"{self.root}: has a split minival of its own{called} (expected no minival={share:g})")
-        if "train" not in self._folder_of:
-            said = f"of which minival={share:g} is a share (splits: {', '.join(self.splits)})"
-            raise InputError(f"{self.root}: has no split train, {said}")
-        folder = self._folder_of["train"]
+        folder, own = self._folder_of.get("train"), self._folder_of.get("minival")
+        if own is not None or folder is None:
+            said = f"no split train (splits: {', '.join(self.splits)})" if own is None else f"a minival, {own}, already"
+            raise InputError(f"{self.root}: has {said} (expected no minival={share:g})")
         rows = self._rows[folder]
         count = int(share * len(rows))
         if not 0 < count < len(rows):
-            said = f"minival={share:g} of {len(rows)} images of train holds out {count}"
             least = math.ceil(100 / max(len(rows), 1)) / 100
-            raise InputError(f"{self.root}: {said} (expected at least 1, as minival={least:g}, and one that is left)")
+            said = f"holds out {count} (expected at least 1, as minival={least:g}, and one that is left)"
+            raise InputError(f"{self.root}: minival={share:g} of {len(rows)} images of train {said}")
         last = rows[generator("minival/1", 0).permutation(len(rows))[len(rows) - count :]]
         twins = [row for group in self.listing.duplicates(across=False, rows=np.sort(rows).tolist()) for row in group]
         self.remember()
@@ -264,15 +253,15 @@ class FileSource(Source):
     def changed_contents(self, before: Fingerprint, progress: Progress | None = None) -> tuple[list[str], list[str]]:
         """As `Source.changed_contents`."""
         listing, place = self.listing, {name: row for row, name in enumerate(self.listing.names)}
-        compared, replaced, unsure = dict[int, str](), list[str](), list[str]()
+        compared, unsure = dict[int, str](), list[str]()
         for (name, size, _), (modified, whole) in zip(before.files, before.stamps, strict=False):
             row = place[name]
-            if int(listing.stats[row, 1]) == modified:
-                listing.digests |= {row: whole} if whole and row not in listing.digests else {}
-            elif size > SAMPLED_WHOLE and whole:
-                compared[row] = whole
-            elif size > SAMPLED_WHOLE:
-                unsure.append(name)
+            if int(listing.stats[row, 1]) != modified and size > SAMPLED_WHOLE:
+                compared |= {row: whole} if whole else {}
+                unsure += [] if whole else [name]
+            elif whole:
+                listing.digests.setdefault(row, whole)
+        replaced = list[str]()
         for done, (row, digest) in enumerate(thread_map(listing.digest, list(compared)), start=1):
             replaced += [] if digest == compared[row] else [listing.names[row]]
             if progress is not None:
@@ -335,10 +324,7 @@ def split_roles(folders: Iterable[str], roles: Mapping[str, str] | None = None) 
 
 def options_of(argument: str, allowed: Collection[str]) -> tuple[str, dict[str, str]]:
     """What a data set is opened by, "PLACE,option=value,...", taken apart; all is the place where none is allowed.
-
-    Raises:
-        InputError: an option is not known, is given twice, or has no value.
-    """
+    Raises InputError where an option is not known, is given twice, or has no value."""
     # A pattern may hold commas too.
     found = re.search(r"(?:,[A-Za-z_]+=[^,]*)+$", argument) if allowed else None
     if found is None:

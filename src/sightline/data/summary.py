@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sightline.data.crops import apply_crop, eval_crop
-from sightline.data.encoded import ImageRef
-from sightline.data.image_file import read_image
+from sightline.data.image_file import ImageRef, read_image
 from sightline.data.image_index import thread_map
 from sightline.errors import UnreadableDataError
 

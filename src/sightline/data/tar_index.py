@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sightline.data.encoded import ByteRange, EncodedImage
+from sightline.data.image_file import ByteRange, EncodedImage
 from sightline.data.image_index import NOT_A_FILE, Stamp, keep, recall, stamp_of, thread_map
 from sightline.data.image_list import IMAGE_SUFFIXES, NO_LABEL
 from sightline.data.labelled import BAD_LABEL, MOST_CLASSES
@@ -80,18 +80,18 @@ def index_shards(
     stamps = {path: stamp_of(path) for path in paths}
     if odd := [path for path, stamp in stamps.items() if stamp == NOT_A_FILE]:
         raise InaccessibleDataError(f"{odd[0]}: no regular file, or a link to a missing one (expected: a tar archive)")
-    kept = recall(remembered_as)
-    known = {
-        path: TarShard(path, tuple(stamp), [TarSample(*one) for one in samples], skipped)
-        for path, stamp, samples, skipped in (kept[0]["shards"] if kept else ())
-    }
-    found = {path: shard for path, shard in known.items() if stamps.get(path) == shard.stamp}
-    if new := [path for path in stamps if path not in found]:
-        scanned = thread_map(lambda path: _scan(path, stamps[path], image, label), new)
-        for done, (path, shard) in enumerate(scanned, start=1):
-            found[path] = shard
-            if progress is not None:
-                progress(done, len(new))
+    about, _ = recall(remembered_as) or ({"shards": ()}, {})
+    known = [
+        TarShard(path, tuple(stamp), [TarSample(*one) for one in samples], skipped)
+        for path, stamp, samples, skipped in about["shards"]
+    ]
+    found = {shard.path: shard for shard in known if stamps.get(shard.path) == shard.stamp}
+    new = [path for path in stamps if path not in found]
+    scanned = thread_map(lambda path: _scan(path, stamps[path], image, label), new)
+    for done, (path, shard) in enumerate(scanned, start=1):
+        found[path] = shard
+        if progress is not None:
+            progress(done, len(new))
     shards = [found[path] for path in stamps]
     if new or len(known) != len(found):
         keep(remembered_as, {"shards": shards}, {})
@@ -151,12 +151,11 @@ def _sample(
         named = f"{image or 'jpg'}; image=EXT chooses; a key ends at the first dot of a name"
         return TarSample(key, label=number, fault=f"no image ({there}.{named})")
     name, (offset, size) = f"{key}.{images[0]}", members[images[0]][0]
+    lost = "" if size else "the member is empty"
     if len(images) > 1:
         lost = f"{' and '.join(images)} are images of one key (image=EXT chooses)"
     elif twice := [one for one, places in members.items() if len(places) > 1]:
         lost = f"the key is there twice, with two members {key}.{twice[0]}"
-    else:
-        lost = "" if size else "the member is empty"
     return TarSample(name, 0, 0, number, lost) if lost else TarSample(name, offset, size, number, fault)
 
 
@@ -168,10 +167,9 @@ def _label(content: bytes, alone: bool, asked: str | None) -> tuple[int | str, s
             value = content.strip().decode()
             value = int(value) if re.fullmatch("[0-9]{1,18}", value) else value
         else:
-            record = parse_json(content)
+            record, fields = parse_json(content), (asked,) if asked else ("label", "cls")
             if not isinstance(record, dict):
                 raise ValueError("expected an object")
-            fields = (asked,) if asked else ("label", "cls")
             name = next((one for one in fields if one in record), None)
             if name is None:
                 there = ", ".join(map(str, list(record)[:5])) or "none"

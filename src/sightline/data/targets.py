@@ -139,11 +139,7 @@ class Target:
         return {}
 
     def mix(self, other: Any, share: float) -> Self:
-        """Of two pictures mixed, `share` of this one.
-
-        Raises:
-            InputError: pictures of this kind cannot be mixed.
-        """
+        """Of two pictures mixed, `share` of this one; raises InputError where such cannot be mixed."""
         raise InputError(f"mixing: a {type(self).__name__.lower()} cannot be mixed (expected mixing null)")
 
 

@@ -11,10 +11,9 @@ import torch
 from sightline.data.batch import Batch, collate_packed, is_finite
 from sightline.data.clip_file import Clip, clip_at, too_long
 from sightline.data.crops import FrameStream, apply_crop, size_of
-from sightline.data.encoded import EncodedImage
-from sightline.data.frames import FrameSampling
-from sightline.data.image_file import MAX_PIXELS, read_picture, too_large
+from sightline.data.image_file import MAX_PIXELS, EncodedImage, read_picture, too_large
 from sightline.data.preprocessing import Resolution, preprocessing
+from sightline.data.sizes import FrameSampling
 from sightline.data.skip_policy import Unreadable
 from sightline.data.targets import Crop
 from sightline.errors import NonFiniteError, UnreadableDataError

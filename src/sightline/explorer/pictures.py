@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from sightline.data.encoded import EncodedImage
-from sightline.data.image_file import read_image, read_image_size
+from sightline.data.image_file import EncodedImage, read_image, read_image_size
 from sightline.data.image_list import list_images
 from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render

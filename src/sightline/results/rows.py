@@ -218,6 +218,19 @@ def wilson_interval(fraction: float, count: int, deviations: float = Z95) -> tup
     return max(min(middle - reach, fraction), 0.0), min(max(middle + reach, fraction), 1.0)
 
 
+def to_frame(rows: Iterable[Any]) -> Any:
+    """Rows of any kind as a `pandas.DataFrame`, a line each; what a row's `slices` say are columns of their own.
+
+    Raises:
+        InputError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise InputError("rows as a frame: needs pandas (pip install pandas)") from None
+    return pandas.DataFrame.from_records([{**asdict(row), **getattr(row, "slices", {})} for row in rows])
+
+
 def dump_rows(rows: Iterable[Any]) -> str:
     """The text of a file of rows of any kind: one JSON object a line."""
     return "".join(json.dumps(as_written(row), allow_nan=False) + "\n" for row in rows)

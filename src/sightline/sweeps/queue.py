@@ -2,9 +2,9 @@
 
 Optuna's own `optimize` is not taken: its `GridSampler` counts failed cells as done and lets two workers draw one, and
 `ask` draws a new cell where the queue is empty. So every change is made under one file lock, `ask` is called where a
-trial waits, and what is missing is put back into the queue by one rule (`_fate`). A worker holds a lock file of its own
-while it lives, by which others see at once that it was killed; with a database, machines that see another folder do so
-by Optuna's heartbeats.
+trial waits, and what is missing is put back into the queue by one rule (`cell_outcome`). A worker holds a lock file of
+its own while it lives, by which others see at once that it was killed; with a database, machines that see another
+folder do so by Optuna's heartbeats.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import secrets
 import socket
 import threading
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _BEAT, _DEAD_AFTER = 15, 300
 # A failed cell is tried once more. One whose worker was lost goes on from its checkpoint, and so more often.
 TRIES, LOSSES = 2, 5
+# What is noted of a trial, and of the study.
 _CELL, _WORKER, _FAULT, _LEFT, _SCORE, _SWEEP = "cell", "worker", "fault", "left", "score", "sweep"
 
 
@@ -61,11 +63,11 @@ class State:
         cells: what each cell sets, as far as that is drawn.
     """
 
-    waiting: tuple[int, ...] = ()
-    running: Mapping[int, str] = field(default_factory=dict)
-    scores: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    failed: Mapping[int, str] = field(default_factory=dict)
-    cells: Mapping[int, SweepCell] = field(default_factory=dict)
+    waiting: tuple[int, ...]
+    running: Mapping[int, str]
+    scores: Mapping[int, Mapping[str, Any]]
+    failed: Mapping[int, str]
+    cells: Mapping[int, SweepCell]
 
     @property
     def done(self) -> bool:
@@ -103,22 +105,23 @@ class SweepQueue:
         self._me = {"host": socket.gethostname(), "process": os.getpid(), "token": secrets.token_hex(8)}
         self._grid = {} if config.grid is None else {cell.number: cell for cell in grid_cells(config)}
         self._beats_for: int | None = None
-        none = f"{self._place}: holds no sweep {name}, which was not begun (begin it with: sightline sweep)"
         if make:
             make_parent(self._journal)
-        elif url is None and not self._journal.is_file():
-            raise InputError(none)
-        with self._locked() if make else self._faults():
-            self._storage = self._open()
-            try:
-                self._study = optuna.load_study(study_name=name, storage=self._storage)
-            except KeyError:
-                if not make:
-                    raise InputError(none) from None
-                # Another machine, which sees another folder, may have begun it meanwhile.
+            with self._locked():
+                self._storage = self._open()
                 self._study = optuna.create_study(
                     study_name=name, storage=self._storage, direction="maximize", load_if_exists=True
                 )
+            return
+        try:
+            if url is None and not self._journal.is_file():
+                raise KeyError(name)
+            with self._faults():
+                self._storage = self._open()
+                self._study = optuna.load_study(study_name=name, storage=self._storage)
+        except KeyError:
+            said = f"{self._place}: holds no sweep {name}, which was not begun (begin it with: sightline sweep)"
+            raise InputError(said) from None
 
     def _open(self) -> BaseStorage:
         import optuna
@@ -133,8 +136,7 @@ class SweepQueue:
                 self._url, engine_kwargs=engine, heartbeat_interval=_BEAT, grace_period=_DEAD_AFTER
             )
         except (ImportError, exc.ArgumentError) as error:
-            said = error.__cause__ or error
-            raise InputError(f"storage {self._place}: cannot be talked to here ({said})") from None
+            raise InputError(f"storage {self._place}: cannot be used here ({error.__cause__ or error})") from None
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
@@ -146,11 +148,11 @@ class SweepQueue:
         with contextlib.ExitStack() as held:
             with self._locked():
                 held.enter_context(locked(self._lock_of(self._me), warn=_refuse))
-                there = self._study.user_attrs.get(_SWEEP)
-                if there is None:
+                began = self._study.user_attrs.get(_SWEEP)
+                if began is None:
                     self._study.set_user_attr(_SWEEP, record_of(self.config))
                 else:
-                    refuse_other(there, self.config, f"study {self.name}")
+                    refuse_other(began, self.config, f"study {self.name}")
                 self._fill()
             if self._url is not None:
                 ended = threading.Event()
@@ -188,9 +190,9 @@ class SweepQueue:
             others = [one for one in self._trials()[trial.user_attrs[_CELL]] if one.number != trial.number]
             claim = Claim(trial, self._drawn(trial), bool(others))
             trial.set_user_attr(_WORKER, self._me)
-            if _fate(others)[0] in ("running", "finished"):
+            if cell_outcome(others)[0] in ("running", "finished"):
                 # A worker that sees another folder put it into the queue as well.
-                self._tell(claim, _LEFT, True)
+                self._end_trial(claim, _LEFT, True)
                 return None
             if self._url is not None:
                 study = self._storage.get_study_id_from_name(self.name)
@@ -202,22 +204,22 @@ class SweepQueue:
         """Say what was measured of a cell, which is never run again; False where it was taken over, because this
         worker's heartbeat was not heard. `value` is what a search makes large."""
         with self._locked():
-            return self._tell(claim, _SCORE, dict(score), value)
+            return self._end_trial(claim, _SCORE, dict(score), value)
 
     def fail(self, claim: Claim, fault: str) -> bool:
         """Say that a cell failed; whether it is given up, and not tried again."""
         with self._locked():
-            self._tell(claim, _FAULT, fault[:1000])
+            self._end_trial(claim, _FAULT, fault[:1000])
             self._fill()
-            return _fate(self._trials()[claim.cell.number])[0] == "failed"
+            return cell_outcome(self._trials()[claim.cell.number])[0] == "failed"
 
     def leave(self, claim: Claim) -> None:
         """Give a cell back to the queue, as this worker was told to stop."""
         with self._locked():
-            self._tell(claim, _LEFT, True)
+            self._end_trial(claim, _LEFT, True)
             self._fill()
 
-    def _tell(self, claim: Claim, kind: str, said: object, value: float | None = None) -> bool:
+    def _end_trial(self, claim: Claim, kind: str, said: object, value: float | None = None) -> bool:
         """End the trial of a cell; False where another worker has."""
         import optuna
 
@@ -231,13 +233,12 @@ class SweepQueue:
         """Where the sweep is; nothing is changed."""
         with self._faults():
             trials = self._trials()
-        cells, found = dict(self._grid), {fate: {} for fate in ("running", "finished", "failed", "waiting", "missing")}
+        drawn = {number: some[-1].params for number, some in trials.items() if some[-1].params}
+        cells = self._grid or {number: SweepCell(number, params) for number, params in drawn.items()}
+        found: dict[str, dict[int, Any]] = defaultdict(dict)
         for number in range(self.config.count):
-            mine = trials.get(number, [])
-            if mine and mine[-1].params and not self._grid:
-                cells[number] = SweepCell(number, dict(mine[-1].params))
-            fate, said = _fate(mine)
-            found[fate][number] = said
+            outcome, said = cell_outcome(trials[number])
+            found[outcome][number] = said
         waiting = tuple(sorted(found["waiting"] | found["missing"]))
         return State(waiting, found["running"], found["finished"], found["failed"], cells)
 
@@ -245,25 +246,25 @@ class SweepQueue:
         """Put each cell into the queue that is missing in it."""
         trials = self._trials()
         for number in range(self.config.count):
-            mine = trials.get(number, [])
-            if _fate(mine)[0] == "missing":
-                cell = self._grid.get(number)
-                fixed = {name: _scalar(value) for name, value in cell.fields.items()} if cell else {}
-                # A search draws a cell once.
-                fixed = fixed or next((dict(one.params) for one in reversed(mine) if one.params), {})
+            if cell_outcome(trials[number])[0] == "missing":
+                if number in self._grid:
+                    fixed = {name: _scalar(value) for name, value in self._grid[number].fields.items()}
+                else:
+                    # A search draws a cell once.
+                    fixed = next((dict(one.params) for one in reversed(trials[number]) if one.params), {})
                 self._study.enqueue_trial(fixed, user_attrs={_CELL: number})
 
-    def _trials(self) -> dict[int, list[FrozenTrial]]:
-        found: dict[int, list[FrozenTrial]] = {}
+    def _trials(self) -> defaultdict[int, list[FrozenTrial]]:
+        found: defaultdict[int, list[FrozenTrial]] = defaultdict(list)
         for trial in self._study.get_trials(deepcopy=False):
-            found.setdefault(trial.user_attrs[_CELL], []).append(trial)
+            found[trial.user_attrs[_CELL]].append(trial)
         return found
 
     def _drawn(self, trial: Trial) -> SweepCell:
         """The cell of a trial; what it sets is part of the trial too, for whoever looks at it by Optuna's own tools."""
         drawn: dict[str, Any] = {}
-        for name, values in (self.config.grid or self.config.search or {}).items():
-            span = values if self.config.grid else self.config.span(name)
+        for name in self.config.varied:
+            span = self.config.span(name)
             if not isinstance(span, SearchRange):
                 choices = [_scalar(value) for value in span]
                 drawn[name] = span[choices.index(trial.suggest_categorical(name, choices))]
@@ -309,8 +310,9 @@ class SweepQueue:
             raise StorageError(f"{self._place}: the storage of the sweep fails ({said})") from error
 
 
-def _fate(trials: Sequence[FrozenTrial]) -> tuple[str, Any]:
-    """What became of a cell by its trials, and its score, the words for its worker, or why it is given up."""
+def cell_outcome(trials: Sequence[FrozenTrial]) -> tuple[str, Any]:
+    """What became of a cell by its trials: `finished` and its score, `running` and the words for its worker, `failed`
+    and why it is given up, `waiting`, or `missing` in the queue."""
     by_state = {one.state.name: one for one in reversed(trials)}
     if "COMPLETE" in by_state:
         return "finished", by_state["COMPLETE"].user_attrs[_SCORE]
@@ -351,10 +353,13 @@ def without_password(url: str) -> str:
     try:
         found = make_url(url)
     except exc.ArgumentError:
-        said = "storage: is no URL of a database (expected as sqlite:///FILE or postgresql://USER@HOST/NAME)"
-        raise InputError(said) from None
-    if found.get_backend_name() == "sqlite" and found.database in (None, "", ":memory:"):
-        raise InputError("storage: a database in memory is seen by no other worker (expected sqlite:///FILE)")
+        found = None
+    if found is None or (found.get_backend_name() == "sqlite" and found.database in (None, "", ":memory:")):
+        raise InputError(
+            "storage: is no URL of a database that other workers see (expected as sqlite:///FILE or "
+            "postgresql://USER@HOST/NAME)",
+            field="storage",
+        )
     return found._replace(password=None).render_as_string(hide_password=False)
 
 

@@ -7,27 +7,26 @@ from __future__ import annotations
 import json
 import math
 import time
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 
-from sightline.data.source import Source
 from sightline.distributed import machine
-from sightline.errors import InputError, SightlineError, StoppedError, unknown_name_error
+from sightline.errors import InputError, SightlineError, StoppedError, require_known
 from sightline.evaluation.measure import EvaluateConfig, check_sizes
 from sightline.io.atomic import write_out
-from sightline.io.config import build_config, dump_config, named_after
+from sightline.io.config import build_config, check_value, dump_config, named_after
 from sightline.io.run_files import CELLS, CONFIG, SWEEP
 from sightline.io.yaml import dump_yaml, read_yaml
 from sightline.recipes.config import TrainingData, config_with_recipe
 from sightline.sweeps.queue import Claim, State, SweepQueue, require_optuna, without_password
-from sightline.sweeps.scores import CellScore, Objective, score_of, scored_from
+from sightline.sweeps.scores import CellScore, Objective, score_of
 from sightline.sweeps.space import SweepCell, SweepConfig, sample_cells, training_fields
 from sightline.training import TrainConfig, TrainProgress, train
 from sightline.training.checkpointer import last_whole
+from sightline.training.jobs import fault_line
 from sightline.training.log import unheard
 from sightline.training.setup import TrainSetup, build_model, resolve_config, set_up
 
@@ -76,7 +75,7 @@ class Sweep:
         """Its queue; `make` begins it where it is not there."""
         return SweepQueue(self.config, self.out, self.name, url=self.config.storage, make=make)
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write the copy of its file that `status` and `table` read, without the password of its storage."""
         storage = None if self.config.storage is None else without_password(self.config.storage)
         kept = replace(self.config, out=None, storage=storage, name=self.name)
@@ -86,9 +85,7 @@ class Sweep:
         """What a cell's training is asked for, checked; in a folder that it was begun in, what was begun."""
         with named_after(self.file):
             fields = training_fields(self.config, cell)
-        recipe = fields.pop("recipe", None)
-        if recipe is not None and not isinstance(recipe, str):
-            raise InputError(f"{self.file}: base.recipe {recipe!r}: expected the name of one")
+            recipe = check_value("base.recipe", fields.pop("recipe", None), str | None)
         began = self.folder(cell) / CONFIG
         return config_with_recipe(fields, data, file=self.words(cell), recipe=recipe, began=lambda _: began)
 
@@ -182,9 +179,9 @@ def sweep(
 
     queue = asked.queue()
     with queue.working():
-        asked.keep()
+        asked.save()
         state = run_worker(queue, run, observe=observe, warn=warn)
-    return SweepResult(asked, [scored_from(state.scores[number]) for number in sorted(state.scores)], state)
+    return SweepResult(asked, [CellScore.from_record(state.scores[number]) for number in sorted(state.scores)], state)
 
 
 def _check(
@@ -193,19 +190,23 @@ def _check(
     refuse: Callable[[TrainConfig], None],
     progress: Callable[[str, int, int], None],
 ) -> None:
-    """Refuse a sweep of which a cell would be refused; nothing is written.
+    """Refuse a sweep of which a cell would be refused, or could not be compared; nothing is written.
 
     Raises:
         InputError: names the file, the cell, and what is wrong with it.
     """
     built: set[str] = set()
-    cells, data = list(sample_cells(asked.config)), TrainingData(progress)
+    cells, data, measured = list(sample_cells(asked.config)), TrainingData(progress), asked.config.evaluate
     for number, cell in enumerate(cells, start=1):
-        config, file = asked.training(cell, data), asked.words(cell)
+        config = asked.training(cell, data)
         refuse(config)
         source = data.open(config)
-        _check_measured(asked, config, source, file)
-        with named_after(file):
+        with named_after(asked.words(cell)):
+            if measured is not None:
+                require_known("evaluate.split", measured.split, source.splits)
+            elif config.validation is None or "minival" not in source.splits:
+                without = "validation is null" if config.validation is None else f"{config.data} has no split minival"
+                raise InputError(f"{without}: no cell is measured (expected evaluate: {{split, resolutions}})")
             decided = resolve_config(config, source, device)
             plain = dump_config(decided)
             said = json.dumps({name: plain[name] for name in _OF_MODEL})
@@ -215,22 +216,6 @@ def _check(
                 if asked.evaluate is not None:
                     check_sizes(model, asked.evaluate)
         progress("checking cells", number, len(cells))
-
-
-def _check_measured(asked: Sweep, config: TrainConfig, source: Source, file: Path) -> None:
-    """Refuse a cell that would be trained, and then could not be compared."""
-    measured = asked.config.evaluate
-    if measured is not None:
-        if measured.split not in source.splits:
-            raise unknown_name_error(f"{file}: evaluate.split", measured.split, source.splits)
-        return
-    if config.validation is None or "minival" not in source.splits:
-        why = (
-            "validation is null"
-            if config.validation is None
-            else f"{config.data} has no split minival (val is the test)"
-        )
-        raise InputError(f"{file}: {why}, so that no cell is measured (expected evaluate: {{split, resolutions}})")
 
 
 def run_worker(
@@ -275,18 +260,9 @@ def run_worker(
             queue.leave(claim)
             raise
         except Exception as error:
-            given_up = queue.fail(claim, _line_of(error))
-            warn(f"cell {name} failed{'' if given_up else ', and is tried once more'}: {_line_of(error)}")
+            given_up = queue.fail(claim, fault_line(error))
+            warn(f"cell {name} failed{'' if given_up else ', and is tried once more'}: {fault_line(error)}")
             continue
         sign = -1 if score.measured.better == "lower" else 1
-        if not queue.finish(claim, score.as_record(), sign * score.measured.value):
+        if not queue.finish(claim, asdict(score), sign * score.measured.value):
             warn(f"cell {name}: was taken over by another worker before it was finished here")
-
-
-def _line_of(error: Exception) -> str:
-    """A fault in a line; one that no user caused, with its place."""
-    if isinstance(error, SightlineError):
-        return str(error)
-    line = traceback.extract_tb(error.__traceback__)[-1]
-    said = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {said} ({Path(line.filename).name}:{line.lineno})"

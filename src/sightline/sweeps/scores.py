@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sightline.errors import InputError, require_known, unknown_name_error
 from sightline.io.read import read_json
 from sightline.io.run_files import MODEL, RESULTS, last_checkpoint
-from sightline.results.rows import INFERENCE, MetricValue, ResultRow, read_rows
+from sightline.results.rows import INFERENCE, MetricValue, read_rows
 from sightline.sweeps.space import flat
 from sightline.training.log import read_curve
 
@@ -40,15 +40,10 @@ class CellScore:
     settings: Mapping[str, Any]
     measured: MetricValue
 
-    def as_record(self) -> dict[str, Any]:
-        """As JSON has it; `scored_from` makes an equal one of it."""
-        return {"run": self.run, "settings": dict(self.settings), **asdict(self.measured)}
-
-
-def scored_from(record: Mapping[str, Any]) -> CellScore:
-    """The inverse of `CellScore.as_record`."""
-    measured = {name: value for name, value in record.items() if name not in ("run", "settings")}
-    return CellScore(record["run"], record["settings"], MetricValue(**measured))
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> CellScore:
+        """The inverse of `dataclasses.asdict`."""
+        return cls(record["run"], record["settings"], MetricValue(**record["measured"]))
 
 
 def score_of(folder: Path, wanted: Objective) -> CellScore:
@@ -61,7 +56,7 @@ def score_of(folder: Path, wanted: Objective) -> CellScore:
     config = record.get("training", {}).get("config") if isinstance(record, dict) else None
     if not isinstance(config, dict):
         raise InputError(f"{folder}: is no run, or does not say what it was trained by")
-    measured = _last_of_curve(folder, wanted) if wanted.split is None else _mean_of_rows(folder, wanted)
+    measured = _last_of_curve(folder, wanted) if wanted.split is None else _mean_of_rows(folder / RESULTS, wanted)
     return CellScore(folder.resolve().name, flat(config), measured)
 
 
@@ -70,30 +65,24 @@ def _last_of_curve(folder: Path, wanted: Objective) -> MetricValue:
     if not curve:
         raise InputError(f"{folder}: was not validated while it trained (expected a split of its rows)")
     measured = curve[-1][1]
-    if wanted.metric not in (None, measured.metric):
-        raise unknown_name_error(f"{folder}: metric of its validation", wanted.metric, [measured.metric])
+    require_known(f"{folder}: metric of its validation", wanted.metric or measured.metric, [measured.metric])
     return measured
 
 
-def _mean_of_rows(folder: Path, wanted: Objective) -> MetricValue:
+def _mean_of_rows(path: Path, wanted: Objective) -> MetricValue:
     """The mean over how images were shown."""
-    path = folder / RESULTS
     rows = [
         row for row in read_rows(path) if row.shrunk is None and not row.tuned and not row.slices.keys() - {INFERENCE}
     ]
-    mine = [row for row in rows if row.split == wanted.split]
-    if not mine:
+    if not (mine := [row for row in rows if row.split == wanted.split]):
         raise unknown_name_error(f"{path}: split", wanted.split, {row.split for row in rows})
     metric = wanted.metric or mine[0].metric
-    of_metric = [row for row in mine if row.metric == metric]
-    if not of_metric:
-        raise unknown_name_error(f"{path}: metric", metric, {row.metric for row in mine})
-    by_shown: dict[str, ResultRow] = {row.size_label: row for row in of_metric}
-    shown = wanted.shown or tuple(by_shown)
-    for one in shown:
+    require_known(f"{path}: metric", metric, {row.metric for row in mine})
+    by_shown = {row.size_label: row for row in mine if row.metric == metric}
+    for one in wanted.shown:
         require_known(f"{path}: {wanted.split} at", one, by_shown)
-    first, values = by_shown[shown[0]], [by_shown[one].value for one in shown]
-    mean = math.fsum(values) / len(values)
+    some = [by_shown[one] for one in wanted.shown or by_shown]
+    mean, first = math.fsum(row.value for row in some) / len(some), some[0]
     return MetricValue(metric, mean, first.unit, first.count, better=first.better, counted=first.counted)
 
 
@@ -122,44 +111,42 @@ class SummaryRow:
         }  # fmt: skip
 
 
-def best_and_average(scored: Sequence[CellScore], by: str = "encoding") -> list[SummaryRow]:
-    """A line for each value of a setting, in the order in which they first come; of equals the first is the best.
+def best_of(scores: Sequence[CellScore]) -> CellScore:
+    """The best of some runs, the first of those that are alike."""
+    sign = -1 if scores[0].measured.better == "lower" else 1
+    return max(scores, key=lambda one: sign * one.measured.value)
+
+
+def best_and_average(scores: Sequence[CellScore], by: str = "encoding") -> list[SummaryRow]:
+    """A line for each value of a setting, in the order in which they first come.
 
     Raises:
         InputError: there is no run, the runs were measured by different numbers, or have no such setting.
     """
-    if not scored:
+    if not scores:
         raise InputError("table: expected at least one finished run")
-    kinds = {(one.measured.metric, one.measured.unit, one.measured.better): one.run for one in scored}
+    kinds = {(one.measured.metric, one.measured.unit, one.measured.better): one.run for one in scores}
     if len(kinds) > 1:
         said = " and ".join(f"{run} by {metric}" for (metric, *_), run in kinds.items())
         raise InputError(f"table: measured were {said}; expected the same metric (--metric NAME --split SPLIT)")
-    varied = varied_settings(one.settings for one in scored)
     groups: dict[str, list[CellScore]] = {}
-    for one in scored:
+    for one in scores:
         require_known(f"{one.run}: setting", by, one.settings)
         groups.setdefault(json.dumps(one.settings[by]), []).append(one)
+    names = dict.fromkeys(name for one in scores for name in one.settings)
+    varied = [name for name in names if len({json.dumps(one.settings.get(name)) for one in scores}) > 1]
     lines = []
-    for group in groups.values():
-        sign = -1 if group[0].measured.better == "lower" else 1
-        best = max(group, key=lambda one: sign * one.measured.value)
-        average = math.fsum(one.measured.value for one in group) / len(group)
+    for value, group in groups.items():
+        best, average = best_of(group), math.fsum(one.measured.value for one in group) / len(group)
         settings = {name: best.settings[name] for name in varied if name != by and name in best.settings}
-        lines.append(SummaryRow(group[0].settings[by], len(group), best, average, settings))
+        lines.append(SummaryRow(json.loads(value), len(group), best, average, settings))
     return lines
 
 
-def varied_settings(settings: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The settings in which some of many differ, in their order."""
-    every = list(settings)
-    names = dict.fromkeys(name for one in every for name in one)
-    return [name for name in names if len({json.dumps(one.get(name)) for one in every}) > 1]
-
-
-def unique_names(scored: Sequence[CellScore], folders: Sequence[Path]) -> list[CellScore]:
+def unique_names(scores: Sequence[CellScore], folders: Sequence[Path]) -> list[CellScore]:
     """The runs, each under a name that no other has: its folder's path where two are called so."""
-    names = [one.run for one in scored]
+    names = [one.run for one in scores]
     return [
         one if names.count(one.run) == 1 else replace(one, run=str(folder))
-        for one, folder in zip(scored, folders, strict=True)
+        for one, folder in zip(scores, folders, strict=True)
     ]

@@ -20,8 +20,6 @@ from sightline.io.config import Count, Number, build_config, config_dataclass, d
 # More cells are a mistake in the file: nobody waits for so many runs.
 _MOST_CELLS = 10_000
 _LONGEST_NAME = 60
-# Where a sweep is kept says nothing of what it is.
-_PLACES = ("out", "storage", "name")
 
 
 @config_dataclass(kw_only=False)
@@ -106,24 +104,37 @@ class SweepConfig:
     def __post_init__(self) -> None:
         if (self.grid is None) == (self.search is None):
             raise InputError("expected one of grid and search" + (", not both" if self.grid is not None else ""))
+        group, said = "search" if self.grid is None else "grid", None
         if self.metric is not None and self.evaluate is None:
-            said = f"metric {self.metric!r}: goes with evaluate; minival has the task's own curve"
-            raise InputError(said, field="metric", value=self.metric)
-        if self.grid is not None and self.trials is not None:
-            said = f"trials {self.trials}: goes with search; a grid has as many cells as combinations"
-            raise InputError(said, field="trials", value=self.trials)
-        if self.search is not None and self.trials is None:
-            raise InputError("trials: is missing; a search expects how many cells to draw", field="trials")
-        group = "search" if self.grid is None else "grid"
-        if not self.varied:
-            raise InputError(f"{group}: expected at least one field, as optimizer.lr", field=group, value=self.varied)
-        for name in self.varied:
-            _check_name(f"{group}.{name}", name, self.varied)
-            values = self.span(name) if self.grid is None else self.varied[name]
-            if not isinstance(values, SearchRange):
-                _check_values(f"{group}.{name}", values)
-        if self.count > _MOST_CELLS:
-            raise InputError(f"grid: has {self.count:,} cells, expected at most {_MOST_CELLS:,}", field="grid")
+            said = "metric", "goes with evaluate; minival has the task's own curve"
+        elif (self.trials is None) == (self.grid is None):
+            said = "trials", "expected the number of cells to draw with a search, and none with a grid"
+        elif not self.varied:
+            said = group, "expected at least one field, as optimizer.lr"
+        for name in self.varied if said is None else ():
+            if (fault := self._fault_of(name)) is not None:
+                said = f"{group}.{name}", fault
+                break
+        if said is None and self.count > _MOST_CELLS:
+            said = "grid", f"has {self.count:,} cells, expected at most {_MOST_CELLS:,}"
+        if said is not None:
+            raise InputError(f"{said[0]}: {said[1]}", field=said[0], value=getattr(self, said[0], None))
+
+    def _fault_of(self, name: object) -> str | None:
+        if not isinstance(name, str) or not all(re.fullmatch(r"\w+", part) for part in name.split(".")):
+            return "expected a field of the training, as optimizer.lr"
+        if name == "recipe":
+            return "what a recipe decides is the same in all cells; expected it in base"
+        if inner := [other for other in self.varied if other.startswith(f"{name}.")]:
+            return f"{inner[0]} is given as well, and one contains the other"
+        values = self.span(name)
+        if isinstance(values, SearchRange):
+            return None
+        if not isinstance(values, list) or not values:
+            return "expected a list of values" + ("" if self.search is None else ", or low and high")
+        words = [json.dumps(value) for value in values]
+        twice = [word for word in words if words.count(word) > 1]
+        return f"{twice[0]} stands twice" if twice else None
 
     @property
     def varied(self) -> dict[str, Any]:
@@ -133,25 +144,13 @@ class SweepConfig:
     @property
     def count(self) -> int:
         """How many cells there are."""
-        return self.trials or 0 if self.grid is None else math.prod(map(len, self.grid.values()))
+        return self.trials or math.prod(map(len, self.varied.values()))
 
-    @property
-    def several(self) -> list[str]:
-        """Fields that cells set to one of several values, by name."""
-        return [name for name, values in self.varied.items() if isinstance(values, list) and len(values) > 1]
-
-    def span(self, name: str) -> SearchRange | list[Any]:
-        """What a cell's field is drawn from.
-
-        Raises:
-            InputError: it is neither a list nor what a `SearchRange` is made of.
-        """
+    def span(self, name: str) -> Any:
+        """What a cell's field is drawn from: a list of values, or a `SearchRange`."""
         found = self.varied[name]
-        if isinstance(found, list):
+        if self.search is None or not isinstance(found, Mapping):
             return found
-        if not isinstance(found, Mapping):
-            said = f"search.{name} {found!r}: expected a list of values, or low and high"
-            raise InputError(said, field=f"search.{name}", value=found)
         return build_config(SearchRange, found, f"search.{name}")
 
 
@@ -178,6 +177,10 @@ def format_settings(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {_words(value)}" for key, value in settings.items())
 
 
+def _words(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def grid_cells(config: SweepConfig) -> list[SweepCell]:
     """Every cell of a grid, the last field fastest, as they stand in the file."""
     combinations = enumerate(itertools.product(*config.varied.values()))
@@ -186,7 +189,7 @@ def grid_cells(config: SweepConfig) -> list[SweepCell]:
 
 def sample_cells(config: SweepConfig) -> Iterator[SweepCell]:
     """Cells that show whether a training takes what a file says: all of a grid; of a search, each value of a list and
-    each end of a span once."""
+    each end of a range once."""
     if config.search is None:
         yield from grid_cells(config)
         return
@@ -202,23 +205,18 @@ def training_fields(config: SweepConfig, cell: SweepCell) -> dict[str, Any]:
     Raises:
         InputError: a field is inside what is no group.
     """
-    merged = copy.deepcopy(dict(config.base))
+    merged = copy.deepcopy(config.base)
     for name, value in cell.fields.items():
         *groups, key = name.split(".")
         inside = merged
-        for depth, group in enumerate(groups, start=1):
+        for group in groups:
             if inside.get(group) is None:
                 inside[group] = {}
             inside = inside[group]
             if not isinstance(inside, dict):
-                raise InputError(f"base.{'.'.join(groups[:depth])} {inside!r}: is no group of keys, as {name} expects")
+                raise InputError(f"base: {group} {inside!r} is no group of keys, as {name} expects", field=group)
         inside[key] = copy.deepcopy(value)
     return merged
-
-
-def record_of(config: SweepConfig) -> dict[str, Any]:
-    """What a sweep is, for its storage: all but where it is kept, as JSON has it."""
-    return {name: value for name, value in dump_config(config).items() if name not in _PLACES}
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -229,43 +227,26 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def refuse_other(there: Mapping[str, Any], config: SweepConfig, where: str) -> None:
+def record_of(config: SweepConfig) -> dict[str, Any]:
+    """What a sweep is, for its storage, by dotted names: all but where it is kept."""
+    plain = {name: value for name, value in dump_config(config).items() if name not in ("out", "storage", "name")}
+    # The order of a grid's fields numbers its cells.
+    return {**flat(plain), "fields": list(config.varied)}
+
+
+def refuse_other(before: Mapping[str, Any], config: SweepConfig, where: str) -> None:
     """Refuse a file that says something else than the one that the sweep was begun with; names the first field that
     differs.
 
     Args:
-        there: as `record_of` gave it; where: what an error begins with.
+        before: as `record_of` gave it; where: what an error begins with.
     """
-    # The order of a grid's fields numbers its cells.
-    was, now = ({**flat(one), "grid": list(one["grid"] or ())} for one in (there, record_of(config)))
-    for name in dict.fromkeys((*now, *was)):
-        before, here = json.dumps(was.get(name)), json.dumps(now.get(name))
-        if before != here:
+    now = record_of(config)
+    for name in dict.fromkeys((*now, *before)):
+        if json.dumps(before.get(name)) != json.dumps(now.get(name)):
             raise InputError(
-                f"{where}: {name} is {here}, and {before} where the sweep was begun (expected the same file; "
-                "another out, or name, begins another sweep)"
+                f"{where}: {name} is {json.dumps(now.get(name))}, and {json.dumps(before.get(name))} where the sweep "
+                "was begun (expected the same file; another out, or name, begins another sweep)",
+                field=name,
+                value=now.get(name),
             )
-
-
-def _check_name(where: str, name: object, varied: Mapping[str, Any]) -> None:
-    expected = None
-    if not isinstance(name, str) or not all(re.fullmatch(r"\w+", part) for part in name.split(".")):
-        expected = "expected a field of the training, as optimizer.lr"
-    elif name == "recipe":
-        expected = "what a recipe decides is the same in all cells; expected it in base"
-    elif inner := [other for other in varied if str(other).startswith(f"{name}.")]:
-        expected = f"{inner[0]} is given as well, and one contains the other"
-    if expected is not None:
-        raise InputError(f"{where}: {expected}", field=where)
-
-
-def _check_values(where: str, values: object) -> None:
-    if not isinstance(values, list) or not values:
-        raise InputError(f"{where}: expected a list of values", field=where, value=values)
-    words = [json.dumps(value, ensure_ascii=False) for value in values]
-    if twice := [word for word in words if words.count(word) > 1]:
-        raise InputError(f"{where}: {twice[0]} stands twice", field=where, value=values)
-
-
-def _words(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

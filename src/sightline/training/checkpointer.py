@@ -13,9 +13,9 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ from sightline.io.run_files import (
 from sightline.io.run_lock import RunLock
 from sightline.io.tensors import copy_to_host, full_tensor
 from sightline.training.config import TrainConfig
-from sightline.training.log import text_of, unheard
+from sightline.training.log import read_lines, text_of, unheard
 from sightline.training.plan import DataState, StepSpec, completed_parts
 from sightline.training.resume_checks import check_same_config, data_record, training_record
 from sightline.training.state import RAW_WEIGHTS, TrainState, load_optimizer, optimizer_tensors
@@ -72,7 +72,8 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
                 the run before.
         """
         self._state, self._out, self._lock, self._warn = state, out, lock, warn
-        self._thread, self._done, self._fault = threading.Thread(), threading.Event(), None
+        self._thread, self._saved = threading.Thread(), Future[None]()
+        self._saved.set_result(None)
         # Writing beside the steps, the ranks speak of it beside what they say of the steps.
         self._ranks = state.ranks.cpu_group() if state.sharded else SINGLE_RANK
         if lock is None:
@@ -104,49 +105,45 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
             StorageError: it cannot be written, or the folder was moved; the checkpoints before it are as they were.
         """
         # Before the copy: there is memory for one.
-        self.wait()
-        job = (self._state.step, self._best(), self._files(), *self._tensors())
+        self._wait()
+        self._saved = Future()
+        job = (self._saved, self._state.step, self._best(), self._files(), *self._tensors())
         # No executor's: Python waits for those when it ends, also where a second signal is to end it at once.
         self._thread = threading.Thread(target=self._work, args=job, name="saving", daemon=True)
-        self._done.clear()
         self._thread.start()
         if wait:
-            self.wait()
+            self._wait()
 
-    def _work(self, *job: Any) -> None:
+    def _work(self, saved: Future[None], *job: Any) -> None:
         try:
             self._write(*job)
         except BaseException as error:
-            self._fault = error
-        self._done.set()
+            saved.set_exception(error)
+        else:
+            saved.set_result(None)
 
     def check(self) -> None:
         """Raise what the last save failed by, if it has ended; nobody waits."""
-        if self._done.is_set() and self._fault is not None:
-            fault, self._fault = self._fault, None
-            raise fault
+        if self._saved.done():
+            self._saved.result()
 
-    def wait(self) -> None:
-        """Wait for the save under way, and raise what it failed by."""
+    def _wait(self) -> None:
+        # A `Thread.join` that KeyboardInterrupt ends takes the thread for one that has ended.
+        self._saved.exception()
         if self._thread.ident is not None:
-            # A `Thread.join` that KeyboardInterrupt ends takes the thread for one that has ended.
-            self._done.wait()
             # What is left of it is to free memory, which must not meet the end of the process.
             self._thread.join()
         self.check()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, KeyboardInterrupt):
             return
         try:
-            self.wait()
+            self._wait()
         except Exception as fault:
             if error is None:
                 raise
-            if str(fault) != str(error):
+            if fault is not error:
                 self._warn(str(fault))
 
     def _tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -193,14 +190,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         best = best_line(self._state.validation, asked.best) if asked is not None else None
         return None if best is None else step_folder(self._out, best["step"])
 
-    def _write(
-        self,
-        step: int,
-        best: Path | None,
-        files: Mapping[str, bytes],
-        weights: Mapping[str, Tensor],
-        training: Mapping[str, Tensor],
-    ) -> None:
+    def _write(self, step: int, best: Path | None, files: Mapping[str, bytes], *tensors: Mapping[str, Tensor]) -> None:
         if self._lock is not None:
             self._lock.check()
             # What was measured of weights that are about to be replaced.
@@ -208,7 +198,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
                 with storage_errors(f"{file}: cannot be deleted"):
                     file.unlink(missing_ok=True)
         place = step_folder(self._out, step)
-        write_checkpoint(place, files, weights, training, ranks=self._ranks)
+        write_checkpoint(place, files, *tensors, ranks=self._ranks)
         if self._lock is not None:
             self._lock.check()
             # One more than the last, so that a damaged one is no loss.
@@ -284,8 +274,7 @@ def restore_state(state: TrainState, path: Path, warn: Callable[[str], None]) ->
         read_tensors(path / TRAINING, {f"{RAW_WEIGHTS}/{name}": tested[name] for name in state.ema.mean})
     load_optimizer(state.optimizer, state.model, path / TRAINING)
     state.step, state.seconds, state.validated = (training[name] for name in ("step", "seconds", "validated"))
-    state.log = (path / LOG).read_text(encoding="utf-8").splitlines()
-    state.validation = (path / VALIDATION).read_text(encoding="utf-8").splitlines()
+    state.log, state.validation = read_lines(path / LOG), read_lines(path / VALIDATION)
     state.position = None if training["course"] is None else DataState.of(training["course"])
     if state.source.allowance is not None:
         found: dict[str, dict[str, Any]] = {}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from typing import Annotated, Any, Literal
+import json
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BeforeValidator, Field
 
 from sightline.data.augmentations import make_augmentations
 from sightline.data.config import Interpolation, MixingConfig, PackingConfig, PatchSizes, SkipUnreadable
-from sightline.data.frames import Frames
 from sightline.data.image_file import MAX_PIXELS
+from sightline.data.sizes import Frames
 from sightline.errors import InputError
 from sightline.io.config import (
     Count,
@@ -250,28 +250,25 @@ class TrainConfig:
         for names in (BUDGETS, ("model", "init_from")):
             given = [name for name in names if getattr(self, name) is not None]
             if len(given) > 1:
-                one, other = (f"{name} {getattr(self, name)}" for name in given[:2])
-                raise self._refused(f"{one} and {other}: expected one of them, not both", given[0])
+                said = " and ".join(f"{name} {getattr(self, name)}" for name in given[:2])
+                raise InputError(f"{said}: expected one of them, not both", field=given[0])
+        packed, size, rising = self.packing is not None, self.batch_size or DEFAULT_BATCH_SIZE, list(self.progressive)
         if self.frozen and self.init_from is None:
-            raise self._refused("frozen true: keeps the trunk that a run begins with (expected init_from)", "frozen")
-        if self.packing is None and self.accumulate > (size := self.batch_size or DEFAULT_BATCH_SIZE):
-            said = f"accumulate {self.accumulate}: more parts than the {size} images of a step (batch_size)"
-            raise self._refused(said, "accumulate")
-        if self.repeats > 1 and self.packing is not None:
-            said = f"repeats {self.repeats}: packs show each image of a pass once (expected 1)"
-            raise self._refused(said, "repeats")
-        if any(one >= other for one, other in itertools.pairwise(self.progressive)):
-            rising = sorted(set(self.progressive))
-            said = f"progressive {list(self.progressive)}: expected sides that rise, as {rising}"
-            raise self._refused(said, "progressive")
-        if self.progressive and self.packing is not None:
-            said = f"progressive {list(self.progressive)}: packs draw their own sizes"
-            raise self._refused(f"{said} (expected none, and packing.resolutions)", "progressive")
+            self._refuse("frozen", "keeps the trunk that a run begins with (expected init_from)")
+        if not packed and self.accumulate > size:
+            self._refuse("accumulate", f"more parts than the {size} images of a step (batch_size)")
+        if self.repeats > 1 and packed:
+            self._refuse("repeats", "packs show each image of a pass once (expected 1)")
+        if rising != sorted(set(rising)):
+            self._refuse("progressive", f"expected sides that rise, as {sorted(set(rising))}")
+        if rising and packed:
+            self._refuse("progressive", "packs draw their own sizes (expected none, and packing.resolutions)")
         make_augmentations(self.augment)
         for group, decided in (("task_options", _LOSS), ("model_options", _DECIDED_BY)):
             for key in (key for key in decided if key in getattr(self, group)):
                 field = f"{group}.{key}"
                 raise InputError(f"{field}: is decided by {decided[key]!r} of the run", field=field)
 
-    def _refused(self, said: str, name: str) -> InputError:
-        return InputError(said, field=name, value=getattr(self, name))
+    def _refuse(self, name: str, said: str) -> NoReturn:
+        value = getattr(self, name)
+        raise InputError(f"{name} {json.dumps(value)}: {said}", field=name, value=value)

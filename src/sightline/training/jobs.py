@@ -17,18 +17,18 @@ from sightline import errors
 from sightline.distributed import machine, signals
 from sightline.distributed.processes import exit_with_parent
 from sightline.errors import SightlineError, StoppedError
-from sightline.evaluation import EvaluateConfig, evaluate
+from sightline.evaluation import EvaluateConfig
 from sightline.evaluation.drawn import write_pictures
 from sightline.evaluation.logits import write_logits
-from sightline.evaluation.measure import logits_name_of, planned_images
+from sightline.evaluation.measure import logits_name_of
 from sightline.io.atomic import write_file
 from sightline.io.run_files import LOGITS, PREDICTIONS, RESULTS
 from sightline.io.run_lock import RunLock
-from sightline.results.predictions import Prediction, dump_predictions
-from sightline.results.rows import MetricValue, ResultRow, dump_rows, merge_rows, read_rows
+from sightline.results.predictions import dump_predictions
+from sightline.results.rows import MetricValue, dump_rows, read_rows
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
-from sightline.training.run import open_run, train
+from sightline.training.run import measure_runs, open_run, train
 
 # Seconds in which a job that is to end may finish its step.
 _PATIENCE = 120.0
@@ -170,17 +170,22 @@ def _work(job: Job, messages: Any) -> None:
         with signals.handle_signals(own_process=False):
             run_job(job, functools.partial(say, "progress"), functools.partial(say, "warning"))
         outcome = "done", None
-    except SightlineError as error:
-        outcome = "failed", (type(error).__name__, str(error))
     except KeyboardInterrupt:
         outcome = "failed", (StoppedError.__name__, signals.last_words())
     except Exception as error:
-        line = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__}: {error} ({Path(line.filename).name}:{line.lineno})"
-        outcome = "failed", (SightlineError.__name__, text)
+        # Of another kind of fault there is none in `errors`.
+        outcome = "failed", (type(error).__name__, fault_line(error))
     # What is left is to say so and to end: a signal would hit the interpreter in its tidying, with a traceback.
     signals.setup_worker_signals()
     say(*outcome)
+
+
+def fault_line(error: Exception) -> str:
+    """A fault in a line; one that no user caused, with its place."""
+    if isinstance(error, SightlineError):
+        return str(error)
+    line, said = traceback.extract_tb(error.__traceback__)[-1], " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {said} ({Path(line.filename).name}:{line.lineno})"
 
 
 def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[str], None] = unheard) -> None:
@@ -208,27 +213,13 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
             for split in job.measured[data].splits:
                 one.opened, _ = one.source.check_readable(split, skip_unreadable=run.skip_unreadable)
         wanted = [(runs[data], config) for data, config in job.measurements]
-        done, total = 0, sum(planned_images(one.source, one.model, config, one.side) for one, config in wanted)
-
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            observe(JobProgress(job.name, "test", done, total))
-
-        answers: list[Prediction] = []
-        pictures: dict[str, Any] = {}
-        measured: list[ResultRow] = []
-        keep = functools.partial(write_logits, job.out / LOGITS) if job.logits else None
-        for one, config in wanted:
-            # The file of answers is that of the training's data.
-            kept = answers if config is job.evaluate else None
-            fresh = evaluate(
-                one.model, one.source, config, one.identity,
-                advance=advance, answers=kept, pictures=pictures, keep=keep,
-            )  # fmt: skip
-            measured = merge_rows(measured, fresh)
+        rows, answers, pictures = measure_runs(
+            wanted,
+            lambda done, total: observe(JobProgress(job.name, "test", done, total)),
+            functools.partial(write_logits, job.out / LOGITS) if job.logits else None,
+        )
         lock.check()
         # The rows last: where they are, the run is done.
         write_file(job.out / PREDICTIONS, dump_predictions(answers))
-        write_pictures(measured, pictures, job.out)
-        write_file(job.out / RESULTS, dump_rows(measured))
+        write_pictures(rows, pictures, job.out)
+        write_file(job.out / RESULTS, dump_rows(rows))

@@ -13,7 +13,7 @@ from typing import Any
 from sightline.errors import InputError
 from sightline.io.atomic import write_file
 from sightline.io.config import is_finite_number
-from sightline.io.read import read_jsonl
+from sightline.io.read import ROWS, read_bytes, read_jsonl, read_text
 from sightline.io.run_files import VALIDATION
 from sightline.results.rows import FRACTION, MetricValue
 
@@ -85,6 +85,11 @@ def read_curve(folder: Path) -> list[tuple[dict[str, Any], MetricValue]]:
     return curve
 
 
+def read_lines(path: Path) -> list[str]:
+    """The lines of a record in a checkpoint; raises InputError where it cannot be read."""
+    return read_text(path, ROWS, "a record of a run").splitlines()
+
+
 def text_of(lines: Sequence[str]) -> bytes:
     """The file of some lines."""
     return "".join(f"{line}\n" for line in lines).encode()
@@ -95,8 +100,11 @@ def restore_file(path: Path, lines: Sequence[str], warn: Callable[[str], None]) 
 
     Args:
         warn: called with a line that says so.
+
+    Raises:
+        InputError: it is there, and cannot be read.
     """
-    whole, found = text_of(lines), path.read_bytes() if path.is_file() else None
+    whole, found = text_of(lines), read_bytes(path, ROWS, "a record of a run") if path.exists() else None
     if not whole or (found is not None and found.startswith(whole)):
         return
     write_file(path, whole)

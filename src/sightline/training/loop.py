@@ -119,22 +119,18 @@ def train_step(
 
 
 class StepLog:
-    """The log of a run, a line a step. Numbers of a GPU are read while the next step is computed, so that it never
-    waits; one that is not finite ends the run then, before anything of that step is saved.
+    """The log of a run, a line a step, and who is told of each. Numbers of a GPU are read while the next step is
+    computed, so that it never waits; one that is not finite ends the run then, before anything of that step is saved.
 
     Attributes:
         loss: of the last step, once it is read; None of one without an image.
     """
 
-    def __init__(self, lines: list[str]) -> None:
+    def __init__(self, lines: list[str], tell: Callable[[TrainProgress], None]) -> None:
         self.loss: float | None = None
-        self._lines = lines
+        self._lines, self._tell = lines, tell
         self._unread: tuple[StepSpec, float, list[int], Callable[[], list[float]]] | None = None
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the last step has its line."""
-        return self._unread is None
+        self._untold: TrainProgress | None = None
 
     def add(self, step: StepSpec, lr: float, parts: Sequence[Batch], numbers: Tensor | None) -> None:
         """Take what `train_step` gave, None where no image of the step could be read."""
@@ -144,23 +140,31 @@ class StepLog:
             self._unread = step, lr, images, read_later(numbers)
 
     def read(self) -> None:
-        """Write the line of the last step, if it was not written.
+        """Write the line of the last step and tell of it, if that was not done.
 
         Raises:
             NonFiniteError: its loss or its gradient was not finite.
         """
+        if self._unread is not None:
+            (step, lr, images, numbers), self._unread = self._unread, None
+            self.loss, norm = numbers()
+            if not (math.isfinite(self.loss) and math.isfinite(norm)):
+                shown = ", ".join(map(str, images[:8])) + (", ..." if len(images) > 8 else "")
+                raise NonFiniteError(
+                    f"step {step.number + 1} of epoch {step.epoch}: loss {self.loss}, gradient norm {norm}, images "
+                    f"{shown} (not saved; try a lower optimizer.lr)"
+                )
+            line = {"step": step.number + 1, **step.after._asdict(), "loss": self.loss, "lr": lr}
+            self._lines.append(json.dumps(line))
+        if self._untold is not None:
+            at, self._untold = replace(self._untold, loss=self.loss), None
+            self._tell(at)
+
+    def note(self, at: TrainProgress) -> None:
+        """Tell where the run is after the last step: now, or once its line is read."""
+        self._untold = at
         if self._unread is None:
-            return
-        (step, lr, images, numbers), self._unread = self._unread, None
-        self.loss, norm = numbers()
-        if not (math.isfinite(self.loss) and math.isfinite(norm)):
-            shown = ", ".join(map(str, images[:8])) + (", ..." if len(images) > 8 else "")
-            raise NonFiniteError(
-                f"step {step.number + 1} of epoch {step.epoch}: loss {self.loss}, gradient norm {norm}, images {shown} "
-                "(not saved; try a lower optimizer.lr)"
-            )
-        line = {"step": step.number + 1, **step.after._asdict(), "loss": self.loss, "lr": lr}
-        self._lines.append(json.dumps(line))
+            self.read()
 
 
 def train_loop(
@@ -195,50 +199,33 @@ def train_loop(
         StoppedError: `stop` said so before the last step; what was trained is saved.
         RanksError: another rank ended; the last checkpoint is whole.
         StorageError: a checkpoint cannot be written, or the folder was moved; the last one still loads.
+        InputError: the log in the folder cannot be read.
     """
-    config, source, last = setup.config, setup.source, setup.last
+    config, source = setup.config, setup.source
     warn = warn if ranks.is_main else unheard
     with contextlib.ExitStack() as stack:
         stack.enter_context(reproducible(config.deterministic, device))
-
-        model = setup.model.to(device).train()
-        model.blocks.activation_checkpointing = config.recompute
-        if config.frozen:
-            freeze_trunk(model)
-        if config.compile:
-            compile_blocks(model, dynamic=config.dynamic_shapes)
-            stack.callback(uncompile_blocks, model)
-        parallel = parallelize(model, ranks, config.sharing)
-        stack.callback(parallel.close)
-        decay, warmup = config.optimizer.ema, config.optimizer.ema_warmup
-        ema = None if decay is None else Ema(model, decay, bool(warmup))
-        state = TrainState(model, make_optimizer(model, config.optimizer), ema, config, source, ranks)
-        if last is not None:
-            restore_state(state, last, warn)
-            if ranks.is_main:
-                restore_file(out / LOG, state.log, warn)
-                restore_file(out / VALIDATION, state.validation, warn)
+        state, parallel = _begin_or_resume(setup, out, device, ranks, warn, stack)
+        model = state.model
         warn_of_mirrors(config, source, warn)
-
         task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
         validation = Validation(config, model, task, source, warn)
         saver = None
         if ranks.is_main or state.sharded:
             saver = stack.enter_context(Checkpointer(state, out, lock, warn))
-        plan = training_plan(config, model.config, source)
-        pin = device.type == "cuda"
+        plan, pin = training_plan(config, model.config, source), device.type == "cuda"
         steps = plan.batches(model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks)
         # Its workers end with the loop, however that does.
         stack.callback(steps.close)
-        log, throughput = StepLog(state.log), Throughput(device, config.precision, ranks)
-        progress_file = ProgressFile(out)
-        profiler = stack.enter_context(Profiler(out, device, warn)) if profile and ranks.is_main else None
-        began, waiting = time.perf_counter() - state.seconds, None
+        throughput, file = Throughput(device, config.precision, ranks), ProgressFile(out)
 
-        def report(at: TrainProgress) -> None:
-            progress_file.write(at)
+        def tell(at: TrainProgress) -> None:
+            file.write(at)
             observe(at)
 
+        log = StepLog(state.log, tell)
+        profiler = stack.enter_context(Profiler(out, device, warn)) if profile and ranks.is_main else None
+        began = time.perf_counter() - state.seconds
         for step, batches in waited_for(steps):
             images, stopping = _agree(batches, source, ranks, stop)
             seed_generators(config.seed, state.step, device)
@@ -248,9 +235,8 @@ def train_loop(
             parts = [batch.to(device) for batch in batches]
             # Of nothing there is nothing to learn.
             numbers = train_step(state, task, parallel, parts, lr, step) if images else None
+            # Of the step before, which a GPU has done by now.
             log.read()
-            if waiting is not None:
-                report(replace(waiting, loss=log.loss))
             log.add(step, lr, batches, numbers)
             if saver is not None:
                 saver.check()
@@ -263,43 +249,79 @@ def train_loop(
                 log.read()
             state.seconds = time.perf_counter() - began
             if due or stopped:
-                check_finite(state.model, step)
+                check_finite(model, step)
                 if lock is not None:
                     lock.check()
                 if saver is not None:
                     # Where a run that is not stopped is validated too, so that the curves are the same.
-                    if due and validation.is_due(step, len(state.validation), state.validated):
-                        with phase("validating"), averaged(state):
-                            line = validation.measure(model, state.step, step.after.images)
-                        state.validated = step.ends
-                        state.validation += [] if line is None else [line]
+                    if due:
+                        _validate(state, validation, step)
                     with phase("saving"):
                         saver.save(wait=step.last or stopped)
-            expected = round(state.step / step.ends)
             if ranks.is_main:
-                total = config.images or round(step.after.images / step.ends)
-                seen = parse_validation(json.loads(state.validation[-1])) if state.validation else None
-                at = TrainProgress(
-                    state.step, expected, step.after.images, total, step.after.tokens, step.after.flops, log.loss,
-                    state.seconds, lr, throughput.after(*step.after), seen,
-                )  # fmt: skip
-                waiting = None if log.is_read else at
-                if waiting is None:
-                    report(at)
+                log.note(_progress(state, step, lr, throughput.after(*step.after)))
             if profiler is not None:
                 profiler.after_step()
             if stopped:
                 # The first rank has saved it: where another one ended before, a launcher would end all.
                 ranks.barrier()
+                expected = round(state.step / step.ends)
                 raise StoppedError(f"stopped after step {state.step} of {expected}, which is saved in {out}")
         if ranks.is_main:
             assert saver is not None
             saver.finish()
     if state.sharded:
         return load_model(out).to(device)
-    if ema is not None:
-        ema.swap(model)
+    if state.ema is not None:
+        state.ema.swap(model)
     return model.eval().requires_grad_(True)
+
+
+def _begin_or_resume(
+    setup: TrainSetup,
+    out: Path,
+    device: torch.device,
+    ranks: Ranks,
+    warn: Callable[[str], None],
+    stack: contextlib.ExitStack,
+) -> tuple[TrainState, ParallelModel]:
+    """The state of a run as it begins or goes on, and its model as this rank holds it until `stack` is left."""
+    config, model = setup.config, setup.model.to(device).train()
+    model.blocks.activation_checkpointing = config.recompute
+    if config.frozen:
+        freeze_trunk(model)
+    if config.compile:
+        compile_blocks(model, dynamic=config.dynamic_shapes)
+        stack.callback(uncompile_blocks, model)
+    parallel = parallelize(model, ranks, config.sharing)
+    stack.callback(parallel.close)
+    decay, warmup = config.optimizer.ema, config.optimizer.ema_warmup
+    ema = None if decay is None else Ema(model, decay, bool(warmup))
+    state = TrainState(model, make_optimizer(model, config.optimizer), ema, config, setup.source, ranks)
+    if setup.last is not None:
+        restore_state(state, setup.last, warn)
+        if ranks.is_main:
+            restore_file(out / LOG, state.log, warn)
+            restore_file(out / VALIDATION, state.validation, warn)
+    return state, parallel
+
+
+def _validate(state: TrainState, validation: Validation, step: StepSpec) -> None:
+    """Add a point to the curve after a step whose checkpoint is due, where it is to have one there."""
+    if validation.is_due(step, len(state.validation), state.validated):
+        with phase("validating"), averaged(state):
+            line = validation.measure(state.model, state.step, step.after.images)
+        state.validated = step.ends
+        state.validation += [] if line is None else [line]
+
+
+def _progress(state: TrainState, step: StepSpec, lr: float, pace: Pace) -> TrainProgress:
+    """Where a run is after a step, whose loss is not known yet."""
+    after, seen = step.after, state.validation[-1:]
+    return TrainProgress(
+        state.step, round(state.step / step.ends), after.images, state.config.images or round(after.images / step.ends),
+        after.tokens, after.flops, None, state.seconds, lr, pace, *(parse_validation(json.loads(one)) for one in seen),
+    )  # fmt: skip
 
 
 def _agree(batches: Sequence[Batch], source: Source, ranks: Ranks, stop: Callable[[], bool]) -> tuple[int, bool]:

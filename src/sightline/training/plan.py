@@ -207,9 +207,7 @@ def as_trained_on(source: Source, config: TrainConfig) -> Source:
 def training_view(config: TrainConfig, source: Source) -> dict[str, Any]:
     """`parts`, `flip` and `interpolation` as they are in a run: those of the data where the configuration has none."""
     one = as_trained_on(source, config).transform
-    if one is None:
-        return {}
-    return {"parts": one.parts, "flip": one.flip, "interpolation": one.interpolation}
+    return {} if one is None else {name: getattr(one, name) for name in ("parts", "flip", "interpolation")}
 
 
 class ShownSize(NamedTuple):

@@ -58,8 +58,9 @@ class Profiler(contextlib.AbstractContextManager["Profiler"]):
     """
 
     def __init__(self, out: Path, device: torch.device, warn: Callable[[str], None] = unheard) -> None:
-        self._warn, self._out, self._device, self._steps = warn, out / PROFILE, device, 0
-        kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+        self._warn, self._out, self._on_gpu, self._steps = warn, out / PROFILE, device.type == "cuda", 0
+        self._hardware = machine.hardware_name(device)
+        kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])]
         steps = schedule(wait=WARM - 1, warmup=1, active=STEPS, repeat=1)
         self._profile: Any = profile(activities=kinds, schedule=steps, on_trace_ready=self._write)
 
@@ -70,7 +71,7 @@ class Profiler(contextlib.AbstractContextManager["Profiler"]):
     def after_step(self) -> None:
         """A step is done: those after the first ones are profiled."""
         self._steps += 1
-        _ON_GPU.set(self._device.type == "cuda" and WARM <= self._steps < WARM + STEPS)
+        _ON_GPU.set(self._on_gpu and WARM <= self._steps < WARM + STEPS)
         self._profile.step()
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -79,10 +80,7 @@ class Profiler(contextlib.AbstractContextManager["Profiler"]):
             self._profile.on_trace_ready = None
         self._profile.stop()
         if kind is None and self._steps <= WARM:
-            self._warn(
-                f"--profile: there is none, of {self._steps} steps; profiled are {STEPS} after the first {WARM} "
-                f"(expected at least {WARM + 1})"
-            )
+            self._warn(f"--profile: there is none, of {self._steps} steps (expected at least {WARM + 1})")
 
     def _write(self, found: Any) -> None:
         steps, times = min(self._steps - WARM, STEPS), found.key_averages()
@@ -92,23 +90,19 @@ class Profiler(contextlib.AbstractContextManager["Profiler"]):
         seconds = {one.key: one.cpu_time_total / 1e6 for one in times if one.device_type.name == "CPU"}
         whole, phases = seconds["ProfilerStep*"], {name: seconds.get(name, 0.0) for name in PHASES}
         phases["the rest"] = max(whole - sum(phases.values()), 0.0)
-        own = "self_device_time_total" if self._device.type == "cuda" else "self_cpu_time_total"
+        own = "self_device_time_total" if self._on_gpu else "self_cpu_time_total"
         operators = [
             {"operator": one.key, "ms": getattr(one, own) / 1e3 / steps, "calls": one.count / steps}
             for one in times
             if one.key not in PHASES and not one.key.startswith("ProfilerStep")
         ]
         row = {
-            "profiled_steps": steps,
-            "seconds": whole,
-            "phases": {name: one / whole for name, one in phases.items()},
+            "profiled_steps": steps, "seconds": whole, "phases": {name: one / whole for name, one in phases.items()},
             # Those that took longest by themselves.
             "operators": sorted(operators, key=lambda one: -one["ms"])[:_OPERATORS],
-            "threads": torch.get_num_threads(),
-            "hardware": machine.hardware_name(self._device),
-            "torch": torch.__version__,
+            "threads": torch.get_num_threads(), "hardware": self._hardware, "torch": torch.__version__,
             "commit": machine.git_commit(),
-        }
+        }  # fmt: skip
         trace = self._out / TRACE
         try:
             with storage_errors(f"{trace}: cannot be written"):

@@ -56,7 +56,9 @@ def check_same_config(saved: Mapping[str, Any], config: TrainConfig, path: Path)
             raise InputError(
                 f"--resume: {path} was trained with {key} {there!r}, not {value!r} "
                 f"(expected the same configuration; train --data {config.data} --init-from {path} --out OTHER goes on "
-                "from its weights, --overwrite deletes it and starts anew)"
+                "from its weights, --overwrite deletes it and starts anew)",
+                field=key,
+                value=value,
             )
 
 

@@ -20,6 +20,7 @@ from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.drawn import write_pictures
+from sightline.evaluation.logits import StoredLogits
 from sightline.evaluation.measure import EvaluateConfig, RunInfo, default_image_count, evaluate, planned_images
 from sightline.evaluation.update import update_predictions, update_rows
 from sightline.hub.load import checksum, load_model, read_config_record
@@ -28,14 +29,14 @@ from sightline.io.run_files import BEST, PREDICTIONS, RESULTS, last_checkpoint, 
 from sightline.io.run_lock import RunLock
 from sightline.models import Model
 from sightline.results.predictions import Prediction
-from sightline.results.rows import ResultRow
+from sightline.results.rows import ResultRow, merge_rows
 from sightline.training.checkpointer import has_checkpoint, last_whole
-from sightline.training.clips import check_clips, clip_frames, showing_frames
+from sightline.training.clips import clip_view
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
 from sightline.training.loop import TrainProgress, train_loop
 from sightline.training.plan import as_trained_on
-from sightline.training.resume_checks import save_config
+from sightline.training.resume_checks import save_config, training_record
 from sightline.training.setup import TrainSetup, open_training_data, set_up, tested_splits
 from sightline.training.tracking import check_trackers, tracking
 
@@ -49,7 +50,7 @@ class Run:
         training: the record of its training, {} of a model alone; config: the configuration in it, with the names of
             today.
         written: tells its weights from those that replace them.
-        data: the data set that is measured.
+        data: the data set that is measured; "" where nothing names one.
         skip_unreadable: images of a split of it that may be left out; max_pixels: of the largest that is read.
         opened: the data set, once it was opened.
         named: what its rows call it; its folder's name unless given.
@@ -74,14 +75,16 @@ class Run:
         are shown as in training.
 
         Raises:
-            InputError: it cannot be opened, or is of clips, and the model takes images.
+            InputError: it is not known, cannot be opened, or is of clips, and the model takes images.
         """
+        if not self.data:
+            raise InputError(f"{self.path}: does not say what it was trained on; give the data (evaluate: --data)")
         if self.opened is None:
-            source = open_source(self.data).with_view(max_pixels=self.max_pixels)
-            check_clips(self.model.config, source, self.data)
-            frames = clip_frames(self.model.config, source, self.config.get("frames"))
-            packed = self.config.get("packing") is not None
-            self.opened = showing_frames(source, frames, self.config.get("frame_stride"), packed=packed)
+            source, config = open_source(self.data).with_view(max_pixels=self.max_pixels), self.config
+            frames, packed = config.get("frames") if source.is_video else None, config.get("packing") is not None
+            self.opened = clip_view(
+                self.model.config, source, self.data, frames=frames, stride=config.get("frame_stride"), packed=packed
+            )
         return self.opened
 
     @property
@@ -119,14 +122,13 @@ def open_run(
         source: it, where it is open already.
 
     Raises:
-        InputError: there is no such model, or it does not say what it was trained on and no data is given.
+        InputError: there is no such model.
     """
     path, written = Path(path), checksum(path)
     training = read_config_record(path)["training"]
     config = training.get("config", {})
-    data = data or config.get("data")
-    if not isinstance(data, str):
-        raise InputError(f"{path}: does not say what it was trained on; give the data (evaluate: --data)")
+    named = config.get("data")
+    data = data or (named if isinstance(named, str) else "")
     skip = config.get("skip_unreadable", 0) if skip_unreadable is None else skip_unreadable
     pixels = config.get("max_pixels", MAX_PIXELS) if max_pixels is None else max_pixels
     check_value("--max-pixels", pixels, Count)
@@ -213,7 +215,7 @@ def train(
         config, source, last = setup.config, setup.source, None
         if ranks.is_main:
             save_config(config, out)
-        saved = 0 if setup.last is None else read_config_record(setup.last)["training"].get("step", 0)
+        saved = 0 if setup.last is None else training_record(setup.last)["step"]
         named = trackers if ranks.is_main else ()
         track = stack.enter_context(tracking(named, out, dump_config(config), saved, warn))
 
@@ -236,24 +238,44 @@ def train(
             return TrainResult(out, config, model, last)
         run = open_run(out, device=where, source=source)
         measured = _as_trained(config, run, splits[0]) if isinstance(test, bool) else test
-        assert config.resolution is not None
-        planned, done = planned_images(source, run.model, measured, config.resolution), 0
-
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            on_tested(done, planned)
-
-        answers: list[Prediction] = []
-        pictures: dict[str, Any] = {}
-        about = run.identity
-        rows = evaluate(run.model, source, measured, about, advance=advance, answers=answers, pictures=pictures)
+        rows, answers, pictures = measure_runs([(run, measured)], on_tested)
         held.check()
         # What was measured before is of other weights, unless the run was complete already.
         update_predictions(out / PREDICTIONS, answers, anew=last is not None)
         update_rows(out / RESULTS, rows, anew=last is not None)
         write_pictures(rows, pictures, out)
         return TrainResult(out, config, run.model, last, rows, measured)
+
+
+def measure_runs(
+    wanted: Sequence[tuple[Run, EvaluateConfig]],
+    on_tested: Callable[[int, int], None],
+    keep: Callable[[str, StoredLogits], None] | None = None,
+) -> tuple[list[ResultRow], list[Prediction], dict[str, Any]]:
+    """Measure runs, one way after the other: their rows, what the first way said of each image, and pictures by the
+    names that rows have for them.
+
+    Args:
+        on_tested: called with how many images of how many are tested.
+        keep: as `evaluate`.
+    """
+    done, total = 0, sum(planned_images(run.source, run.model, config, run.side) for run, config in wanted)
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        on_tested(done, total)
+
+    rows: list[ResultRow] = []
+    answers: list[Prediction] = []
+    pictures: dict[str, Any] = {}
+    for number, (run, config) in enumerate(wanted):
+        said = None if number else answers
+        fresh = evaluate(
+            run.model, run.source, config, run.identity, advance=advance, answers=said, pictures=pictures, keep=keep
+        )
+        rows = merge_rows(rows, fresh)
+    return rows, answers, pictures
 
 
 def _as_trained(config: TrainConfig, run: Run, split: str) -> EvaluateConfig:

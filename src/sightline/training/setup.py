@@ -28,7 +28,7 @@ from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.tasks.base import check_provided, task_class
 from sightline.tokens.grid import Grid
 from sightline.tokens.patchify import check_channels
-from sightline.training.clips import decided_frames, showing_frames
+from sightline.training.clips import clip_view
 from sightline.training.config import DEFAULT_BATCH_SIZE, DEFAULT_LOSS, DEFAULT_MODEL, TrainConfig
 from sightline.training.log import unheard
 from sightline.training.plan import EpochPlan, as_trained_on, resolve_length, training_view, with_patch_sizes
@@ -124,7 +124,7 @@ def set_up(
         decided = check_same_data(last, source, decided, accept_changed=accept_changed_data, warn=warn, progress=told)
     decided = _with_length(decided, source)
     _loaded.cache_clear()
-    source = showing_frames(source, decided.frames, decided.frame_stride, packed=decided.packing is not None)
+    source = _as_clips(decided, model.config, source)
     return TrainSetup(dataclasses.replace(decided, init_from=config.init_from), source, last, model)
 
 
@@ -136,19 +136,8 @@ def _warn_of_memory(
         return
     # Of several patch sizes the smallest takes the most.
     model = min(with_patch_sizes(config, model_config_of(config, source)), key=lambda one: one.patch_size)
-    image_size, batch = largest_pass(config, model, source.length("train"), processes)
-    warn_of_memory(
-        model,
-        image_size,
-        warn,
-        what=config.model or str(config.init_from),
-        batch=batch,
-        dtype=config.precision,
-        training=True,
-        ema=config.optimizer.ema is not None,
-        sharers=processes if config.sharing == "fsdp" else 1,
-        device=device,
-    )
+    size, options = largest_pass(config, model, source.length("train"), processes)
+    warn_of_memory(model, size, warn, what=config.model or str(config.init_from), device=device, **options)
 
 
 def warn_of_mirrors(config: TrainConfig, source: Source, warn: Callable[[str], None]) -> None:
@@ -201,14 +190,31 @@ def resolve_config(config: TrainConfig, source: Source, device: torch.device, la
     precision = chosen_precision(config.precision, device)
     made = dataclasses.replace(config, model=name, model_options=options, resolution=resolution, frames=None)
     # Without the frames that were asked for, which a model of images would refuse in words of its own.
-    frames = decided_frames(config, model_config_of(made, source), source)
+    sampling = _as_clips(config, model_config_of(made, source), source).sampling
     # A length that this data cannot have is refused at once.
     EpochPlan.of(config, source.length("train"))
     settings = {**training_view(config, source), **_loss_settings(config)}
     settings["batch_size"] = None if config.packing else config.batch_size or DEFAULT_BATCH_SIZE
     warms = None if config.optimizer.ema is None else config.optimizer.ema_warmup is not False
     settings["optimizer"] = dataclasses.replace(config.optimizer, ema_warmup=warms)
+    frames = None if sampling is None else sampling.count
     return dataclasses.replace(made, precision=precision, frames=frames, **settings)
+
+
+def _as_clips(config: TrainConfig, model: ViTConfig, source: Source) -> Source:
+    packed, stride = config.packing is not None, config.frame_stride
+    shown = clip_view(model, source, config.data, frames=config.frames, stride=stride, packed=packed)
+    for name in () if model.takes_clips else ("frames", "frame_stride"):
+        if (value := getattr(config, name)) is not None:
+            expected = "expected none, or model_options.embedder tubelets"
+            raise InputError(f"{name} {value}: embedder {model.embedder!r} cuts images ({expected})", field=name)
+    places = [one for one in task_class(config.task).needs if one != "label"]
+    if model.takes_clips and places:
+        raise InputError(
+            f"task {config.task}: says {' and '.join(places)} of an image, and embedder {model.embedder!r} cuts clips "
+            "(expected task classification, or an embedder of images)"
+        )
+    return shown
 
 
 def _with_length(config: TrainConfig, source: Source) -> TrainConfig:
@@ -245,8 +251,9 @@ def square_side(config: ViTConfig) -> int:
 
 def largest_pass(
     config: TrainConfig, model: ViTConfig, length: int | None, processes: int = 1
-) -> tuple[int | tuple[int, int], int]:
-    """The images that a process holds at most at once, for its memory: their size in pixels and how many.
+) -> tuple[int | tuple[int, int], dict[str, Any]]:
+    """What a process of a run holds at most at once: the size of its images in pixels, and the options of
+    `estimate_memory`.
 
     Args:
         config: resolved.
@@ -256,9 +263,11 @@ def largest_pass(
         InputError: a pack has no room for a patch.
     """
     packing, parts = config.packing, config.accumulate * processes
+    options: dict[str, Any] = {"dtype": config.precision, "training": True, "ema": config.optimizer.ema is not None}
+    options["sharers"] = processes if config.sharing == "fsdp" else 1
     if packing is None:
         step = min(one for one in (config.batch_size, length, config.images) if one is not None)
-        return model.image_size, -(-step // parts)
+        return model.image_size, {"batch": -(-step // parts), **options}
     cells = packing.sampler(model.patch_size, model.num_prefix_tokens).max_tokens
     assert cells is not None
     # Of a clip, which is so many patches thick, those of a frame.
@@ -269,7 +278,7 @@ def largest_pass(
     # As a square: what a pass takes hangs on the number of patches.
     side = math.isqrt(cells - 1) + 1
     slots = max(packing.tokens, *(packing.padded or (0,)))
-    return side * model.patch_size, -(-slots // (side**2 * thick * parts))
+    return side * model.patch_size, {"batch": -(-slots // (side**2 * thick * parts)), **options}
 
 
 def model_config_of(config: TrainConfig, source: Source) -> ViTConfig:
@@ -349,15 +358,11 @@ def build_model(config: TrainConfig, source: Source) -> Model:
         model = make_model(model_config_of(config, source))
     with_patch_sizes(config, model.config)
     # Said before the first step: a schedule may drop none for long.
-    drop = None if config.packing is None else config.packing.drop
-    takes_parts = {
-        f"head {model.config.head}": getattr(model.head, "supports_token_dropping", True),
-        f"embedder {model.patch_embed.name}": model.patch_embed.supports_token_dropping,
-        f"architecture {model.name}": model.supports_token_dropping,
-    }
-    for part, drops in takes_parts.items():
-        if drop is not None and not drops:
-            raise InputError(f"packing.drop {drop}: {part} takes whole images (expected null)")
+    parts = {f"head {model.config.head}": model.head, f"embedder {model.patch_embed.name}": model.patch_embed}
+    for name, part in {**parts, f"architecture {model.name}": model}.items():
+        drop = None if config.packing is None else config.packing.drop
+        if drop is not None and not getattr(part, "supports_token_dropping", True):
+            raise InputError(f"packing.drop {drop}: {name} takes whole images (expected null)", field="packing.drop")
     # What the task says against the model or its options is said before anything is written.
     task_class(config.task)(model.config, task_options(config))
     return model

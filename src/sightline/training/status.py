@@ -71,13 +71,22 @@ def run_status(folder: Path) -> RunStatus:
     log = read_log(folder / LOG) if (folder / LOG).exists() else []
     model, checksums = (last_checkpoint(folder) / name for name in (MODEL, CHECKSUMS))
     training = (read_json(model, "the record of a model") if model.exists() else {}).get("training") or {}
-    now = _progress(folder, log[-1] if log else {}, training.get("config", {}).get("images"))
+    saved, total, steps = log[-1] if log else {}, training.get("config", {}).get("images"), None
+    if total is not None and saved.get("images"):
+        steps = saved["step"] if saved["images"] >= total else round(saved["step"] * total / saved["images"])
+    now = {"step": 0, "images": 0, "loss": None, "lr": None, **saved, "total": total, "steps": steps}
+    if (path := folder / PROGRESS).exists():
+        told = read_json(path, "how far a run is")
+        if not isinstance(told, dict) or not all(is_finite_number(told.get(key)) for key in _PLACE[:4]):
+            raise InputError(f"{path}: does not say how far the run is")
+        # A checkpoint of a moment ago is newer, and says neither how fast it is nor where it ends.
+        rest = {key: told.get(key) for key in ("steps", "total", *_PACES)}
+        now = {"loss": None, "lr": None, **told} if told["step"] >= now["step"] else {**now, **rest}
     complete = bool(log) and now["steps"] is not None and log[-1]["step"] >= now["steps"]
     state = ("finished" if complete else "stopped") if owner is None else "testing" if complete else "training"
     pace: dict[str, Any] = {name: now.get(name) if state == "training" else None for name in _PACES}
     rate, missing = pace["images_per_second"], (now["total"] or 0) - now["images"]
-    curve = read_curve(folder)
-    at, validated = curve[-1] if curve else ({}, None)
+    at, validated = (read_curve(folder) or [({}, None)])[-1]
     return RunStatus(
         run=folder.resolve().name,
         state=state,
@@ -90,25 +99,3 @@ def run_status(folder: Path) -> RunStatus:
         checkpoint_age=max(time.time() - checksums.stat().st_mtime, 0.0) if checksums.exists() else None,
         checkpoint_step=training.get("step"),
     )
-
-
-def _progress(folder: Path, saved: dict[str, Any], total: int | None) -> dict[str, Any]:
-    """How far the run is, by what it wrote last: its progress, or the last line of the log.
-
-    Args:
-        saved: that line, {} where there is none; total: images of the run, as its checkpoint says.
-    """
-    steps = None
-    if total is not None and saved.get("images"):
-        steps = saved["step"] if saved["images"] >= total else round(saved["step"] * total / saved["images"])
-    last = {"step": 0, "images": 0, "loss": None, "lr": None, **saved, "total": total, "steps": steps}
-    path = folder / PROGRESS
-    if not path.exists():
-        return last
-    found = read_json(path, "how far a run is")
-    if not isinstance(found, dict) or not all(is_finite_number(found.get(key)) for key in _PLACE[:4]):
-        raise InputError(f"{path}: does not say how far the run is")
-    if found["step"] >= last["step"]:
-        return {"loss": None, "lr": None, **found}
-    # A checkpoint of a moment ago is newer.
-    return {**last, **{key: found.get(key) for key in ("steps", "total", *_PACES)}}

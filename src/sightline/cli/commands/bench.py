@@ -59,12 +59,12 @@ def memory(
 
     from sightline.analysis.memory import estimate_memory, format_bytes
     from sightline.cli.next_step import say_next
-    from sightline.cli.output import claim_rows
-    from sightline.cli.resolutions import parse_size
     from sightline.distributed import machine
     from sightline.io.atomic import write_out
     from sightline.models import model_config
     from sightline.reports.tables import print_table
+    from sightline.runs.outputs import claim_rows
+    from sightline.runs.sizes import parse_size
 
     if unexpected:
         raise InputError(
@@ -115,7 +115,7 @@ def _passed_on(name: str, what: str) -> Callable[..., int]:
     """A benchmark of the checkout, run with this interpreter; gives its exit code, 128 + the signal that ended it."""
 
     def run(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
-        from sightline.cli.output import claim_rows
+        from sightline.runs.outputs import claim_rows
 
         script = BENCHMARKS / f"{name}.py"
         if not script.is_file():

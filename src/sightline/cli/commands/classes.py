@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sightline.cli import options
+from sightline.runs import options
 
 
 def classes(
@@ -36,9 +36,8 @@ def classes(
         out: A folder for the files.
         overwrite: Replace those that exist.
     """
-    from sightline.cli import guard, output, progress
+    from sightline.cli import progress
     from sightline.cli.next_step import command
-    from sightline.cli.resolutions import parse_resolutions
     from sightline.data.sizes import View
     from sightline.distributed import machine
     from sightline.errors import InputError
@@ -50,6 +49,8 @@ def classes(
     from sightline.reports import classes_page
     from sightline.results.classes import CLASSES, CLASSES_PAGE, EFFECTS, ClassStudy, dump_effects
     from sightline.results.rows import dump_rows
+    from sightline.runs import outputs
+    from sightline.runs.sizes import parse_resolutions
 
     machine.set_threads(threads)
     if not logits:
@@ -67,8 +68,8 @@ def classes(
             raise InputError(f"--out {out}: is a file, expected a folder")
         written = [out / name for name in (CLASSES, EFFECTS, CLASSES_PAGE)]
         for place in written:
-            output.claim_file(place, overwrite=overwrite, inputs=guard.Inputs(files=files))
-        output.check_writable(*written)
+            outputs.claim_file(place, overwrite=overwrite, inputs=outputs.Inputs(files=files))
+        outputs.check_writable(*written)
     with progress.bar_of("reading", len(files)) as advance:
         stored = stored_tables(files, split=split, first=first, advance=advance)
     study = ClassStudy([one.table for one in stored], (shown[0], shown[1]) if shown else None)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sightline.cli.options import Words
+from sightline.runs.options import CompareOptions
+
+if TYPE_CHECKING:
+    from sightline.runs.compare import Comparison
 
 
 def compare(
     *,
-    encodings: Words = (),
-    seeds: int = 3,
-    seed: int = 0,
-    sizes: Words = (),
-    images: int | None = None,
-    fine_tune: int = 56,
-    no_fine_tune: bool = False,
+    options: CompareOptions | None = None,
     out: Path = Path("runs/compare"),
-    quick: bool = False,
     resume: bool = False,
     overwrite: bool = False,
     device: str = "cpu",
@@ -30,52 +27,45 @@ def compare(
     stopped, the same command goes on with --resume.
 
     Args:
-        encodings: As lookhere_90,rope_axial; the ten of LookHere unless given.
-        seeds: How many trainings of each encoding.
-        seed: The first of the seeds.
-        sizes: Sides in pixels of the test, as 32,64,148; ten up to 4.6 times the 32 px of training unless given.
-        images: Of each training; 9,600 unless given, 64 with --quick.
-        fine_tune: Side in pixels of the second training.
-        no_fine_tune: Leave the second training out.
         out: Folder of the comparison.
-        quick: Too few scenes to learn from: to see that everything works.
         resume: Continue a comparison that was stopped; what is done is not done again.
         overwrite: Delete what is in --out first.
         device: cpu, auto, cuda, mps.
     """
-    from sightline.cli import next_step
-    from sightline.cli.compare_run import carry_out
-    from sightline.cli.resolutions import parse_numbers, split_words
-    from sightline.distributed import machine
-    from sightline.io.config import check_value, whole
-    from sightline.recipes.compare import ENCODINGS, RESOLUTIONS, TRAINED, Compare
+    from sightline.cli import next_step, progress
+    from sightline.io.run_files import COMPARISON, PAGE, TABLES
+    from sightline.reports.comparison_tables import print_comparison
+    from sightline.runs.compare import compare as compare_encodings
 
-    for option, value, least in (("--seeds", seeds, 1), ("--seed", seed, 0), ("--fine-tune", fine_tune, 1)):
-        check_value(option, value, whole(least))
-    sides = parse_numbers("--sizes", sizes, int, "sides in pixels, as 32,64,148") or RESOLUTIONS
-    larger = None if no_fine_tune else fine_tune
-    asked = Compare(
-        tuple(split_words(encodings)) or ENCODINGS,
-        tuple(range(seed, seed + seeds)),
-        # What differs at the sizes of both trainings is a part of every comparison.
-        tuple(sorted({*sides, TRAINED, larger or TRAINED})),
-        images,
-        larger,
-        quick,
-    )
-    given = {
-        "--encodings": ",".join(asked.encodings) if encodings else None,
-        "--seeds": seeds if seeds != 3 else None,
-        "--seed": seed or None,
-        "--sizes": ",".join(map(str, sides)) if sizes else None,
-        "--images": images,
-        "--fine-tune": fine_tune if fine_tune != 56 and not no_fine_tune else None,
-    }
-    words = [word for option, value in given.items() if value is not None for word in (option, value)]
-    switches = [word for word, on in (("--no-fine-tune", no_fine_tune), ("--quick", quick)) if on]
-    command = ("compare", *words, *switches, "--out", out)
-    way_on = (*command, *(("--device", device) if device != "cpu" else ()), "--resume")
-    carry_out(
-        asked, out, where=machine.resolve_device(device), resume=resume, overwrite=overwrite,
-        command=next_step.again(*command), way_on=next_step.again(*way_on),
-    )  # fmt: skip
+    with progress.Bars() as bars:
+        done = compare_encodings(
+            options, out, device=device, resume=resume, overwrite=overwrite, begin=_say,
+            observe=progress.of_jobs(bars),
+        )  # fmt: skip
+    print_comparison(done.rows)
+    print(f"Took {done.seconds / 60:.1f} minutes.")
+    for name in (COMPARISON, *TABLES):
+        print(f"{'rows' if name == COMPARISON else 'tables'}: {out / name}")
+    print(f"open in a browser: {out / PAGE}")
+    next_step.say_next("evaluate", done.jobs[0].out, "--resolutions", done.asked.resolutions[-1])
+
+
+def _say(about: Comparison) -> None:
+    """What will be done, before it is."""
+    from sightline.distributed import machine
+    from sightline.recipes.compare import TRAINED
+    from sightline.runs.compare import DEMONSTRATION
+
+    asked, images = about.asked, about.jobs[0].train.images or 0
+    seeds = "seed" if len(asked.seeds) == 1 else "seeds"
+    print(f"{len(asked.encodings)} encodings ({', '.join(asked.encodings)}), {len(asked.seeds)} {seeds} each,")
+    fewer = f", fewer than the demonstration's {DEMONSTRATION:,}" if images < DEMONSTRATION else ""
+    print(f"each trained on {images:,} scenes at {TRAINED} px{fewer}.")
+    print(f"Then tested at {', '.join(map(str, asked.resolutions))} px, knobs tuned at each.")
+    if asked.fine_tune is not None:
+        print(f"Then trained on for {about.jobs[-1].train.images:,} scenes at {asked.fine_tune} px, and tested there.")
+    if asked.quick:
+        print("Quick: too few scenes to learn from, to see that everything works.")
+    done = f", of which {len(about.jobs) - about.left} are done" if about.left < len(about.jobs) else ""
+    print(f"On {machine.hardware_name(about.device)}.")
+    print(f"{len(about.jobs)} trainings in all{done}, {about.at_once} at a time.", flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sightline.cli.options import Settings
+from sightline.runs.options import Settings
 
 
 def convert(
@@ -32,14 +32,15 @@ def convert(
         names: A text file of the classes' names, one a line; without, classes are numbers.
         overwrite: Replace the checkpoint at DEST.
     """
-    from sightline.cli import guard, next_step, output, progress
+    from sightline.cli import next_step, progress
     from sightline.cli.foreign import read_names, read_source
     from sightline.convert import import_weights
     from sightline.convert.verify import fingerprint
     from sightline.hub.load import write_model
     from sightline.io.config import named_after
+    from sightline.runs import outputs
 
-    output.claim_checkpoint(dest, inputs=guard.Inputs(files=[source, config, names]), overwrite=overwrite)
+    outputs.claim_checkpoint(dest, inputs=outputs.Inputs(files=[source, config, names]), overwrite=overwrite)
     with progress.Bars() as bars:
         bars.move("reading", 0, 3)
         named = None if names is None else read_names(names)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from sightline.cli.options import Data, JsonObject, MaxPixels, SkipUnreadable
+from sightline.runs.options import Data, JsonObject, MaxPixels, SkipUnreadable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,18 +48,19 @@ def check(
         sheet: A picture of some of the images, as sheet.png.
         overwrite: Replace --sheet if it exists.
     """
-    from sightline.cli import guard, output, progress
+    from sightline.cli import progress
     from sightline.data.folder_check import check_folder
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.open import open_source
     from sightline.data.skip_policy import WAY_ON
     from sightline.data.stored import FileSource
     from sightline.errors import InputError, UnreadableDataError
+    from sightline.runs import outputs
 
     if sheet is not None:
         if sheet.suffix.lower() != ".png":
             raise InputError(f"--sheet {sheet}: expected a name that ends in .png")
-        output.claim_file(sheet, inputs=guard.Inputs(data=[data]), overwrite=overwrite, option="--sheet")
+        outputs.claim_file(sheet, inputs=outputs.Inputs(data=[data]), overwrite=overwrite, option="--sheet")
     with progress.Bars(late=progress.LATE) as bars:
         source = open_source(data, partial(bars.move, "listing shards"))
     source = source.with_view(max_pixels=max_pixels or MAX_PIXELS)
@@ -69,9 +70,9 @@ def check(
         )
     with progress.Bars() as bars:
         found = check_folder(source, progress=bars.move)
-    following, packed, short = _next(data, source, found, max_pixels)
+    following, packed, doubt = _next(data, source, found, max_pixels)
     if sheet is not None:
-        output.write_picture(sheet, _drawn(source))
+        outputs.write_picture(sheet, _drawn(source))
     if json:
         passed_over = list(map(asdict, source.skipped))
         record = _record(data, found, source) | {"passed_over": passed_over, "next": following, "packed": packed}
@@ -87,8 +88,8 @@ def check(
         print(f"sightline: error: {data}: {said}", file=sys.stderr, flush=True)
         code = UnreadableDataError.exit_code
     if not json:
-        if short:
-            print(short)
+        if doubt:
+            print(doubt)
         if packed:
             print(f"or packed, each at its own aspect: {packed}")
         if following:
@@ -198,11 +199,10 @@ def _record(data: str, found: FolderCheck, source: FileSource) -> dict[str, Any]
 def _next(
     data: str, source: FileSource, found: FolderCheck, max_pixels: int | None
 ) -> tuple[str | None, str | None, str | None]:
-    """The command that follows; the packed training, where one may follow; why both are short, where they are, or why
-    nothing can be learned of the data as it is read."""
-    from sightline.cli.next_step import PACKED, PACKED_ENDING, beside, command, first_look, free, to_train
+    """The command that follows; the packed training, where one may follow; why nothing can be learned of the data as it
+    is read, where that is so."""
+    from sightline.cli.next_step import PACKED, PACKED_ENDING, beside, command, free, to_train
     from sightline.data.paired import SegmentationFiles
-    from sightline.recipes import default_recipe
 
     unlabelled = source.unlabelled.issuperset(found.counts)
     if unlabelled or "train" not in source.splits:
@@ -219,15 +219,9 @@ def _next(
         # Of images of which nothing is said the recipe knows the task.
         task = ("--task", source.task) if source.provides else ()
         return way and command(*words[:3], *task, *words[3:]), None, short
-    recipe, count = default_recipe(data, lambda _: found.summary), found.summary.images
-    few = first_look(recipe, count)
-    short = (
-        f"--images {few} is a first look without a GPU, ten minutes of one core's time or less; left out, the recipe "
-        f"takes {recipe.epochs:g} x {count:,}"
-    )
-    rest = found.to_skip, max_pixels, few
+    rest = found.to_skip, max_pixels
     fixed, packed = to_train(data, out, *rest), to_train(data, free(beside(out, PACKED_ENDING)), *rest, recipe=PACKED)
-    return command(*fixed), None if source.is_video else command(*packed), short if few else None
+    return command(*fixed), None if source.is_video else command(*packed), None
 
 
 def _drawn(source: FileSource) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 
-from sightline.cli.options import Json
+from sightline.runs.options import Json
 
 
 def encodings(name: str | None = None, /, *, json: Json = False) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sightline.cli.options import Device
+from sightline.runs.options import Device
 
 if TYPE_CHECKING:
     from sightline.models import Model
@@ -60,12 +60,12 @@ def explore(
     if max_mib > _MOST_MIB:
         raise InputError(f"--max-mib {max_mib}: expected at most {_MOST_MIB}")
 
-    from sightline.cli.next_step import warn
     from sightline.distributed import machine, signals
     from sightline.explorer.app import Explorer
     from sightline.explorer.pictures import ImageStore
     from sightline.explorer.serve import listen, open_browser, serve, url_of
     from sightline.explorer.subjects import ExplorerModel
+    from sightline.runs.console import warn
 
     where = machine.resolve_device(device)
     # Before a model is read, which takes longer.
@@ -92,11 +92,12 @@ def explore(
 
 def _loaded(model: str, *, pretrained: bool) -> Model:
     """The model; of timm's also without its published weights, and then the same each time."""
-    from sightline.cli.suite_model import SuiteRequest
     from sightline.hub.load import load_model
+    from sightline.runs.options import OpenOptions
+    from sightline.runs.run import timm_model
 
     if model.startswith(_TIMM) and not pretrained:
-        return SuiteRequest(model, pretrained=False).built()
+        return timm_model(model.removeprefix(_TIMM), OpenOptions(no_pretrained=True))
     return load_model(model)
 
 

@@ -8,7 +8,7 @@ import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sightline.cli.options import PatchSize, RunOrModel, Threads
+from sightline.runs.options import PatchSize, RunOrModel, Threads
 
 if TYPE_CHECKING:
     from sightline.export import CheckRow
@@ -46,19 +46,20 @@ def export(
         json: Print one JSON object instead.
     """
     from sightline import export as exports
-    from sightline.cli import guard, next_step, progress
-    from sightline.cli.output import claim_file
-    from sightline.cli.resolutions import parse_sizes
+    from sightline.cli import next_step, progress
     from sightline.distributed import machine
     from sightline.errors import SightlineError
     from sightline.hub.load import load_model
+    from sightline.runs import outputs
+    from sightline.runs.outputs import claim_file
+    from sightline.runs.sizes import parse_sizes
 
     if threads is not None:
         machine.set_threads(threads)
     exports.check_target(to, int8=int8)
     asked = None if sizes is None else parse_sizes([sizes], "--sizes", "96,160x288")
     file = output or Path(model.resolve().name.rpartition(":")[2] + exports.SUFFIXES[to])
-    claim_file(file, inputs=guard.Inputs(models=[model]), overwrite=overwrite, option="--output")
+    claim_file(file, inputs=outputs.Inputs(models=[model]), overwrite=overwrite, option="--output")
     loaded = load_model(model, patch_size=patch_size)
     exports.check_exportable(loaded, to, int8=int8)
     checked = (exports.default_sizes(loaded, to) if check or int8 else []) if asked is None else asked

@@ -8,7 +8,7 @@ from typing import Literal
 
 from cyclopts import App
 
-from sightline.cli.options import Data, JsonObject, MaxPixels, SkipUnreadable
+from sightline.runs.options import Data, JsonObject, MaxPixels, SkipUnreadable
 
 pack = App(help="Images of every size in sequences without padding.")
 
@@ -55,16 +55,16 @@ def stats(
     import statistics
 
     from sightline.cli import next_step, progress
-    from sightline.cli.resolutions import parse_range
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.open import open_source
-    from sightline.data.pack_statistics import histogram, pack_statistics
+    from sightline.data.pack_plan import histogram, pack_statistics
     from sightline.data.packing import bucket_lengths, padding_share
     from sightline.data.sizes import ConstantDrop, ResolutionSampling, SizeSampler
     from sightline.data.stored import FileSource
     from sightline.io.config import Count, check_value
     from sightline.recipes import supports
     from sightline.reports.tables import print_bars, print_table
+    from sightline.runs.sizes import parse_range
 
     check_value("--patch-size", patch_size, Count)
     check_value("--images", 1 if images is None else images, Count)

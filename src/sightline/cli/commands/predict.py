@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import inspect
+import json as json_module
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
-from sightline.cli.options import Device, MaxPixels, PatchSize, SkipUnreadable, Threads, meant
+from sightline.cli.options import meant
 from sightline.errors import InputError, NonFiniteError, UnreadableDataError
+from sightline.runs.options import Device, MaxPixels, PatchSize, PredictOptions, SkipUnreadable, Threads
 
 if TYPE_CHECKING:
-    from sightline.cli.answers import Images, PredictRequest
-    from sightline.data.encoded import EncodedImage
-    from sightline.data.skip_policy import Unreadable
+    from collections.abc import Callable
+
     from sightline.distributed.ranks import Ranks
+    from sightline.runs.drawings import Drawings
+    from sightline.runs.predict import Images, PredictRequest
+    from sightline.tasks.base import Task
 
 _QUIET_SECONDS = 2.0
+_OF_THE_IMAGE = ("image", "size", "frames", "seen_size", "grid", "precision")
 
 
 def predict(
@@ -28,11 +33,8 @@ def predict(
     *images: Annotated[
         str, Parameter(help="Files, folders, 'patterns/*.jpg', wds:SHARDS, or -.", allow_leading_hyphen=True)
     ],
-    resolution: str = "native",
+    asked: PredictOptions | None = None,
     patch_size: PatchSize = None,
-    topk: int = 5,
-    frames: int | None = None,
-    precision: str = "auto",
     skip_unreadable: SkipUnreadable = 0,
     max_pixels: MaxPixels = None,
     device: Device = "auto",
@@ -52,14 +54,6 @@ def predict(
     finite.
 
     Args:
-        resolution: native keeps each image's own aspect ratio and size, scaled down where it has more than 1024
-            patches; max:PATCHES is native with another limit; tokens:PATCHES scales up too, to as many patches as the
-            aspect allows; a side or height x width in pixels resizes and crops to it (answers say width x height).
-        topk: How many classes to name.
-        frames: Frames of a clip that a model of clips sees at most, spread over it; as in its training unless given. It
-            takes GIF and WebP files and folders of frames; a still is a clip of one frame.
-        precision: auto, float32 or bfloat16, of the matrix products; auto is bfloat16 where this machine is faster with
-            it, as in evaluate. Each answer names it.
         out: A new folder for what the task draws of each image (labels with a palette, an overlay), and a sheet.
         predictions: A file for the answers, a JSON object a line, instead of printing them. Stopped or killed, the same
             command goes on where it was; several processes (torchrun) share the images.
@@ -67,17 +61,13 @@ def predict(
         json: Print a JSON object a line instead, also for an image without an answer.
     """
     from sightline.cli import next_step, progress
-    from sightline.cli.answers import complain, say_answers, write_answers
-    from sightline.cli.drawings import Drawings
-    from sightline.data.clip_file import list_clips
-    from sightline.data.image_list import list_images
-    from sightline.data.skip_policy import Unreadable
     from sightline.distributed import machine
     from sightline.distributed.ranks import init_ranks
+    from sightline.runs import Run
+    from sightline.runs.console import warn
+    from sightline.runs.predict import prepare, write_answers
 
     _refuse_options(images)
-    if not images:
-        raise InputError("predict: expected at least one image")
     if threads is not None:
         machine.set_threads(threads)
     with init_ranks(device) as ranks:
@@ -85,38 +75,27 @@ def predict(
             raise InputError("predict: several processes answer into one file (expected --predictions FILE)")
         if predictions is not None and out is not None:
             raise InputError("--out and --predictions: expected one of them (pictures go with printed answers)")
-        list_all = list_clips if _takes_clips(model) else list_images
-        passed_over: list[Unreadable] = []
-        listed = list_all(images, getattr(sys.stdin, "buffer", None), passed_over) if ranks.is_main else []
-        told = _told(listed, ranks)
-        files = listed if ranks.is_main else _opened(told, images)
-        asked = _prepared(
-            model, ranks, patch_size=patch_size, resolution=resolution, topk=topk, precision=precision,
-            max_pixels=max_pixels, device=device, frames=frames,
-        )  # fmt: skip
-        drawings = None
-        if out is not None:
-            named = [str(file) for file in files if not isinstance(file, Unreadable)]
-            drawings = Drawings.into(out, asked.task, model, named, overwrite=overwrite)
-        if predictions is not None:
-            _claim(predictions, model, files, overwrite=overwrite)
         # Before a live bar puts another stream in its place.
         screen = sys.stdout
         # A bar for less than some seconds would only flicker.
         with progress.Bars(late=_QUIET_SECONDS) as bars:
-            bars.say(passed_over)
+            # What cannot be listed is said before a model is loaded.
+            files = _listed(model, images, ranks, bars)
+            run = Run.open(model, device=device, ranks=ranks, patch_size=patch_size, max_pixels=max_pixels)
+            request = prepare(run, asked or PredictOptions())
+            drawings = _claim(model, request, files, out, predictions, overwrite=overwrite)
             advance = bars.counter("predicting", len(files))
             if predictions is not None:
-                codes = write_answers(asked, files, predictions, ranks, advance)
+                codes = write_answers(request, files, predictions, ranks, advance, complain)
             else:
-                codes = say_answers(asked, files, screen, drawings, advance, as_json=json)
+                codes = _say_answers(request, files, screen, drawings, advance, as_json=json)
         codes = ranks.broadcast(codes)
     if drawings is not None:
         drawings.finish()
     unread, not_finite = (codes.count(kind.exit_code) for kind in (UnreadableDataError, NonFiniteError))
     skipped = skip_unreadable == "all" or unread <= skip_unreadable
     if unread and skipped:
-        next_step.warn(f"{unread} of {len(files)} images could not be read: left out, as --skip-unreadable allows")
+        warn(f"{unread} of {len(files)} images could not be read: left out, as --skip-unreadable allows")
     said = {"could not be read": 0 if skipped else unread, "gave logits that are not finite": not_finite}
     if any(said.values()) and len(files) > 1:
         complain(", ".join(f"{count} of {len(files)} images {words}" for words, count in said.items() if count))
@@ -128,116 +107,123 @@ def predict(
     return max((code for code in codes if not (skipped and code == UnreadableDataError.exit_code)), default=0)
 
 
-def _prepared(
-    model: str,
-    ranks: Ranks,
-    *,
-    patch_size: int | None,
-    resolution: str,
-    topk: int,
-    precision: str,
-    max_pixels: int | None,
-    device: str,
-    frames: int | None,
-) -> PredictRequest:
-    """The model, and what it is asked; raises InputError for what stands against it."""
-    from sightline.analysis.memory import side_of, warn_of_memory
-    from sightline.attention.cpu import chosen_precision
-    from sightline.cli.answers import PredictRequest
-    from sightline.cli.next_step import warn
-    from sightline.cli.resolutions import parse_view
-    from sightline.data.frames import MOST_FRAMES
-    from sightline.data.image_file import MAX_PIXELS
-    from sightline.distributed import machine
-    from sightline.errors import require_known
-    from sightline.hub.load import load_model
-    from sightline.io.config import Count, check_value, whole
-    from sightline.tasks.base import task_of
-    from sightline.tokens.patchify import check_channels, check_multiples
+def complain(line: str) -> None:
+    """Say a fault on stderr."""
+    from sightline.runs.predict import on_one_line
 
-    check_value("--topk", topk, Count)
-    if frames is not None:
-        check_value("--frames", frames, whole(1, MOST_FRAMES))
-    require_known("precision", precision, ("auto", "float32", "bfloat16"))
-    view, max_tokens = parse_view(resolution)
-    where = machine.resolve_device(device if ranks.size == 1 else str(ranks.device))
-    precision = chosen_precision(precision, where)
-    loaded = load_model(model, patch_size=patch_size).to(where)
-    config = loaded.config
-    if frames is not None and not config.takes_clips:
-        raise InputError(f"--frames {frames}: {model} takes images (expected none)")
-    task = task_of(loaded)
-    if loaded.num_classes == 0 and config.has_classifier:
-        raise InputError(f"{model}: has no head, so it names no classes")
-    check_channels(config.channels, model)
-    if isinstance(view, tuple) and config.fit == "exact":
-        check_multiples(f"--resolution {resolution}: side {{}}", view, config.patch_size)
-    side = view if isinstance(view, tuple) else side_of(max_tokens, config.patch_size) if max_tokens else None
-    if side is not None:
-        warn_of_memory(config, side, warn, what=model, device=where)
-    return PredictRequest(loaded, task, view, max_tokens, precision, max_pixels or MAX_PIXELS, topk, frames)
+    print(f"sightline: error: {on_one_line(line)}", file=sys.stderr)
 
 
-def _takes_clips(model: str) -> bool:
-    """Whether a folder's model takes clips; what is wrong with it is said where it is loaded."""
+def _listed(model: str, words: tuple[str, ...], ranks: Ranks, bars: Any) -> Images:
+    """The images that some words stand for, as the first rank lists them: standard input can be read once, and a
+    folder may change meanwhile."""
+    from sightline.data.clip_file import list_clips
+    from sightline.data.image_list import images_of_set, list_images
+    from sightline.data.skip_policy import Unreadable
     from sightline.errors import SightlineError
     from sightline.hub.load import config_from_record, read_config_record
 
     try:
-        return config_from_record(read_config_record(model)).takes_clips
+        takes_clips = config_from_record(read_config_record(model)).takes_clips
     except SightlineError:
-        return False
-
-
-def _told(images: Images, ranks: Ranks) -> Images:
-    """What the first rank listed: standard input can be read once, and a folder may change meanwhile."""
-    from sightline.data.skip_policy import Unreadable
-
+        # What is wrong with it is said where it is loaded.
+        takes_clips = False
+    passed_over: list[Unreadable] = []
+    list_all = list_clips if takes_clips else list_images
+    listed = list_all(words, getattr(sys.stdin, "buffer", None), passed_over) if ranks.is_main else []
+    bars.say(passed_over)
     if ranks.size == 1:
-        return images
-    pairs = [[one.path, one.reason] if isinstance(one, Unreadable) else [str(one), None] for one in images]
-    return [path if reason is None else Unreadable(path, reason) for path, reason in ranks.broadcast(pairs)]
-
-
-def _opened(images: Images, words: tuple[str, ...]) -> Images:
-    """The same where those that are parts of a data set's files are that again."""
-    from sightline.data.image_list import images_of_set
-
+        return listed
+    pairs = [[one.path, one.reason] if isinstance(one, Unreadable) else [str(one), None] for one in listed]
+    told = [path if reason is None else Unreadable(path, reason) for path, reason in ranks.broadcast(pairs)]
+    # Those that are parts of a data set's files are that again.
     known = {str(one): one for word in words for one in images_of_set(word)}
-    return [known.get(one, one) if isinstance(one, str) else one for one in images]
+    return listed if ranks.is_main else [known.get(one, one) if isinstance(one, str) else one for one in told]
 
 
-def _claim(out: Path, model: str, images: Images, *, overwrite: bool) -> None:
-    """Refuse a file of answers that is there, that something reads, or that cannot be written."""
-    from sightline.cli import guard, output
-
-    # One that is not there is none of them.
-    names = [name for image in images for name in _files_of(image) if "\0" not in name] if out.exists() else []
-    read = [Path(name) for name in names]
-    inputs = guard.Inputs(models=[model], files=read)
-    output.claim_file(out, inputs=inputs, overwrite=overwrite, option="--predictions")
-    output.check_writable(out)
-
-
-def _files_of(image: str | EncodedImage | Unreadable) -> list[str]:
-    """The files that an image, or a clip, is read from, where it is of its own."""
+def _claim(
+    model: str, request: PredictRequest, images: Images, out: Path | None, predictions: Path | None, *, overwrite: bool
+) -> Drawings | None:
+    """Refuse a file of answers, or a folder of drawings, that is there, or that something reads."""
     from sightline.data.clip_file import Clip, FrameFolder
+    from sightline.data.skip_policy import Unreadable
+    from sightline.runs import outputs
+    from sightline.runs.drawings import Drawings
 
-    if isinstance(image, FrameFolder):
-        return image.files()
-    return [str(image)] if isinstance(image, str | Clip) else []
+    if predictions is not None:
+        # One that is not there is none of them.
+        there = images if predictions.exists() else ()
+        names = [
+            name
+            for image in there
+            for name in (image.files() if isinstance(image, FrameFolder) else [str(image)])
+            if isinstance(image, str | Clip) and "\0" not in name
+        ]
+        inputs = outputs.Inputs(models=[model], files=[Path(name) for name in names])
+        outputs.claim_file(predictions, inputs=inputs, overwrite=overwrite, option="--predictions")
+        outputs.check_writable(predictions)
+    if out is None:
+        return None
+    named = [str(image) for image in images if not isinstance(image, Unreadable)]
+    return Drawings.into(out, request.task, model, named, overwrite=overwrite)
+
+
+def _say_answers(
+    request: PredictRequest,
+    images: Images,
+    screen: TextIO | None,
+    drawings: Drawings | None,
+    advance: Callable[[int], None],
+    *,
+    as_json: bool,
+) -> list[int]:
+    """Print what is said of each image as soon as its pack is done, in order; the exit codes of those without an
+    answer."""
+    from sightline.evaluation.predict_images import Predicted, Unpredicted
+    from sightline.runs.predict import on_one_line
+
+    codes = []
+    for outcomes in request.outcomes(images):
+        for outcome in outcomes:
+            record = request.record(outcome, drawings)
+            if isinstance(outcome, Unpredicted):
+                complain(f"{outcome.image}: {outcome.reason}")
+                codes.append(outcome.exit_code)
+            if as_json or isinstance(outcome, Predicted):
+                line = json_module.dumps(record) if as_json else _in_words(record, request.task)
+                # A live bar sends what is printed to its own terminal: right for a terminal, lost for a file.
+                on_screen = screen is not None and screen.isatty()
+                # Flushed, so that a kill loses no answer that was made.
+                print(on_one_line(line), file=sys.stdout if on_screen else screen, flush=True)
+        advance(len(outcomes))
+    return codes
+
+
+def _in_words(record: dict[str, Any], task: Task) -> str:
+    """An answer in a line for people: a table's narrow columns would cut paths and answers."""
+    # For people width x height; the JSON has (height, width), as everything inside.
+    size, seen = (f"{cols}x{rows}" for rows, cols in (record[name] for name in ("size", "seen_size")))
+    *thick, rows, cols = record["grid"]
+    count = record.get("frames")
+    frames = "" if count is None else f" {count} {'frame' if count == 1 else 'frames'} of it"
+    grid = "x".join(map(str, (cols, rows, *thick)))
+    about = f"{size} px,{frames} seen at {seen} as {grid} patches, {record['precision']}"
+    said = {name: value for name, value in record.items() if name not in _OF_THE_IMAGE}
+    return f"{record['image']} ({about}): {task.describe(said)}"
 
 
 def _refuse_options(images: tuple[str, ...]) -> None:
     """Refuse a misspelt option, which stands among the images because `-` may."""
+    from dataclasses import fields
+
     from sightline.data.image_list import STDIN
 
-    options = [
-        f"--{one.name.replace('_', '-')}"
-        for one in inspect.signature(predict).parameters.values()
-        if one.kind is one.KEYWORD_ONLY
-    ]
+    keywords = [one.name for one in inspect.signature(predict).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    names = [one.name for one in fields(PredictOptions)] + [name for name in keywords if name != "asked"]
+    options = [f"--{name.replace('_', '-')}" for name in names]
     for word in images:
         if word.startswith("-") and word != STDIN and not os.path.lexists(word):
             hint = f"; did you mean {near!r}?" if (near := meant(word, (*options, "--model"))) else ""
             raise InputError(f"predict: {word}: no such option and no such file{hint} (options: {', '.join(options)})")
+    if not images:
+        raise InputError("predict: expected at least one image")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sightline.cli import options
+from sightline.runs import options
 
 
 def rescore(
@@ -26,19 +26,20 @@ def rescore(
         out: A file for the rows.
         overwrite: Replace --out if it exists.
     """
-    from sightline.cli import guard, output, progress
+    from sightline.cli import progress
     from sightline.distributed import machine
     from sightline.evaluation.logits import find_logits, read_logits, refuse_twice, rescore
     from sightline.evaluation.temperature import temperatures_from_logits
     from sightline.io.atomic import write_out
     from sightline.reports.tables import print_accuracy
     from sightline.results.rows import ResultRow, dump_rows
+    from sightline.runs import outputs
 
     machine.set_threads(threads)
     files = find_logits(logits)
     if out is not None:
-        output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(files=files))
-        output.check_writable(out)
+        outputs.claim_file(out, overwrite=overwrite, inputs=outputs.Inputs(files=files))
+        outputs.check_writable(out)
     rows: list[ResultRow] = []
     fitted = temperatures_from_logits(files)
     measured = {}

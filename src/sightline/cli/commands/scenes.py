@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from sightline.cli.options import Words
+from sightline.runs.options import Words
 
 _SIZES = ((32, 32), (64, 64), (148, 148), (96, 192), (192, 96))
 
@@ -33,12 +33,13 @@ def scenes(
         seed: Of the train split.
         overwrite: Replace the picture if it exists.
     """
-    from sightline.cli import next_step, output
-    from sightline.cli.resolutions import parse_sizes
+    from sightline.cli import next_step
     from sightline.data.contact_sheet import contact_sheet
     from sightline.data.open import open_source
     from sightline.errors import InputError
     from sightline.io.config import Index, check_value
+    from sightline.runs import outputs
+    from sightline.runs.sizes import parse_sizes
 
     sizes = parse_sizes(resolutions) or _SIZES
     if columns < 1 or rows < 1:
@@ -48,7 +49,7 @@ def scenes(
     check_value("--seed", seed, Index)
     source = open_source(f"scenes:{task}")
     source.check(split)
-    output.claim_file(out, overwrite=overwrite)
-    output.write_picture(out, contact_sheet(source, split, sizes, columns=columns, rows=rows, seed=seed))
+    outputs.claim_file(out, overwrite=overwrite)
+    outputs.write_picture(out, contact_sheet(source, split, sizes, columns=columns, rows=rows, seed=seed))
     print(f"{out}: {columns * rows} scenes at each of {len(sizes)} sizes")
     next_step.say_next("train", "--data", f"scenes:{task}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 from pathlib import Path
 
-from sightline.cli.options import JsonObject
+from sightline.runs.options import JsonObject
 
 
 def status(place: Path, /, *, json: JsonObject = False) -> None:

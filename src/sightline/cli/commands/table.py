@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sightline.cli import options
+from sightline.runs import options
 
 
 def table(
@@ -34,14 +34,14 @@ def table(
         out: A file for the lines, a JSON object each.
         overwrite: Replace --out if it exists.
     """
-    from sightline.cli import guard, output
-    from sightline.cli.next_step import warn
-    from sightline.cli.resolutions import parse_resolutions
     from sightline.cli.sweep_table import dump_lines, print_best_and_average
     from sightline.data.sizes import View
     from sightline.errors import InputError
     from sightline.io.atomic import write_out
     from sightline.io.run_files import CELLS
+    from sightline.runs import outputs
+    from sightline.runs.console import warn
+    from sightline.runs.sizes import parse_resolutions
     from sightline.sweeps.run import is_sweep, read_sweep
     from sightline.sweeps.scores import Objective, best_and_average, score_of, unique_names
     from sightline.training.status import run_status
@@ -64,7 +64,7 @@ def table(
     # One that is named twice, by itself or by its sweep, is one run.
     folders = list({os.path.realpath(folder): folder for folder in reversed(folders)}.values())[::-1]
     if out is not None:
-        output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(models=folders, files=runs))
+        outputs.claim_file(out, overwrite=overwrite, inputs=outputs.Inputs(models=folders, files=runs))
     scored, kept = [], []
     for folder in folders:
         at = run_status(folder)

@@ -6,7 +6,7 @@ import dataclasses
 import json as json_module
 from pathlib import Path
 
-from sightline.cli.options import Json
+from sightline.runs.options import Json
 
 
 def verify(dest: Path, *, against: Path, project: str, json: Json = False) -> int:

@@ -37,11 +37,8 @@ class Augmentation(ABC):
 
 
 def make_augmentations(options: Mapping[str, Mapping[str, Any]]) -> Augmentations:
-    """Augmentations by name with their options, in that order.
-
-    Raises:
-        InputError: a name or an option is not known (names the nearest), or a value is refused.
-    """
+    """Augmentations by name with their options, in that order; raises InputError where a name or an option is not known
+    (names the nearest), or a value is refused."""
     kinds = {name: registry.find(Augmentation, __name__, "augmentation", name) for name in options}
     return tuple(build_config(kind, options[name], f"augment.{name}") for name, kind in kinds.items())
 

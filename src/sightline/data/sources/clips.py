@@ -15,11 +15,10 @@ from sightline.data.folders import entries_of, folders_in, walk
 from sightline.data.image_list import holds_images, scan_class_folders
 from sightline.data.labelled import ClassificationFiles
 from sightline.data.skip_policy import Unreadable
-from sightline.data.sources.imagefolder import ImageFolder
 from sightline.errors import InputError
 
 
-class Clips(ImageFolder):
+class Clips(ClassificationFiles):
     """Clips in `DIR/SPLIT/CLASS/`, splits and classes as `imagefolder` has them.
 
     A clip is an animated GIF or WebP file in a class folder, or a folder at any depth below it that holds image files:
@@ -39,15 +38,11 @@ class Clips(ImageFolder):
         found = scan_class_folders(Path(root), clips_below, "clips", holds_clips, clip_stamp)
         classes, listing, labels, self.skipped, self._places = found
         listing.contents = clip_of
-        ClassificationFiles.__init__(self, Path(root), classes, listing, labels)
+        super().__init__(Path(root), classes, listing, labels)
         try:
             self.transform = self.transform.changed(flip=None if flip is None else float(flip))
         except ValueError:
             raise InputError(f"clips:{root}: flip={flip} (expected a share from 0 to 1)") from None
-
-    @property
-    def _remembered_as(self) -> Path:
-        return self.root / f":{self.name}"
 
     def header_error(self, row: int) -> str | None:
         """As `FileSource.header_error`; all frames together are bounded too."""
@@ -88,26 +83,18 @@ def clip_of(row: int, path: str) -> Clip:
 
 def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[str]:
     """The clips of a class folder: its own image files, one each, and every folder below it that holds image files,
-    which are that one's frames. Links to folders are followed (`folders.walk`).
-
-    Args:
-        skipped: what is passed over is added: hidden ones, files of other kinds, folders without frames, and what is
-            in a folder of frames beside these.
-
-    Raises:
-        UnreadableDataError: a folder may not be read.
-    """
+    which are that one's frames (by `folders.walk`, as which it raises). What is passed over is added to `skipped`:
+    hidden ones, files of other kinds, folders without frames, and what is in a folder of frames beside these."""
     for place, folders, files in walk(folder, skipped):
+        others, reason = files, "unknown extension"
         if place == str(folder):
             yield from (entry.path for entry in files if is_frame(entry.name))
-            others, reason = files, "unknown extension"
         elif any(is_frame(entry.name) for entry in (*files, *folders)):
             yield place
             others, reason = [*files, *folders], "no frame, in a folder of frames"
             folders.clear()
-        else:
-            others, reason = files, "unknown extension"
-            skipped += [] if folders else [Unreadable(place, "a folder without frames")]
+        elif not folders:
+            skipped.append(Unreadable(place, "a folder without frames"))
         skipped += [Unreadable(entry.path, reason) for entry in others if not is_frame(entry.name)]
 
 

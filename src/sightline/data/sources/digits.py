@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from PIL import Image
 
 from sightline.data.rng import generator
-from sightline.data.skip_policy import Progress
 from sightline.data.source import Example, Source
 from sightline.data.targets import Label
 from sightline.errors import InputError, require_known
@@ -19,18 +17,6 @@ _PIXELS = 8
 _MARGIN = 4
 _SHIFT = 1.0
 _ZOOM = (0.85, 1.15)
-
-
-@lru_cache(maxsize=1)
-def _digits() -> tuple[np.ndarray, np.ndarray]:
-    """All digits, uint8 [1797, 16, 16] with a black margin of 4 pixels, and their labels, int64 [1797]."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise InputError("the data set digits needs scikit-learn: pip install '.[digits]'") from None
-    images, labels = load_digits(return_X_y=True)
-    images = np.round(images.reshape(-1, _PIXELS, _PIXELS) * (255 / 16)).astype(np.uint8)
-    return np.pad(images, ((0, 0), (_MARGIN, _MARGIN), (_MARGIN, _MARGIN))), np.asarray(labels, np.int64)
 
 
 def _split(labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -57,16 +43,17 @@ class Digits(Source):
 
     def __init__(self) -> None:
         """Raises InputError where scikit-learn is missing."""
+        try:
+            from sklearn.datasets import load_digits
+        except ImportError:
+            raise InputError("the data set digits needs scikit-learn: pip install '.[digits]'") from None
         self.task, self.classes, self.groups, self.splits = "classification", tuple("0123456789"), {}, tuple(SIZES)
-        self._images, self._labels = _digits()
+        images, labels = load_digits(return_X_y=True)
+        images = np.round(images.reshape(-1, _PIXELS, _PIXELS) * (255 / 16)).astype(np.uint8)
+        # uint8 [1797, 16, 16] with a black margin, and int64 [1797].
+        self._images = np.pad(images, ((0, 0), (_MARGIN, _MARGIN), (_MARGIN, _MARGIN)))
+        self._labels = np.asarray(labels, np.int64)
         self._members = _split(self._labels)
-
-    @classmethod
-    def open(cls, argument: str, progress: Progress | None = None) -> Self:
-        """The data set; it takes no argument."""
-        if argument:
-            raise InputError(f"the data set digits takes no argument (found {argument!r})")
-        return cls()
 
     def length(self, split: str) -> int:
         """1,297 for train, 200 for minival, 300 for test."""

@@ -15,13 +15,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.data.encoded import ByteRange, EncodedImage
-from sightline.data.image_file import check_image_file
+from sightline.data.folders import SPLITS, files_by_split, split_called, splits_among, synonyms_beside
+from sightline.data.image_file import ByteRange, EncodedImage, check_image_file
 from sightline.data.image_index import ImageIndex, stamp_of
 from sightline.data.image_list import NO_LABEL, natural_key
 from sightline.data.labelled import ClassificationFiles, class_part, understood
 from sightline.data.skip_policy import Progress, Unreadable
-from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among, synonyms_beside
 from sightline.data.stored import options_of
 from sightline.errors import InputError, UnreadableDataError, unknown_name_error
 from sightline.io.read import RECORD, read_text
@@ -63,7 +62,8 @@ class HuggingFace(ClassificationFiles):
                 raise
             # A column of no name: what needs no labels takes the images.
             label, self._no_label = "", error
-        self._columns = image, label
+        # A name of no file; other columns are other images.
+        self.remembered_as = Path(os.path.abspath(place)) / f":hf:{image}:{label}"
         names: tuple[str, ...] = tuple(getattr(features.get(label), "names", None) or ())
         for split, table in known.items():
             if image not in table.features:
@@ -86,11 +86,6 @@ class HuggingFace(ClassificationFiles):
             contents,
         )
         super().__init__(Path(place), classes, listing, labels, faults)
-
-    @property
-    def _remembered_as(self) -> Path:
-        # A name of no file; other columns are other images.
-        return Path(os.path.abspath(self.root)) / f":hf:{':'.join(self._columns)}"
 
     @classmethod
     def open(cls, argument: str, progress: Progress | None = None) -> Self:
@@ -173,9 +168,6 @@ def _load(place: str, config: str | None) -> Any:
         if not (saved or tables) or (saved and config is not None):
             expected = "what save_to_disk wrote, or .parquet files in it or in data/, which alone take a config"
             raise InputError(f"{place}: no data set of Hugging Face in this folder (expected: {expected})")
-        # A broken link to a table would be passed over without a word.
-        if odd := [file for file in tables if not os.path.isfile(file)]:
-            raise InputError(f"{odd[0]}: no regular file, or a link to a missing one (expected: a table; move it away)")
         card = Path(where) / "README.md"
         named = card.is_file() and re.search(r"(?m)^(configs|data_files):", read_text(card, RECORD, "a data card"))
         if not (saved or config or named):

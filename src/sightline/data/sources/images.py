@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from sightline.data.folders import split_folders
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below
 from sightline.data.skip_policy import Unreadable
-from sightline.data.splits import split_folders
 from sightline.data.stored import FileSource, split_roles
 from sightline.data.targets import Target
 from sightline.errors import InputError

@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from sightline.data import paired
+from sightline.data.folders import folder_like, split_folders
 from sightline.data.image_file import read_label_map
 from sightline.data.image_index import thread_map
 from sightline.data.skip_policy import Unreadable
-from sightline.data.splits import folder_like, split_folders
 from sightline.data.targets import IGNORE
 from sightline.errors import InputError, UnreadableDataError
 
@@ -37,15 +37,8 @@ class Masks(paired.SegmentationFiles):
     options: ClassVar[tuple[str, ...]] = ("values",)
 
     def __init__(self, root: str | Path, values: str = "") -> None:
-        """Scan DIR.
-
-        Args:
-            values: the stored number of each class, as "0+255"; by default they count from 0.
-
-        Raises:
-            InputError: the folder is not as described, or there are not as many names as values.
-            UnreadableDataError: a folder in it may not be read.
-        """
+        """Scan DIR; `values` is the stored number of each class, as "0+255", by default they count from 0. Raises
+        InputError where the folder is not as described, UnreadableDataError where one may not be read."""
         stored = [int(one) for one in values.split("+") if one.isdecimal()]
         if values != "+".join(map(str, dict.fromkeys(stored))) or max(stored, default=0) > 0xFFFF:
             raise InputError(f"masks:{root}: values={values} (expected: different numbers of 16 bits, as values=0+255)")
@@ -56,7 +49,7 @@ class Masks(paired.SegmentationFiles):
             split: paired.images_and_maps(folder, maps if folder == images else folder_like(folder.name, maps), skipped)
             for split, folder in splits.items()
         }
-        known = paired.names_in(names, "the name of a class a line", paired.MOST_CLASSES) if names.exists() else ()
+        known = paired.names_in(names, paired.MOST_CLASSES) if names.exists() else ()
         if known and stored and len(known) != len(stored):
             raise InputError(f"{names}: {len(known)} names (expected: {len(stored)}, one for each of values)")
         super().__init__(root, parts, known, _legend(stored or range(len(known))), skipped)
@@ -68,7 +61,7 @@ class Masks(paired.SegmentationFiles):
 
     def doubt(self) -> paired.Doubt | None:
         """As `SegmentationFiles.doubt`; or numbers are no classes, or most classes up to the highest have no pixels."""
-        found = self.seen()
+        found = self._seen()
         few, unread = len({*found} - {IGNORE, paired.UNREAD}) < 2, paired.UNREAD in found
         if not few and not self._counted:
             return None
@@ -80,12 +73,12 @@ class Masks(paired.SegmentationFiles):
             hint = f"; {way} makes each number a class" if way else ""
             said = f"{', '.join(map(str, unknown[:5]))} is no class (expected: {self.legend.expected}{hint})"
         elif few:
-            return None if unread else self.of_one_class(found, way)
+            return None if unread else self._of_one_class(found, way)
         elif way is None or 2 * len(every) >= len(self.pixel_classes):
             return None
         else:
-            said = f"of {len(self.pixel_classes)} classes {', '.join(map(str, every))} alone have pixels"
-            said += f" ({way} leaves the others out)"
+            alone = f"{', '.join(map(str, every))} alone have pixels ({way} leaves the others out)"
+            said = f"of {len(self.pixel_classes)} classes {alone}"
         return paired.Doubt(f"{self.root / 'masks'}: {said}", way, hopeless=few)
 
     def _by_values(self, numbers: list[int], whole: bool = False) -> str | None:
@@ -102,24 +95,24 @@ class Masks(paired.SegmentationFiles):
         if not numbers or numbers[0] >= IGNORE:
             # One that cannot be read, as a picture in colours, says why.
             read_label_map(self.listing.paths[self._map_of[self._map_of >= 0][0]])
-            way = self._by_values(numbers) if len(numbers) > 1 else None
-            expected = f"numbers from 0 up; {IGNORE} is ignored" + (f"; {way} takes others" if way else "")
-            raise InputError(f"{self.root / 'masks'}: no map says a class (expected: {expected})")
+            way = f"; {self._by_values(numbers)} takes others" if len(numbers) > 1 else ""
+            expected = f"(expected: numbers from 0 up; {IGNORE} is ignored{way})"
+            raise InputError(f"{self.root / 'masks'}: no map says a class {expected}")
         return max(one for one in numbers if one < IGNORE)
 
     def _numbers(self) -> list[int]:
         """The numbers in all maps, of those that can be read, in their order."""
-        return self.noted("numbers", self._map_of[self._map_of >= 0].tolist(), None, _numbers_of)
 
+        def numbers_in(path: str) -> list[int]:
+            # A map that cannot be read is said where its image is asked for.
+            with contextlib.suppress(UnreadableDataError):
+                return np.unique(read_label_map(path)).tolist()
+            return []
 
-def _numbers_of(paths: list[str]) -> list[int]:
-    def numbers_in(path: str) -> list[int]:
-        # A map that cannot be read is said where its image is asked for.
-        with contextlib.suppress(UnreadableDataError):
-            return np.unique(read_label_map(path)).tolist()
-        return []
+        def measure(paths: list[str]) -> list[int]:
+            return sorted(set[int]().union(*(numbers for _, numbers in thread_map(numbers_in, paths))))
 
-    return sorted(set[int]().union(*(numbers for _, numbers in thread_map(numbers_in, paths))))
+        return self._noted("numbers", self._map_of[self._map_of >= 0].tolist(), None, measure)
 
 
 def _legend(values: Sequence[int]) -> paired.LabelMapping:

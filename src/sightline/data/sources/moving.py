@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
-from sightline.data.frames import FrameSampling
 from sightline.data.rng import generator
 from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render_moving
-from sightline.data.skip_policy import Progress
+from sightline.data.sizes import FrameSampling
 from sightline.data.source import Example, Source
 from sightline.data.targets import Label
-from sightline.errors import InputError, require_known
+from sightline.errors import require_known
 
 DIRECTIONS = ("right", "down right", "down", "down left", "left", "up left", "up", "up right")
 SIZE = (0.3, 0.5)
@@ -48,13 +47,6 @@ class Moving(Source):
 
     def __init__(self) -> None:
         self.groups = {}
-
-    @classmethod
-    def open(cls, argument: str, progress: Progress | None = None) -> Self:
-        """There is one task."""
-        if argument:
-            raise InputError(f"data moving:{argument}: has one task (expected moving alone)")
-        return cls()
 
     def length(self, split: str) -> int | None:
         """None for train, which is endless; 2,000 for minival, 10,000 for test."""

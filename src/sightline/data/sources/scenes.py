@@ -110,7 +110,7 @@ class Scenes(Source):
 
     def length(self, split: str) -> int | None:
         """None for train, which is endless; 2,000 for minival, 10,000 for the others."""
-        require_known(f"split of scenes:{self.task}", split, self.splits)
+        require_known("split of scenes", split, self.splits)
         return LENGTHS[split]
 
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:

@@ -11,13 +11,12 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from sightline.data.folders import folders_in
+from sightline.data.folders import files_by_split, folders_in, split_called, split_in
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import natural_key
 from sightline.data.labelled import MOST_CLASSES, ClassificationFiles, class_part, understood
 from sightline.data.paired import names_in
 from sightline.data.skip_policy import Progress, Unreadable
-from sightline.data.splits import files_by_split, split_called, split_in
 from sightline.data.stored import options_of
 from sightline.data.tar_index import TarImages, index_shards
 from sightline.errors import InputError
@@ -44,30 +43,29 @@ class WebDataset(ClassificationFiles):
     options: ClassVar[tuple[str, ...]] = ("image", "label")
 
     def __init__(self, argument: str, progress: Progress | None = None) -> None:
-        """List what is in the shards, `progress` as `Source.open`; raises InputError where there is none, or an option
-        is not known, and UnreadableDataError where one is no regular file or may not be read."""
+        """List what is in the shards; `progress` and errors are those of `Source.open` and `index_shards`."""
         place, options = options_of(argument, self.options)
         paths = _find(place)
         root = self.root = _root(place, paths)
         self._unnamed = [name for name in map(os.path.basename, paths) if split_in(name) is None][:1]
         # A name of no file; other options see other things in the same shards.
-        self._remembered = Path(os.path.abspath(root)) / f":wds:{argument}"
+        self.remembered_as = Path(os.path.abspath(root)) / f":wds:{argument}"
         inside = dict.fromkeys(map(os.path.dirname, glob.glob(os.path.join(glob.escape(place), "*", "*.tar"))))
         others = (folder for folder in inside if split_called(os.path.basename(folder)) is None)
         self.skipped = tuple(Unreadable(folder, "not a split") for folder in others)
         split_of = {path: split for split, own in files_by_split(paths, "test").items() for path in own}
-        found = index_shards(list(split_of), self._remembered / "samples", **options, progress=progress)
+        found = index_shards(list(split_of), self.remembered_as / "samples", **options, progress=progress)
         self.skipped += tuple(itertools.starmap(Unreadable, (one for shard in found for one in shard.skipped)))
         where = {path: os.path.relpath(path, root) for path in split_of}
         rows = [(split_of[shard.path], shard, sample) for shard in found for sample in shard.samples]
         if not rows:
             raise InputError(f"{root}: no samples in {len(found)} shards (expected: KEY.jpg with KEY.cls or KEY.json)")
-        names = [root / name for name in ("classes.txt", "classnames.txt") if os.path.lexists(root / name)]
+        names = [root / name for name in ("classes.txt", "classnames.txt") if (root / name).exists()]
         classes, labels, faults = understood(
             [sample.label for _, _, sample in rows],
             np.array([split for split, _, _ in rows]),
             f"wds:{argument}",
-            names_in(names[0], "the name of a class a line", MOST_CLASSES) if names else (),
+            names_in(names[0], MOST_CLASSES) if names else (),
         )
         listing = ImageIndex(
             [
@@ -80,10 +78,6 @@ class WebDataset(ClassificationFiles):
         )
         own = {row: one.fault for row, (_, _, one) in enumerate(rows) if one.fault and labels[row] < 0}
         super().__init__(root, classes, listing, labels, own | faults)
-
-    @property
-    def _remembered_as(self) -> Path:
-        return self._remembered
 
     @classmethod
     def open(cls, argument: str, progress: Progress | None = None) -> Self:

@@ -1,4 +1,4 @@
-"""What `predict` says of images: printed as soon as it is known, or put into one file by any number of ranks."""
+"""What a model says of images: one after the other, or put into one file by any number of ranks."""
 
 from __future__ import annotations
 
@@ -6,31 +6,42 @@ import contextlib
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from sightline import __version__
-from sightline.cli.drawings import Drawings
-from sightline.data.clip_file import Clip, clip_stamp
-from sightline.data.encoded import EncodedImage
+from sightline.analysis.memory import side_of, warn_of_memory
+from sightline.attention.cpu import chosen_precision
+from sightline.data.clip_file import Clip, clip_stamp, list_clips
+from sightline.data.image_file import EncodedImage
+from sightline.data.image_list import list_images
 from sightline.data.preprocessing import Resolution
+from sightline.data.sizes import MOST_FRAMES
 from sightline.data.skip_policy import Unreadable
 from sightline.distributed import machine, signals
 from sightline.distributed.ranks import Ranks
+from sightline.errors import InputError, require_known
 from sightline.evaluation.parts import kept_beside
 from sightline.evaluation.predict_images import Predicted, Unpredicted, predict_images
 from sightline.io.atomic import make_parent, write_file
+from sightline.io.config import Count, check_value, whole
 from sightline.models import Model
-from sightline.tasks.base import Task
+from sightline.runs.console import warn
+from sightline.runs.drawings import Drawings
+from sightline.runs.options import PredictOptions
+from sightline.runs.sizes import parse_view
+from sightline.tasks.base import Task, task_of
+from sightline.tokens.patchify import check_channels, check_multiples
+
+if TYPE_CHECKING:
+    from sightline.runs.run import Run
 
 # Of a part: what a kill costs of each rank, and, where images are few, a small share of all; but as many as fill a
 # pass, where four ranks still have a part each.
 _MOST_IMAGES, _FEW_IMAGES = 256, 32
 _PARTS, _FEW_PARTS = 64, 4
-_OF_THE_IMAGE = ("image", "size", "frames", "seen_size", "grid", "precision")
 Advance = Callable[[int], None]
 Images = Sequence[str | EncodedImage | Unreadable]
 
@@ -68,40 +79,62 @@ class PredictRequest:
         return {"image": outcome.image, **sizes, "precision": self.precision, **said}
 
 
-def say_answers(
+def prepare(run: Run, asked: PredictOptions) -> PredictRequest:
+    """What is asked of each image, checked.
+
+    Raises:
+        InputError: the model names nothing, or an option does not fit it.
+    """
+    check_value("--topk", asked.topk, Count)
+    if asked.frames is not None:
+        check_value("--frames", asked.frames, whole(1, MOST_FRAMES))
+    require_known("precision", asked.precision, ("auto", "float32", "bfloat16"))
+    view, max_tokens = parse_view(asked.resolution)
+    config, device = run.model.config, run.model.anchor.device
+    if asked.frames is not None and not config.takes_clips:
+        raise InputError(f"--frames {asked.frames}: {run.path} takes images (expected none)")
+    task = task_of(run.model)
+    if run.model.num_classes == 0 and config.has_classifier:
+        raise InputError(f"{run.path}: has no head, so it names no classes")
+    check_channels(config.channels, str(run.path))
+    if isinstance(view, tuple) and config.fit == "exact":
+        check_multiples(f"--resolution {asked.resolution}: side {{}}", view, config.patch_size)
+    side = view if isinstance(view, tuple) else side_of(max_tokens, config.patch_size) if max_tokens else None
+    if side is not None:
+        warn_of_memory(config, side, warn, what=str(run.path), device=device)
+    precision, pixels = chosen_precision(asked.precision, device), run.max_pixels
+    return PredictRequest(run.model, task, view, max_tokens, precision, pixels, asked.topk, asked.frames)
+
+
+def answers(run: Run, images: Iterable[str | Path] | str | Path, asked: PredictOptions) -> Iterator[dict[str, Any]]:
+    """What is said of each image, in order: a line of `sightline predict --json` each.
+
+    Args:
+        images: files, folders, patterns and data sets, as on the command line.
+    """
+    request = prepare(run, asked)
+    words = [str(one) for one in ([images] if isinstance(images, str | Path) else images)]
+    list_all = list_clips if run.model.config.takes_clips else list_images
+    for outcomes in request.outcomes(list_all(words, None, [])):
+        yield from map(request.record, outcomes)
+
+
+def write_answers(
     asked: PredictRequest,
     images: Images,
-    screen: TextIO | None,
-    drawings: Drawings | None,
+    out: Path,
+    ranks: Ranks,
     advance: Advance,
-    *,
-    as_json: bool,
+    complain: Callable[[str], None] = warn,
 ) -> list[int]:
-    """Print what is said of each image as soon as its pack is done, in order; the exit codes of those without an
-    answer."""
-    codes = []
-    for outcomes in asked.outcomes(images):
-        for outcome in outcomes:
-            record = asked.record(outcome, drawings)
-            if isinstance(outcome, Unpredicted):
-                complain(f"{outcome.image}: {outcome.reason}")
-                codes.append(outcome.exit_code)
-            if as_json or isinstance(outcome, Predicted):
-                line = json.dumps(record) if as_json else _in_words(record, asked.task)
-                # A live bar sends what is printed to its own terminal: right for a terminal, lost for a file.
-                on_screen = screen is not None and screen.isatty()
-                # Flushed, so that a kill loses no answer that was made.
-                print(_on_one_line(line), file=sys.stdout if on_screen else screen, flush=True)
-        advance(len(outcomes))
-    return codes
-
-
-def write_answers(asked: PredictRequest, images: Images, out: Path, ranks: Ranks, advance: Advance) -> list[int]:
     """Put what is said of each image into a file, a JSON object a line, in their order; the exit codes of those without
     an answer, on the first rank. Each rank must call it.
 
     Images are dealt in parts that are packed by themselves: the file is the same for any number of ranks, and where a
     command was stopped, the next one goes on with the images that are not answered.
+
+    Args:
+        complain: told of each image without an answer, in a line.
 
     Raises:
         InputError: another process does the same.
@@ -150,7 +183,7 @@ def write_answers(asked: PredictRequest, images: Images, out: Path, ranks: Ranks
                         codes.append(code)
                         record = json.loads(line)
                         complain(f"{record['image']}: {record['error']}")
-                    yield f"{_on_one_line(line)}\n".encode()
+                    yield f"{on_one_line(line)}\n".encode()
 
         if ranks.is_main:
             make_parent(out)
@@ -181,26 +214,7 @@ def _digest(images: Images) -> str:
     return seen.hexdigest()
 
 
-def _in_words(record: dict[str, Any], task: Task) -> str:
-    """An answer in a line for people."""
-    # A line rather than a table: paths are long, and a narrow column would cut the answers.
-    # For people width x height; the JSON has (height, width), as everything inside.
-    size, seen = (f"{cols}x{rows}" for rows, cols in (record[name] for name in ("size", "seen_size")))
-    *thick, rows, cols = record["grid"]
-    count = record.get("frames")
-    frames = "" if count is None else f" {count} {'frame' if count == 1 else 'frames'} of it"
-    grid = "x".join(map(str, (cols, rows, *thick)))
-    about = f"{size} px,{frames} seen at {seen} as {grid} patches, {record['precision']}"
-    said = {name: value for name, value in record.items() if name not in _OF_THE_IMAGE}
-    return f"{record['image']} ({about}): {task.describe(said)}"
-
-
-def complain(line: str) -> None:
-    """Say a fault on stderr."""
-    print(f"sightline: error: {_on_one_line(line)}", file=sys.stderr)
-
-
-def _on_one_line(text: str) -> str:
+def on_one_line(text: str) -> str:
     """`text` with what no terminal should be handed written as an escape: line ends, control characters, bytes that
     are no UTF-8."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sightline.data.frames import FrameSampling
+from sightline.data.sizes import FrameSampling
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.models import ViTConfig

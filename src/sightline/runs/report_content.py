@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from sightline.analysis.views import attends_in_parts, field_of_view
-from sightline.cli.next_step import run_of, warn
 from sightline.data.image_file import read_image
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
@@ -25,6 +24,8 @@ from sightline.reports.words import capital, quantity, short
 from sightline.results.analysis import ANALYSIS, AnalysisRow, read_analysis
 from sightline.results.predictions import Prediction, as_written, read_predictions
 from sightline.results.rows import ResultRow, read_rows
+from sightline.runs.console import warn
+from sightline.runs.outputs import run_of
 from sightline.tasks.base import task_of
 from sightline.tokens.grid import Grid
 from sightline.training.log import read_curve, read_log

@@ -11,8 +11,8 @@ from typing import Any
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import Size
 from sightline.analysis.measures.cka import LEAST, Cka, cka
-from sightline.cli.analyse_opened import OpenedModel, PlannedWork, told_of
 from sightline.errors import InputError
+from sightline.runs.analysis_work import OpenedModel, PlannedWork, told_of
 from sightline.tokens.grid import Grid
 
 MOST = 4

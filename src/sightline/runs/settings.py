@@ -8,16 +8,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sightline.errors import InputError
+from sightline.io.config import merge
 from sightline.io.yaml import parse_yaml
 
 
-def apply_settings(mapping: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+def apply_settings(mapping: Mapping[str, Any], settings: Iterable[str] | Mapping[str, Any]) -> dict[str, Any]:
     """`mapping` with settings "key=value" put in; a key may be a path, "optimizer.lr", and a value is read as YAML.
+    From Python the settings may be a mapping.
 
     Raises:
         InputError: a setting has no "=", an empty key, a value that is not YAML, or a key that another one sets.
     """
     merged = copy.deepcopy(dict(mapping))
+    if isinstance(settings, Mapping):
+        return merge(merged, settings)
     given: list[str] = []
     for setting in settings:
         name, equals, text = setting.partition("=")

@@ -13,13 +13,12 @@ import numpy as np
 
 from sightline.analysis.found import Analysis
 from sightline.analysis.rows import other_of
-from sightline.cli.guard import Inputs, guard_folder
-from sightline.cli.output import check_writable
 from sightline.errors import InputError
 from sightline.io.atomic import fsync, remove_temporaries, replace_folder, storage_errors
 from sightline.reports import analysis_page
 from sightline.results.analysis import ANALYSIS, ANALYSIS_PAGE, AnalysisRow
 from sightline.results.rows import dump_rows
+from sightline.runs.outputs import Inputs, check_writable, guard_folder
 
 FIGURES = "figures"
 """The folder of its figures, each a file."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from PIL import Image
 
-from sightline.cli import guard
 from sightline.data.image_file import read_image
 from sightline.errors import InputError
 from sightline.io.atomic import write_out
+from sightline.runs import outputs
 from sightline.tasks.base import Task
 from sightline.tasks.drawing import as_png, sheet
 
@@ -40,7 +40,7 @@ class Drawings:
         """
         if type(task).pictures is Task.pictures:
             raise InputError(f"--out {folder}: task {task.name} draws nothing (expected no --out)")
-        guard.guard_folder(folder, guard.Inputs(models=[model]), "--out", deletes=False)
+        outputs.guard_folder(folder, outputs.Inputs(models=[model]), "--out", deletes=False)
         if folder.exists() and not folder.is_dir():
             raise InputError(f"--out {folder}: is a file (expected a folder)")
         place = os.path.realpath(folder)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from sightline.data.frames import MOST_FRAMES
-from sightline.data.sizes import View
+from sightline.data.sizes import MOST_FRAMES, View
 from sightline.errors import InputError, did_you_mean
 
 T = TypeVar("T", int, float)
 
 
-def split_words(given: Iterable[str]) -> list[str]:
-    """The words of an option, with commas or spaces between them."""
-    return [word for part in given for word in re.split(r"[,\s]+", part) if word]
+def split_words(given: Iterable[Any] | Any) -> list[str]:
+    """The words of an option, with commas or spaces between them; from Python also numbers, views, or one word."""
+    parts = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    texts = (one.name if isinstance(one, View) else str(one) for one in parts)
+    return [word for text in texts for word in re.split(r"[,\s]+", text) if word]
 
 
 def parse_numbers(option: str, given: Iterable[str], kind: type[T], expected: str) -> tuple[T, ...]:

@@ -17,26 +17,29 @@ from sightline.analysis.labels import SplitBatches, split_batches
 from sightline.analysis.measures.base import Measure, measure_classes, measures_by_name
 from sightline.analysis.measures.cka import Cka
 from sightline.analysis.rows import rows_of
-from sightline.cli import guard, progress
-from sightline.cli.analyse_files import claim_analysis, write_analysis
-from sightline.cli.analyse_opened import Make, OpenedModel, PlannedWork, told_of
-from sightline.cli.analyse_pairs import Pair, compared, pairs_of
-from sightline.cli.config import apply_settings
-from sightline.cli.resolutions import parse_sizes, split_words
-from sightline.cli.suite_model import SuiteRequest
-from sightline.data.config import SkipUnreadable
 from sightline.data.open import open_source
 from sightline.data.source import Source
 from sightline.distributed import machine, signals
 from sightline.errors import InputError, require_known
 from sightline.evaluation.inside import check_sizes, usual_images
-from sightline.evaluation.measure import RunInfo, spread_indices
+from sightline.evaluation.measure import spread_indices
 from sightline.io.config import Index, check_value, whole
 from sightline.io.run_files import INSIDE
 from sightline.models import Model
 from sightline.reports.analysis_page import count_figures
 from sightline.reports.words import duration
 from sightline.results.analysis import AnalysisRow, size_words
+from sightline.results.rows import to_frame
+from sightline.runs import outputs
+from sightline.runs.analysis_folder import claim_analysis, write_analysis
+from sightline.runs.analysis_pairs import Pair, compared, pairs_of
+from sightline.runs.analysis_work import Make, OpenedModel, PlannedWork, told_of
+from sightline.runs.console import command_line, options_given
+from sightline.runs.options import AnalyseOptions, OpenOptions
+from sightline.runs.progress import Progress
+from sightline.runs.run import Run, named_apart
+from sightline.runs.settings import apply_settings
+from sightline.runs.sizes import parse_sizes, split_words
 from sightline.tokens.grid import Grid
 
 SCENES = "scenes"
@@ -46,94 +49,106 @@ _SPEED, _TIMES = 6e10, 10
 _MOST_IMAGES = 1_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Analysing:
-    """What was asked for, as the command line says it; None and what is empty is chosen here."""
+@dataclass(frozen=True)
+class Inside:
+    """What an analysis found: `rows` by layer and size, the `arrays` of each model and measure, and the folder."""
 
-    models: Sequence[str]
-    data: str | None = None
-    split: str | None = None
-    resolutions: Sequence[str] = ()
-    patch_size: int | None = None
-    images: int | None = None
-    measures: Sequence[str] = ()
-    settings: Sequence[str] = ()
-    pretrained: bool = True
-    num_classes: int | None = None
-    weights: Path | None = None
-    skip_unreadable: SkipUnreadable | None = None
-    max_pixels: int | None = None
-    workers: int = 0
-    command: str = ""
+    rows: list[AnalysisRow]
+    arrays: list[Analysis]
+    path: Path
+
+    def frame(self) -> Any:
+        """The rows as a `pandas.DataFrame`."""
+        return to_frame(self.rows)
 
 
-def default_out(models: Sequence[Path]) -> Path:
-    """The folder of an analysis unless one is given: that of the run, where it is one run's."""
-    if len(models) == 1 and ":" not in str(models[0]) and guard.is_run(models[0]):
-        return models[0] / INSIDE
-    return Path(INSIDE)
+def open_models(
+    models: Sequence[str | Path], asked: AnalyseOptions, opening: OpenOptions, device: str = "auto"
+) -> list[Run]:
+    """The models of an analysis, each under a name that no other one has.
+
+    Raises:
+        InputError: there is none, one is there twice, or as `Run.open`.
+    """
+    names = [str(one) for one in models]
+    if not names:
+        raise InputError("analyse: expected a model: a folder, hf-hub:OWNER/NAME or timm:NAME")
+    for name in (one for one in names if names.count(one) > 1):
+        raise InputError(f"analyse: {name} is there twice (expected each model once)")
+    data = asked.data or usual_data(names)
+    plain = replace(opening, no_pretrained=False, num_classes=None, weights=None)
+    timm = [one.startswith("timm:") for one in names]
+    runs = [
+        Run.open(name, data, device=device, options=opening if here or not any(timm) else plain)
+        for name, here in zip(names, timm, strict=True)
+    ]
+    named_apart(runs)
+    return runs
 
 
-def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> list[AnalysisRow]:
-    """Measure, and write the folder whole; the rows.
+def analyse(runs: Sequence[Run], asked: AnalyseOptions, progress: Progress, opening: Sequence[object] = ()) -> Inside:
+    """Look inside models at each size, and write the folder whole; see `Run.analyse`.
+
+    Args:
+        opening: words of the command line by which the models were opened, for the line that makes it again.
 
     Raises:
         InputError: anything is wrong with what was asked for; before the first image is read.
     """
-    if not asked.models:
-        raise InputError("analyse: expected a model: a folder, hf-hub:OWNER/NAME or timm:NAME")
-    for name in (one for one in asked.models if asked.models.count(one) > 1):
-        raise InputError(f"analyse: {name} is there twice (expected each model once)")
     check_value("--workers", asked.workers, Index)
     if asked.images is not None:
         check_value("--images", asked.images, whole(1, _MOST_IMAGES))
     sizes = parse_sizes_or_native(asked.resolutions)
     usual = [one for one in measure_classes().values() if one.by_default]
-    chosen = measures_by_name(asked.measures) if asked.measures else usual
+    names = split_words(asked.measures)
+    chosen = measures_by_name(names) if names else usual
     given = options_of(asked.settings, chosen)
-    data = asked.data or usual_data(asked.models)
-    inputs = guard.Inputs(models=asked.models, data=[data], files=[asked.weights])
-    claim_analysis(out, inputs, overwrite=overwrite)
-    where = machine.resolve_device(device)
-    with progress.Bars() as bars:
-        models = _load(asked, data, where)
-        source = open_source(data)
-        pixels = asked.max_pixels or min(one[3] for one in models)
-        source = source.with_view(max_pixels=pixels)
-        split = asked.split or ("test" if "test" in source.splits else source.splits[-1])
-        source.check(split)
-        wanted = [(model, sizes or usual_sizes(model)) for model, *_ in models]
-        for model, some in wanted:
-            check_sizes(model, source, split, some)
-        count = usual_images(wanted, source.length(split)) if asked.images is None else asked.images
-        skip = models[0][2] if asked.skip_unreadable is None else asked.skip_unreadable
-        source = bars.read_headers(source, [split], skip)
-        opened, tried = [], bars.counter("trying measures", len(chosen) * len(models))
-        for (model, some), (_, identity, *_) in zip(wanted, models, strict=True):
-            read = partial(split_batches, model, source, split, spread_indices(source, split, count), data=data)
-            images = {size: read(size, workers=asked.workers) for size in some}
-            made = _that_fit(model, identity.run, images, chosen, given, tried, explicit=bool(asked.measures))
-            opened.append(OpenedModel(model, identity, some, images, made))
-        pairs = pairs_of(opened, given.get(Cka.name, {}), count)
-        _say_plan(opened, pairs, data, split, source, count)
-        origin = {
-            "data": data,
-            "split": split,
-            "commit": machine.git_commit(),
-            "hardware": machine.hardware_name(where),
-        }
-        found: list[Analysis] = []
-        with signals.resume_hint("the same command"):
-            move = bars.counter("analysing (patches)", sum(one.patches() for one in (*opened, *pairs)))
-            for one in opened:
-                found += _measured(one, origin, given, move)
-            found += compared(pairs, origin, move)
-        bars.say_left_out(source)
-        if not any(any(names) for one in found for names in one.names.values()):
-            raise InputError(f"analyse: no image of {data}/{split} can be read (expected one or more)")
-        rows = _rows(opened, found, origin)
-        write_analysis(out, rows, found, asked.command, bars.counter("drawing figures", count_figures(rows, found)))
-    return rows
+    first, data = runs[0], runs[0].data
+    paths = [run.path for run in runs]
+    if asked.out is None and any(run.patch_size is not None for run in runs):
+        raise InputError("--patch-size: what is found is not of the model's own patches; give --out DIR for it")
+    out = default_out(paths) if asked.out is None else asked.out
+    claim_analysis(out, outputs.Inputs(models=paths, data=[data]), overwrite=asked.overwrite)
+    source = open_source(data).with_view(max_pixels=min(run.max_pixels for run in runs))
+    split = asked.split or ("test" if "test" in source.splits else source.splits[-1])
+    source.check(split)
+    wanted = [(run.model, sizes or usual_sizes(run.model)) for run in runs]
+    for model, some in wanted:
+        check_sizes(model, source, split, some)
+    count = usual_images(wanted, source.length(split)) if asked.images is None else asked.images
+    source = progress.read_headers(source, [split], first.skip_unreadable)
+    opened, tried = [], progress.counter("trying measures", len(chosen) * len(runs))
+    for (model, some), run in zip(wanted, runs, strict=True):
+        read = partial(split_batches, model, source, split, spread_indices(source, split, count), data=data)
+        images = {size: read(size, workers=asked.workers) for size in some}
+        made = _that_fit(model, run.identity.run, images, chosen, given, tried, explicit=bool(names))
+        opened.append(OpenedModel(model, run.identity, some, images, made))
+    pairs = pairs_of(opened, given.get(Cka.name, {}), count)
+    _say_plan(opened, pairs, data, split, source, count)
+    hardware = machine.hardware_name(first.model.anchor.device)
+    origin = {"data": data, "split": split, "commit": machine.git_commit(), "hardware": hardware}
+    found: list[Analysis] = []
+    with signals.resume_hint("the same command"):
+        move = progress.counter("analysing (patches)", sum(one.patches() for one in (*opened, *pairs)))
+        for one in opened:
+            shown = {size: PlannedWork(batches, move) for size, batches in one.images.items()}
+            fresh = analysed_together(one.model, one.measures, shown, called=one.identity.run)
+            found += [told_of(analysis, origin, given.get(analysis.measure, {})) for analysis in fresh]
+        found += compared(pairs, origin, move)
+    progress.say_left_out(source)
+    if not any(any(names) for one in found for names in one.names.values()):
+        raise InputError(f"analyse: no image of {data}/{split} can be read (expected one or more)")
+    rows = _rows(opened, found, origin)
+    command = command_line("analyse", *paths, *options_given(asked), *opening, "--out", out)
+    write_analysis(out, rows, found, command, progress.counter("drawing figures", count_figures(rows, found)))
+    return Inside(rows, found, out)
+
+
+def default_out(models: Sequence[Path]) -> Path:
+    """The folder of an analysis unless one is given: that of the run, where it is one run's."""
+    if len(models) == 1 and ":" not in str(models[0]) and outputs.is_run(models[0]):
+        return models[0] / INSIDE
+    return Path(INSIDE)
 
 
 def parse_sizes_or_native(given: Sequence[str]) -> list[Size]:
@@ -156,7 +171,7 @@ def usual_sizes(model: Model) -> list[Size]:
 
 def usual_data(models: Sequence[str]) -> str:
     """The embedded scenes that all of the models were trained on, if they are the same ones; else those of glyphs."""
-    trained = {guard.trained_on(Path(one.removeprefix("local-dir:"))) for one in models}
+    trained = {outputs.trained_on(Path(one.removeprefix("local-dir:"))) for one in models}
     one = trained.pop() if len(trained) == 1 else None
     return one if one is not None and one.partition(":")[0] == SCENES else SCENES
 
@@ -179,26 +194,6 @@ def options_of(settings: Sequence[str], chosen: Sequence[type[Measure]]) -> dict
                 raise InputError(f"--set: option of {name} {option!r} is not known (it has no options)")
             require_known(f"--set: option of {name}", option, known)
     return {name: dict(values) for name, values in given.items()}
-
-
-def _load(asked: Analysing, data: str, where: Any) -> list[tuple[Model, RunInfo, SkipUnreadable, int]]:
-    """Every model, and what its rows say of it under a name that no other one has."""
-    options = {"--no-pretrained": not asked.pretrained, "--num-classes": asked.num_classes is not None,
-               "--weights": asked.weights is not None}  # fmt: skip
-    for option, given in options.items():
-        if given and not any(one.startswith("timm:") for one in asked.models):
-            raise InputError(f"{option}: goes with timm:NAME alone (got {', '.join(asked.models)})")
-    found = []
-    for name in asked.models:
-        one = SuiteRequest(name, patch_size=asked.patch_size)
-        if one.is_timm:
-            one = SuiteRequest(name, asked.pretrained, asked.num_classes, asked.weights, asked.patch_size)
-        found.append(one.opened(data, where))
-    called = [identity.run for _, identity, *_ in found]
-    return [
-        (model, identity if called.count(identity.run) == 1 else replace(identity, run=name), *rest)
-        for (model, identity, *rest), name in zip(found, asked.models, strict=True)
-    ]
 
 
 def _that_fit(
@@ -254,14 +249,6 @@ def _say_plan(
     beside = f", of {len(pairs)} pair{'s' if len(pairs) > 1 else ''} of models too" if pairs else ""
     measures = [f"{name}{beside if name == Cka.name else ''}" for name in measures]
     print(f"{line}; {', '.join(measures)}", file=sys.stderr)
-
-
-def _measured(
-    one: OpenedModel, origin: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]], move: Callable[[int], None]
-) -> list[Analysis]:
-    shown = {size: PlannedWork(batches, move) for size, batches in one.images.items()}
-    found = analysed_together(one.model, one.measures, shown, called=one.identity.run)
-    return [told_of(analysis, origin, given.get(analysis.measure, {})) for analysis in found]
 
 
 def _rows(opened: Sequence[OpenedModel], found: Sequence[Analysis], origin: Mapping[str, Any]) -> list[AnalysisRow]:

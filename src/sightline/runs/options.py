@@ -1,0 +1,280 @@
+"""Options that several commands take, and what is asked of a run: each becomes options of a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter, convert
+
+if TYPE_CHECKING:
+    from cyclopts import Token
+
+
+def convert_strictly(kind: type, tokens: Sequence[Token]) -> Any:
+    """As cyclopts does, but a fraction is no whole number: its own rule rounds 1.5."""
+    if kind is int and "." in tokens[0].value:
+        raise ValueError(f'"{tokens[0].value}" is no whole number (int)')
+    return convert(kind, tokens)
+
+
+def _whole(_: object, tokens: Sequence[Token]) -> int:
+    return convert_strictly(int, tokens)
+
+
+def _skip(_: object, tokens: Sequence[Token]) -> int | Literal["all"]:
+    from sightline.data.config import SkipUnreadable as Skip
+    from sightline.io.config import check_value
+
+    word = tokens[0].value
+    number = int(word) if word.removeprefix("-").isdecimal() and word.isascii() and len(word) < 20 else word
+    return check_value("--skip-unreadable", number, Skip)
+
+
+def _pixels(_: object, tokens: Sequence[Token]) -> int:
+    from sightline.io.config import Count, check_value
+
+    pixels = convert_strictly(int, tokens)
+    check_value("--max-pixels", pixels, Count)
+    return pixels
+
+
+def _spelled(_: object, tokens: Sequence[Token]) -> str:
+    from sightline.data.open import spelled
+
+    return spelled(tokens[0].value)
+
+
+_SKIP = Parameter(
+    help="Images of a split that may be left out because they cannot be read: a number, or all.",
+    allow_leading_hyphen=True,
+    converter=_skip,
+)
+SkipUnreadable = Annotated[int | Literal["all"], _SKIP]
+SkipAsTrained = Annotated[int | Literal["all"] | None, _SKIP]
+MaxPixels = Annotated[
+    int | None,
+    Parameter(help="Width times height of the largest image that is read; 89478485 unless given.", converter=_pixels),
+]
+RunOrModel = Annotated[Path, Parameter(help="The folder of a run or of a model.")]
+AnyModel = Annotated[Path, Parameter(help="The folder of a run or of a model, hf-hub:OWNER/NAME, or timm:NAME.")]
+Data = Annotated[str, Parameter(converter=_spelled)]
+AnyData = Annotated[str | None, Parameter(converter=_spelled)]
+DataToMeasure = Annotated[AnyData, Parameter(help="The data set; the one that it was trained on unless given.")]
+PatchSize = Annotated[
+    int | None,
+    Parameter(
+        help="Side of the patches in pixels, instead of the model's own: its patch embedding is resized "
+        "(docs/FAMILIES.md). Must divide the model's images.",
+        converter=_whole,
+    ),
+]
+MostImages = Annotated[
+    int | None,
+    Parameter(help="At most this many of a split; 2000 of an embedded one unless given.", converter=_whole),
+]
+Switch = Annotated[bool, Parameter(show_default=False)]
+Settings = Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)]
+Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)]
+Device = Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps.")]
+Int = Annotated[int, Parameter(converter=_whole)]
+Whole = Annotated[int | None, Parameter(converter=_whole)]
+"""A whole number in a group of options, which does not take the converter of all."""
+Threads = Annotated[int | None, Parameter(help="Processor threads; all cores unless given.", converter=_whole)]
+Precision = Annotated[str, Parameter(help="auto, float32 or bfloat16.")]
+JsonObject = Annotated[bool, Parameter(show_default=False, help="Print a JSON object instead.")]
+Json = Annotated[bool, Parameter(show_default=False, help="Print a JSON object a line instead of tables.")]
+
+Workers = Annotated[int, Parameter(help="Processes that read images ahead.", converter=_whole)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class OpenOptions:
+    """How a model is opened, and which images of its data may be read.
+
+    Attributes:
+        no_pretrained: With random weights instead of those that timm:NAME has published.
+        num_classes: Of the head of timm:NAME.
+        weights: A file with the state dict of timm:NAME.
+    """
+
+    patch_size: PatchSize = None
+    skip_unreadable: SkipAsTrained = None
+    max_pixels: MaxPixels = None
+    no_pretrained: Switch = False
+    num_classes: Whole = None
+    weights: Path | None = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """What is measured of a model, and where it is written.
+
+    Attributes:
+        resolutions: Square sides in pixels, as 20,32,64; and images at their own aspect: native, each at its own size
+            with at most 1024 patches, max:PATCHES with another limit, tokens:PATCHES scaled to so many. 0.625 to 2
+            times the training size unless given, and as it was trained where that was at native aspect.
+        frames: Frames of each clip to show a model of clips, as 4,8,16, each at every resolution; as in training unless
+            given. What was said of each clip is kept of the first of them that is the training's, or of the first.
+        split: Splits to measure; test, and held-out fonts where the data has them, unless given.
+        no_shrink: Leave out the images shrunk to the training size, which are measured too at each larger one.
+        tune: Also search the encoding's knob, and how its tables are resized, on minival at each resolution.
+        tune_images: Images of minival for that search.
+        measures: What is measured of the model beside its answers (docs/MEASURES.md), as fgsm,speed.
+        temperature: Also measure minival at each resolution, and fit on it the temperature that a classifier's logits
+            are divided by: nll, brier and ece after it are rows of their own.
+        temperature_images: Images of minival for that.
+        settings: KEY=VALUE, options of the task: how images are looked at (inference.kind=segmenter,
+            inference.window=512, inference.stride=341, inference.scales=[0.75,1,1.25], inference.flip=true), which
+            boxes count (threshold=0.1).
+        out: A file for the rows, instead of the run's own; with --suite a folder.
+        predictions: A file for what the model said of each image, instead of predictions.csv in the folder of the
+            run, which holds those on the data of its training: CSV; of detection COCO's results (JSON), of segmentation
+            CSV with a folder of index PNGs.
+        logits: A folder for the logits of each image, a file for each measurement of a classifier (.npz): sightline
+            rescore FOLDER measures them again with no model.
+        overwrite: Replace --out, --predictions and files in --logits if they exist, and of a run's rows those too that
+            are of more images.
+        suite: Test sets to measure together, as imagenet:ROOT, scenes, objectnet:ROOT or any data set
+            (docs/SUITES.md); rows and logits go into the folder --out, and --resolutions 64:1024 takes sizes half an
+            octave apart.
+        preparation: How a suite's images are prepared: model (its own crop and filter, unless given), paper (LookHere),
+            navit, navit_vit_baseline.
+        limit: At most this many images of each part of a suite, spread over classes.
+    """
+
+    resolutions: Words = ()
+    frames: Words = ()
+    split: Words = ()
+    images: MostImages = None
+    no_shrink: Switch = False
+    tune: Switch = False
+    tune_images: Int = 500
+    measures: Words = ()
+    temperature: Switch = False
+    temperature_images: Int = 1000
+    settings: Settings = ()
+    precision: Precision = "auto"
+    out: Path | None = None
+    predictions: Path | None = None
+    logits: Path | None = None
+    overwrite: Switch = False
+    workers: Workers = 0
+    suite: str | None = None
+    preparation: str | None = None
+    limit: Whole = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """How images are shown to a model, and what it says of them.
+
+    Attributes:
+        resolution: native keeps each image's own aspect ratio and size, scaled down where it has more than 1024
+            patches; max:PATCHES is native with another limit; tokens:PATCHES scales up too, to as many patches as the
+            aspect allows; a side or height x width in pixels resizes and crops to it (answers say width x height).
+        topk: How many classes to name.
+        frames: Frames of a clip that a model of clips sees at most, spread over it; as in its training unless given. It
+            takes GIF and WebP files and folders of frames; a still is a clip of one frame.
+        precision: auto, float32 or bfloat16, of the matrix products; auto is bfloat16 where this machine is faster with
+            it, as in evaluate. Each answer names it.
+    """
+
+    resolution: str = "native"
+    topk: Int = 5
+    frames: Whole = None
+    precision: str = "auto"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AnalyseOptions:
+    """What is looked at inside models.
+
+    Attributes:
+        data: Images are drawn, or resized, at each size; the embedded scenes that a model was trained on unless given,
+            where all were trained on the same ones, else scenes (glyphs).
+        split: Of the data; test unless given.
+        resolutions: Sides in pixels, HEIGHTxWIDTH, or native (each image at its own, with at most 1024 patches), as
+            32,64,96x192; the size of the model and twice that unless given.
+        images: How many of the split; unless given what takes about a minute of one core, from 4 to 32.
+        measures: As attention_distance,entropy; all that fit the models and the data unless given, but for those that
+            take many passes or give very large arrays.
+        settings: MEASURE.OPTION=VALUE, an option of a measure, as attention_maps.query=[0.25,0.75] (docs/ANALYSIS.md).
+        out: The folder; RUN/analysis of one run, else analysis, unless given.
+        overwrite: Replace it if it exists.
+    """
+
+    data: AnyData = None
+    split: str | None = None
+    resolutions: Words = ()
+    images: Whole = None
+    measures: Words = ()
+    settings: Settings = ()
+    out: Path | None = None
+    overwrite: Switch = False
+    workers: Workers = 0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CascadeOptions:
+    """Which budgets of tokens are measured, alone and as a cascade of two.
+
+    Attributes:
+        tokens: Most patches of an image, as 16,36,64; a quarter to four times those of the training size unless given.
+        pair: Patches of the first and second look, as 16,64; the best pair on held-out images unless given.
+        alphas: Fractions that are seen again, as 0.1,0.3.
+        budget: Mean patches of an image, for which the largest alpha that stays within them is found on held-out
+            images.
+        split: Of the data; test unless given.
+        aspect: native keeps each image's own, square cuts its longer side.
+        out: A folder for the files.
+        overwrite: Replace those that exist.
+        workers: Processes that read images ahead; with any, the times are of a busy machine.
+        seed: Of the bootstrap.
+    """
+
+    tokens: Words = ()
+    pair: Words = ()
+    alphas: Words = ()
+    budget: float | None = None
+    split: str | None = None
+    images: MostImages = None
+    aspect: Literal["native", "square"] = "native"
+    precision: Precision = "auto"
+    out: Path = Path("cascade")
+    overwrite: Switch = False
+    workers: Int = 0
+    seed: Int = 0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """Which trainings are compared.
+
+    Attributes:
+        encodings: As lookhere_90,rope_axial; the ten of LookHere unless given.
+        seeds: How many trainings of each encoding.
+        seed: The first of the seeds.
+        sizes: Sides in pixels of the test, as 32,64,148; ten up to 4.6 times the 32 px of training unless given.
+        images: Of each training; 9,600 unless given, 64 with --quick.
+        fine_tune: Side in pixels of the second training.
+        no_fine_tune: Leave the second training out.
+        quick: Too few scenes to learn from: to see that everything works.
+    """
+
+    encodings: Words = ()
+    seeds: Int = 3
+    seed: Int = 0
+    sizes: Words = ()
+    images: Whole = None
+    fine_tune: Int = 56
+    no_fine_tune: Switch = False
+    quick: Switch = False

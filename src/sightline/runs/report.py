@@ -1,0 +1,67 @@
+"""One page that compares runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sightline import published
+from sightline.errors import InputError, require_known
+from sightline.io.atomic import make_parent
+from sightline.reports.content import Report
+from sightline.reports.figures import check_paper
+from sightline.reports.html import write_report
+from sightline.reports.series import Study
+from sightline.runs import outputs
+from sightline.runs.console import command_line
+from sightline.runs.report_content import compose_report
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """A page that was written: its `path` and its `content`. Shown in a notebook, the page itself."""
+
+    path: Path
+    content: Report
+
+    def _repr_html_(self) -> str:
+        return self.path.read_text()
+
+
+def report(
+    runs: Sequence[str | Path],
+    out: str | Path = "report.html",
+    *,
+    data: str | None = None,
+    papers: Sequence[str] = (),
+    title: str | None = None,
+    overwrite: bool = False,
+) -> WrittenReport:
+    """Write one self-contained HTML page that compares runs, as `sightline report` does.
+
+    Args:
+        runs: folders of runs that were trained and evaluated on the same data.
+        data: shows what was measured on this data set; on that of the training unless given.
+        papers: whose printed curves stand beside: `lookhere`, `rope_vit`.
+        title: its heading.
+
+    Raises:
+        InputError: a folder is no measured run, the runs do not go together, or `out` exists.
+    """
+    out, folders = Path(out), [outputs.home_of(Path(run)) for run in runs]
+    if not folders:
+        raise InputError("report: expected at least one folder of a run")
+    outputs.claim_file(out, inputs=outputs.Inputs(models=folders), overwrite=overwrite)
+    for name in papers:
+        require_known("--paper", name, published.with_curves())
+    words = ("report", *folders, *(() if data is None else ("--data", data)))
+    words = (*words, *(("--paper", ",".join(papers)) if papers else ()), "--out", out)
+    content = compose_report(folders, command_line(*words), data=data, title=title, papers=papers)
+    if papers:
+        study = Study.of(content.rows)
+        for name in papers:
+            check_paper(study, published.paper(name))
+    make_parent(out)
+    write_report(out, content)
+    return WrittenReport(out, content)

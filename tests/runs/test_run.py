@@ -1,0 +1,116 @@
+"""`sightline.Run`: a notebook gets what the commands give."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import sightline
+from sightline.errors import InputError
+from sightline.results.analysis import read_analysis
+from sightline.results.rows import read_rows
+from sightline.runs.options import AnalyseOptions, CascadeOptions, EvaluateOptions
+
+FEW = ["--images", 6, "--threads", 1, "--device", "cpu"]
+
+
+def lines(text, *but):
+    """Rows as printed by `--json`, without what differs from run to run."""
+    found = [json.loads(line) for line in text.splitlines()]
+    return [{name: value for name, value in one.items() if name not in ("seconds", *but)} for one in found]
+
+
+def test_evaluate_gives_the_rows_of_the_command(cli, run_copy, tmp_path):
+    words = ["--resolutions", "8,tokens:9", "--split", "test,minival", "--out", tmp_path / "rows.jsonl"]
+    code, said, err = cli("evaluate", run_copy, *words, *FEW, "--json")
+    assert code == 0, err
+    run = sightline.Run.open(run_copy, device="cpu")
+    out = tmp_path / "again.jsonl"
+    found = run.evaluate(resolutions=[8, "tokens:9"], split=["test", "minival"], images=6, out=out)
+    assert lines(out.read_text()) == lines(said)
+    assert found.rows == read_rows(out)
+    frame = found.frame()
+    assert list(frame["metric"]) == [row.metric for row in found.rows]
+    assert list(frame["value"]) == [row.value for row in found.rows]
+
+
+def test_evaluate_writes_into_the_folder_of_the_run(run_copy):
+    before = read_rows(run_copy / "results.jsonl")
+    found = sightline.Run.open(run_copy, device="cpu").evaluate(EvaluateOptions(images=4), resolutions=24)
+    assert found.path == run_copy / "results.jsonl"
+    assert read_rows(found.path) == before + found.rows
+    assert found.predictions == run_copy / "predictions.csv"
+
+
+def test_a_suite(cli, run_copy, tmp_path):
+    words = ["--suite", "digits", "--resolutions", "8", "--limit", 6, "--out", tmp_path / "one", "--threads", 1]
+    code, said, err = cli("evaluate", run_copy, *words, "--json")
+    assert code == 0, err
+    run = sightline.Run.open(run_copy, "digits")
+    found = run.evaluate(suite="digits", resolutions=[8], limit=6, out=tmp_path / "two")
+    assert lines((tmp_path / "two" / "results.jsonl").read_text()) == lines(said)
+    assert found.logits == tmp_path / "two" / "logits"
+
+
+def test_predict_gives_the_answers_of_the_command(cli, run_copy, tmp_path):
+    for number, size in enumerate([(20, 24), (40, 8)]):
+        Image.new("RGB", size, (40 * number, 90, 0)).save(tmp_path / f"{number}.png")
+    (tmp_path / "2.png").write_text("no picture")
+    code, said, _ = cli("predict", run_copy, tmp_path, "--topk", 2, "--json", "--device", "cpu")
+    assert code == 3
+    run = sightline.Run.open(run_copy, device="cpu")
+    assert json.loads(json.dumps(list(run.predict(tmp_path, topk=2)))) == [json.loads(one) for one in said.splitlines()]
+    one = next(run.predict(tmp_path / "1.png", resolution="16"))
+    assert one["seen_size"] == (16, 16)
+    assert sum(entry["score"] for entry in one["top"]) <= 10
+
+
+def test_predict_needs_no_data(run_copy, tmp_path):
+    sightline.save_model(sightline.load_model(run_copy), tmp_path / "model")
+    Image.new("RGB", (16, 16)).save(tmp_path / "one.png")
+    run = sightline.Run.open(tmp_path / "model", device="cpu")
+    assert len(list(run.predict([tmp_path / "one.png"]))) == 1
+    with pytest.raises(InputError):
+        run.evaluate(resolutions=[16], out=tmp_path / "rows.jsonl")
+    assert not (tmp_path / "rows.jsonl").exists()
+
+
+def test_analyse_gives_the_rows_and_the_folder_of_the_command(cli, run_copy, tmp_path):
+    words = ["--data", "digits", "--measures", "entropy", "--images", 4, "--resolutions", "16", "--threads", 1]
+    code, said, err = cli("analyse", run_copy, *words, "--out", tmp_path / "one", "--json")
+    assert code == 0, err
+    run = sightline.Run.open(run_copy, "digits")
+    options = AnalyseOptions(measures=("entropy",), images=4, out=tmp_path / "two")
+    found = run.analyse(options=options, resolutions=[16])
+    assert lines((tmp_path / "two" / "analysis.jsonl").read_text()) == lines(said)
+    assert found.rows == read_analysis(tmp_path / "two" / "analysis.jsonl")
+    first, second = (np.load(tmp_path / name / "tiny.entropy.npz") for name in ("one", "two"))
+    assert all(np.array_equal(first[name], second[name]) for name in first.files if first[name].dtype.kind == "f")
+    assert len(found.frame()) == len(found.rows)
+
+
+def test_cascade_gives_the_rows_of_the_command(cli, run_copy, tmp_path):
+    words = ["--tokens", "4,9", "--images", 8, "--threads", 1, "--device", "cpu"]
+    code, said, err = cli("cascade", run_copy, *words, "--out", tmp_path / "one", "--json")
+    assert code == 0, err
+    run = sightline.Run.open(run_copy, device="cpu")
+    found = run.cascade(CascadeOptions(images=8), tokens=[4, 9], out=tmp_path / "two")
+    timed = ("milliseconds", "reading_milliseconds")
+    assert lines((tmp_path / "two" / "cascade.jsonl").read_text(), *timed) == lines(said, *timed)
+    assert found.path == tmp_path / "two"
+    assert all(math.isfinite(row.top1) for row in found.rows)
+
+
+def test_report_writes_the_page_of_the_command(cli, run_copy, tmp_path):
+    assert cli("report", run_copy, "--out", tmp_path / "one.html")[0] == 0
+    found = sightline.Run.open(run_copy, device="cpu").report(out=tmp_path / "two.html")
+    assert found.path == tmp_path / "two.html"
+    first, second = ((tmp_path / name).read_text() for name in ("one.html", "two.html"))
+    assert len(first) == len(second)
+    assert found._repr_html_() == second
+    with pytest.raises(InputError):
+        sightline.Run.open(run_copy, device="cpu").report(out=tmp_path / "two.html")
