@@ -212,7 +212,6 @@ print(machine.peak_memory() - before)
     [
         ("none", 384, False, {}),
         ("lookhere_90", 384, True, {}),
-        ("rope_axial", 224, True, {}),
         ("none", 384, True, {"mlp": "swiglu", "mlp_norm": True, "attn_norm": True}),
     ],
 )

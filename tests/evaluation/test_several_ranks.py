@@ -41,7 +41,6 @@ CASES = {
     "one": ("scenes", {}, config_of(16, images=1)),
     "knob": ("scenes", {"encoding": "lookhere_90"}, config_of(16, images=5, knobs="both", tune_images=9)),
     "temperature": ("scenes", {}, config_of(16, 24, images=5, temperature=True, temperature_images=7)),
-    "tokens": ("scenes", {}, config_of(View("tokens", 16), images=9)),
     "segmentation": (
         "scenes:pairs", {"task": "segmentation", "task_options": {"head": "pix"}}, config_of(16, 24, images=7)
     ),

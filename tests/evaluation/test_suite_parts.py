@@ -141,7 +141,7 @@ def test_one_label_an_image_is_not_imagenet_hr():
 
 
 def test_any_data_set_is_a_suite():
-    assert set(list_suites()) >= {"imagenet", "imagenet-c", "imagenet-s", "objectnet", "scenes"}
+    assert set(list_suites()) >= {"imagenet", "imagenet-c", "imagenet-s", "objectnet"}
     assert [(part.data, part.split) for part in open_suite("scenes").parts] == [
         ("scenes", "test"), ("scenes", "heldout_fonts"),
     ]  # fmt: skip

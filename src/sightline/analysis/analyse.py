@@ -42,8 +42,8 @@ def analysed(
 def refuse_stages(model: Model) -> None:
     """Raise InputError where a model has stages of other widths."""
     if model.num_features != model.embed_dim:
-        heads = "stages have other heads and grids, which no measure shows"
-        raise InputError(f"analyse: architecture {model.name}: its {heads} (expected a trunk without stages)")
+        said = "its stages have other heads and grids, which no measure shows (expected a trunk without stages)"
+        raise InputError(f"analyse: architecture {model.name}: {said}")
 
 
 def analysed_together(
@@ -115,7 +115,7 @@ def run_pass(model: Model, batch: Batch, measures: Sequence[Measure], block_byte
     """
     batch = batch.to(model.anchor.device)
     watching = [one for one in measures if one.sees_attention()]
-    kept = _Kept(len(model.blocks) - 1) if any(one.last_layer_first for one in watching) else None
+    from_last, kept = any(one.last_layer_first for one in watching), list[AttentionRecord]()
 
     def asking(segment: Segment, prefix: int) -> list[int] | None:
         wanted = [measure.queries(segment, prefix) for measure in watching]
@@ -135,10 +135,12 @@ def run_pass(model: Model, batch: Batch, measures: Sequence[Measure], block_byte
                         "all of it)"
                     )
         # The last layer is the first from the top.
-        if kept is None or call.layer == len(model.blocks) - 1:
+        if not from_last or call.layer == len(model.blocks) - 1:
             shown(call)
         else:
-            kept.add(call)
+            # Copies of what scores are computed of: views would keep all of it. Values are looked at by nobody.
+            q, k = (one.clone(memory_format=torch.contiguous_format) for one in (call.q, call.k))
+            kept.append(replace(call, q=q, k=k, v=call.v[..., :0].clone()))
 
     with eval_mode(model), torch.inference_mode():
         for measure in measures:
@@ -146,32 +148,11 @@ def run_pass(model: Model, batch: Batch, measures: Sequence[Measure], block_byte
         rows = inputs_of(model, batch)
         with record_attention(recorder) if watching else contextlib.nullcontext():
             tokens = _through(model, rows, batch.layout, measures)
-        while kept is not None and kept.calls:
-            shown(kept.calls.pop())
+        while kept:
+            shown(kept.pop())
         for measure in measures:
             measure.end(tokens, batch.layout)
     return tokens
-
-
-class _Kept:
-    """Calls of a pass, with their queries and keys in one piece of memory for all layers: pieces between what a pass
-    takes and gives back leave holes in the heap (100 MB at 1024 px, docs/LOG.md)."""
-
-    def __init__(self, layers: int) -> None:
-        self.layers = layers
-        self.calls: list[AttentionRecord] = []
-        self._free: list[Tensor] = []
-
-    def add(self, call: AttentionRecord) -> None:
-        """Keep what scores are computed of; values are looked at by nobody."""
-        if not self.calls:
-            self._free = list(call.q.new_empty(2 * self.layers, *call.q.shape).unbind(0))
-        q, k = (self._copy(one) for one in (call.q, call.k))
-        self.calls.append(replace(call, q=q, k=k, v=call.v[..., :0].clone()))
-
-    def _copy(self, x: Tensor) -> Tensor:
-        fits = self._free and (self._free[-1].shape, self._free[-1].dtype) == (x.shape, x.dtype)
-        return self._free.pop().copy_(x) if fits else x.clone(memory_format=torch.contiguous_format)
 
 
 def inputs_of(model: Model, batch: Batch) -> Tensor:

@@ -170,7 +170,7 @@ class _Image:
         q, k, bias = self.q[images, :, first:last].float(), self.k[images], self._bias(asking, prefix, first, last)
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
         if bias is not None:
-            bias = _of_rows(bias, images).clamp(min=_MASKED)
+            bias = _of_rows(bias, images)
             scores += bias
         if self.pattern is not None:
             query, key = (replace(one, coords=_of_rows(one.coords, images)) for one in (asking, self.key))
@@ -199,12 +199,13 @@ class _Image:
         if self.pattern is None:
             return None
         if self._by_patch is None:
-            return self.pattern.bias(asking, self.key, prefix, self.before_k, image=self.number)
+            return self.pattern.bias(asking, self.key, prefix, self.before_k, image=self.number).clamp(min=_MASKED)
         found = [self._by_patch(slot - self.before_q).unsqueeze(1) for slot in range(max(first, self.before_q), last)]
         if prefix:
             nobody = Segment(self.key.grid, self.key.coords[:, :0], complete=False)
             found.insert(0, self.pattern.bias(nobody, self.key, prefix, self.before_k)[0])
-        return torch.cat([one.expand(self.q.shape[1], -1, -1) for one in found], dim=1).unsqueeze(0)
+        rows = torch.cat([one.expand(self.q.shape[1], -1, -1) for one in found], dim=1)
+        return rows.clamp_(min=_MASKED).unsqueeze(0)
 
     @cached_property
     def _by_patch(self) -> Callable[[int], Tensor] | None:

@@ -18,9 +18,6 @@ from sightline.analysis.measures.base import MeasuredQuantity, measure_classes
 from sightline.errors import InputError, require_known
 from sightline.io.read import check_file
 
-# What draws: above this room, so it is asked for by name when something is shown, and never before.
-_DRAWS = "sightline.reports.analysis_page"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Analysis:
@@ -109,8 +106,8 @@ class Analysis:
         return found
 
     def _repr_html_(self) -> str:
-        """Drawn when a notebook shows it."""
-        return importlib.import_module(_DRAWS).shown([self])
+        """Drawn when a notebook shows it, by a room above this one, which is asked for by name."""
+        return importlib.import_module("sightline.reports.analysis_page").shown([self])
 
 
 def size_name(size: Size) -> str:

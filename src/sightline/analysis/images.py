@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +94,13 @@ def batches_by_size(model: Model, images: Images, sizes: Sizes = None) -> dict[S
     return {size: _Prepared(model, images, size) for size in sizes_of(model, sizes)}  # pyright: ignore
 
 
+@dataclass(frozen=True, eq=False)
 class _Prepared:
     """Images at one size, read anew each time that they are gone through."""
 
-    def __init__(self, model: Model, images: Sequence[OneImage], size: Size) -> None:
-        self.model, self.images, self.size = model, images, size
+    model: Model
+    images: Sequence[OneImage]
+    size: Size
 
     def __iter__(self) -> Iterator[Batch]:
         prepare, model, native = preprocessing(self.model), self.model, self.size == NATIVE

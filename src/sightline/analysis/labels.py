@@ -25,7 +25,6 @@ OTHER = -1
 """A pixel of something that is no class: the background."""
 UNSAID = -2
 """A pixel of which nothing is said."""
-_BACKGROUND = "background"
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +84,7 @@ def label_map(model: Model, source: Source, data: str = "") -> LabelMap:
         labels = np.array([numbers.get(name, place) for place, name in enumerate(source.classes)], np.int64)
     if labels is not None:
         numbers |= dict(zip(source.classes, labels.tolist(), strict=True))
-    things = source.pixel_classes[1:] if source.pixel_classes[:1] == (_BACKGROUND,) else source.pixel_classes
+    things = source.pixel_classes[1:] if source.pixel_classes[:1] == ("background",) else source.pixel_classes
     if "pixels" not in source.provides or not things:
         missing["pixels"] = f"data {data}: has no masks (the class of each pixel)"
     elif strange := [name for name in things if name not in numbers]:

@@ -45,11 +45,7 @@ class WeightMeasure(Measure):
             self.grid = grid
 
     def refuse_grid(self, grid: Grid) -> None:
-        """Refuse a grid of which it cannot be.
-
-        Raises:
-            InputError: says what it can be of.
-        """
+        """Raise InputError for a grid of which it cannot be; says what it can be of."""
 
     @abstractmethod
     def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:

@@ -67,27 +67,17 @@ def rows_of(found: AnalysisLike, **origin: Any) -> list[AnalysisRow]:
             layers = list(by_layer(np.asarray(array, dtype=np.float64), quantity.axes, found.about.get("depth")))
             if {"image", "layer"} <= set(quantity.axes):
                 layers.append((_ALL, _mean(np.stack([values for layer, values in layers if layer != -1]), 0)))
+            said = told | {"metric": name, "unit": quantity.unit, "words": quantity.words, "figure": quantity.figure}
+            said["size"] = None if size == (0, 0) else size
             for layer, values in layers:
                 value, interval, count = mean_over_images(values, fractions=quantity.unit == FRACTION)
                 if not math.isfinite(value):
                     continue
                 if "image" not in quantity.axes:
                     interval, count = ends.get(layer), images
-                rows.append(
-                    AnalysisRow(
-                        **told,
-                        metric=name,
-                        value=value,
-                        unit=quantity.unit,
-                        count=count,
-                        interval=interval,
-                        slices={} if layer is None or layer == _ALL else {"layer": layer},
-                        size=None if size == (0, 0) else size,
-                        of_all_layers=layer == _ALL,
-                        words=quantity.words,
-                        figure=quantity.figure,
-                    )
-                )
+                said |= {"value": value, "count": count, "interval": interval, "of_all_layers": layer == _ALL}
+                said["slices"] = {} if layer is None or layer == _ALL else {"layer": layer}
+                rows.append(AnalysisRow(**said))
     return rows
 
 

@@ -86,11 +86,7 @@ def _shown(measured: Mapping[str, Any]) -> str:
 
 
 def _by_labels(stored: StoredLogits, file: Path) -> dict[str, Any]:
-    """What rows say more where one pass is scored in several ways: of that by the images' labels, among all classes.
-
-    Raises:
-        InputError: there is none, as where several answers are right.
-    """
+    """What rows say more where one pass is scored in several ways: of that by the images' labels, among all classes."""
     if not stored.scorings:
         return {}
     plain = next((one for one in stored.scorings if one.right is None and one.classes is None), None)

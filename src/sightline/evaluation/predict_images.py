@@ -124,11 +124,7 @@ def predict_images(
 
 
 def _clip(image: str | EncodedImage, sampling: FrameSampling, max_pixels: int) -> FrameStream:
-    """The frames of a clip that are shown.
-
-    Raises:
-        UnreadableDataError: as `Clip.header` and `Clip.frames`, or the clip is too long.
-    """
+    """The frames of a clip that are shown."""
     # What is a part of a larger file is an image, and read as one.
     if isinstance(image, EncodedImage) and not isinstance(image, Clip):
         return FrameStream(iter([read_picture(image, max_pixels=max_pixels)]))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sightline.analysis.attention_blocks import AttentionBlock
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
-from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
+from sightline.analysis.views import CENTRE, Place, cell_of, checked_place
 from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.io.config import Entries, check_value
@@ -209,9 +209,8 @@ class AttentionRollout(Measure):
         for number, (one, _) in enumerate(self._found):
             rollout[number, :, : one.shape[1], : one.shape[2]] = one
         to_prefix = np.array([one for _, one in self._found]).reshape(len(self._found), queries)
-        return {"rollout": rollout, "to_prefix": to_prefix, "queries": np.array([_named(one) for one in self.chosen])}
-
-
-def _named(query: Query) -> str:
-    """What a query is called beside its maps."""
-    return query if isinstance(query, str) else "centre" if query == CENTRE else f"{query[0]:g}, {query[1]:g}"
+        names = [
+            one if isinstance(one, str) else "centre" if one == CENTRE else f"{one[0]:g}, {one[1]:g}"
+            for one in self.chosen
+        ]
+        return {"rollout": rollout, "to_prefix": to_prefix, "queries": np.array(names)}

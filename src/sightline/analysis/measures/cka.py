@@ -117,7 +117,7 @@ class Cka(Measure):
         super().__init__(model)
         require_known("of", of, ("images", "patches"))
         self.of = of
-        self.alignment = Alignment(together)
+        self.alignment: Alignment | None = Alignment(together)
         self.features: list[Tensor] = []
 
     def begin(self, batch: Batch) -> None:
@@ -133,19 +133,13 @@ class Cka(Measure):
         self.features.append(found)
 
     def end(self, tokens: Tensor, layout: TokenLayout) -> None:
-        seen = torch.stack(self.features, dim=1)
-        self.alignment.add(seen, seen)
+        if self.alignment is not None:
+            seen = torch.stack(self.features, dim=1)
+            self.alignment.add(seen, seen)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        found, layers = self.alignment.result(), self.model.config.depth + 1
+        found, layers = self.alignment and self.alignment.result(), self.model.config.depth + 1
         return {"cka": np.full((layers, layers), np.nan) if found is None else found.cpu().numpy()}
-
-
-class _OfOne(Cka):
-    """Features of one of two models, which whoever watches takes."""
-
-    def end(self, tokens: Tensor, layout: TokenLayout) -> None:
-        """They are compared elsewhere."""
 
 
 def cka(
@@ -235,7 +229,9 @@ def _each(model: Model, batches: Iterable[Batch], of: Of) -> Iterator[_Image]:
     """The images of batches one by one."""
     for batch in batches:
         if len(batch):
-            measure = _OfOne(model, of=of)
+            measure = Cka(model, of=of)
+            # What layers of two models are is compared by whoever takes the features.
+            measure.alignment = None
             run_pass(model, batch, [measure])
             segments = list(batch.layout.segments) * batch.layout.rows
             parts = torch.stack(measure.features, dim=1).split(

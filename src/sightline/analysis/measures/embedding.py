@@ -87,11 +87,7 @@ def signed(components: Tensor) -> Tensor:
 
 
 def _weight(model: Model) -> Tensor:
-    """The filters, [dim, channels * patch_size**2].
-
-    Raises:
-        InputError: the embedder has no linear layer over patches.
-    """
+    """The filters, [dim, channels * patch_size**2]."""
     embedder, config = model.patch_embed, model.config
     if isinstance(embedder, FlexiblePatchEmbed):
         # Of the patches in use.

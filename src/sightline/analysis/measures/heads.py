@@ -23,11 +23,7 @@ _HEADS, _LAYERS = ("image", "layer", "head"), ("image", "layer")
 
 
 class _OverQueries(Measure):
-    """Sums over the patches that ask, of each image and layer, and head where it is `by_head`.
-
-    Attributes:
-        summed: what the sums are called, in the order of `of_block`.
-    """
+    """Sums over the patches that ask, `summed`, of each image and layer, and head where it is `by_head`."""
 
     supports_windows: ClassVar[bool] = True
     by_head: ClassVar[bool] = True

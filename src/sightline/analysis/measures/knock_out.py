@@ -113,7 +113,10 @@ def directions(model: Model) -> dict[str, list[Head]]:
     named = {}
     for views in sorted(looking, key=lambda views: (not views, views)):
         several = widths[tuple(direction for direction, _ in views)] > 1
-        words = [_word(direction) + (f" {width:g}" if several else "") for direction, width in views]
+        words = []
+        for degrees, width in views:
+            word = _COMPASS[int(degrees / 22.5)] if degrees % 22.5 == 0 else f"{degrees:g} degrees"
+            words.append(word + (f" {width:g}" if several else ""))
         named[" and ".join(words) or UNDIRECTED] = looking[views]
     return named
 
@@ -127,11 +130,6 @@ def _looks(view: FieldOfView) -> tuple[float, float]:
     apart = math.degrees(2 * math.acos(min(1.0, math.hypot(dy, dx) / len(view.planes))))
     width = 180 - apart if view.join == "all" else 180 + apart
     return round(math.degrees(math.atan2(dx, -dy)) % 360, 3) % 360, round(width, 3)
-
-
-def _word(degrees: float) -> str:
-    place = degrees / 22.5
-    return _COMPASS[int(place)] if place == int(place) else f"{degrees:g} degrees"
 
 
 _HEADS, _DIRECTIONS = ("image", "layer", "head"), ("image", "direction")

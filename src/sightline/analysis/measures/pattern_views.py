@@ -9,8 +9,7 @@ import numpy as np
 
 from sightline.analysis.measures.base import MeasuredQuantity
 from sightline.analysis.of_weights import WeightMeasure, refuse_larger
-from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
-from sightline.analysis.views import bias_matrix, refuse_unbiased, visible_from
+from sightline.analysis.views import CENTRE, Place, bias_matrix, cell_of, checked_place, refuse_unbiased, visible_from
 from sightline.models import Model
 from sightline.tokens.grid import Grid
 

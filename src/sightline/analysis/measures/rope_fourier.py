@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.analysis.measures.base import MeasuredQuantity
 from sightline.analysis.of_weights import WeightMeasure, refuse_larger
-from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
+from sightline.analysis.views import CENTRE, Place, cell_of, checked_place
 from sightline.errors import InputError
 from sightline.models import Model
 from sightline.tokens.grid import Grid
@@ -124,11 +124,7 @@ def _angles(model: Model, layer: int, grid: Grid) -> Tensor | None:
 
 
 def _frequencies(model: Model, layer: int, grid: Grid) -> np.ndarray:
-    """How much the angles of a layer grow by cell: float64 [heads, pairs, 2], (f_x, f_y).
-
-    Raises:
-        InputError: they do not grow evenly.
-    """
+    """How much the angles of a layer grow by cell: float64 [heads, pairs, 2], (f_x, f_y)."""
     angles = _angles(model, layer, grid)
     if angles is None:
         raise InputError(f"rope_fourier: layer {layer} turns no queries and keys")

@@ -83,7 +83,7 @@ def fitted(train: Features, strengths: Sequence[float], held_out: Features) -> d
     # From the strongest on, each from where the one before ended.
     for strength in reversed(strengths):
         found.insert(0, least(x, targets, len(classes), strength, found[0] if found else None))
-    right = [int((classes[_scores(others, one).argmax(axis=1)] == held_out.labels).sum()) for one in found]
+    right = [int((classes[_named(others, one)] == held_out.labels).sum()) for one in found]
     best = max(range(len(right)), key=lambda number: (right[number], number))
     return {
         "classes": classes, "mean": mean, "deviation": deviation, "weights": found[best],
@@ -91,8 +91,9 @@ def fitted(train: Features, strengths: Sequence[float], held_out: Features) -> d
     }  # fmt: skip
 
 
-def _scores(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    return x @ weights[:-1] + weights[-1]
+def _named(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The place of the class with the highest score, int64 [images]."""
+    return (x @ weights[:-1] + weights[-1]).argmax(axis=1)
 
 
 class LinearProbe(FrozenFeatureMeasure):
@@ -106,7 +107,7 @@ class LinearProbe(FrozenFeatureMeasure):
 
     def score(self, learned: dict[str, Any], images: Features) -> list[MetricValue]:
         x = (images.values - learned["mean"]) / learned["deviation"]
-        right = learned["classes"][_scores(x, learned["weights"]).argmax(axis=1)] == images.labels
+        right = learned["classes"][_named(x, learned["weights"])] == images.labels
         return [
             accuracy("linear_probe_top1", right),
             MetricValue("linear_probe_l2", learned["strength"], "", len(images)),

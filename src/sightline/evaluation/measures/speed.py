@@ -158,16 +158,13 @@ def _trim_heap() -> bool:
 
 
 def median_limits(values: Sequence[float]) -> tuple[float, float] | None:
-    """Where the median of what the values were drawn from lies with at least 95 %, whatever its distribution: the
-    smallest and the greatest but k values, as few as are left out of 1 in 20 draws; None of fewer than 6 values."""
-    count = len(values)
-    outside, left_out = 0, -1
-    # Half of all draws lie below the median: so many of them by the binomial distribution.
-    while 40 * (outside + math.comb(count, left_out + 1)) <= 2**count:
-        left_out += 1
-        outside += math.comb(count, left_out)
-    ordered = sorted(values)
-    return None if left_out < 0 else (ordered[left_out], ordered[-1 - left_out])
+    """Where the median of what the values were drawn from lies with at least 95 %, whatever its distribution: between
+    two of the values (order statistics); None of fewer than 6 values."""
+    from scipy.stats import quantile_test
+
+    limits: Any = quantile_test(values).confidence_interval(0.95)
+    low, high = map(float, limits)
+    return None if math.isnan(low) or math.isnan(high) else (low, high)
 
 
 def _flops(model: Model, planned: Sequence[Sequence[SampleSpec]]) -> MetricValue:

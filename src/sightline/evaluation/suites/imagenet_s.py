@@ -122,11 +122,7 @@ class _Sized(SuiteImages):
 
 
 def _numbers(folder: Path, root: Path) -> dict[str, int]:
-    """The number in masks of each class by its synset: from 1 on, in the order of the synsets.
-
-    Raises:
-        InputError: the list of classes is not there, or names something else.
-    """
+    """The number in masks of each class by its synset: from 1 on, in the order of the synsets."""
     size = next((size for size in _SIZES if folder.name.endswith(str(size))), _SIZES[0])
     name = f"ImageNetS_categories_im{size}.txt"
     near = (folder, folder / "data" / "categories", root, root / "data" / "categories", folder.parent)

@@ -75,11 +75,7 @@ class _Framed(SuiteImages):
 
 def _right_answers(folder: Path) -> dict[str, list[int]]:
     """The numbers of ImageNet's classes that are right for the images in a folder, by its name; none of a class that
-    ImageNet lacks.
-
-    Raises:
-        InputError: a mapping is missing, or they do not fit each other.
-    """
+    ImageNet lacks."""
     files = ("folder_to_objectnet_label.json", "objectnet_to_imagenet_1k.json", "pytorch_to_imagenet_2012_id.json")
     names, words, lines = (read_json(folder / one, "a mapping of ObjectNet") for one in files)
     text = read_text(folder / "imagenet_to_label_2012_v2", RECORD, "names of ImageNet's classes").splitlines()
