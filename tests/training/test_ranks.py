@@ -64,8 +64,9 @@ def run(ranks: Ranks, config, out, options=None):
     return ranks.rank
 
 
-def assert_alike(first, second, tolerance=1e-5):
-    """The same steps with the same losses, and weights that differ by so much of their norm."""
+def assert_alike(first, second, tolerance=1e-5, weights=None):
+    """The same steps with the same losses, and weights that differ by so much of their norm (`weights`, where given)."""
+    most = tolerance if weights is None else weights
     records = [[json.loads(line) for line in log_lines(run)] for run in (first, second)]
     assert len(records[0]) == len(records[1]) > 1
     for one, other in zip(*records, strict=True):
@@ -75,7 +76,7 @@ def assert_alike(first, second, tolerance=1e-5):
     assert found[0].keys() == found[1].keys()
     for name, weight in found[0].items():
         apart = float((found[1][name] - weight).double().norm())
-        assert apart <= tolerance * float(weight.double().norm()) + 1e-7, name
+        assert apart <= most * float(weight.double().norm()) + 1e-7, name
 
 
 TOGETHER = {
