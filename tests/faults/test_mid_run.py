@@ -7,15 +7,19 @@ import os
 import resource
 import shutil
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
 
 from sightline.cli.app import main
+from sightline.errors import RanksError
 from sightline.hub.load import load_model, read_config_record
 from sightline.io.run_files import LOCK, checkpoints, step_folder
 from sightline.training import loop
-from tests.tiny import INPUTS, MODEL, TRAINING, log_lines, tree, wait_for_saves, weights
+from tests.ranks import together
+from tests.tiny import INPUTS, MODEL, TRAINING, log_lines, tiny_config, train, tree, wait_for_saves, weights
 
 OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
 # Six steps, a checkpoint after each.
@@ -59,14 +63,14 @@ def ended_in_a_line(code, got, out, err, *says):
         assert word in last, last
 
 
-def goes_on(cli, monkeypatch, out, whole):
+def goes_on(cli, monkeypatch, out, whole, words=("--resume",)):
     """What was saved is whole, nothing half written stands beside it, and the run ends as the undisturbed one."""
     assert read_config_record(out / "checkpoint")["training"]["step"] == BEFORE - 1
     assert all(bool(value.isfinite().all()) for value in load_model(out).state_dict().values())
     # A lock that nobody holds stays where the folder could not be written.
     assert {name for name in os.listdir(out) if name.startswith(".")} <= {LOCK}
     monkeypatch.undo()
-    code, _, err = cli(*WORDS, "--out", out, "--resume")
+    code, _, err = cli(*WORDS, "--out", out, *words)
     assert code == 0, err
     assert (weights(out), log_lines(out)) == whole
 
@@ -81,6 +85,29 @@ def test_a_disk_that_is_full(cli, before_step, whole, monkeypatch, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     ended_in_a_line(5, *found, str(tmp_path / "run"), "cannot be written (File too large")
     goes_on(cli, monkeypatch, tmp_path / "run", whole)
+
+
+def test_a_folder_that_nobody_may_write_to_any_more(cli, before_step, whole, monkeypatch):
+    superuser = os.geteuid() == 0
+    # That of pytest is closed to others; the superuser may write anywhere, and is refused as anyone else.
+    with tempfile.TemporaryDirectory() as shelf:
+        Path(shelf).chmod(0o755)
+        out = Path(shelf) / "run"
+
+        def lock(_):
+            out.chmod(0o555)
+            if superuser:
+                os.seteuid(65534)
+
+        before_step(lock)
+        try:
+            found = cli(*WORDS, "--out", out)
+        finally:
+            if superuser:
+                os.seteuid(0)
+            out.chmod(0o755)
+        ended_in_a_line(5, *found, str(out), "cannot be written (Permission denied)")
+        goes_on(cli, monkeypatch, out, whole, ["--resume"])
 
 
 def test_a_folder_that_is_deleted(cli, before_step, tmp_path):
@@ -101,6 +128,26 @@ def test_a_weight_that_is_poisoned(cli, before_step, whole, monkeypatch, tmp_pat
     words = ["step 4 of epoch 0: ", "loss nan", "gradient norm nan", "images "]
     ended_in_a_line(4, *cli(*WORDS, "--out", tmp_path / "run"), *words)
     goes_on(cli, monkeypatch, tmp_path / "run", whole)
+
+
+def exhausted(ranks, out):
+    """On one of two ranks memory is gone in the fourth step."""
+    torch.set_num_threads(1)
+    real = loop.train_step
+
+    def step(state, *arguments):
+        if state.step == BEFORE - 1 and ranks.rank == 1:
+            torch.empty(2**52)
+        return real(state, *arguments)
+
+    loop.train_step = step
+    train(tiny_config(images=192, checkpoint_every=32), out, ranks=ranks, device="cpu")
+
+
+def test_a_rank_whose_memory_is_gone_ends_the_others(tmp_path):
+    said = together(2, exhausted, tmp_path / "run")
+    assert [type(one) for one in said] == [RanksError, RuntimeError]
+    assert read_config_record(tmp_path / "run" / "checkpoint")["training"]["step"] == BEFORE - 1
 
 
 def cut(path):
@@ -136,9 +183,8 @@ def stopped(tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"), [*(("model.safetensors", one) for one in DAMAGES), (TRAINING, "truncated")]
-)
+@pytest.mark.parametrize("name", ["model.safetensors", pytest.param(TRAINING, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_half_written_checkpoint_is_passed_over_and_what_is_left_beside_it_goes(
     damage, name, stopped, cli, whole, tmp_path
 ):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -10,8 +13,8 @@ from sightline.cli.app import main
 from sightline.distributed.ranks import is_comm_error
 from sightline.errors import RanksError
 from sightline.tasks.classification import Classification
-from tests.cli.test_torchrun import SMALL
-from tests.ranks import together
+from tests.cli.test_torchrun import SMALL, environment
+from tests.ranks import free_port, together
 from tests.tiny import tiny_config, train
 
 
@@ -81,3 +84,29 @@ def test_the_rank_with_the_fault_says_it(tmp_path, where):
 @pytest.mark.parametrize("fault", [RuntimeError("shapes do not fit"), ValueError("not 3"), KeyError("x")])
 def test_faults_of_the_library_are_none_of_another_rank(fault):
     assert not is_comm_error(fault)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["loss", "backward"])
+def test_torchrun_shows_the_traceback(tmp_path, where):
+    (tmp_path / "plug").mkdir()
+    (tmp_path / "plug" / "broken.py").write_text(PLUGIN)
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()))
+    words = [
+        *SMALL,
+        "--images",
+        "64",
+        "--set",
+        "task=broken",
+        "--out",
+        tmp_path / "run",
+        "--plugins",
+        tmp_path / "plug",
+    ]
+    done = subprocess.run(
+        [sys.executable, *launcher, "-m", "sightline", "train", "--device", "cpu", *map(str, words)],
+        capture_output=True, text=True, timeout=600, env={**environment(), "WHERE": where}, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert f"RuntimeError: broken in {where}" in done.stderr

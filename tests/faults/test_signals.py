@@ -186,12 +186,12 @@ def test_found_28_a_demonstration_with_its_jobs(number, code, whole_group, tmp_p
     ("number", "code", "word"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "inter")]
 )
 def test_found_28_a_measurement_just_ends(number, code, word, cli, run_copy, monkeypatch):
-    from sightline.evaluation import counted
+    from sightline.evaluation import measure
 
     def interrupted(*_, **__):
         os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(counted, "predict_split", interrupted)
+    monkeypatch.setattr(measure, "measure_split", interrupted)
     before = sorted(os.listdir(run_copy))
     returned, out, err = cli("evaluate", run_copy, "--images", 5)
     assert (returned, out) == (code, "")

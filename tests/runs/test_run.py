@@ -8,8 +8,10 @@ import math
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.torch import save_file
 
 import sightline
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from sightline.results.analysis import read_analysis
 from sightline.results.rows import read_rows
@@ -120,3 +122,51 @@ def test_an_option_that_there_is_not_is_named(run_copy):
     run = sightline.Run.open(run_copy, device="cpu")
     with pytest.raises(InputError, match="resolutions"):
         run.evaluate(resolution=[16])
+
+
+def test_analyse_may_be_of_other_data(run_copy, tmp_path):
+    """Which the page's command names, in the words of the command line."""
+    run = sightline.Run.open(run_copy, device="cpu")
+    assert run.data == "digits"
+    found = run.analyse(data="scenes", measures=["entropy"], images=4, resolutions=[16, "8x16"], out=tmp_path / "a")
+    assert {row.data for row in found.rows} == {"scenes"}
+    page = (tmp_path / "a" / "analysis.html").read_text()
+    assert "--data scenes --resolutions 16,8x16" in page
+    again = run.analyse(measures="entropy", images=4, resolutions=16, out=tmp_path / "b")
+    assert {row.data for row in again.rows} == {"digits"}
+    assert "--data digits" in (tmp_path / "b" / "analysis.html").read_text()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "evaluate --suite", "cascade", "analyse"])
+def test_weights_of_timm_are_never_written_over(command, refused, tmp_path):
+    import_timm()
+    import timm
+
+    weights = tmp_path / "w" / "w.safetensors"
+    weights.parent.mkdir()
+    save_file(timm.create_model("vit_tiny_patch16_224", num_classes=10).state_dict(), weights)
+    before = weights.read_bytes()
+    name = command.partition(" ")[0]
+    words = {
+        "evaluate": ["--data", "digits", "--predictions", weights, "--out", tmp_path / "rows.jsonl", "--overwrite"],
+        "evaluate --suite": ["--suite", "digits", "--out", weights],
+        "cascade": ["digits", "--out", weights, "--overwrite"],
+        "analyse": ["--data", "digits", "--out", weights.parent, "--overwrite"],
+    }[command]
+    refused(name, "timm:vit_tiny_patch16_224", "--weights", weights, *words, says=[str(weights.parent)])
+    assert weights.read_bytes() == before
+
+
+def test_predict_takes_what_timm_builds(tmp_path):
+    Image.new("RGB", (40, 30)).save(tmp_path / "one.png")
+    import_timm()
+    import timm
+
+    save_file(timm.create_model("vit_tiny_patch16_224", num_classes=10).state_dict(), tmp_path / "w.safetensors")
+    run = sightline.Run.open("timm:vit_tiny_patch16_224", weights=tmp_path / "w.safetensors", device="cpu")
+    (said,) = run.predict(tmp_path / "one.png", topk=1)
+    assert said["size"] == (30, 40)
+    with pytest.raises(InputError):
+        run.evaluate(resolutions=[224], out=tmp_path / "rows.jsonl")
+    with pytest.raises(InputError):
+        run.predict(tmp_path / "one.png", topk=0)

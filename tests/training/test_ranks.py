@@ -65,7 +65,7 @@ def run(ranks: Ranks, config, out, options=None):
 
 
 def assert_alike(first, second, tolerance=1e-5, weights=None):
-    """The same steps with the same losses, and weights that differ by so much of their norm (`weights`, where given)."""
+    """The same steps with the same losses, and weights that differ by so much of their norm (or by `weights`)."""
     most = tolerance if weights is None else weights
     records = [[json.loads(line) for line in log_lines(run)] for run in (first, second)]
     assert len(records[0]) == len(records[1]) > 1

@@ -86,11 +86,8 @@ def open_models(
     return runs
 
 
-def analyse(runs: Sequence[Run], asked: AnalyseOptions, progress: Progress, opening: Sequence[object] = ()) -> Inside:
+def analyse(runs: Sequence[Run], asked: AnalyseOptions, progress: Progress) -> Inside:
     """Look inside models at each size, and write the folder whole; see `Run.analyse`.
-
-    Args:
-        opening: words of the command line by which the models were opened, for the line that makes it again.
 
     Raises:
         InputError: anything is wrong with what was asked for; before the first image is read.
@@ -103,12 +100,18 @@ def analyse(runs: Sequence[Run], asked: AnalyseOptions, progress: Progress, open
     names = split_words(asked.measures)
     chosen = measures_by_name(names) if names else usual
     given = options_of(asked.settings, chosen)
-    first, data = runs[0], runs[0].data
+    first, data = runs[0], asked.data or runs[0].data
+    if not data:
+        raise InputError(f"{first.path}: does not say what it was trained on; give the data (--data)")
     paths = [run.path for run in runs]
     if asked.out is None and any(run.patch_size is not None for run in runs):
         raise InputError("--patch-size: what is found is not of the model's own patches; give --out DIR for it")
     out = default_out(paths) if asked.out is None else asked.out
-    claim_analysis(out, outputs.Inputs(models=paths, data=[data]), overwrite=asked.overwrite)
+    claim_analysis(
+        out,
+        outputs.Inputs(models=paths, data=[data], files=[run.opening.weights for run in runs]),
+        overwrite=asked.overwrite,
+    )
     source = open_source(data).with_view(max_pixels=min(run.max_pixels for run in runs))
     split = asked.split or ("test" if "test" in source.splits else source.splits[-1])
     source.check(split)
@@ -139,9 +142,15 @@ def analyse(runs: Sequence[Run], asked: AnalyseOptions, progress: Progress, open
     if not any(any(names) for one in found for names in one.names.values()):
         raise InputError(f"analyse: no image of {data}/{split} can be read (expected one or more)")
     rows = _rows(opened, found, origin)
-    command = command_line("analyse", *paths, *options_given(asked), *opening, "--out", out)
+    words = [*options_given(replace(asked, data=data)), *options_given(opening_of(runs))]
+    command = command_line("analyse", *paths, *words, "--out", out)
     write_analysis(out, rows, found, command, progress.counter("drawing figures", count_figures(rows, found)))
     return Inside(rows, found, out)
+
+
+def opening_of(runs: Sequence[Run]) -> OpenOptions:
+    """How the models were opened; options of timm's go with `timm:NAME` alone."""
+    return next((run.opening for run in runs if run.is_timm), runs[0].opening)
 
 
 def default_out(models: Sequence[Path]) -> Path:

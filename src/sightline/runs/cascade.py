@@ -15,7 +15,7 @@ from sightline.reports.seen import seen_sizes
 from sightline.results.cascade import CASCADE, CascadeRow
 from sightline.results.rows import dump_rows, to_frame
 from sightline.runs import outputs
-from sightline.runs.console import command_line
+from sightline.runs.console import command_line, options_given
 from sightline.runs.options import CascadeOptions
 from sightline.runs.progress import Progress
 from sightline.runs.sizes import parse_numbers
@@ -47,9 +47,8 @@ def cascade(run: Run, asked: CascadeOptions, progress: Progress) -> Cascade:
     """Measure, and write rows, figures and page; see `Run.cascade`."""
     if asked.out.exists() and not asked.out.is_dir():
         raise InputError(f"--out {asked.out}: is a file, expected a folder")
-    inputs = outputs.Inputs(models=[run.path], data=[run.data])
     for name in (CASCADE, *_DRAWN):
-        outputs.claim_file(asked.out / name, inputs=inputs, overwrite=asked.overwrite)
+        outputs.claim_file(asked.out / name, inputs=run.inputs, overwrite=asked.overwrite)
     task_of(run.model).bind(run.source, run.data)
     config = _config(run, asked)
     # All that can be refused is refused before the first image is read; the plan refuses splits.
@@ -99,7 +98,8 @@ def _command(run: Run, asked: CascadeOptions, config: cascades.CascadeConfig) ->
         "aspect": config.aspect,
         "seed": config.seed,
         "images": config.images,
+        "precision": None if asked.precision == "auto" else asked.precision,
         "out": asked.out,
     }
     given = [word for name, value in values.items() if value is not None for word in (f"--{name}", value)]
-    return command_line("cascade", run.path, run.data, *given)
+    return command_line("cascade", run.path, run.data, *options_given(run.opening), *given)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -33,7 +35,10 @@ def options_given(asked: Any) -> list[object]:
             continue
         option = f"--{one.name.replace('_', '-')}"
         if one.name == "settings":
-            words += [word for setting in value for word in ("--set", setting)]
+            settings = (
+                [f"{key}={json.dumps(one)}" for key, one in value.items()] if isinstance(value, Mapping) else value
+            )
+            words += [word for setting in settings for word in ("--set", setting)]
         elif value is True:
             words.append(option)
         else:

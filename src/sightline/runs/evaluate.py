@@ -89,13 +89,16 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
     _refuse_options(run, asked)
     lengths = parse_frames(asked.frames)
     in_frames(run.model.config, run.source, lengths)
+    places = _claim(run, asked)
     task_options = apply_settings({}, asked.settings)
     task = task_of(run.model, task_options).bind(run.source, run.data)
     if asked.temperature:
         check_task(task)
     if asked.logits is not None:
         task_record(task)
-    places = _claim(run, asked, task)
+    place = places.rows.parent / places.pictures
+    if Drawing.of(run.model, task) is not None and place.exists() and not place.is_dir():
+        raise InputError(f"{place}: is a file (expected a folder, for pictures of answers)")
     config = _config(run, asked, task_options)
     # All that can be refused is refused before the first image is read; the plan refuses splits.
     checked_measures(config.measures, run.model, task, run.source, config.splits)
@@ -168,10 +171,10 @@ def _refuse_options(run: Run, asked: EvaluateOptions) -> None:
         raise InputError("--patch-size: its rows are not the model's own; give --out FILE for them")
 
 
-def _claim(run: Run, asked: EvaluateOptions, task: Task) -> _Places:
+def _claim(run: Run, asked: EvaluateOptions) -> _Places:
     """Refuse files that cannot be written; nothing is made yet."""
     home, out = None if asked.out is not None else outputs.home_of(run.path), asked.out
-    inputs = outputs.Inputs(models=[run.path], data=[run.data])
+    inputs = run.inputs
     rows, said = home / RESULTS if home is not None else Path(str(out)), asked.predictions
     if out is not None:
         outputs.claim_file(out, inputs=inputs, overwrite=asked.overwrite)
@@ -187,10 +190,7 @@ def _claim(run: Run, asked: EvaluateOptions, task: Task) -> _Places:
         outputs.guard_folder(asked.logits, inputs, "--logits", deletes=False)
     # What is measured elsewhere replaces no picture that other rows name.
     pictures = PICTURES if out is None else f"{out.stem}_{PICTURES}"
-    place = rows.parent / pictures
-    if Drawing.of(run.model, task) is not None and place.exists() and not place.is_dir():
-        raise InputError(f"{place}: is a file (expected a folder, for pictures of answers)")
-    outputs.check_writable(rows, place, *(one for one in (said, asked.logits) if one is not None))
+    outputs.check_writable(rows, rows.parent / pictures, *(one for one in (said, asked.logits) if one is not None))
     return _Places(rows, said, asked.logits, pictures, inputs, before)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter, convert
 
 from sightline.errors import require_known
+from sightline.runs.sizes import split_words
 
 if TYPE_CHECKING:
     from cyclopts import Token
@@ -58,7 +59,10 @@ SkipUnreadable = Annotated[int | Literal["all"], _SKIP]
 SkipAsTrained = Annotated[int | Literal["all"] | None, _SKIP]
 MaxPixels = Annotated[
     int | None,
-    Parameter(help="Width times height of the largest image that is read; 89478485 unless given.", converter=_pixels),
+    Parameter(
+        help="Width times height of the largest image that is read; as in training, else 89478485, unless given.",
+        converter=_pixels,
+    ),
 ]
 RunOrModel = Annotated[Path, Parameter(help="The folder of a run or of a model.")]
 AnyModel = Annotated[Path, Parameter(help="The folder of a run or of a model, hf-hub:OWNER/NAME, or timm:NAME.")]
@@ -101,9 +105,18 @@ def changed(options: Any, changes: Mapping[str, Any]) -> Any:
     names = [one.name for one in fields(options)]
     for name in changes:
         require_known("option", name, names)
-    paths = {one.name for one in fields(options) if "Path" in str(one.type)}
-    given = {name: Path(one) if name in paths and isinstance(one, str) else one for name, one in changes.items()}
-    return replace(options, **given)
+    kinds = {one.name: str(one.type) for one in fields(options)}
+
+    def plain(name: str, value: Any) -> Any:
+        if "Path" in kinds[name]:
+            return Path(value) if isinstance(value, str) else value
+        if kinds[name] == "Words":
+            return tuple(split_words(value))
+        if kinds[name] == "Settings":
+            return (value,) if isinstance(value, str) else value if isinstance(value, Mapping) else tuple(value)
+        return value
+
+    return replace(options, **{name: plain(name, value) for name, value in changes.items()})
 
 
 @Parameter(name="*")

@@ -59,7 +59,10 @@ _READ_OF_A_MODEL = (".json", ".safetensors", ".bin")
 _HEAD = 1 << 16
 # What a run leaves in its folder; anything else there is the user's.
 _FILES = {*RUN_FILES, PAGE, *OTHER_PAGES, COMPARISON, *TABLES, LOCK}
-_FOLDERS = {CHECKPOINTS, *LINKS, PICTURES, LOGITS, PROFILE, TENSORBOARD, WANDB, INSIDE}
+_FOLDERS = {CHECKPOINTS, *LINKS, PROFILE, TENSORBOARD, WANDB, INSIDE}
+# Folders of files of one kind.
+_KEPT = {PICTURES: ".png", LOGITS: ".npz"}
+_LEFT_OF_PICTURE = re.compile(r"\..*\.(png|npz)\.writing-\d+(-.*)?")
 # What a writer that was killed left beside them.
 _LEFT = re.compile(
     rf"\.({'|'.join(map(re.escape, sorted(_FILES.union([INSIDE], LINKS))))})\.(writing.*|tmp)|{INSIDE}\.old-\w+"
@@ -329,6 +332,9 @@ def _foreign(folder: Path, inside: Sequence[str] = ()) -> Iterator[Path]:
         elif plain and entry.name == CHECKPOINTS:
             for place in sorted(entry.iterdir()):
                 yield from _foreign_in_checkpoint(place) if place.is_dir() else [place]
+        elif plain and entry.name in _KEPT:
+            files = (file for file in sorted(entry.iterdir()) if not _LEFT_OF_PICTURE.fullmatch(file.name))
+            yield from (file for file in files if file.suffix != _KEPT[entry.name] or not file.is_file())
         elif not (
             (entry.name in _FOLDERS if plain else entry.name in {*_FILES, *LINKS}) or _LEFT.fullmatch(entry.name)
         ):

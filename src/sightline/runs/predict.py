@@ -31,6 +31,7 @@ from sightline.models import Model
 from sightline.runs.console import warn
 from sightline.runs.drawings import Drawings
 from sightline.runs.options import PredictOptions
+from sightline.runs.progress import Progress
 from sightline.runs.sizes import parse_view
 from sightline.tasks.base import Task, task_of
 from sightline.tokens.patchify import check_channels, check_multiples
@@ -106,7 +107,9 @@ def prepare(run: Run, asked: PredictOptions) -> PredictRequest:
     return PredictRequest(run.model, task, view, max_tokens, precision, pixels, asked.topk, asked.frames)
 
 
-def answers(run: Run, images: Iterable[str | Path] | str | Path, asked: PredictOptions) -> Iterator[dict[str, Any]]:
+def answers(
+    run: Run, images: Iterable[str | Path] | str | Path, asked: PredictOptions, progress: Progress
+) -> Iterator[dict[str, Any]]:
     """What is said of each image, in order: a line of `sightline predict --json` each.
 
     Args:
@@ -114,9 +117,11 @@ def answers(run: Run, images: Iterable[str | Path] | str | Path, asked: PredictO
     """
     request = prepare(run, asked)
     words = [str(one) for one in ([images] if isinstance(images, str | Path) else images)]
+    passed_over: list[Unreadable] = []
     list_all = list_clips if run.model.config.takes_clips else list_images
-    for outcomes in request.outcomes(list_all(words, None, [])):
-        yield from map(request.record, outcomes)
+    listed = list_all(words, None, passed_over)
+    progress.say(passed_over)
+    return (request.record(outcome) for outcomes in request.outcomes(listed) for outcome in outcomes)
 
 
 def write_answers(

@@ -26,7 +26,7 @@ class WrittenReport:
     content: Report
 
     def _repr_html_(self) -> str:
-        return self.path.read_text()
+        return self.path.read_text(encoding="utf-8")
 
 
 def report(
@@ -49,6 +49,7 @@ def report(
     Raises:
         InputError: a folder is no measured run, the runs do not go together, or `out` exists.
     """
+    papers = [papers] if isinstance(papers, str) else papers
     out, folders = Path(out), [outputs.home_of(Path(run)) for run in runs]
     if not folders:
         raise InputError("report: expected at least one folder of a run")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from sightline.io.run_files import PAGE
 from sightline.models import Model
 from sightline.models.patch_size import set_patch_size
 from sightline.runs.options import AnalyseOptions, CascadeOptions, EvaluateOptions, OpenOptions, PredictOptions, changed
-from sightline.runs.outputs import home_of
+from sightline.runs.outputs import Inputs, home_of
 from sightline.runs.progress import Progress
 from sightline.training.run import Run as OpenedRun
 from sightline.training.run import open_run
@@ -46,6 +46,7 @@ class Run(OpenedRun):
     >>> run.evaluate(resolutions=[20, 32, 64]).frame()
     """
 
+    opening: OpenOptions = field(default_factory=OpenOptions)
     ranks: Ranks = SINGLE_RANK
 
     @classmethod
@@ -78,22 +79,21 @@ class Run(OpenedRun):
         is_timm = kind == "timm" and bool(rest)
         if not is_timm:
             refuse_timm_options(opening, name)
-        if is_timm or (read_timm_folder(resolve_source(name)) is not None and data is not None):
-            if data is None:
-                raise InputError(f"{name}: does not say what it was trained on; give the data (--data)")
+        if is_timm or read_timm_folder(resolve_source(name)) is not None:
             model = timm_model(rest, opening) if is_timm else load_model(name)
             named = name if kind == "hf-hub" or is_timm else resolve_source(name).resolve().name
             if is_timm and (opening.weights is not None or opening.no_pretrained):
                 named += ", random weights" if opening.weights is None else f", {opening.weights.name}"
             skip, pixels = opening.skip_unreadable or 0, opening.max_pixels or MAX_PIXELS
-            run = cls(Path(path), {}, {}, "", model.to(where), data, skip, pixels, named=named, ranks=ranks)
+            run = cls(Path(path), {}, {}, "", model.to(where), data or "", skip, pixels, named=named)
         else:
             opened = open_run(
                 path, data, device=where, skip_unreadable=opening.skip_unreadable, max_pixels=opening.max_pixels
             )
-            run = cls(**vars(opened), ranks=ranks)
+            run = cls(**vars(opened))
             if kind == "hf-hub":
                 run.named = name
+        run.opening, run.ranks = opening, ranks
         side = opening.patch_size
         if side is not None and run.model.patch_embed.patch_size != (side, side):
             try:
@@ -102,6 +102,11 @@ class Run(OpenedRun):
                 raise InputError(f"{name}: {error}") from None
             run.patch_size = side
         return run
+
+    @property
+    def inputs(self) -> Inputs:
+        """All that it reads, which nothing that is written may replace."""
+        return Inputs(models=[self.path], data=[self.data] if self.data else [], files=[self.opening.weights])
 
     @property
     def is_timm(self) -> bool:
@@ -138,7 +143,7 @@ class Run(OpenedRun):
         """
         from sightline.runs.predict import answers
 
-        return answers(self, images, changed(options or PredictOptions(), changes))
+        return answers(self, images, changed(options or PredictOptions(), changes), Progress())
 
     def analyse(
         self,

@@ -107,7 +107,9 @@ def refuse_options(asked: EvaluateOptions, data: str | None = None) -> None:
 def _claim(out: Path, run: Run, opened: OpenedSuite) -> None:
     """Refuse a folder that is an input, or in which something else stands."""
     data = [f"imagefolder:{folder}" for folder in opened.folders]
-    outputs.guard_folder(out, outputs.Inputs(models=[run.path], data=data), "--out", deletes=False)
+    outputs.guard_folder(
+        out, outputs.Inputs(models=[run.path], data=data, files=[run.opening.weights]), "--out", deletes=False
+    )
     if outputs.is_run(out):
         raise InputError(f"--out {out}: is the folder of a run, whose rows are its own; give another folder")
     if (out / RESULTS).is_dir() or (out / LOGITS).is_file():

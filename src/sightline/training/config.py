@@ -251,7 +251,9 @@ class TrainConfig:
             given = [name for name in names if getattr(self, name) is not None]
             if len(given) > 1:
                 said = " and ".join(f"{name} {getattr(self, name)}" for name in given[:2])
-                raise InputError(f"{said}: expected one of them, not both", field=given[0])
+                raise InputError(
+                    f"{said}: expected one of them, not both", field=given[0], value=getattr(self, given[0])
+                )
         packed, size, rising = self.packing is not None, self.batch_size or DEFAULT_BATCH_SIZE, list(self.progressive)
         if self.frozen and self.init_from is None:
             self._refuse("frozen", "keeps the trunk that a run begins with (expected init_from)")

@@ -34,13 +34,12 @@ def analyse(
     from sightline.results.rows import dump_rows
     from sightline.runs.analyse import analyse as analyse_runs
     from sightline.runs.analyse import open_models
-    from sightline.runs.console import options_given
 
     asked, opening = asked or options.AnalyseOptions(), opening or options.OpenOptions()
     machine.set_threads(threads)
     runs = open_models(models, asked, opening, device)
     with progress.Bars() as bars:
-        found = analyse_runs(runs, asked, bars, options_given(opening))
+        found = analyse_runs(runs, asked, bars)
     if json:
         print(dump_rows(found.rows), end="")
         return

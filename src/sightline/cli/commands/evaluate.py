@@ -57,6 +57,7 @@ def evaluate(
         print(f"predictions: {found.predictions}")
     if found.logits is not None:
         print(f"logits: {found.logits} (sightline rescore {shlex.quote(str(found.logits))})")
-    print(f"computed in {found.precision}")
+    prepared = f", images prepared as {asked.preparation or 'model'} says" if asked.suite is not None else ""
+    print(f"computed in {found.precision}{prepared}")
     if not run.is_timm and asked.suite is None:
         next_step.say_after_evaluation(run, data, [row.view for row in found.rows])
