@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from sightline.data.image_file import read_image
@@ -85,3 +87,10 @@ class Drawings:
         """Write the sheet, where anything was drawn."""
         if self._small:
             write_out(self._folder / SHEET, as_png(sheet(self._small, self._task.color_key())))
+
+
+def write_picture(out: Path, pixels: np.ndarray) -> None:
+    """Write uint8 (height, width, 3) as a picture of the kind that the name's ending says; raises StorageError."""
+    picture = io.BytesIO()
+    Image.fromarray(pixels).save(picture, format=Image.registered_extensions()[out.suffix.lower()])
+    write_out(out, picture.getvalue())

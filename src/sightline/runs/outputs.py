@@ -6,17 +6,15 @@ Files and folders are compared by device and inode: links, hard links, `..` and 
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sightline.errors import InputError, SightlineError, StorageError
-from sightline.io.atomic import storage_errors, write_out
+from sightline.io.atomic import storage_errors
 from sightline.io.read import parse_json, read_json
 from sightline.io.run_files import (
     CELLS,
@@ -48,9 +46,6 @@ from sightline.io.run_files import (
     run_of_checkpoint,
 )
 from sightline.io.run_lock import RunLock, refuse_locked
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # By these a folder is told from any other that has a `config.yaml`.
 _CONFIG_KEYS = {"data", "encoding", "batch_size", "optimizer", "loss"}
@@ -304,15 +299,6 @@ def check_writable(*places: Path) -> None:
             there = there.parent
         if not os.access(there, os.W_OK | os.X_OK):
             raise StorageError(f"{place}: cannot be written (no permission, or a disk that is read-only)")
-
-
-def write_picture(out: Path, pixels: np.ndarray) -> None:
-    """Write uint8 (height, width, 3) as a picture of the kind that the name's ending says; raises StorageError."""
-    from PIL import Image
-
-    picture = io.BytesIO()
-    Image.fromarray(pixels).save(picture, format=Image.registered_extensions()[out.suffix.lower()])
-    write_out(out, picture.getvalue())
 
 
 def _content(out: Path) -> Iterator[Path]:

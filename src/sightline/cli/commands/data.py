@@ -56,6 +56,7 @@ def check(
     from sightline.data.stored import FileSource
     from sightline.errors import InputError, UnreadableDataError
     from sightline.runs import outputs
+    from sightline.runs.drawings import write_picture
 
     if sheet is not None:
         if sheet.suffix.lower() != ".png":
@@ -72,7 +73,7 @@ def check(
         found = check_folder(source, progress=bars.move)
     following, packed, doubt = _next(data, source, found, max_pixels)
     if sheet is not None:
-        outputs.write_picture(sheet, _drawn(source))
+        write_picture(sheet, _drawn(source))
     if json:
         passed_over = list(map(asdict, source.skipped))
         record = _record(data, found, source) | {"passed_over": passed_over, "next": following, "packed": packed}

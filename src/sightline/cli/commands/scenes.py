@@ -39,6 +39,7 @@ def scenes(
     from sightline.errors import InputError
     from sightline.io.config import Index, check_value
     from sightline.runs import outputs
+    from sightline.runs.drawings import write_picture
     from sightline.runs.sizes import parse_sizes
 
     sizes = parse_sizes(resolutions) or _SIZES
@@ -50,6 +51,6 @@ def scenes(
     source = open_source(f"scenes:{task}")
     source.check(split)
     outputs.claim_file(out, overwrite=overwrite)
-    outputs.write_picture(out, contact_sheet(source, split, sizes, columns=columns, rows=rows, seed=seed))
+    write_picture(out, contact_sheet(source, split, sizes, columns=columns, rows=rows, seed=seed))
     print(f"{out}: {columns * rows} scenes at each of {len(sizes)} sizes")
     next_step.say_next("train", "--data", f"scenes:{task}")
