@@ -78,7 +78,7 @@ class Run:
             InputError: it is not known, cannot be opened, or is of clips, and the model takes images.
         """
         if not self.data:
-            raise InputError(f"{self.path}: does not say what it was trained on; give the data (evaluate: --data)")
+            raise InputError(f"{self.path}: does not say what it was trained on; give the data (--data)")
         if self.opened is None:
             source, config = open_source(self.data).with_view(max_pixels=self.max_pixels), self.config
             frames, packed = config.get("frames") if source.is_video else None, config.get("packing") is not None
