@@ -86,7 +86,7 @@ def test_found_14_a_recipe_for_other_data_is_refused(refused, tmp_path):
 
 
 TINY = [word for key, value in {"depth": 1, "dim": 48, "heads": 4}.items() for word in
-        ("--set", f"model_options.{key}={value}")]  # fmt: skip
+        (f"--model_options.{key}={value}")]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["imagefolder", "navit_imagefolder"])

@@ -1,4 +1,4 @@
-"""Wrong configurations: one line that names the key, exit 2, and nothing made; from a file as from `--set`."""
+"""Wrong configurations: one line that names the key, exit 2, and nothing made; from a file as from the command line."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def test_from_a_file_and_from_the_command_line(key, value, says, refused, tmp_pa
     (tmp_path / "train.yaml").write_text(as_yaml(put(BASE, key, value)))
     from_file = refused(*TINY, "--config", "train.yaml", says=["train.yaml", *says])
     (tmp_path / "train.yaml").write_text(as_yaml(BASE))
-    from_line = refused(*TINY, "--config", "train.yaml", "--set", f"{key}={as_yaml(value)}", says=says)
+    from_line = refused(
+        *TINY, "--config", "train.yaml", f"--{key}={value if isinstance(value, str) else as_yaml(value)}", says=says
+    )
     assert from_line == from_file
     assert set(tree(tmp_path)) == {"train.yaml"}
 

@@ -19,7 +19,7 @@ from sightline.evaluation import measure as measuring
 from sightline.results.rows import read_rows
 from sightline.runs import outputs
 
-SMALL = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "validation=null", "--threads", "1"]
+SMALL = ["--model_options={depth: 1, dim: 48, heads: 4}", "--validation=null", "--threads", "1"]
 
 
 @pytest.fixture(scope="module")

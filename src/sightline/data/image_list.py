@@ -37,7 +37,8 @@ def list_images(
     A folder stands for the files in and below it that end in `IMAGE_SUFFIXES` (`folders.walk`), in natural order (2
     before 10). A word with `*`, `?` or `[` that is no path itself stands for the files that match, whatever they end
     in; `**` stands for any folders. `-` stands for a list on standard input, a path a line, each taken as it is. A data
-    set of files, as `wds:SHARDS`, stands for all its images. Any other word is a file, there or not.
+    set of files, as `wds:SHARDS` or a folder with the layout of one, stands for all its images. Any other word is a
+    file, there or not.
 
     Args:
         given: the words; paths that are not UTF-8 hold surrogates, as `os.fsdecode` makes them.
@@ -57,7 +58,9 @@ def list_images(
     for word in given:
         if word == STDIN:
             found += _listed(stdin)
-        elif images := images_of_set(word, passed_over):
+        elif (images := images_of_set(word, passed_over)) or (
+            os.path.isdir(word) and (images := _images_of_layout(word, passed_over))
+        ):
             found += images
         elif os.path.isdir(word):
             if not (inside := _in_folder(word, passed_over, clips)):
@@ -95,6 +98,14 @@ def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[st
         shown = {*(str(one) for _, one in found), *(str(source.place_of(split)) for split in source.unlabelled)}
         skipped += [one for one in source.skipped if one.path not in shown]
     return [one if isinstance(one, EncodedImage) else os.fspath(one) for _, one in found]
+
+
+def _images_of_layout(folder: str, skipped: list[Unreadable]) -> list[str | EncodedImage]:
+    """The images of a folder that holds shards, tables, or more than images, as masks; none where it does not."""
+    from sightline.data.open import recognised
+
+    spec = recognised(folder)
+    return [] if spec.partition(":")[0] in ("imagefolder", "images") else images_of_set(spec, skipped)
 
 
 def _listed(stdin: BinaryIO | None) -> list[str]:

@@ -18,7 +18,9 @@ _HELD_OUT = re.compile(r",minival=([^,/]*)(?=,|$)")
 # Data set -> what is in its folders; the first that fits is meant.
 _LAYOUTS = {
     "wds": ("*.tar",), "hf": ("dataset_dict.json", "state.json", "*.parquet", "data/*.parquet"),
-    "coco": ("annotations/instances_*.json",), "masks": ("masks/*",), "imagefolder": ("*/*",),
+    "coco": ("annotations/instances_*.json",), "lvis": ("lvis_v1_*.json",), "masks": ("masks/*",),
+    "ade20k": ("annotations/training", "annotations/validation"), "cityscapes": ("leftImg8bit/*",),
+    "voc": ("SegmentationClass/*",), "imagefolder": ("*/*",),
 }  # fmt: skip
 
 
@@ -69,10 +71,10 @@ def open_source(spec: str, progress: Progress | None = None) -> Source:
     return source.hold_out(part)
 
 
-def spelled(spec: str) -> str:
-    """A data set as `open_source` takes it: a path alone is `imagefolder:` where it looks so."""
-    alone = parse_spec(spec)[0] not in list_sources() and _kind_of(spec) == "imagefolder"
-    return f"imagefolder:{spec}" if alone else spec
+def recognised(spec: str) -> str:
+    """A data set as `open_source` takes it: before a path alone stands what its layout is of, as `coco:DIR`."""
+    kind = None if parse_spec(spec)[0] in list_sources() else _kind_of(spec)
+    return f"{kind}:{spec}" if kind else spec
 
 
 def _kind_of(spec: str) -> str | None:

@@ -26,7 +26,6 @@ from sightline.runs.console import warn
 from sightline.runs.evaluate import Evaluation
 from sightline.runs.options import EvaluateOptions
 from sightline.runs.progress import Progress
-from sightline.runs.settings import apply_settings
 from sightline.runs.sizes import parse_resolutions_of
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def evaluate_suite(run: Run, asked: EvaluateOptions, progress: Progress) -> Eval
         parse_resolutions_of(asked.resolutions, run.model.config.patch_size) or (identity.train_resolution,),
         asked.preparation or "model",
         asked.limit,
-        apply_settings({}, asked.settings),
+        asked.task_options or {},
         check_value("precision", asked.precision, Precision),
         asked.workers,
     )

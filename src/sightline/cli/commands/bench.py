@@ -25,7 +25,7 @@ _RUN_QUIETLY = (
 )
 _PARTS = ("parameters", "gradients", "optimizer", "activations", "attention", "other")
 
-bench = App(help="What models cost here: memory before it is tried, and measured time.")
+bench = App(name="bench", help="What models cost here: memory before it is tried, and measured time.")
 
 
 @bench.command

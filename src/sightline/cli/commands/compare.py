@@ -19,7 +19,7 @@ def compare(
     overwrite: bool = False,
     device: str = "cpu",
 ) -> None:
-    """Train position encodings alike, with several seeds each, test them at many sizes, and say what differs.
+    """Train position encodings alike, with several seeds, test them at many sizes, and say what differs.
 
     LookHere's controlled experiment on embedded scenes: one recipe, knobs tuned at each size, a short second training
     at a larger size, its tables and figures with intervals over seeds, tests of each two encodings. Writes

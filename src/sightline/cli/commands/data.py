@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sightline.data.folder_check import FolderCheck
     from sightline.data.stored import FileSource
 
-data = App(help="Folders of images.")
+data = App(name="data", help="Folders of images.")
 
 _SHOWN = 20
 # Width over height: what lies between is one line.

@@ -10,7 +10,7 @@ from cyclopts import App
 
 from sightline.runs.options import Data, JsonObject, MaxPixels, SkipUnreadable
 
-pack = App(help="Images of every size in sequences without padding.")
+pack = App(name="pack", help="Images of every size in sequences without padding.")
 
 # How many fixed lengths a compiler might be given.
 _FIXED = (1, 2, 4)
@@ -115,7 +115,7 @@ def stats(
     elif data.startswith("scenes"):
         next_step.say_next("train", "--recipe", "navit_scenes", "--data", data)
     elif data == "digits":
-        next_step.say_next("train", "--data", data, "--set", f"packing.tokens={sequence_length}")
+        next_step.say_next("train", "--data", data, "--packing.tokens", sequence_length)
 
 
 def _shown(name: str, value: float) -> str:
