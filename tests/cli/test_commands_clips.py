@@ -12,9 +12,7 @@ from sightline.results.predictions import read_predictions
 from sightline.results.rows import read_rows
 from tests.clips import frames_of, make, save_folder, save_gif, save_still
 
-_MODEL = [
-    word for name, value in {"depth": 1, "dim": 48, "heads": 4}.items() for word in (f"--model_options.{name}={value}")
-]
+_MODEL = [f"--model_options.{name}={value}" for name, value in {"depth": 1, "dim": 48, "heads": 4}.items()]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from sightline.cli.progress import Bars
 from sightline.errors import InputError
 from sightline.hub.fine_tune import describe_init
 from sightline.hub.load import load_model
-from sightline.io.config import merge
+from sightline.io.config import merge, named_after
 from sightline.io.read import format_bytes
 from sightline.io.run_files import CHECKPOINT, CONFIG
 from sightline.io.yaml import read_yaml
@@ -26,11 +26,12 @@ from sightline.reports.seen import seen_sizes
 from sightline.reports.tables import print_accuracy
 from sightline.reports.words import quantity
 from sightline.results.rows import dump_rows
-from sightline.runs.console import command_line
+from sightline.runs.console import command_line, warn
+from sightline.training.checkpointer import last_whole
 from sightline.training.config import TrainConfig
 from sightline.training.loop import TrainProgress
 from sightline.training.run import TrainResult
-from sightline.training.setup import TrainSetup
+from sightline.training.setup import TrainSetup, set_up
 
 if TYPE_CHECKING:
     from sightline.cli.commands.train import RunOptions
@@ -81,6 +82,31 @@ def training_config(
         said = f"batch_size {given['batch_size']}: not with packing (expected packing.tokens, of a step)"
         raise InputError(said, field="batch_size", value=given["batch_size"])
     return config
+
+
+def set_up_training(
+    asked: TrainConfig,
+    folder: Path,
+    data: TrainingData,
+    how: RunOptions,
+    device: torch.device,
+    processes: int,
+    bars: Bars,
+) -> TrainSetup:
+    """Open the data, and check and build the run, which with --resume goes on from the last checkpoint of its folder.
+
+    Raises:
+        InputError, UnreadableDataError: as `set_up`.
+    """
+    with named_after(how.config):
+        source = data.open(asked)
+    setup = set_up(
+        asked, source, device=device, last=last_whole(folder, warn) if how.resume else None, test=True,
+        accept_changed_data=how.accept_changed_data, processes=processes, file=how.config or Path("train"),
+        warn=warn, progress=bars.move,
+    )  # fmt: skip
+    say_set_up(asked, data, setup, bars)
+    return setup
 
 
 def say_set_up(asked: TrainConfig, data: TrainingData, setup: TrainSetup, bars: Bars) -> None:

@@ -211,7 +211,7 @@ class EvaluateOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions:
-    """How images are shown to a model, and what it says of them.
+    """How images are shown to a model, what it says of them, and where that goes.
 
     Attributes:
         resolution: native keeps each image's own aspect ratio and size, scaled down where it has more than 1024
@@ -222,12 +222,19 @@ class PredictOptions:
             takes GIF and WebP files and folders of frames; a still is a clip of one frame.
         precision: auto, float32 or bfloat16, of the matrix products; auto is bfloat16 where this machine is faster with
             it, as in evaluate. Each answer names it.
+        out: A new folder for what the task draws of each image (labels with a palette, an overlay), and a sheet.
+        predictions: A file for the answers, a JSON object a line. Stopped or killed, the same command goes on where it
+            was; several processes (torchrun) share the images.
+        overwrite: Replace what is in --out, or --predictions.
     """
 
     resolution: str = "native"
     topk: Int = 5
     frames: Whole = None
     precision: str = "auto"
+    out: Path | None = None
+    predictions: Path | None = None
+    overwrite: Switch = False
 
 
 @Parameter(name="*")
@@ -317,3 +324,35 @@ class CompareOptions:
     fine_tune: Int = 56
     no_fine_tune: Switch = False
     quick: Switch = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PackOptions:
+    """How images are packed, to see what that makes of a data set.
+
+    Attributes:
+        split: Of the data set.
+        patch_size: Side of a patch in pixels.
+        sequence_length: Tokens of a sequence, or the budget of a batch.
+        packing: first_fit, as the paper, or best_fit, which puts images of one length together.
+        most_images: In a sequence (the paper's E_max).
+        resolutions: native, or sides in pixels as 64..384 of which one is drawn for each image.
+        measure: What the distribution is of: the side, or the area.
+        distribution: uniform, normal, or biased to low or high sides.
+        drop: Rate of the tokens that are left out, from 0 to 1.
+        images: How many of the split; all, or 10,000 of an endless one.
+        seed: Of the draws.
+    """
+
+    split: str = "train"
+    patch_size: Int = 16
+    sequence_length: Int = 1024
+    packing: Literal["first_fit", "best_fit"] = "first_fit"
+    most_images: Whole = None
+    resolutions: str = "native"
+    measure: Literal["side", "area"] = "side"
+    distribution: Literal["uniform", "normal", "low", "high"] = "uniform"
+    drop: float | None = None
+    images: Whole = None
+    seed: Int = 0

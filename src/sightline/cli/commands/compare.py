@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sightline.runs.options import CompareOptions
 
 if TYPE_CHECKING:
-    from sightline.runs.compare import Comparison
+    from sightline.runs.compare import ComparisonResult
 
 
 def compare(
@@ -50,7 +50,7 @@ def compare(
     next_step.say_next("evaluate", done.jobs[0].out, "--resolutions", done.asked.resolutions[-1])
 
 
-def _say(about: Comparison) -> None:
+def _say(about: ComparisonResult) -> None:
     """What will be done, before it is."""
     from sightline.distributed import machine
     from sightline.recipes.compare import TRAINED

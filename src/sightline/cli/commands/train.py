@@ -65,9 +65,9 @@ def train(
     Leaves checkpoint/, config.yaml, log.jsonl, results.jsonl and predictions.csv in the folder of the run.
 
     Args:
-        data: scenes, scenes:pairs, moving, digits, imagefolder:DIR, clips:DIR, images:DIR (no labels), hf:NAME or
-            hf:DIR, wds:SHARDS, each with a recipe; or without one ade20k:DIR, cityscapes:DIR, voc:DIR, masks:DIR,
-            coco:DIR, lvis:DIR. What follows changes it.
+        data: A folder, whose layout is recognised; or scenes, scenes:pairs, moving, digits, imagefolder:DIR, clips:DIR,
+            images:DIR (no labels), hf:NAME or hf:DIR, wds:SHARDS, ade20k:DIR, cityscapes:DIR, voc:DIR, masks:DIR,
+            coco:DIR, lvis:DIR.
     """
     from functools import partial
 
@@ -75,12 +75,9 @@ def train(
     from sightline.cli.profile_table import profiled_at
     from sightline.distributed import machine, signals
     from sightline.distributed.ranks import init_ranks
-    from sightline.io.config import named_after
     from sightline.io.run_files import CONFIG
     from sightline.runs import console, outputs
     from sightline.training import train as train_run
-    from sightline.training.checkpointer import last_whole
-    from sightline.training.setup import set_up
     from sightline.training.tracking import check_trackers
 
     given = given_settings() | ({} if data is None else {"data": data})
@@ -94,21 +91,13 @@ def train(
         check_trackers(how.track)
         if ranks.is_main:
             place.check()
-        with named_after(how.config):
-            source = opened.open(asked)
-        last = last_whole(folder, console.warn) if how.resume else None
-        setup = set_up(
-            asked, source, device=where, last=last, test=True, accept_changed_data=how.accept_changed_data,
-            processes=ranks.size, file=how.config or Path("train"), warn=console.warn, progress=bars.move,
-        )  # fmt: skip
-        run_config.say_set_up(asked, opened, setup, bars)
+        setup = run_config.set_up_training(asked, folder, opened, how, where, ranks.size, bars)
         if how.dry_run:
             found = dry_run.dry_run(setup, where, ranks.size, console.warn)
             return dry_run.print_dry_run(found, as_json=how.json) if ranks.is_main else None
         words = ("train", "--config", folder / CONFIG, "--out", folder, "--resume")
-        way_on = run_config.again(*words, device=how.device, threads=how.threads)
         name, before = f"training {setup.config.encoding}", profiled_at(folder)
-        with signals.resume_hint(way_on):
+        with signals.resume_hint(run_config.again(*words, device=how.device, threads=how.threads)):
             done = train_run(
                 setup.config, folder, setup=setup, device=how.device, trackers=how.track, profile=how.profile,
                 observe=partial(run_config.show_step, bars, name), on_tested=partial(bars.move, "testing"),
