@@ -152,7 +152,7 @@ def test_images_of_a_folder(cli, opened, tmp_path):
     assert err.count("\n") == 6
     assert err.endswith("left out: 3 more\n")
     (tmp_path / "images/below/b.png").unlink()
-    from sightline.explorer.faults import HttpError
+    from sightline.explorer.errors import HttpError
 
     with pytest.raises(HttpError, match="no such file"):
         opened[0].pictures.pixels(listed["id"])

@@ -46,9 +46,9 @@ def explore(
 
     from sightline.distributed import machine, signals
     from sightline.explorer.app import Explorer
-    from sightline.explorer.pictures import ImageStore
+    from sightline.explorer.images import ImageStore
+    from sightline.explorer.models import ExplorerModel
     from sightline.explorer.serve import listen, open_browser, serve, url_of
-    from sightline.explorer.subjects import ExplorerModel
     from sightline.runs.console import warn
 
     where = machine.resolve_device(device)
