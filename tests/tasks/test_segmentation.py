@@ -157,19 +157,8 @@ def test_a_run_learns_is_measured_predicts_and_is_reported(head, packed, tmp_pat
     out = tmp_path / "run"
     shown = ["--recipe", "navit_scenes", "--data", "scenes:pairs", "--packing.tokens=256"] if packed else [
         "--data", "scenes:pairs", "--batch_size=16"]  # fmt: skip
-    words = [
-        "train",
-        *shown,
-        *TRAIN,
-        "--task",
-        "segmentation",
-        "--task-options.head",
-        head,
-        "--images",
-        "320",
-        "--out",
-        str(out),
-    ]
+    words = ["train", *shown, *TRAIN, "--task", "segmentation", "--task-options.head", head, "--images", "320"]
+    words += ["--val.images", "16", "--val.times", "1", "--out", str(out)]
     assert main(words) == 0, capsys.readouterr().err
     losses = [json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()]
     assert np.mean(losses[-3:]) < losses[0]
