@@ -177,7 +177,7 @@ def test_what_is_refused_writes_nothing(cli, refused, source, state, tmp_path):
     for words, says in (
         (["tim", source, dest, *TINY], ["did you mean 'timm'"]),
         (["timm", tmp_path / "none.safetensors", dest, *TINY], ["none.safetensors", "no such file"]),
-        (["timm", source, dest], ["does not record the arguments", "--model="]),
+        (["timm", source, dest], ["does not record the arguments", "--arguments.model="]),
         (["timm", source, dest, "--arguments.depth=1"], ["has no model"]),
         (
             ["timm", source, dest, *TINY, "--arguments.embed_dim=384"],

@@ -79,7 +79,7 @@ def test_what_does_not_fit_is_said(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "available_memory", lambda *_: 25_000_000)
     code, out, err = cli(*PAPER, "--data", data, *SMALL, "--json")
     assert code == 0, err
-    assert "accumulate=" in " ".join(json.loads(out)["missing"])
+    assert "--accumulate " in " ".join(json.loads(out)["missing"])
     assert err.count("sightline: warning: ") == 1
 
 

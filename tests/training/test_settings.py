@@ -395,4 +395,4 @@ def test_mirrored_images_of_left_and_right_are_warned_of(names, warned, tmp_path
             flip=flip,
         )
         train(config, tmp_path / str(flip), device="cpu", warn=said.append)
-        assert any("flip=0" in line for line in said) == says
+        assert any("--flip 0" in line for line in said) == says

@@ -80,7 +80,7 @@ def recognised(spec: str) -> str:
 def _kind_of(spec: str) -> str | None:
     """The data set that a path looks like; None for what is no path."""
     path = Path(_HELD_OUT.sub("", spec))
-    if not path.exists():
+    if not spec or not path.exists():
         return None
     found = (kind for kind, patterns in _LAYOUTS.items() if any(any(path.glob(one)) for one in patterns))
     return "wds" if path.suffix == ".tar" else next(found, "images")

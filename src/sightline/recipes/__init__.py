@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sightline.data.open import source_class
+from sightline.data.open import list_sources, source_class
 from sightline.data.summary import Summary
 from sightline.errors import InputError, unknown_name_error
 from sightline.recipes import dense, embedded, flexible, folders, papers, self_supervised, video
@@ -91,5 +91,7 @@ def default_recipe(data: str, summarise: Callable[[str], Summary | None] | None 
     found = [name for name, (kinds, _) in _RECIPES.items() if name == kinds[0] and supports(name, data)]
     if found:
         return recipe(found[0], data, summarise)
-    [said, *_] = source_class(data.partition(":")[0]).provides or ("label",)
-    return TrainConfig(data=data, task=_TASKS.get(said, TrainConfig.task))
+    kind = data.partition(":")[0]
+    # What is not known is refused where it is opened.
+    said = source_class(kind).provides if kind in list_sources() else ()
+    return TrainConfig(data=data, task=_TASKS.get(said[0] if said else "", TrainConfig.task))
