@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from sightline.errors import InputError
 from sightline.evaluation.class_effects import class_effects
 from sightline.reports.classes_page import largest
-from sightline.results.classes import MEAN, ClassStudy, ClassTable, dump_effects
+from sightline.results.classes import MEAN, ClassStudy, ClassTable
+from sightline.results.rows import dump_rows
 
 SIZES = {"16 px": 16.0, "24 px": 36.0, "tokens:64": 64.0}
 
@@ -130,7 +131,7 @@ def test_every_effect_is_what_it_says(seed, images, classes, lines):
         assert found[key].other == names[-max(gains)[1]]
         assert found[key].count == len(of(number))
     assert found.keys() == expected
-    assert all(json.loads(line) for line in dump_effects(effects).splitlines())
+    assert all(json.loads(line) for line in dump_rows(effects).splitlines())
 
 
 def by_hand():

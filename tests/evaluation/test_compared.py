@@ -8,7 +8,8 @@ import pytest
 
 from sightline.errors import InputError
 from sightline.evaluation.compared import compare_runs
-from sightline.results.comparison import DifferenceRow, MeanRow, RankRow, dump_compared, of_kind, read_compared
+from sightline.results.comparison import COMPARISON_ROWS, DifferenceRow, MeanRow, RankRow, of_kind
+from sightline.results.rows import dump_rows, read_rows
 from tests.compared import COUNTS, made_rows, made_run, made_runs, share
 
 
@@ -113,11 +114,11 @@ def test_second_trainings_stand_apart(rows):
 
 def test_rows_are_read_as_they_were_written(rows, tmp_path):
     path = tmp_path / "comparison.jsonl"
-    path.write_text(dump_compared(rows))
-    assert read_compared(path) == rows
+    path.write_text(dump_rows(rows))
+    assert read_rows(path, *COMPARISON_ROWS) == rows
     path.write_text('{"kind": "median"}\n')
     with pytest.raises(InputError, match=r"comparison.jsonl:1"):
-        read_compared(path)
+        read_rows(path, *COMPARISON_ROWS)
 
 
 def test_what_does_not_belong_together(tmp_path):

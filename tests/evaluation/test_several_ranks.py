@@ -21,7 +21,6 @@ from sightline.evaluation.parts import WorkFolder, dumped, kept_beside, loaded, 
 from sightline.hub.load import load_model, save_model
 from sightline.metrics.base import metrics_of
 from sightline.metrics.tempered import Temperature, with_temperature
-from sightline.results.rows import as_written
 from sightline.tasks.base import task_of
 from sightline.training.setup import build_model, open_training_data, resolve
 from tests.contract.randomise import randomise_parameters
@@ -90,7 +89,7 @@ def measured(ranks: Ranks, place: Path, data, config, out: Path, kill=None):
         left = sorted(file.name for file in parts.folder.glob("*.json"))
         if ranks.is_main:
             parts.discard()
-    said = [as_written(row) for row in rows]
+    said = [row.record() for row in rows]
     seen = {name: np.asarray(one) for name, one in (drawn | logits).items()}
     return said, answers, seen, sum(moved), left
 

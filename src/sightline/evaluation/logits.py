@@ -105,6 +105,16 @@ def file_name(data: str, split: str, shown: str, *, tuned: bool) -> str:
     return f"{told[-80:]}_{digest}{ENDING}"
 
 
+def logits_name(measured: Mapping[str, Any]) -> str:
+    """Of the file of a measurement's logits, by what its rows say."""
+    side, frames, patch_size, small = (measured.get(name) for name in ("resolution", "frames", "patch_size", "shrunk"))
+    shown = measured["view"] if side is None else f"{side} px"
+    shown += "" if frames is None else f" {frames} frames"
+    shown += "" if patch_size is None else f" in patches of {patch_size} px"
+    shown += "" if small is None else f" shrunk to {small} px"
+    return file_name(measured["data"], measured["split"], shown, tuned=measured["tuned"])
+
+
 def task_record(task: Task) -> dict[str, Any]:
     """What `task` of `StoredLogits` is of a classifier on its data.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from sightline.errors import InputError
 from sightline.evaluation.config import UNTUNED, EvaluateConfig, RunInfo
 from sightline.evaluation.counted import Answers, SplitResult, measure_split
 from sightline.evaluation.drawn import picture_name
-from sightline.evaluation.logits import StoredLogits, file_name, rows_of, task_record
+from sightline.evaluation.logits import StoredLogits, logits_name, rows_of, task_record
 from sightline.evaluation.measures.base import MeasureInput, checked_measures, measure_class
 from sightline.evaluation.parts import WorkFolder
 from sightline.evaluation.predict import frames_of, is_rendered
@@ -292,21 +292,6 @@ def _seen(one: Measurement, model: Model, counted: SplitResult) -> dict[str, Any
         "seconds": counted.seconds,
         "ranks": counted.ranks,
     }
-
-
-def logits_name(measured: Mapping[str, Any]) -> str:
-    """Of the file of a measurement's logits, by what its rows say."""
-    side, frames, patch_size, small = (measured.get(name) for name in ("resolution", "frames", "patch_size", "shrunk"))
-    shown = measured["view"] if side is None else f"{side} px"
-    shown += "" if frames is None else f" {frames} frames"
-    shown += "" if patch_size is None else f" in patches of {patch_size} px"
-    shown += "" if small is None else f" shrunk to {small} px"
-    return file_name(measured["data"], measured["split"], shown, tuned=measured["tuned"])
-
-
-def logits_name_of(row: ResultRow) -> str:
-    """Of the file of the logits that a row was computed from, where they were kept."""
-    return logits_name(vars(row))
 
 
 def planned_logits(source: Source, model: Model, config: EvaluateConfig, identity: RunInfo) -> list[str]:

@@ -23,11 +23,10 @@ from sightline.evaluation.measures.base import checked_measures
 from sightline.evaluation.parts import kept_beside
 from sightline.evaluation.result_files import foreign_maps, planned_files, write_results
 from sightline.evaluation.temperature import check_task
-from sightline.evaluation.update import update_predictions, update_rows
 from sightline.hub.load import checksum
 from sightline.io.run_files import PICTURES, PREDICTIONS, RESULTS
-from sightline.results.predictions import read_predictions
-from sightline.results.rows import ResultRow, measured_on_more_images, read_rows, to_frame
+from sightline.results.predictions import read_predictions, update_predictions
+from sightline.results.rows import ResultRow, measured_on_more_images, read_rows, to_frame, update_rows
 from sightline.runs import outputs
 from sightline.runs.console import warn
 from sightline.runs.frames import for_frames, in_frames

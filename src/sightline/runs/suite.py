@@ -17,10 +17,9 @@ from sightline.errors import InputError
 from sightline.evaluation.measure import planned_images
 from sightline.evaluation.suite import Measurement, SuiteConfig, map_classes, measure, planned, refuse_others
 from sightline.evaluation.suites.base import OpenedSuite, open_suite
-from sightline.evaluation.update import update_rows
 from sightline.io.config import Count, Precision, check_value
 from sightline.io.run_files import LOGITS, RESULTS
-from sightline.results.rows import ResultRow, read_rows
+from sightline.results.rows import ResultRow, read_rows, update_rows
 from sightline.runs import outputs
 from sightline.runs.console import warn
 from sightline.runs.evaluate import Evaluation

@@ -20,7 +20,7 @@ from sightline.evaluation.measures import attacks, speed
 from sightline.evaluation.measures.attacks import FGSM, PGD, pixel_mask
 from sightline.evaluation.parts import kept_beside
 from sightline.models import Model, create_model
-from sightline.results.rows import ResultRow, as_written
+from sightline.results.rows import ResultRow
 from sightline.tasks.classification import Classification
 from tests.contract.randomise import randomise_parameters
 from tests.ranks import together
@@ -198,7 +198,7 @@ def rows_of(ranks: Ranks, place, kill: int | None = None):
         rows = measured(model, "digits", 16, images=7, measures=("fgsm", "pgd"), parts=parts)
         if ranks.is_main:
             parts.discard()
-    return [{key: value for key, value in as_written(row).items() if key not in ("seconds", "ranks")} for row in rows]
+    return [{key: value for key, value in row.record().items() if key not in ("seconds", "ranks")} for row in rows]
 
 
 @pytest.mark.slow

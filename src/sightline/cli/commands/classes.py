@@ -47,7 +47,7 @@ def classes(
     from sightline.io.atomic import write_out
     from sightline.io.config import Count, check_value
     from sightline.reports import classes_page
-    from sightline.results.classes import CLASSES, CLASSES_PAGE, EFFECTS, ClassStudy, dump_effects
+    from sightline.results.classes import CLASSES, CLASSES_PAGE, EFFECTS, ClassStudy
     from sightline.results.rows import dump_rows
     from sightline.runs import outputs
     from sightline.runs.sizes import parse_resolutions
@@ -84,11 +84,11 @@ def classes(
         chosen = f"those with an ILSVRC number of at most {first:,}" if first is not None else ""
         page = classes_page.render(study, effects, rows[0], again, most=most, chosen=chosen)
         # A lone surrogate (a folder's name that is not UTF-8) must not cost the page.
-        texts = (dump_rows(rows), dump_effects(effects), page.encode("utf-8", "replace"))
+        texts = (dump_rows(rows), dump_rows(effects), page.encode("utf-8", "replace"))
         for place, text in zip(written, texts, strict=True):
             write_out(place, text)
     if json:
-        print(dump_effects(effects), end="")
+        print(dump_rows(effects), end="")
         return
     classes_page.print_effects(study, effects, most)
     if out is not None:
