@@ -85,7 +85,10 @@ class _Places:
 def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation:
     """Measure a model on its data; see `Run.evaluate`. Each rank must call it."""
     ranks = run.ranks
-    _refuse_options(run, asked)
+    refuse_options(asked, run.patch_size)
+    encoding = run.model.encoding
+    if asked.tune and encoding.knob is None and encoding.resize_rule is None:
+        raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
     lengths = parse_frames(asked.frames)
     in_frames(run.model.config, run.source, lengths)
     places = _claim(run, asked)
@@ -159,15 +162,18 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
     return Evaluation(rows, places.rows, places.predictions, places.logits, precision)
 
 
-def _refuse_options(run: Run, asked: EvaluateOptions) -> None:
+def refuse_options(asked: EvaluateOptions, patch_size: int | None = None) -> None:
+    """Refuse what goes with a suite alone, and rows of other patches among a run's own, before anything is opened.
+
+    Args:
+        patch_size: that was asked for.
+    """
     for option, given in (("--preparation", asked.preparation), ("--limit", asked.limit)):
-        if given:
-            raise InputError(f"{option}: goes with --suite SUITE alone")
-    encoding = run.model.encoding
-    if asked.tune and encoding.knob is None and encoding.resize_rule is None:
-        raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
-    if run.patch_size is not None and asked.out is None:
-        raise InputError("--patch-size: its rows are not the model's own; give --out FILE for them")
+        if given is not None:
+            raise InputError(f"{option}: goes with --suite SUITE alone", field=option, value=given)
+    if patch_size is not None and asked.out is None:
+        said = "--patch-size: its rows are not the model's own; give --out FILE for them"
+        raise InputError(said, field="--patch-size", value=patch_size)
 
 
 def _claim(run: Run, asked: EvaluateOptions) -> _Places:
