@@ -104,14 +104,6 @@ def test_one_seed_has_no_intervals_and_no_verdict(tmp_path):
     assert all(row.over_seeds is None for row in of_kind(one, RankRow))
 
 
-def test_second_trainings_stand_apart(rows):
-    found = [row for row in of_kind(rows, MeanRow) if row.fine_tuned and row.metric == "top1" and not row.slices]
-    assert {(row.resolution, row.train_resolution, row.split) for row in found} == {
-        (56, 56, "test"), (56, 56, "heldout_fonts"),
-    }  # fmt: skip
-    assert len(of_kind(rows, DifferenceRow)) == 3 * 3
-
-
 def test_rows_are_read_as_they_were_written(rows, tmp_path):
     path = tmp_path / "comparison.jsonl"
     path.write_text(dump_rows(rows))

@@ -18,7 +18,7 @@ from sightline.data.sizes import View
 from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.as_trained import views_as_trained
-from sightline.evaluation.measure import RunInfo, check_sizes, default_image_count, planned_images, spread_indices
+from sightline.evaluation.measure import RunInfo, check_sizes, default_image_count, spread_indices
 from sightline.evaluation.shrunk import shrunk
 from sightline.models import create_model
 from sightline.results.rows import dump_rows, merge_rows, read_rows
@@ -107,15 +107,6 @@ def test_shrunk_images_are_those_of_their_size_made_smaller(model):
     assert (row.value, row.count, row.resolution) == (right, 10, 48)
     assert not any(row.shrunk for row in measure(one, resolutions=(48,), shrink=False))
     assert not any(row.slices for row in rows if row.shrunk)
-
-
-def test_the_progress_bar_ends_where_it_should(model):
-    one = model()
-    config = EvaluateConfig((8, 16), ("test", "heldout_fonts"), images=7, knobs="both", tune_images=3)
-    seen = []
-    identity = RunInfo("name", "scenes", 16, 0)
-    evaluate(one, open_source("scenes"), config, identity, advance=seen.append)
-    assert sum(seen) == planned_images(open_source("scenes"), one, config, 16)
 
 
 def test_the_same_however_it_is_cut_into_batches(model, monkeypatch):

@@ -53,16 +53,6 @@ def test_at_most_the_budget_and_the_aspect_kept(budget):
             assert grid.cells >= budget / 2
 
 
-def test_small_images_are_made_larger():
-    assert budget_grid((16, 16), 16, 64) == (8, 8)
-    assert budget_grid((1600, 1600), 16, 64) == (8, 8)
-
-
-def test_square():
-    batches = planned(open_source("scenes"), range(40), 64, "square")
-    assert {grid for batch in batches for _, grid in batch} == {(8, 8)}
-
-
 def test_every_image_once_and_a_grid_a_batch(monkeypatch):
     monkeypatch.setattr(module, "TOKENS_A_PACK", 200)
     batches = planned(open_source("scenes"), range(5, 305), 36)

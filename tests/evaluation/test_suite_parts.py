@@ -168,14 +168,6 @@ def test_a_missing_folder_of_images_is_what_is_wrong(tmp_path):
         open_suite(f"imagenet-s:{tmp_path / 'masks'}")
 
 
-@pytest.mark.parametrize("content", ["[]", '{"0": 1000}'])
-def test_maps_of_objectnet_that_do_not_fit_are_refused(content, tmp_path):
-    maps = objectnet(tmp_path) / "objectnet-1.0" / "mappings"
-    (maps / "pytorch_to_imagenet_2012_id.json").write_text(content)
-    with pytest.raises(InputError, match=re.escape(str(maps))):
-        open_suite(f"objectnet:{tmp_path}")
-
-
 def test_a_and_objectnet_are_prepared_with_care(tmp_path):
     """NaViT's baseline keeps the aspect of their images; corrupted ones are shown whole, whatever the preparation."""
     root = tmp_path

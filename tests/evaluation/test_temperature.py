@@ -68,11 +68,6 @@ def test_no_other_temperature_has_a_lower_loss(images, classes, sure):
     assert fit_temperature(logits, labels).sigmoid is None
 
 
-def test_what_drew_the_labels_is_found_again():
-    logits, labels = drawn(5, 20_000, 4)
-    assert fit_temperature(logits, labels).softmax == pytest.approx(2.5, rel=0.05)
-
-
 def test_by_hand():
     """Of two images with a margin of 2 one is right: half is best, at an endless temperature. Of four, three: the
     softmax is 3/4 where the margin over T is log 3."""
@@ -243,12 +238,6 @@ def test_rows_after_it_are_those_of_the_logits_over_it(measure, tmp_path):
     assert found["nll_tempered"].value == pytest.approx(
         nll(stored.logits, stored.labels, found["temperature"].value), abs=1e-9
     )
-    assert found["nll_tempered"].stderr == pytest.approx(plain_stderr(stored, found["temperature"].value), rel=1e-9)
-
-
-def plain_stderr(stored, temperature):
-    each = [nll(stored.logits[one : one + 1], stored.labels[one : one + 1], temperature) for one in range(23)]
-    return np.std(each, ddof=1) / math.sqrt(23)
 
 
 def test_other_weights_sizes_and_runs_have_another(measure, tmp_path):

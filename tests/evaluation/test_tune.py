@@ -214,16 +214,6 @@ def test_another_rule_is_another_model_until_it_is_left(model, encoding):
         one.encoding.set_resize_rule("bicubi")
 
 
-def test_what_resizes_no_table_has_no_rule(model):
-    for encoding in ("fourier", "lookhere_90", "rope_mixed", "none", "rope_mixed+fourier"):
-        one = model(encoding=encoding).encoding
-        assert one.resize_rule is None
-        with pytest.raises(InputError, match="resized"):
-            one.set_resize_rule("bicubic")
-    for options in ({"table": "sinusoidal"}, {"coordinates": "fractional"}):
-        assert model(encoding="factorized", encoding_options=options).encoding.resize_rule is None
-
-
 def test_rows_say_what_was_searched_and_how(model, tmp_path):
     one = model(encoding="learned_1d+rope_axial")
     config = EvaluateConfig((16, 24), images=6, knobs="both", tune_images=8, shrink=False, precision="float32")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from types import SimpleNamespace
 
@@ -14,16 +13,13 @@ from scipy.stats import binom
 from sightline.data.open import open_source
 from sightline.data.sizes import View
 from sightline.distributed import machine
-from sightline.distributed.ranks import Ranks
-from sightline.errors import InputError, RanksError
 from sightline.evaluation import EvaluateConfig, evaluate, predict
 from sightline.evaluation.measure import RunInfo, planned_images
 from sightline.evaluation.measures import speed
-from sightline.evaluation.parts import WorkFolder, kept_beside
+from sightline.evaluation.parts import kept_beside
 from sightline.models import Model, create_model
 from sightline.models.flops import forward_flops
 from sightline.results.rows import ResultRow
-from tests.ranks import together
 from tests.tiny import pictures
 
 
@@ -118,20 +114,6 @@ def test_a_batch_is_full_though_the_split_is_small_and_of_a_view_the_most_usual(
     assert rows["flops", view.name].value == pytest.approx(mean)
 
 
-def test_passes_are_of_the_model_as_it_is_measured():
-    model, given = tiny().train(), []
-    model.head.register_forward_hook(lambda part, inputs, _: given.append((len(inputs[0]), part.training)))
-    rows = measured(model, "digits", 16, images=4)
-    full = predict._TOKENS_A_BATCH // 16
-    # The pass of accuracy, then batches and single images, and one more for the memory.
-    assert given[0] == (4, False)
-    assert given[1:11] == [(full, False)] * 10
-    assert given[11:27] == [(1, False)] * 16
-    assert given[27:] in ([(full, False)], [])
-    assert model.training
-    assert all(row.value > 0 for row in rows)
-
-
 class Ballast(torch.nn.Module):
     """Takes so many bytes for a moment."""
 
@@ -183,31 +165,3 @@ def test_what_another_machine_measured_is_measured_again(tmp_path, monkeypatch):
     assert [latency(1.0), latency(2.0)] == [1000, 1000]
     monkeypatch.setattr(machine, "hardware_name", lambda *_: "another machine")
     assert [latency(3.0), latency(4.0)] == [3000, 3000]
-
-
-def of_ranks(ranks: Ranks, fails: bool):
-    torch.set_num_threads(1)
-    if ranks.is_main and not fails:
-        speed.measured = lambda subject: [speed.MetricValue("latency", 3.0, "ms", 6, interval=(1.0, 4.0))]
-    elif ranks.is_main:
-        speed.measured = refused
-    else:
-        speed.measured = lambda subject: 1 / 0
-    return [
-        (row.metric, row.value, row.interval)
-        for row in measured(tiny(), "digits", 16, images=2, parts=WorkFolder(ranks))
-    ]
-
-
-def refused(subject):
-    raise InputError("the line")
-
-
-@pytest.mark.slow
-def test_of_several_ranks_the_first_measures():
-    first, second = together(2, of_ranks, False)
-    assert json.loads(json.dumps(first)) == [["latency", 3.0, [1.0, 4.0]]]
-    assert second == []
-    own, other = together(2, of_ranks, True)
-    assert (type(own), str(own)) == (InputError, "the line")
-    assert isinstance(other, RanksError)
