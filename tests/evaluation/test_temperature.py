@@ -17,7 +17,7 @@ from sightline.evaluation.logits import find_logits, read_logits, rescore, write
 from sightline.evaluation.measure import RunInfo, planned_images, planned_logits
 from sightline.evaluation.measures import base
 from sightline.evaluation.temperature import MOST, fit_temperature, temperatures_from_logits
-from sightline.models import create_model
+from tests.evaluation.models import tiny
 from tests.tiny import pictures
 
 AFTER = {"nll_tempered", "brier_tempered", "ece_tempered"}
@@ -127,19 +127,12 @@ def knowing(predict_split):
 
 
 @pytest.fixture
-def measure(randomise, tmp_path, monkeypatch):
+def measure(tmp_path, monkeypatch):
     monkeypatch.setattr(base, "predict_split", knowing(base.predict_split))
 
     def made(data="scenes", link="softmax", source=None, **config):
         """Rows, and the names of the files that were planned; stops where a closed split is read."""
-        opened = open_source(data)
-        classes = {"class_names": tuple(opened.classes), "num_classes": len(opened.classes)}
-        model = randomise(
-            create_model(
-                "vit_micro_patch4", encoding="lookhere_90", image_size=16, depth=1, dim=48, heads=4, score_link=link,
-                **classes,
-            )
-        ).eval()  # fmt: skip
+        opened, model = open_source(data), tiny(data, score_link=link)
         asked = {"resolutions": (16,), "images": 23, "precision": "float32", "temperature": True,
                  "temperature_images": 30}  # fmt: skip
         config, identity = EvaluateConfig(**asked | config), RunInfo("name", data, 16, 3)

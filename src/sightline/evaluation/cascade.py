@@ -240,7 +240,10 @@ def measure(
     precision = chosen_precision(config.precision, model.anchor.device)
 
     def scored(look: CascadeStage, budget: int) -> StageScores:
-        moved = None if advance is None else lambda images: advance(images * budget)
+        def moved(images: int) -> None:
+            if advance is not None:
+                advance(images * budget)
+
         given = predict_split(
             model, task, source, look.split, look.indices, View("tokens", budget), aspect=config.aspect,
             precision=precision, workers=config.workers, warm=True, advance=moved,

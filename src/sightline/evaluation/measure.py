@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -11,8 +12,9 @@ from typing import Any
 from PIL.Image import Image
 
 from sightline.attention.cpu import chosen_precision
+from sightline.data.crops import apply_crop, size_of, whole_crop
 from sightline.data.sizes import View
-from sightline.data.source import Source
+from sightline.data.source import Example, Source
 from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.evaluation.config import UNTUNED, EvaluateConfig, RunInfo
@@ -23,7 +25,6 @@ from sightline.evaluation.measures.base import MeasureInput, checked_measures, m
 from sightline.evaluation.parts import WorkFolder
 from sightline.evaluation.predict import frames_of, is_rendered
 from sightline.evaluation.result_files import answer_of
-from sightline.evaluation.shrunk import shrunk
 from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
 from sightline.evaluation.tune import Search, searches_of, tune, tuned_at, tuning_passes
 from sightline.io.run_files import PICTURES
@@ -306,3 +307,16 @@ def spread_indices(source: Source, split: str, count: int) -> Sequence[int]:
     if length is None or count >= length or source.is_synthetic:
         return range(count)
     return [number * length // count for number in range(count)]
+
+
+def shrunk(source: Source, side: int) -> Source:
+    """The same data set, whose images are shrunk to a square of `side` pixels after they were made at the size that is
+    asked for; what is said of them stays at that size, so that answers are scored there."""
+
+    def example(split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
+        made = source.example(split, index, image_size, seed=seed, epoch=epoch)
+        return replace(made, image=apply_crop(made.image, whole_crop(size_of(made.image), (side, side)), "bicubic"))
+
+    small = copy.copy(source)
+    small.example = example
+    return small

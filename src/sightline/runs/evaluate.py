@@ -16,11 +16,11 @@ from sightline.data.source import Source
 from sightline.distributed import machine, signals
 from sightline.errors import InputError, StorageError
 from sightline.evaluation import measure
-from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.drawn import Drawing, kept_in, write_pictures
 from sightline.evaluation.logits import StoredLogits, read_logits, task_record, write_logits
 from sightline.evaluation.measures.base import checked_measures
 from sightline.evaluation.parts import kept_beside
+from sightline.evaluation.predict import views_as_trained
 from sightline.evaluation.result_files import foreign_maps, planned_files, write_results
 from sightline.evaluation.temperature import check_task
 from sightline.hub.load import checksum
