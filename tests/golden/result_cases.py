@@ -23,7 +23,7 @@ from sightline.data.targets import IGNORE
 from sightline.encodings import list_encodings
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation.cascade import CascadeConfig, cascade_rows, measure
+from sightline.evaluation.cascade import CascadeConfig, measure
 from sightline.evaluation.class_effects import class_effects
 from sightline.evaluation.class_tables import stored_tables
 from sightline.evaluation.compared import compare_runs
@@ -225,8 +225,7 @@ def evaluations() -> dict[str, Any]:
     model, source = tiny_model("digits", "rope_axial", score_link="sigmoid"), open_source("digits")
     config = CascadeConfig((4, 9), (4, 16), alphas=(0.25, 0.5), images=40, aspect="square", precision="float32")
     with fixed_attention():
-        result = measure(model, source, config, "digits")
-    rows = cascade_rows(result, model, source, config, RunInfo("one", "digits", 16, 3))
+        rows = measure(model, source, config, RunInfo("one", "digits", 16, 3))
     # Times are of the machine.
     timed = [one.name for one in dataclasses.fields(rows[0]) if "second" in one.name and one.name != "second_budget"]
     found["cascade"] = rows_of([dataclasses.replace(one, **dict.fromkeys(timed)) for one in rows])

@@ -143,47 +143,6 @@ class StageScores:
         return expected_calibration_error(self.confidence, self.right)
 
 
-@dataclass(frozen=True)
-class CascadePoint:
-    """One cascade on the measured images.
-
-    Attributes:
-        alpha: the fraction that was to be seen again; fraction: the one that was.
-        threshold: images whose first score is below it are seen again.
-        scored: what was answered in the end; tokens, seconds and reading are of both looks together.
-        ahead, ahead_interval: top1 less that of single budgets at equal mean tokens, joined by lines that never fall,
-            with its 95 % (paired bootstrap over images); None where no line is.
-    """
-
-    alpha: float
-    threshold: float
-    fraction: float
-    scored: StageScores
-    ahead: float | None
-    ahead_interval: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
-class CascadeResult:
-    """What was measured.
-
-    Attributes:
-        held_out, tested: the images that thresholds were found on, and those that everything else is about.
-        singles: each budget alone on the tested images, rising.
-        pair: budgets of the first and of the second look.
-        points: of each alpha, rising; chosen: of the one found for the budget that was asked for.
-        precision: of the matrix products.
-    """
-
-    held_out: CascadeStage
-    tested: CascadeStage
-    singles: tuple[StageScores, ...]
-    pair: tuple[int, int]
-    points: tuple[CascadePoint, ...]
-    chosen: CascadePoint | None
-    precision: str
-
-
 def planned_looks(source: Source, config: CascadeConfig) -> tuple[CascadeStage, CascadeStage]:
     """The held-out images and the tested ones: minival and the split, or else the two halves of the split.
 
@@ -224,19 +183,25 @@ def planned_tokens(looks: Sequence[CascadeStage]) -> int:
 
 
 def measure(
-    model: Model, source: Source, config: CascadeConfig, data: str, *, advance: Callable[[int], None] | None = None
-) -> CascadeResult:
-    """Every budget once over the images, and all points of the cascade from what was said.
+    model: Model,
+    source: Source,
+    config: CascadeConfig,
+    identity: RunInfo,
+    *,
+    advance: Callable[[int], None] | None = None,
+) -> list[CascadeRow]:
+    """Every budget once over the images, and all points of the cascade from what was said: rows of each budget alone,
+    then of each point by rising alpha, last of that for the budget that was asked for.
 
     Args:
-        data: the source as it was asked for.
+        identity: of the model and its data.
         advance: called with the patches that the images of each batch may have.
 
     Raises:
         InputError: as `planned_looks`, or no cascade stays within the budget.
         NonFiniteError: a logit is not finite.
     """
-    task = task_of(model).bind(source, data)
+    task = task_of(model).bind(source, identity.data)
     precision = chosen_precision(config.precision, model.anchor.device)
 
     def scored(look: CascadeStage, budget: int) -> StageScores:
@@ -257,40 +222,27 @@ def measure(
     alphas = sorted(set(config.alphas))
     if config.budget is not None:
         alphas.append(fraction_within_budget(first, second, config.budget))
-    singles = tuple(scored(tested, budget) for budget in tested.budgets)
     thresholds = [(alpha, threshold_for(first.confidence, alpha)) for alpha in alphas]
+    singles = [scored(tested, budget) for budget in tested.budgets]
     points = measure_cascade(singles, pair, thresholds, seed=config.seed)
-    chosen = None if config.budget is None else points.pop()
-    return CascadeResult(held_out, tested, singles, pair, tuple(points), chosen, precision)
-
-
-def cascade_rows(
-    result: CascadeResult, model: Model, source: Source, config: CascadeConfig, identity: RunInfo
-) -> list[CascadeRow]:
-    """Rows of each budget alone, then of each point of the cascade, the chosen one last."""
+    if config.budget is not None:
+        points[-1][1]["chosen"] = True
     shared: dict[str, Any] = vars(identity) | {
-        "encoding": model.encoding.name, "task": source.task, "split": result.tested.split,
-        "images": len(result.tested.indices), "aspect": config.aspect, "held_out_split": result.held_out.split,
-        "held_out": len(result.held_out.indices), "patch_size": model.config.patch_size,
-        "scores": model.config.score_link, "precision": result.precision, "threads": torch.get_num_threads(),
-        "bootstrap_seed": config.seed, "commit": machine.git_commit(),
+        "encoding": model.encoding.name, "task": source.task, "split": tested.split, "images": len(tested.indices),
+        "aspect": config.aspect, "held_out_split": held_out.split, "held_out": len(held_out.indices),
+        "patch_size": model.config.patch_size, "scores": model.config.score_link, "precision": precision,
+        "threads": torch.get_num_threads(), "bootstrap_seed": config.seed, "commit": machine.git_commit(),
         "hardware": machine.hardware_name(model.anchor.device),
     }  # fmt: skip
-
-    def row(one: StageScores, budget: int, **more: Any) -> CascadeRow:
+    rows = []
+    for one, said in [*((one, {"kind": "single", "budget": one.budget}) for one in singles), *points]:
         low, high = wilson_interval(one.top1, len(one.right))
-        return CascadeRow(
-            **shared, **more, budget=budget, tokens=float(one.tokens.mean()),
-            milliseconds=1000 * float(one.seconds.mean()), reading_milliseconds=1000 * one.reading, top1=one.top1,
-            low=low, high=high, ece=one.ece,
+        rows.append(
+            CascadeRow(
+                **shared, **said, tokens=float(one.tokens.mean()), milliseconds=1000 * float(one.seconds.mean()),
+                reading_milliseconds=1000 * one.reading, top1=one.top1, low=low, high=high, ece=one.ece,
+            )
         )  # fmt: skip
-
-    rows = [row(one, one.budget, kind="single") for one in result.singles]
-    for point in (*result.points, *([result.chosen] if result.chosen else [])):
-        low, high = point.ahead_interval or (None, None)
-        of_point = {name: getattr(point, name) for name in ("alpha", "threshold", "fraction", "ahead")}
-        of_point |= {"ahead_low": low, "ahead_high": high, "chosen": point is result.chosen}
-        rows.append(row(point.scored, result.pair[0], kind="cascade", second_budget=result.pair[1], **of_point))
     return rows
 
 
@@ -348,7 +300,7 @@ def best_pair(singles: Sequence[StageScores], alphas: Sequence[float], budget: f
 
 def measure_cascade(
     singles: Sequence[StageScores], pair: tuple[int, int], thresholds: Sequence[tuple[float, float]], *, seed: int = 0
-) -> list[CascadePoint]:
+) -> list[tuple[StageScores, dict[str, Any]]]:
     """A cascade at several thresholds, beside single budgets on the same images.
 
     Args:
@@ -356,6 +308,10 @@ def measure_cascade(
         pair: the budgets of the first and of the second look.
         thresholds: (alpha, threshold) of each point.
         seed: of the bootstrap.
+
+    Returns:
+        Of each point what was answered in the end, tokens and times of both looks together, and the fields of its
+        `CascadeRow` that say which it is and how far it is ahead of single budgets.
     """
     singles = sorted(singles, key=lambda one: one.budget)
     first, second = (next(one for one in singles if one.budget == budget) for budget in pair)
@@ -368,12 +324,15 @@ def measure_cascade(
     drawn = [values @ some / images for some in often]
     means, points = _means(scored), []
     for place, ((alpha, threshold), cascade) in enumerate(zip(thresholds, joined, strict=True), start=len(singles)):
-        ahead, interval = _ahead(means[alone], means[place]), None
+        ahead, low, high = _ahead(means[alone], means[place]), None, None
         if ahead is not None:
-            gains = [_above(one[alone], one[place]) for one in drawn]
-            interval = float(np.quantile(gains, 0.025)), float(np.quantile(gains, 0.975))
+            low, high = np.quantile([_above(one[alone], one[place]) for one in drawn], (0.025, 0.975)).tolist()
         fraction = float((first.confidence < threshold).mean())
-        points.append(CascadePoint(alpha, threshold, fraction, cascade, ahead, interval))
+        said = {
+            "kind": "cascade", "budget": pair[0], "second_budget": pair[1], "alpha": alpha, "threshold": threshold,
+            "fraction": fraction, "ahead": ahead, "ahead_low": low, "ahead_high": high,
+        }  # fmt: skip
+        points.append((cascade, said))
     return points
 
 

@@ -36,9 +36,8 @@ class Drawing:
     @classmethod
     def of(cls, model: Model, task: Task) -> Drawing | None:
         """None for a task that draws nothing."""
-        return (
-            None if type(task).comparison_images is Task.comparison_images else cls(task, model.patch_embed.patchifier)
-        )
+        draws = type(task).comparison_images is not Task.comparison_images
+        return cls(task, model.patch_embed.patchifier) if draws else None
 
     def add(self, one: BatchOutputs) -> list[tuple[str, Image.Image]]:
         """Draw images of a batch of one grid, as long as there are too few; what is drawn, and of what kind it is."""

@@ -123,22 +123,20 @@ class FrozenFeatureMeasure(ModelMeasure):
         ]
 
         def learned() -> Any:
-            return self._learned([one for one in others if one is not None]) if parts.ranks.is_main else None
+            if not parts.ranks.is_main:
+                return None
+            train, *rest = (one for one in others if one is not None)
+            held_out = train.part(np.arange(0))
+            if self.chooses:
+                train, held_out = (train, rest[0]) if rest else train.held_out()
+            if not len(train) or (self.chooses and not len(held_out)):
+                wanted = "two images of a class, or a split minival" if self.chooses else "one"
+                raise InputError(f"measures: {self.name}: too few images of train can be read (expected: {wanted})")
+            return self.fit(train, held_out)
 
         found = parts.once(work, learned) if self.chooses else learned()
         images = _features(subject, parts, advance)
         return [] if images is None or not len(images) else self.score(found, images)
-
-    def _learned(self, others: Sequence[Features]) -> Any:
-        """Of the features of train, and of minival where there is one to choose on."""
-        train, *rest = others
-        held_out = train.part(np.arange(0))
-        if self.chooses:
-            train, held_out = (train, rest[0]) if rest else train.held_out()
-        if not len(train) or (self.chooses and not len(held_out)):
-            wanted = "two images of a class, or a split minival" if self.chooses else "one"
-            raise InputError(f"measures: {self.name}: too few images of train can be read (expected: {wanted})")
-        return self.fit(train, held_out)
 
 
 def accuracy(metric: str, right: np.ndarray, **slices: int) -> MetricValue:

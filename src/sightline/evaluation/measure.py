@@ -130,15 +130,11 @@ def plan_evaluation(source: Source, model: Model, config: EvaluateConfig, train_
 
 def planned_images(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> int:
     """How many images `evaluate` will pass through the model: the length of its progress bar."""
-    total, found = 0, set[tuple[object, ...]]()
-    for one in plan_evaluation(source, model, config, train_resolution):
-        total += len(one.indices)
-        total += sum(measure_class(name).passes(source, one.split, len(one.indices)) for name in one.measures)
-        # What was found for the first split holds for all.
-        if one.shown not in found and one.searches:
-            found.add(one.shown)
-            total += tuning_passes(one.searches, len(one.searched))
-    return total
+    plan = plan_evaluation(source, model, config, train_resolution)
+    # What was found for the first split holds for all.
+    searched = {one.shown: tuning_passes(one.searches, len(one.searched)) for one in reversed(plan) if one.searches}
+    beside = (measure_class(name).passes(source, one.split, len(one.indices)) for one in plan for name in one.measures)
+    return sum(len(one.indices) for one in plan) + sum(searched.values()) + sum(beside)
 
 
 def splits_read(source: Source, config: EvaluateConfig) -> tuple[str, ...]:
@@ -251,8 +247,8 @@ def evaluate(
         )
         made = rows_of(counted.metrics, measured)
         if answers is not None:
-            place = (one.split, *one.shown)
-            answers += [answer_of(place, index, *counted.said[index]) for index in one.indices if index in counted.said]
+            said = ((index, *counted.said[index]) for index in one.indices if index in counted.said)
+            answers += [answer_of((one.split, *one.shown), *each) for each in said]
         if keep is not None and counted.scores:
             keep(logits_name(measured), StoredLogits.of(counted.scores, task_record(task), measured))
         if made and pictures is not None and counted.sheet is not None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from sightline.data.sizes import View
 from sightline.data.source import Source
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
@@ -91,18 +93,14 @@ def printed_start(encoding: PositionEncoding, view: int | View, patch_size: int)
         return None
     patches = view.patches if isinstance(view, View) else (view / patch_size) ** 2
     ratio, knob = math.sqrt(patches / part.shape.train_grid.cells), part.knob
-    printed = [(int(one.shown), one.number) for one in paper("lookhere").numbers
-               if one.table == "9" and one.encoding == type(part).__module__.rpartition(".")[2]]  # fmt: skip
+    printed = sorted(
+        (int(one.shown), one.number) for one in paper("lookhere").numbers
+        if one.table == "9" and one.encoding == type(part).__module__.rpartition(".")[2]
+    )  # fmt: skip
     if not printed or knob is None or ratio <= 1:
         return None
-    printed.sort()
-    side, first = printed[0]
-    points = [(shown / side, value / first) for shown, value in printed]
-    factor = points[-1][1]
-    for (low, one), (high, other) in itertools.pairwise(points):
-        if ratio < high:
-            factor = one + (other - one) * (ratio - low) / (high - low)
-            break
+    sides, values = np.array(printed, np.float64).T
+    factor = float(np.interp(ratio, sides / sides[0], values / values[0]))
     # Three digits, as such values are printed and read.
     return float(f"{min(max(knob.default * factor, knob.low), knob.high):.3g}")
 
