@@ -25,7 +25,7 @@ from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.cascade import CascadeConfig, measure
 from sightline.evaluation.class_effects import class_effects
-from sightline.evaluation.class_tables import stored_tables
+from sightline.evaluation.class_tables import class_rows, stored_tables
 from sightline.evaluation.compared import compare_runs
 from sightline.evaluation.logits import (
     StoredLogits,
@@ -169,8 +169,8 @@ def stored_logits() -> dict[str, Any]:
             key = "/".join(str(stored.measured[one]) for one in ("run", "split", "resolution"))
             found[f"rows/{key}"] = rows_of(rescore(stored, temperature=fitted.of(stored)))
         tables = stored_tables([file for file in files if read_logits(file).measured["split"] == "test"])
-        found["tables"] = rows_of([row for one in tables for row in one.rows()])
-        found["effects"] = [plain(one) for one in class_effects(ClassStudy([one.table for one in tables]))]
+        found["tables"] = rows_of([row for one in tables for row in class_rows(one)])
+        found["effects"] = [plain(one) for one in class_effects(ClassStudy(tables))]
         kinds: dict[str, list[Any]] = {}
         for row in compare_runs(made_runs(folder / "compared")):
             kinds.setdefault(type(row).__name__, []).append(row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -21,16 +20,9 @@ from sightline.results.rows import ResultRow, size_label
 _NUMBER = re.compile(r"ILSVRC2012_(?:val|test)_(\d+)")
 
 
-@dataclass(frozen=True, eq=False)
-class StoredTable:
-    """A table, and what the rows of its measurement say."""
-
-    table: ClassTable
-    measured: Mapping[str, Any]
-
-    def rows(self) -> list[ResultRow]:
-        """Of each class; see `metrics.by_class.class_measures`."""
-        return [ResultRow(**vars(one), **self.measured) for one in class_measures(self.table)]
+def class_rows(table: ClassTable) -> list[ResultRow]:
+    """Of each class; see `metrics.by_class.class_measures`."""
+    return [ResultRow(**vars(one), **table.measured) for one in class_measures(table)]
 
 
 def ilsvrc_number(name: str) -> int | None:
@@ -45,7 +37,7 @@ def stored_tables(
     split: str | None = None,
     first: int | None = None,
     advance: Callable[[int], None] | None = None,
-) -> list[StoredTable]:
+) -> list[ClassTable]:
     """A table of each measurement, of one split, over the images that all of them hold, in the order of their sizes.
 
     Images that were shrunk before they were seen are left out.
@@ -72,10 +64,10 @@ def stored_tables(
     made = []
     for (line, _), file in known.items():
         stored = read_logits(file)
-        made.append(StoredTable(_table(stored, line, indices), {**stored.measured, **_by_labels(stored, file)}))
+        made.append(_table(stored, line, indices, _by_labels(stored, file)))
         if advance is not None:
             advance(1)
-    return sorted(made, key=lambda one: (one.table.patches, one.table.shown))
+    return sorted(made, key=lambda one: (one.patches, one.shown))
 
 
 def _by_labels(stored: StoredLogits, file: Path) -> dict[str, Any]:
@@ -155,7 +147,7 @@ def _at(stored: StoredLogits, indices: np.ndarray) -> np.ndarray:
     return order[np.searchsorted(stored.indices, indices, sorter=order)]
 
 
-def _table(stored: StoredLogits, line: str, indices: np.ndarray) -> ClassTable:
+def _table(stored: StoredLogits, line: str, indices: np.ndarray, scored: dict[str, Any]) -> ClassTable:
     places, names, measured = _at(stored, indices), stored.task["classes"], stored.measured
     sums = torch.zeros(len(names), len(names), dtype=torch.float64)
     for start in range(0, len(places), TOGETHER):
@@ -167,5 +159,5 @@ def _table(stored: StoredLogits, line: str, indices: np.ndarray) -> ClassTable:
     return ClassTable(
         line, size_label(measured), measured["patches"], f"{measured['train_resolution']} px", distinct(names), labels,
         # The first of equal scores, as `top1` has it.
-        stored.logits.argmax(-1)[places], sums.numpy() / np.maximum(counts, 1)[:, None],
+        stored.logits.argmax(-1)[places], sums.numpy() / np.maximum(counts, 1)[:, None], {**measured, **scored},
     )  # fmt: skip

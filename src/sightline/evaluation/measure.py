@@ -191,6 +191,7 @@ def evaluate(
     answers: list[Any] | None = None,
     wanted: Answers = "prediction_records",
     pictures: dict[str, Image] | None = None,
+    pictures_in: str = PICTURES,
     parts: WorkFolder | None = None,
     keep: Callable[[str, StoredLogits], None] | None = None,
 ) -> list[ResultRow]:
@@ -202,7 +203,8 @@ def evaluate(
         advance: called with the number of images of each batch.
         answers: what was said of each image is added to it, by the model as it stands where that is measured.
         wanted: which method of the task says it, of what `answer_of` makes.
-        pictures: what rows name is added to it (`write_pictures`), where the task draws anything.
+        pictures: what rows name, in the folder `pictures_in`, is added to it (`write_pictures`), where the task draws
+            anything.
         parts: what is finished of it (`kept_beside`), and the ranks that measure together; none of one process.
         keep: called on the first rank with the logits of each measurement of a classifier, and the name of their file.
 
@@ -252,7 +254,7 @@ def evaluate(
         if keep is not None and counted.scores:
             keep(logits_name(measured), StoredLogits.of(counted.scores, task_record(task), measured))
         if made and pictures is not None and counted.sheet is not None:
-            name = picture_name(PICTURES, made[0])
+            name = picture_name(pictures_in, made[0])
             pictures[name], made[0] = counted.sheet, replace(made[0], picture=name)
         rows += [*made, *(ResultRow(**vars(row), **measured) for row in beside)]
     return rows

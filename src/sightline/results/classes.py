@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ class ClassTable:
         classes: their names, each once.
         labels, answers: int64 [images], the true class and the one that was named, in one order for all tables.
         chances: float64 [classes, classes], the mean softmax of the images of each true class; 0 where there is none.
+        measured: what the rows of its measurement say.
     """
 
     line: str
@@ -41,6 +42,7 @@ class ClassTable:
     labels: np.ndarray
     answers: np.ndarray
     chances: np.ndarray
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def right(self) -> np.ndarray:

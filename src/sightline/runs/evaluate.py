@@ -16,7 +16,7 @@ from sightline.data.source import Source
 from sightline.distributed import machine, signals
 from sightline.errors import InputError, StorageError
 from sightline.evaluation import measure
-from sightline.evaluation.drawn import Drawing, kept_in, write_pictures
+from sightline.evaluation.drawn import Drawing, write_pictures
 from sightline.evaluation.logits import StoredLogits, read_logits, task_record, write_logits
 from sightline.evaluation.measures.base import checked_measures
 from sightline.evaluation.parts import kept_beside
@@ -145,6 +145,7 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
             rows += measure.evaluate(
                 run.model, one, config, run.identity, advance=advance,
                 answers=answers if one is told else None, pictures=pictures if one is told else None,
+                pictures_in=places.pictures,
                 wanted="results" if files else "prediction_records", parts=parts,
                 keep=None if places.logits is None else keep,
             )  # fmt: skip
@@ -156,7 +157,7 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
                     f"{run.path}: its checkpoint was replaced while the one before was measured, as by a training "
                     "that goes on; no rows are written (measure it when that has ended, or with --out FILE)"
                 )
-            rows = _write(run, asked, places, source, rows, answers, pictures, files=files)
+            _write(run, asked, places, source, rows, answers, pictures, files=files)
             parts.discard()
     precision = chosen_precision(config.precision, run.model.anchor.device)
     return Evaluation(rows, places.rows, places.predictions, places.logits, precision)
@@ -282,8 +283,8 @@ def _write(
     pictures: dict[str, Any],
     *,
     files: bool,
-) -> list[ResultRow]:
-    """Write rows, predictions and pictures; the rows with the names of their pictures."""
+) -> None:
+    """Write rows, predictions and pictures."""
     # Images that cannot be read any more are no reason: all that are there were measured.
     fewer = asked.images is None or asked.overwrite
     more = {} if fewer else measured_on_more_images(places.before, rows)
@@ -294,8 +295,6 @@ def _write(
         write_results(places.predictions, source, answers, run.side)
     elif places.predictions is not None:
         update_predictions(places.predictions, answers, anew=asked.predictions is not None, fewer=fewer)
-    rows, pictures = kept_in(rows, pictures, places.pictures)
     # Rows first: a picture that finds no room costs none of them.
     update_rows(places.rows, rows, anew=asked.out is not None, fewer=fewer)
     write_pictures([row for row in rows if row.measurement not in more], pictures, places.rows.parent)
-    return rows

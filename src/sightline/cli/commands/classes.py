@@ -42,7 +42,7 @@ def classes(
     from sightline.distributed import machine
     from sightline.errors import InputError
     from sightline.evaluation.class_effects import class_effects
-    from sightline.evaluation.class_tables import stored_tables
+    from sightline.evaluation.class_tables import class_rows, stored_tables
     from sightline.evaluation.logits import find_logits
     from sightline.io.atomic import write_out
     from sightline.io.config import Count, check_value
@@ -72,12 +72,12 @@ def classes(
         outputs.check_writable(*written)
     with progress.bar_of("reading", len(files)) as advance:
         stored = stored_tables(files, split=split, first=first, advance=advance)
-    study = ClassStudy([one.table for one in stored], (shown[0], shown[1]) if shown else None)
+    study = ClassStudy(stored, (shown[0], shown[1]) if shown else None)
     effects = class_effects(study, against)
     if not effects:
         raise InputError("classes: one line at one size has nothing to be compared with (expected two of either)")
     if out is not None:
-        rows = [row for one in stored for row in one.rows()]
+        rows = [row for one in stored for row in class_rows(one)]
         options_given = {"split": split, "between": ",".join(between) or None, "against": against, "first": first}
         words = [str(word) for name, one in options_given.items() if one is not None for word in (f"--{name}", one)]
         again = command("classes", *logits, *words, "--most", most, "--out", out)
