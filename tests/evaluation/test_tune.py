@@ -34,7 +34,7 @@ def of_knob(loss: Callable[[float], float]) -> Any:
 
 
 def one_batch(outputs: Any, targets: Any) -> Any:
-    return SimpleNamespace(outputs=outputs, batch=SimpleNamespace(targets=targets, layout=None))
+    return SimpleNamespace(outputs=outputs, batch=SimpleNamespace(targets=targets, layout=None, left_out=()))
 
 
 def model(encoding="lookhere_90", **options):

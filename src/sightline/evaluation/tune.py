@@ -20,6 +20,7 @@ from sightline.encodings.stages import StagedEncoding
 from sightline.errors import InputError
 from sightline.evaluation.measures.base import MeasureInput
 from sightline.evaluation.parts import WorkFolder
+from sightline.evaluation.predict import BatchOutputs
 from sightline.models import Model
 from sightline.published import paper
 from sightline.tasks.base import Task
@@ -207,12 +208,10 @@ def tune(
 
 def _loss(given: MeasureInput, advance: Callable[[int], None] | None, ranks: Ranks) -> float:
     """The sum over batches, rounded once, so that it is the same for any number of ranks."""
-    planned, task = given.planned(), given.task
 
-    def made(numbers: Sequence[int]) -> Iterator[float]:
-        for one in given.outputs([planned[number] for number in numbers]):
-            known = one.outputs is not None
-            yield float(task.tuning_loss(one.outputs, one.batch.targets, one.batch.layout)[0]) if known else 0.0
+    def made(one: BatchOutputs) -> float:
+        known = one.outputs is not None
+        return float(given.task.tuning_loss(one.outputs, one.batch.targets, one.batch.layout)[0]) if known else 0.0
 
-    found = WorkFolder(ranks).gather("", [len(one) for one in planned], made, advance)
+    found = given.gather(WorkFolder(ranks), "", made, advance)
     return ranks.broadcast(None if found is None else math.fsum(found.values))
