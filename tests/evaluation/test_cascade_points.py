@@ -151,27 +151,6 @@ def test_more_tokens_that_do_harm_are_no_excuse():
     assert (point.scored.top1, point.ahead) == (0.9, 0)
 
 
-def test_the_interval_is_as_wide_as_that_of_a_mean():
-    """Beside the standard error of the linearised difference: within a tenth."""
-    rng = np.random.default_rng(5)
-    first, second = (
-        dataclasses.replace(scored(n, 0.5, known=False), right=rng.uniform(0, 1, 1000) < top1)
-        for n, top1 in ((16, 0.5), (64, 0.8))
-    )
-    (point,) = points_of([first, second], (16, 64), [(0.4, 0.4)])
-    again = first.confidence < 0.4
-    spent = first.tokens + again * second.tokens
-    means = first.tokens.mean(), second.tokens.mean()
-    share = (spent.mean() - means[0]) / (means[1] - means[0])
-    slope = (second.right.mean() - first.right.mean()) / (means[1] - means[0])
-    line = (1 - share) * first.right + share * second.right
-    line_tokens = (1 - share) * first.tokens + share * second.tokens
-    parts = np.where(again, second.right, first.right) - line - slope * (spent - line_tokens)
-    width = 2 * 1.96 * parts.std() / math.sqrt(len(parts))
-    low, high = (point.ahead_low, point.ahead_high)
-    assert high - low == pytest.approx(width, rel=0.1)
-
-
 def test_the_best_pair():
     """Scores that say nothing at 16 tokens and everything at 36: the first look is 36."""
     singles = [scored(16, 0.5, known=False), scored(36, 0.8), scored(64, 1.0)]

@@ -71,17 +71,6 @@ def test_pairs(rows):
     assert [row.apart for row in trained] == [False] * 3
 
 
-def test_changes_are_those_of_the_same_images(rows):
-    """At 148 px 30 images of the 40: of the fifth with the smallest objects all are right at both."""
-    by_part = [one_mean(rows, "rope_axial", "top1_change", 148, {"size_quintile": part}) for part in range(1, 6)]
-    assert by_part[0].values == (0, 0, 0)
-    # Images 12 to 17 were right at 32 px, and 12, 14 or 13 of all are at 148 px.
-    assert by_part[2].values == pytest.approx((-1, -4 / 6, -5 / 6))
-    assert by_part[4].values == pytest.approx((-5 / 6, -1, -1))
-    assert all(row.count == 6 for row in by_part)
-    assert not [row for row in of_kind(rows, MeanRow) if row.metric == "top1_change" and row.resolution == 32]
-
-
 def test_orders_are_beside_the_papers_sizes(rows):
     """At 148 px of 32 the paper's 1024 of 224: LookHere 71.58, 1D-learn 55.67, 2D-RoPE 51.41."""
     found = {(row.resolution, row.coefficient): row for row in of_kind(rows, RankRow)}

@@ -214,25 +214,6 @@ def test_each_way_of_showing_images_has_its_own_and_stored_logits_give_the_same(
     assert again == rows
 
 
-def test_rows_after_it_are_those_of_the_logits_over_it(measure, tmp_path):
-    rows, _ = measure(link="sigmoid")
-    (file,) = (one for one in find_logits(tmp_path / "kept") if one.name.startswith("test"))
-    stored, found = read_logits(file), values(rows, split="test")
-    for link, names in (
-        ("temperature", {"nll": "nll_tempered", "brier": "brier_tempered", "ece": "ece_tempered"}),
-        ("temperature_sigmoid", {"ece_sigmoid": "ece_sigmoid_tempered"}),
-    ):
-        over = (stored.logits / found[link].value).astype(np.float32)
-        plain = values(rescore(dataclasses.replace(stored, logits=over)))
-        for before, after in names.items():
-            assert found[after].value == pytest.approx(plain[before].value, abs=1e-6)
-            assert (found[after].unit, found[after].better, found[after].count) == (plain[before].unit, "lower", 23)
-        assert found[names.popitem()[1]].value != pytest.approx(found["ece"].value, abs=1e-9)
-    assert found["nll_tempered"].value == pytest.approx(
-        nll(stored.logits, stored.labels, found["temperature"].value), abs=1e-9
-    )
-
-
 def test_other_weights_sizes_and_runs_have_another(measure, tmp_path):
     _, names = measure()
     kept = tmp_path / "kept"

@@ -88,11 +88,6 @@ def test_what_was_measured_beside_answers_stays_where_they_are_the_same_again():
     assert merge_rows(before, again) == [before[3], *again]
 
 
-def test_better_names_the_nearest_word():
-    with pytest.raises(InputError, match="better 'higer' is not known; did you mean 'higher'"):
-        row(better="higer")
-
-
 @pytest.mark.parametrize("value", [torch.tensor(0.5), np.float32(0.5), Fraction(1, 2)])
 @pytest.mark.parametrize("name", ["value", "stderr", "seconds", "patches"])
 def test_a_number_that_cannot_be_written_is_refused_when_its_row_is_made(name, value):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sightline.attention import RotationTensors
-from sightline.data.batch import Batch, collate_packed, collate_uniform, normalize
+from sightline.data.batch import Batch, collate_packed, collate_uniform
 from sightline.evaluation.measures.attacks import (
     Attack,
     attacked,
@@ -58,47 +57,6 @@ def moved_by(model: Model, batch: Batch, attack: Attack, epsilon: float, loss: L
     gradient = gradient_of(model, task_of(model), batch, loss)
     with input_gradients_only(model, recomputes=False):
         return attacked(attack, pixels, epsilon, epsilon_ball(pixels, epsilon), gradient, **options)
-
-
-class Linear:
-    """A classifier of the normalised pixels, without a trunk."""
-
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        self.weight, self.bias = weight, bias
-
-    def outputs(self, model: Model, batch: Batch, precision: str) -> Tensor:
-        config = model.config
-        return normalize(batch.inputs, config.mean, config.std).flatten(1) @ self.weight + self.bias
-
-
-def test_of_a_linear_classifier_the_attack_has_a_closed_form():
-    """Of two classes the gradient's sign is that of the difference of their weights, and the margin falls by epsilon
-    times its L1 norm over the deviations."""
-    mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
-    model = SimpleNamespace(config=SimpleNamespace(mean=mean, std=std))
-    rows = images(4).double().clamp(3, 252)
-    weight, bias = 0.01 * torch.randn(rows[0].numel(), 2, dtype=torch.float64), torch.randn(2, dtype=torch.float64)
-    labels = torch.tensor([0, 1, 1, 0])
-    batch = batch_of(rows, labels=labels.tolist())
-    gradient = gradient_of(model, Linear(weight, bias), batch, "ce")  # type: ignore[arg-type]
-    slope = gradient(rows)
-    deviation = torch.tensor(std, dtype=torch.float64).repeat_interleave(16).expand(15, 48).flatten()
-    x = (rows.unflatten(-1, (3, 16)) / 255 - torch.tensor(mean, dtype=torch.float64).unsqueeze(-1)).flatten(1)
-    logits = (x / deviation) @ weight + bias
-    wrong = logits.softmax(1)[torch.arange(4), 1 - labels]
-    towards = (weight[:, 1] - weight[:, 0]) * (1 - 2 * labels).unsqueeze(1)
-    torch.testing.assert_close(slope.flatten(1), wrong.unsqueeze(1) * towards / deviation / 255, rtol=1e-9, atol=1e-300)
-    for epsilon in (1, 3):
-        moved = attacked(FGSM, rows, epsilon, epsilon_ball(rows, epsilon), gradient)
-        torch.testing.assert_close(moved, rows + epsilon * towards.sign().view_as(rows), rtol=0, atol=0)
-        after = Linear(weight, bias).outputs(model, replace(batch, inputs=moved), "float32")
-        of = torch.arange(4)
-        fall = (logits[of, labels] - logits[of, 1 - labels]) - (after[of, labels] - after[of, 1 - labels])
-        expected = epsilon / 255 * (towards.abs() / deviation).sum(1)
-        torch.testing.assert_close(fall, expected, rtol=1e-9, atol=0)
-        # No other step of the ball lowers a linear margin further.
-        other = attacked(replace(STEPS, random=False), rows, epsilon, epsilon_ball(rows, epsilon), gradient)
-        torch.testing.assert_close(other, moved)
 
 
 def turned(x: Tensor, rotation: RotationTensors) -> Tensor:
