@@ -16,7 +16,8 @@ from pathlib import Path
 
 from sightline.io.run_files import COMPARISON
 from sightline.reports.comparison_tables import largest, trained_at
-from sightline.results.comparison import ComparisonRow, DifferenceRow, dump_compared, read_compared
+from sightline.results.comparison import COMPARISON_ROWS, ComparisonRow, DifferenceRow
+from sightline.results.rows import dump_rows, read_rows
 
 RESULTS = Path(__file__).parent / "results" / "compare.jsonl"
 
@@ -37,8 +38,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    rows = kept(read_compared(options.folder / COMPARISON))
-    options.out.write_text(dump_compared(rows), encoding="utf-8")
+    rows = kept(read_rows(options.folder / COMPARISON, *COMPARISON_ROWS))
+    options.out.write_text(dump_rows(rows), encoding="utf-8")
     print(f"{len(rows)} rows: {options.out}")
 
 

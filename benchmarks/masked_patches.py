@@ -33,14 +33,13 @@ from sightline.data.open import open_source
 from sightline.distributed import machine
 from sightline.errors import SightlineError
 from sightline.evaluation import EvaluateConfig
-from sightline.evaluation.logits import read_logits
-from sightline.evaluation.measure import logits_name_of
-from sightline.evaluation.paired import bootstrap_intervals, mean_over_seeds
+from sightline.evaluation.logits import logits_name, read_logits
 from sightline.hub.load import load_model
 from sightline.io.run_files import CHECKPOINT, LOG, LOGITS, VALIDATION
 from sightline.io.run_files import RESULTS as ROWS
 from sightline.recipes import recipe
 from sightline.results.rows import ResultRow, read_rows
+from sightline.results.statistics import bootstrap_intervals, student_interval
 from sightline.tasks.base import task_of
 from sightline.training.config import ValidationConfig
 from sightline.training.jobs import Job, JobProgress, run_jobs
@@ -117,7 +116,7 @@ def top1(folder: Path) -> tuple[ResultRow, np.ndarray]:
         for one in read_rows(folder / ROWS)
         if one.metric == "top1" and one.split == "test" and one.resolution == SIDE and not one.slices
     ]
-    stored = read_logits(folder / LOGITS / logits_name_of(row))
+    stored = read_logits(folder / LOGITS / logits_name(vars(row)))
     order = np.argsort(stored.indices, kind="stable")
     return row, (stored.logits.argmax(1) == stored.labels)[order]
 
@@ -140,7 +139,7 @@ def compared(folder: Path, seeds: Sequence[int], about: dict[str, Any]) -> list[
             {"what": "difference", "metric": "top1", "value": value, "interval": interval, "seed": seed, **about}
             | {"count": len(gaps[-1]), "split": "test", "images": about["tuned"]}
         )
-    value, interval = mean_over_seeds([float(gap.mean()) for gap in gaps])
+    value, interval = student_interval([float(gap.mean()) for gap in gaps])
     (over_images,) = bootstrap_intervals(np.mean(gaps, axis=0)[:, None])
     rows.append(
         {"what": "difference, mean", "metric": "top1", "value": value, "interval": interval, "seed": "all", **about}

@@ -26,7 +26,7 @@ from measure import Parser, Work, clock, counted, interleave, print_table, row
 from sightline import create_model
 from sightline.data.open import open_source
 from sightline.distributed import machine
-from sightline.evaluation.class_tables import stored_tables
+from sightline.evaluation.class_tables import class_rows, stored_tables
 from sightline.evaluation.logits import (
     StoredLogits,
     find_logits,
@@ -116,7 +116,7 @@ def measure_again(images: int) -> dict[str, Any]:
         rows = rescore(read_logits(file), temperature=temperature)
         times.append(time.perf_counter())
         (table,) = stored_tables([file])
-        rows += table.rows()
+        rows += class_rows(table)
         times.append(time.perf_counter())
     return {
         "benchmark": "measures", "part": "rescore", "images": images, "classes": _CLASSES,

@@ -24,7 +24,7 @@ from sightline.distributed import machine
 from sightline.evaluation import EvaluateConfig
 from sightline.recipes import recipe
 from sightline.reports.style import standalone
-from sightline.results.rows import as_written, read_rows
+from sightline.results.rows import read_rows
 from sightline.training.jobs import Job, JobProgress, run_jobs
 from sightline.training.log import read_log
 
@@ -67,7 +67,7 @@ def rows_of(name: str, seed: int, folder: Path) -> list[dict[str, Any]]:
     last = read_log(folder / "log.jsonl")[-1]
     spent = {"images_seen": last["images"], "tokens_seen": last["tokens"], "flops": last["flops"]}
     return [
-        {"benchmark": "navit", "recipe": name, **spent, **as_written(row)}
+        {"benchmark": "navit", "recipe": name, **spent, **row.record()}
         for row in read_rows(folder / "results.jsonl")
         if row.metric == "top1" and not row.slices
     ]

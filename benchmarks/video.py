@@ -35,7 +35,7 @@ from sightline.reports import style, words
 from sightline.reports.figures import guessing, look_of
 from sightline.reports.lines import Panel, lines_figure, measured_line, value_range
 from sightline.reports.series import PlotLine, Study
-from sightline.results.rows import ResultRow, as_written, dump_rows, read_rows
+from sightline.results.rows import ResultRow, dump_rows, read_rows
 from sightline.training import train
 from sightline.training.run import open_run
 
@@ -62,7 +62,7 @@ def measure(encoding: str, seed: int, chosen: argparse.Namespace) -> dict[str, A
         for count in FRAMES:
             source = run.source.with_view(frames=FrameSampling(count))
             rows += evaluate(run.model, source, tested, dataclasses.replace(run.identity, seed=seed))
-    return {"rows": [as_written(row) for row in rows]}
+    return {"rows": [row.record() for row in rows]}
 
 
 def frame_lines(rows: Sequence[ResultRow]) -> tuple[list[PlotLine], Study] | None:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from sightline.evaluation.compared import TrainedRun, compare_runs
-from sightline.evaluation.logits import StoredLogits, rescore, write_logits
-from sightline.evaluation.measure import logits_name_of
+from sightline.evaluation.logits import StoredLogits, logits_name, rescore, write_logits
 from sightline.results.comparison import ComparisonRow
 from sightline.results.rows import ResultRow, dump_rows
 
@@ -52,7 +51,7 @@ def made_run(
             logits, labels.astype(np.int64), np.arange(len(told), dtype=np.int64), names, sizes, task, measured
         )
         mine = rescore(stored)
-        write_logits(folder / "logits", logits_name_of(mine[0]), stored)
+        write_logits(folder / "logits", logits_name(vars(mine[0])), stored)
         rows += mine
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.jsonl").write_text(dump_rows(rows))

@@ -17,7 +17,8 @@ from sightline.analysis.measures.heads import AttentionDistance
 from sightline.data.open import open_source
 from sightline.hub.load import load_model, save_model
 from sightline.models import create_model
-from sightline.results.analysis import read_analysis
+from sightline.results.analysis import AnalysisRow
+from sightline.results.rows import read_rows
 from sightline.runs import analysis_folder
 from tests.tiny import after, killed, pictures, tree
 
@@ -60,7 +61,7 @@ def test_two_models_give_arrays_rows_figures_and_a_page(cli, models, tmp_path):
     expected = analysed(model, AttentionDistance, batches)
     for size in found.sizes:
         np.testing.assert_array_equal(found.arrays[size]["distance"], expected.arrays[size]["distance"])
-    rows = read_analysis(out / "analysis.jsonl")
+    rows = read_rows(out / "analysis.jsonl", AnalysisRow)
     assert {row.run for row in rows} == {"a", "b"}
     assert {row.size for row in rows} == {(16, 16), (24, 16)}
     one = next(
@@ -194,7 +195,7 @@ def test_files_are_read_at_their_own_size_and_a_broken_one_is_named(cli, models,
     words = ("analyse", models / "a", "--data", data, "--resolutions", "native,16", *FEW)
     code, _, err = cli(*words, "--out", out)
     assert code == 0, err
-    assert {row.size for row in read_analysis(out / "analysis.jsonl")} == {None, (16, 16)}
+    assert {row.size for row in read_rows(out / "analysis.jsonl", AnalysisRow)} == {None, (16, 16)}
     broken = next((tmp_path / "photos").rglob("test/*/*"))
     broken.write_bytes(b"no image")
     code, _, err = cli(*words, "--out", tmp_path / "other")
@@ -265,7 +266,7 @@ def test_timm_by_name_with_random_weights(cli, tmp_path, monkeypatch):
     out = tmp_path / "analysis"
     code, _, err = cli("analyse", "timm:test_vit", "--no-pretrained")
     assert code == 0, err
-    rows = read_analysis(out / "analysis.jsonl")
+    rows = read_rows(out / "analysis.jsonl", AnalysisRow)
     assert {row.run for row in rows} == {"timm:test_vit, random weights"}
     assert (out / "timm_test_vit_random_weights.attention_distance.npz").exists()
     # Of 1000 classes, none of which is a glyph.
@@ -318,7 +319,7 @@ def test_a_model_of_timms_beside_one_of_ours(cli, refused, models, tmp_path):
     out, words = tmp_path / "inside", ("--resolutions", "32", *FEW, "--no-pretrained")
     code, _, err = cli("analyse", models / "a", "timm:test_vit", *words, "--num-classes", "24", "--out", out)
     assert code == 0, err
-    assert next(row.run for row in read_analysis(out / "analysis.jsonl")) == "a"
+    assert next(row.run for row in read_rows(out / "analysis.jsonl", AnalysisRow)) == "a"
     # The patch of one of them does not divide what that of the other does.
     refused("analyse", models / "a", "timm:test_vit", "--resolutions", "36", *FEW, "--no-pretrained",
             "--out", tmp_path / "other", says=["resolution 36", "32 or 48"])  # fmt: skip

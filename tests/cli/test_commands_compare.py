@@ -12,7 +12,8 @@ import time
 import pytest
 
 from sightline.recipes.compare import ENCODINGS, RESOLUTIONS, Compare, compare_jobs
-from sightline.results.comparison import DifferenceRow, MeanRow, of_kind, read_compared
+from sightline.results.comparison import COMPARISON_ROWS, DifferenceRow, MeanRow, of_kind
+from sightline.results.rows import read_rows
 from sightline.runs import outputs
 from sightline.training import jobs
 from tests.tiny import fork_server, tree, weights
@@ -106,7 +107,7 @@ def test_a_miniature(cli, tmp_path, quick_start):
     for name in ("comparison.jsonl", "tables.csv", "tables.tex", "report.html"):
         assert f": {out / name}" in said
         assert (out / name).stat().st_size > 500
-    rows = read_compared(out / "comparison.jsonl")
+    rows = read_rows(out / "comparison.jsonl", *COMPARISON_ROWS)
     top1 = [row for row in of_kind(rows, MeanRow) if row.metric == "top1" and not row.slices]
     assert {(row.encoding, row.split, row.resolution, row.fine_tuned) for row in top1} == {
         (name, *place)
@@ -153,7 +154,7 @@ def test_killed_it_goes_on_to_the_same(tmp_path):
     done = subprocess.run([*command, killed, "--resume"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert weights(killed / "lookhere_90_0") == weights(whole / "lookhere_90_0")
-    rows, wanted = (read_compared(out / "comparison.jsonl") for out in (killed, whole))
+    rows, wanted = (read_rows(out / "comparison.jsonl", *COMPARISON_ROWS) for out in (killed, whole))
     assert rows == wanted
 
 

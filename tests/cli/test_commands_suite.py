@@ -101,12 +101,12 @@ def test_a_suite_that_was_stopped_goes_on(given, cli, monkeypatch):
 
     monkeypatch.setattr(suite_module, "write_logits", failing)
     assert cli(*words)[0] == 5
-    # The first size is whole, its rows too; of the second the parts are kept.
+    # The first size is whole, its rows too; the second is measured again.
     assert {row.resolution for row in read_rows(out / "results.jsonl")} == {16}
     assert len(shown) == 12
     monkeypatch.setattr(suite_module, "write_logits", write)
     assert cli(*words)[0] == 0
-    assert len(shown) == 12
+    assert len(shown) == 18
     assert {row.resolution for row in read_rows(out / "results.jsonl")} == {16, 24}
     assert sorted(one.name for one in out.iterdir() if not one.name.startswith(".")) == ["logits", "results.jsonl"]
     assert not [one for one in (out / "logits").iterdir() if one.is_dir()]
@@ -165,7 +165,7 @@ def test_the_embedded_scenes(cli, tmp_path):
         (["--tune"], "--tune: goes without --suite alone; on one data set: sightline evaluate MODEL --data DATA"),
         (["--measures", "fgsm"], "--measures: goes without --suite alone; on one data set: sightline evaluate"),
         (["--temperature"], "--temperature: goes without --suite alone; on one data set: sightline evaluate"),
-        (["--images", "3"], "--images: goes without --suite alone"),
+        (["--images", "0"], "--images: goes without --suite alone"),
         (["--preparation", "papr"], "preparation 'papr' is not known; did you mean 'paper'?"),
         (["--limit", "0"], "--limit"),
         (["--num-classes", "3"], "--num-classes: goes with timm:NAME alone"),
@@ -189,7 +189,9 @@ def test_wrong_places(given, refused, tmp_path):
     refused(*words[:5], data / "test", says=["lies in", "a folder of the data"])
     (tmp_path / "file").write_text("")
     refused(*words[:5], tmp_path / "file", says=["is a file, expected a folder"])
-    refused(*words[:2], "--limit", 3, says=["--limit: goes with --suite SUITE alone"])
+    refused(*words[:2], "--limit", 0, says=["--limit: goes with --suite SUITE alone"])
+    # Before the model is opened.
+    refused("evaluate", tmp_path / "none", "--patch-size", 8, says=["--patch-size: its rows", "--out FILE"])
     refused("evaluate", tmp_path / "nowhere", *words[2:], says=["nowhere"])
     refused(*words[:2], "--suite", data, "--out", tmp_path / "out", says=[f"did you mean imagefolder:{data}?"])
 

@@ -157,7 +157,7 @@ def test_logits_of_other_patches_have_files_of_their_own(tiny_run, cli, tmp_path
     shown = {row.size_label for side in (8, 2) for row in read_rows(tmp_path / f"{side}.jsonl")}
     assert len(list((tmp_path / "kept").iterdir())) == len(shown) == 2
     tables = stored_tables(find_logits(tmp_path / "kept"))
-    assert [one.table.shown for one in tables] == ["16 px in patches of 8 px", "16 px in patches of 2 px"]
+    assert [one.shown for one in tables] == ["16 px in patches of 8 px", "16 px in patches of 2 px"]
 
 
 def test_one_file_is_of_one_patch_size(tiny_run, cli, refused, tmp_path):

@@ -9,9 +9,8 @@ import time
 
 import pytest
 
-from sightline.evaluation.update import update_rows
 from sightline.io.run_lock import LOCK, RunLock
-from sightline.results.rows import read_rows
+from sightline.results.rows import read_rows, update_rows
 from sightline.training import checkpointer, jobs
 from tests.tiny import MODEL, tiny_config, tree
 
@@ -72,7 +71,7 @@ def test_found_30_after_the_last_step_too(cli, tmp_path, monkeypatch):
 
 
 def slowly_add(file, row):
-    from sightline.evaluation import update
+    from sightline.results import rows as update
 
     real = update.merge_rows
 

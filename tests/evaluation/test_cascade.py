@@ -10,7 +10,7 @@ from PIL import Image
 from sightline.data.open import open_source
 from sightline.data.sizes import View
 from sightline.errors import InputError
-from sightline.evaluation.cascade import CascadeConfig, cascade_rows, measure, planned_looks, planned_tokens
+from sightline.evaluation.cascade import CascadeConfig, measure, planned_looks, planned_tokens
 from sightline.evaluation.measure import RunInfo
 from sightline.models import create_model
 from sightline.tasks.classification import scores_of
@@ -35,18 +35,17 @@ def model(**options):
 
 
 def measured(config: CascadeConfig, advance=None):
-    built, source = model(), open_source("digits")
-    result = measure(built, source, config, "digits", advance=advance)
-    return result, cascade_rows(result, built, source, config, IDENTITY)
+    return measure(model(), open_source("digits"), config, IDENTITY, advance=advance)
 
 
 def test_thresholds_come_from_minival_and_points_from_test():
     shown = []
     config = CascadeConfig((4, 9), (4, 16), alphas=(0.25, 0.5, 0.0), images=60, aspect="square", precision="float32")
-    result, rows = measured(config, shown.append)
-    assert (result.held_out.split, len(result.held_out.indices), result.held_out.budgets) == ("minival", 60, (4, 16))
-    assert (result.tested.split, len(result.tested.indices), result.tested.budgets) == ("test", 60, (4, 9, 16))
-    assert sum(shown) == planned_tokens((result.held_out, result.tested)) == 60 * (4 + 16) + 60 * (4 + 9 + 16)
+    rows, looks = measured(config, shown.append), planned_looks(open_source("digits"), config)
+    assert [(one.split, len(one.indices), one.budgets) for one in looks] == [
+        ("minival", 60, (4, 16)), ("test", 60, (4, 9, 16)),
+    ]  # fmt: skip
+    assert sum(shown) == planned_tokens(looks) == 60 * (4 + 16) + 60 * (4 + 9 + 16)
     assert [(row.kind, row.budget, row.second_budget, row.alpha) for row in rows] == [
         ("single", 4, None, None),
         ("single", 9, None, None),
@@ -58,7 +57,7 @@ def test_thresholds_come_from_minival_and_points_from_test():
     source, built = open_source("digits"), model()
 
     def alone(split: str, budget: int):
-        look = result.held_out if split == "minival" else result.tested
+        look = looks[split == "test"]
         return said(built, source, split, look.indices, View("tokens", budget), aspect="square")
 
     held_out, tested = (
@@ -82,24 +81,22 @@ def test_labels_are_those_of_the_model():
     order = np.roll(np.arange(10), 1)
     # The data's class i is the model's order[i].
     built = model(class_names=tuple(source.classes[number] for number in np.argsort(order)))
-    result = measure(built, source, config, "digits")
-    given = said(built, source, "test", result.tested.indices, View("tokens", 9))
-    assert result.singles[1].right.tolist() == (given.logits.argmax(1) == order[given.labels]).tolist()
-    with pytest.raises(InputError, match="'my-digits'"):
-        measure(model(num_classes=3), source, config, "my-digits")
+    rows = measure(built, source, config, IDENTITY)
+    given = said(built, source, "test", planned_looks(source, config)[1].indices, View("tokens", 9))
+    assert rows[1].top1 == (given.logits.argmax(1) == order[given.labels]).mean()
+    with pytest.raises(InputError, match="'digits'"):
+        measure(model(num_classes=3), source, config, IDENTITY)
 
 
 def test_an_alpha_for_a_budget_is_the_last_row():
-    result, rows = measured(
-        CascadeConfig((4, 9, 16), budget=12, alphas=(0.5,), images=100, aspect="square", precision="float32")
-    )
-    assert result.held_out.budgets == (4, 9, 16)
+    config = CascadeConfig((4, 9, 16), budget=12, alphas=(0.5,), images=100, aspect="square", precision="float32")
+    rows = measured(config)
+    assert planned_looks(open_source("digits"), config)[0].budgets == (4, 9, 16)
     chosen = rows[-1]
     assert [row.chosen for row in rows] == [False] * 4 + [True]
     # Squares have as many tokens as they may: what is left after the first look, in whole images.
     alpha = np.floor(100 * (12 - chosen.budget) / (chosen.second_budget or 0)) / 100
     assert chosen.alpha == pytest.approx(min(alpha, 1))
-    assert chosen.fraction == (result.singles[[4, 9, 16].index(chosen.budget)].confidence < chosen.threshold).mean()
 
 
 def test_without_minival_the_halves_of_the_split_mix_its_classes(tmp_path):
@@ -134,8 +131,8 @@ def test_minival_itself_is_halved_and_an_endless_split_needs_a_number():
 
 
 def test_bfloat16_is_asked_for_and_said():
-    result, rows = measured(CascadeConfig((4, 9), (4, 9), images=20, precision="bfloat16"))
-    full, _ = measured(CascadeConfig((4, 9), (4, 9), images=20, precision="float32"))
-    assert rows[0].precision == "bfloat16"
-    assert not np.array_equal(result.singles[0].confidence, full.singles[0].confidence)
+    rows = measured(CascadeConfig((4, 9), (4, 9), images=20, precision="bfloat16"))
+    full = measured(CascadeConfig((4, 9), (4, 9), images=20, precision="float32"))
+    assert (rows[0].precision, full[0].precision) == ("bfloat16", "float32")
+    assert rows[0].ece != full[0].ece
     assert torch.get_num_threads() == rows[0].threads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,12 @@ from sightline.models import ViTConfig
 from sightline.results.rows import wilson_interval
 from sightline.tasks.base import make_task
 from tests.batches import labelled
+
+
+def points_of(*arguments):
+    """Of each point its fields, and what was answered in the end."""
+    found = measure_cascade(*arguments)
+    return [SimpleNamespace(**said, scored=one) for one, said in found]
 
 
 def scored(budget: int, top1: float, *, images: int = 1000, known: bool = True, seed: int = 0) -> StageScores:
@@ -89,7 +96,7 @@ def test_a_budget_below_the_first_look_is_refused():
 def test_points_are_those_of_a_loop_over_images():
     first, second = SINGLES[0], SINGLES[2]
     thresholds = [(0.1, 0.13), (0.3, 0.29), (0.6, 0.61)]
-    for point, (alpha, threshold) in zip(measure_cascade(SINGLES, (16, 64), thresholds), thresholds, strict=True):
+    for point, (alpha, threshold) in zip(points_of(SINGLES, (16, 64), thresholds), thresholds, strict=True):
         right = tokens = seconds = again = 0.0
         for image in range(len(first.right)):
             right_one, tokens_one, seconds_one = first.right[image], first.tokens[image], first.seconds[image]
@@ -110,61 +117,38 @@ def test_points_are_those_of_a_loop_over_images():
 
 
 def test_none_and_all_seen_again():
-    none, every = measure_cascade(SINGLES, (16, 64), [(0, 0.0), (1, threshold_for(SINGLES[0].confidence, 1))])
+    none, every = points_of(SINGLES, (16, 64), [(0, 0.0), (1, threshold_for(SINGLES[0].confidence, 1))])
     assert (none.scored.top1, none.fraction, none.scored.ece) == (0.5, 0, SINGLES[0].ece)
     assert (every.scored.top1, every.fraction, every.scored.ece) == (0.9, 1, SINGLES[2].ece)
     assert every.scored.tokens.mean() == pytest.approx(SINGLES[0].tokens.mean() + SINGLES[2].tokens.mean())
     # No single budget has as many tokens: nothing to compare with.
     assert every.ahead is None
-    assert every.ahead_interval is None
+    assert every.ahead_low is None
 
 
 def test_a_cascade_that_changes_nothing_is_level_without_doubt():
     """Paired: the doubt of the images themselves is on both sides and drops out."""
-    (point,) = measure_cascade(SINGLES, (16, 64), [(0, 0.0)])
-    assert (point.ahead, point.ahead_interval) == (0, (0, 0))
+    (point,) = points_of(SINGLES, (16, 64), [(0, 0.0)])
+    assert (point.ahead, point.ahead_low, point.ahead_high) == (0, 0, 0)
     low, high = wilson_interval(point.scored.top1, len(point.scored.right))
     assert high - low > 0.05
 
 
 def test_ahead_of_the_line_between_single_budgets():
     """Half of the images again, those that only more tokens get right: ahead of any lot between the budgets."""
-    (point,) = measure_cascade(SINGLES, (16, 64), [(0.5, 0.5005)])
+    (point,) = points_of(SINGLES, (16, 64), [(0.5, 0.5005)])
     tokens = [one.tokens.mean() for one in SINGLES]
     base = np.interp(point.scored.tokens.mean(), tokens, [0.5, 0.6, 0.9])
     assert point.ahead == pytest.approx(0.9 - base)
-    assert point.ahead_interval is not None
-    low, high = point.ahead_interval
+    low, high = (point.ahead_low, point.ahead_high)
     assert 0 < low < 0.9 - base < high
 
 
 def test_more_tokens_that_do_harm_are_no_excuse():
     """The line of single budgets stays level where the last is worse."""
     singles = [scored(16, 0.5), scored(36, 0.9), scored(64, 0.6)]
-    (point,) = measure_cascade(singles, (16, 36), [(0.8, 0.8005)])
+    (point,) = points_of(singles, (16, 36), [(0.8, 0.8005)])
     assert (point.scored.top1, point.ahead) == (0.9, 0)
-
-
-def test_the_interval_is_as_wide_as_that_of_a_mean():
-    """Beside the standard error of the linearised difference: within a tenth."""
-    rng = np.random.default_rng(5)
-    first, second = (
-        dataclasses.replace(scored(n, 0.5, known=False), right=rng.uniform(0, 1, 1000) < top1)
-        for n, top1 in ((16, 0.5), (64, 0.8))
-    )
-    (point,) = measure_cascade([first, second], (16, 64), [(0.4, 0.4)])
-    again = first.confidence < 0.4
-    spent = first.tokens + again * second.tokens
-    means = first.tokens.mean(), second.tokens.mean()
-    share = (spent.mean() - means[0]) / (means[1] - means[0])
-    slope = (second.right.mean() - first.right.mean()) / (means[1] - means[0])
-    line = (1 - share) * first.right + share * second.right
-    line_tokens = (1 - share) * first.tokens + share * second.tokens
-    parts = np.where(again, second.right, first.right) - line - slope * (spent - line_tokens)
-    width = 2 * 1.96 * parts.std() / math.sqrt(len(parts))
-    assert point.ahead_interval is not None
-    low, high = point.ahead_interval
-    assert high - low == pytest.approx(width, rel=0.1)
 
 
 def test_the_best_pair():

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
-from statistics import fmean, stdev
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sightline.errors import InputError
 from sightline.evaluation.class_effects import class_effects
 from sightline.reports.classes_page import largest
-from sightline.results.classes import MEAN, ClassStudy, ClassTable, dump_effects
+from sightline.results.classes import MEAN, ClassStudy, ClassTable
+from sightline.results.rows import dump_rows
 
 SIZES = {"16 px": 16.0, "24 px": 36.0, "tokens:64": 64.0}
 
@@ -38,101 +33,6 @@ def drawn(seed, images, classes, lines):
     return made
 
 
-def found_in(effects):
-    made = {(one.kind, one.metric, one.line, one.name, one.shown): one for one in effects}
-    assert len(made) == len(effects)
-    return made
-
-
-def close(one, values):
-    """Whether an effect is the mean of what is said of each image."""
-    assert one.value == pytest.approx(fmean(values), abs=1e-9)
-    if len(values) == 1:
-        assert one.stderr is None
-    else:
-        assert one.stderr == pytest.approx(stdev(values) / math.sqrt(len(values)), abs=1e-9)
-
-
-@given(st.integers(0, 10_000), st.integers(1, 25), st.sampled_from([1, 2, 3, 8]), st.sampled_from(["a", "ab", "abc"]))
-def test_every_effect_is_what_it_says(seed, images, classes, lines):
-    tables = drawn(seed, images, classes, lines)
-    at = {(one.line, one.shown): one for one in tables}
-    labels, names = tables[0].labels.tolist(), tables[0].classes
-    found = found_in(effects := class_effects(ClassStudy(tables)))
-    big, small = "tokens:64", "16 px"
-    there = [number for number in range(classes) if number in labels]
-    expected = set()
-
-    def right(line, shown, image):
-        return float(at[line, shown].answers[image] == labels[image])
-
-    def named(line, shown, image, number):
-        return float(at[line, shown].answers[image] == number)
-
-    def of(number):
-        return [image for image in range(images) if labels[image] == number]
-
-    for line in lines:
-        for shown in (big, "24 px"):
-            expected.add(key := ("extrapolation", "top1", line, "", shown))
-            close(found[key], [right(line, shown, image) - right(line, small, image) for image in range(images)])
-    against = MEAN if len(lines) > 2 else "b"
-    for line in lines if len(lines) > 1 else ():
-        for number in there if line != against else ():
-            expected.add(key := ("gap", "top1", line, names[number], big))
-            others = lines if against == MEAN else against
-            each = [right(line, big, image) - fmean(right(one, big, image) for one in others) for image in of(number)]
-            close(found[key], each)
-            assert (found[key].against, found[key].count) == (against, len(each))
-    for line, members in {MEAN: lines, **({one: one for one in lines} if len(lines) > 1 else {})}.items():
-        for number in there:
-            expected.add(key := ("change", "top1", line, names[number], big))
-            each = [fmean(right(one, big, image) - right(one, small, image) for one in members) for image in of(number)]
-            close(found[key], each)
-            assert (found[key].since, found[key].count) == (small, len(each))
-        for number in range(classes):
-            asked = any(named(one, size, image, number) for one in members for size in (big, small)
-                        for image in range(images))  # fmt: skip
-            if number in there or asked:
-                expected.add(key := ("change", "predicted", line, names[number], big))
-                each = [
-                    fmean(named(one, big, image, number) - named(one, small, image, number) for one in members)
-                    for image in range(images)
-                ]
-                close(found[key], each)
-    for metric in ("top1", "predicted"):
-        for number in range(classes):
-
-            def share(line, shown, metric=metric, number=number):
-                if metric == "top1":
-                    return fmean(right(line, shown, image) for image in of(number))
-                return fmean(named(line, shown, image, number) for image in range(images))
-
-            if number not in there and metric == "top1":
-                continue
-            alike = [share(line, big) for line in lines]
-            means = [fmean(share(line, size) for line in lines) for size in SIZES]
-            for kind, values in (("spread_of_models", alike), ("spread_of_sizes", means)):
-                if (number in there or any(values)) and len(values) > 1:
-                    expected.add(key := (kind, metric, MEAN, names[number], big))
-                    assert found[key].value == pytest.approx(max(values) - min(values), abs=1e-9)
-    for number in there if classes > 1 else ():
-        expected.add(key := ("confusion", "probability", MEAN, names[number], big))
-
-        def chance(other, shown, number=number):
-            return fmean(at[line, shown].chances[number, other] for line in lines)
-
-        gains = [
-            (chance(number, small) - chance(number, big) + chance(other, big) - chance(other, small), -other)
-            for other in range(classes) if other != number
-        ]  # fmt: skip
-        assert found[key].value == pytest.approx(max(gains)[0], abs=1e-9)
-        assert found[key].other == names[-max(gains)[1]]
-        assert found[key].count == len(of(number))
-    assert found.keys() == expected
-    assert all(json.loads(line) for line in dump_effects(effects).splitlines())
-
-
 def by_hand():
     """Three classes of two images each. Line a loses class 0 to class 2, line b stays; both are wrong of one of class 1
     at first, and right in the end."""
@@ -148,7 +48,8 @@ def by_hand():
 
 def test_by_hand():
     effects = class_effects(ClassStudy(by_hand()))
-    found = found_in(effects)
+    found = {(one.kind, one.metric, one.line, one.name, one.shown): one for one in effects}
+    assert len(found) == len(effects) == len(dump_rows(effects).splitlines())
     assert found["extrapolation", "top1", "a", "", "tokens:64"].value == pytest.approx(4 / 6 - 5 / 6)
     assert found["extrapolation", "top1", "b", "", "tokens:64"].value == pytest.approx(1 / 6)
     fall = found["change", "top1", MEAN, "class 0", "tokens:64"]

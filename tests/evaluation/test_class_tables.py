@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sightline.errors import InputError
-from sightline.evaluation.class_tables import ilsvrc_number, stored_tables
+from sightline.evaluation.class_tables import class_rows, ilsvrc_number, stored_tables
 from sightline.evaluation.logits import find_logits, read_logits, rescore, write_logits
 from sightline.evaluation.scoring import Scoring
 from tests.stored import store
@@ -25,18 +25,18 @@ def test_a_table_is_of_every_image_once(images, classes, tmp_path):
     logits, labels = drawn(0, images, classes)
     file = store(tmp_path, logits, labels)
     (one,) = stored_tables([file])
-    assert (one.table.line, one.table.shown, one.table.trained) == ("a", "16 px", "16 px")
+    assert (one.line, one.shown, one.trained) == ("a", "16 px", "16 px")
     # Of equal scores the first.
     answers = [max(range(classes), key=lambda one: (row[one], -one)) for row in logits.tolist()]
-    assert one.table.answers.tolist() == answers
-    assert one.table.labels.tolist() == labels.tolist()
+    assert one.answers.tolist() == answers
+    assert one.labels.tolist() == labels.tolist()
     powers = np.exp(logits.astype(float))
     chances = powers / powers.sum(axis=1, keepdims=True)
     for number in range(classes):
         inside = labels == number
         expected = chances[inside].mean(axis=0) if inside.any() else np.zeros(classes)
-        assert one.table.chances[number] == pytest.approx(expected, abs=1e-9)
-    by_class = {(row.metric, row.slices["class"]): row for row in one.rows()}
+        assert one.chances[number] == pytest.approx(expected, abs=1e-9)
+    by_class = {(row.metric, row.slices["class"]): row for row in class_rows(one)}
     right = np.array(answers) == labels
     for number in range(classes):
         inside, said = labels == number, np.array(answers) == number
@@ -50,7 +50,7 @@ def test_a_table_is_of_every_image_once(images, classes, tmp_path):
             assert (row.value, row.count, row.better) == (pytest.approx(said.mean()), images, "")
     # What they make together is top-1 of all.
     whole = next(row for row in rescore(read_logits(file)) if row.metric == "top1")
-    parts = [row for row in one.rows() if row.metric == "top1"]
+    parts = [row for row in class_rows(one) if row.metric == "top1"]
     assert sum(row.value * row.count for row in parts) / images == pytest.approx(whole.value)
     assert (parts[0].run, parts[0].resolution, parts[0].split) == ("a", 16, "test")
 
@@ -62,7 +62,7 @@ def test_of_what_is_scored_in_several_ways_it_is_that_by_labels_or_none(tmp_path
     plain = read_logits(store(tmp_path / "plain", logits, labels))
     write_logits(tmp_path, "whole.npz", dataclasses.replace(plain, scorings=[few, Scoring("all")]))
     (one,) = stored_tables([tmp_path / "whole.npz"])
-    assert {(row.data, row.classes) for row in one.rows()} == {("all", 4)}
+    assert {(row.data, row.classes) for row in class_rows(one)} == {("all", 4)}
     write_logits(tmp_path, "either.npz", dataclasses.replace(plain, scorings=[either]))
     with pytest.raises(InputError, match=r"either.npz"):
         stored_tables([tmp_path / "either.npz"])
@@ -74,8 +74,8 @@ def test_images_that_all_have_in_common_in_one_order(tmp_path):
     some = np.random.default_rng(2).permutation(30)[:12]
     store(tmp_path, logits[some] + 1, labels[some], indices=some, run="b")
     first, second = stored_tables(find_logits(tmp_path))
-    assert first.table.labels.tolist() == labels[np.sort(some)].tolist() == second.table.labels.tolist()
-    assert (first.table.answers == second.table.answers).all()
+    assert first.labels.tolist() == labels[np.sort(some)].tolist() == second.labels.tolist()
+    assert (first.answers == second.answers).all()
     store(tmp_path, logits[:1], labels[:1], indices=[99], run="c")
     with pytest.raises(InputError, match="classes"):
         stored_tables(find_logits(tmp_path))
@@ -92,12 +92,12 @@ def test_the_first_images_go_by_their_numbers(tmp_path):
     wanted = {int(number) for number in numbers if number <= 10}
     kept = [one for one in order if numbers[one] <= 10]
     assert len(wanted) == len(kept) == 10
-    assert table.table.labels.tolist() == labels[kept].tolist()
-    assert table.table.answers.tolist() == [int(logits[one].argmax()) for one in kept]
-    assert len(set(table.table.labels.tolist())) > 1
+    assert table.labels.tolist() == labels[kept].tolist()
+    assert table.answers.tolist() == [int(logits[one].argmax()) for one in kept]
+    assert len(set(table.labels.tolist())) > 1
     assert len(set(labels[order][:10].tolist())) == 1
     (whole,) = stored_tables([file], first=5000)
-    assert len(whole.table.labels) == 40
+    assert len(whole.labels) == 40
     with pytest.raises(InputError, match=r"--first 0"):
         stored_tables([file], first=0)
     other = store(tmp_path, logits, labels, run="b")
@@ -127,13 +127,13 @@ def test_lines_splits_and_shrunk_images(tmp_path):
     store(tmp_path, logits, labels, run="b", split="minival")
     store(tmp_path, logits, labels, run="c", view="tokens:64", resolution=None, grid=None, patches=63.5)
     files = find_logits(tmp_path)
-    tables = [one.table for one in stored_tables(files)]
+    tables = stored_tables(files)
     assert sorted(one.line for one in tables) == [
         "a (seed 0)", "a (seed 1)", "b (default knob)", "b (tuned knob)", "c",
     ]  # fmt: skip
     assert [one.shown for one in tables] == ["16 px"] * 4 + ["tokens:64"]
     (named,) = stored_tables([store(tmp_path / "mean", logits, labels, run="mean")])
-    assert named.table.line == "mean (seed 0)"
+    assert named.line == "mean (seed 0)"
     (held,) = stored_tables(files, split="minival")
     assert held.measured["split"] == "minival"
     with pytest.raises(InputError, match="'tets'"):
@@ -164,6 +164,6 @@ def test_classes_of_one_name_are_told_apart(tmp_path):
     """ImageNet has two cranes."""
     logits, labels = drawn(7, 20, 3)
     (one,) = stored_tables([store(tmp_path, logits, labels, classes=["crane", "hen", "crane"])])
-    assert one.table.classes == ["crane (0)", "hen", "crane (2)"]
-    assert len({(row.metric, row.slices["class"]) for row in one.rows()}) == len(one.rows())
-    assert dataclasses.asdict(one.rows()[0])["slices"] == {"class": "crane (0)"}
+    assert one.classes == ["crane (0)", "hen", "crane (2)"]
+    assert len({(row.metric, row.slices["class"]) for row in class_rows(one)}) == len(class_rows(one))
+    assert dataclasses.asdict(class_rows(one)[0])["slices"] == {"class": "crane (0)"}

@@ -8,7 +8,8 @@ import pytest
 
 from sightline.errors import InputError
 from sightline.evaluation.compared import compare_runs
-from sightline.results.comparison import DifferenceRow, MeanRow, RankRow, dump_compared, of_kind, read_compared
+from sightline.results.comparison import COMPARISON_ROWS, DifferenceRow, MeanRow, RankRow, of_kind
+from sightline.results.rows import dump_rows, read_rows
 from tests.compared import COUNTS, made_rows, made_run, made_runs, share
 
 
@@ -70,17 +71,6 @@ def test_pairs(rows):
     assert [row.apart for row in trained] == [False] * 3
 
 
-def test_changes_are_those_of_the_same_images(rows):
-    """At 148 px 30 images of the 40: of the fifth with the smallest objects all are right at both."""
-    by_part = [one_mean(rows, "rope_axial", "top1_change", 148, {"size_quintile": part}) for part in range(1, 6)]
-    assert by_part[0].values == (0, 0, 0)
-    # Images 12 to 17 were right at 32 px, and 12, 14 or 13 of all are at 148 px.
-    assert by_part[2].values == pytest.approx((-1, -4 / 6, -5 / 6))
-    assert by_part[4].values == pytest.approx((-5 / 6, -1, -1))
-    assert all(row.count == 6 for row in by_part)
-    assert not [row for row in of_kind(rows, MeanRow) if row.metric == "top1_change" and row.resolution == 32]
-
-
 def test_orders_are_beside_the_papers_sizes(rows):
     """At 148 px of 32 the paper's 1024 of 224: LookHere 71.58, 1D-learn 55.67, 2D-RoPE 51.41."""
     found = {(row.resolution, row.coefficient): row for row in of_kind(rows, RankRow)}
@@ -103,21 +93,13 @@ def test_one_seed_has_no_intervals_and_no_verdict(tmp_path):
     assert all(row.over_seeds is None for row in of_kind(one, RankRow))
 
 
-def test_second_trainings_stand_apart(rows):
-    found = [row for row in of_kind(rows, MeanRow) if row.fine_tuned and row.metric == "top1" and not row.slices]
-    assert {(row.resolution, row.train_resolution, row.split) for row in found} == {
-        (56, 56, "test"), (56, 56, "heldout_fonts"),
-    }  # fmt: skip
-    assert len(of_kind(rows, DifferenceRow)) == 3 * 3
-
-
 def test_rows_are_read_as_they_were_written(rows, tmp_path):
     path = tmp_path / "comparison.jsonl"
-    path.write_text(dump_compared(rows))
-    assert read_compared(path) == rows
+    path.write_text(dump_rows(rows))
+    assert read_rows(path, *COMPARISON_ROWS) == rows
     path.write_text('{"kind": "median"}\n')
     with pytest.raises(InputError, match=r"comparison.jsonl:1"):
-        read_compared(path)
+        read_rows(path, *COMPARISON_ROWS)
 
 
 def test_what_does_not_belong_together(tmp_path):

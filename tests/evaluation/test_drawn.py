@@ -135,17 +135,6 @@ def test_a_run_that_is_replaced_loses_its_pictures(run):
     assert (run / "pictures" / "mine.txt").read_text() == "kept"
 
 
-def test_what_draws_nothing_refuses_a_folder_for_it(tmp_path, capsys):
-    tiny = ["--model_options={depth: 1, dim: 48, heads: 4}", "--images", "32", "--resolution", "16"]
-    assert main(["train", "--data", "digits", *tiny, "--out", str(tmp_path / "run")]) == 0
-    assert not (tmp_path / "run" / "pictures").exists()
-    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
-    words = ["predict", str(tmp_path / "run"), str(tmp_path / "a.png"), "--out", str(tmp_path / "drawn")]
-    assert main(words) == 2
-    assert "classification" in capsys.readouterr().err
-    assert not (tmp_path / "drawn").exists()
-
-
 def test_pictures_of_predict(run, tmp_path, capsys):
     for name, size in (("a", (20, 30)), ("b", (50, 18))):
         Image.new("RGB", size, "green").save(tmp_path / f"{name}.png")

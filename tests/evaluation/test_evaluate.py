@@ -16,14 +16,13 @@ from sightline.data.open import open_source
 from sightline.data.preprocessing import preprocessing
 from sightline.data.sizes import View
 from sightline.errors import InputError, NonFiniteError
-from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation.as_trained import views_as_trained
-from sightline.evaluation.measure import RunInfo, check_sizes, default_image_count, planned_images, spread_indices
-from sightline.evaluation.shrunk import shrunk
-from sightline.models import create_model
+from sightline.evaluation import EvaluateConfig
+from sightline.evaluation.measure import check_sizes, default_image_count, shrunk, spread_indices
+from sightline.evaluation.predict import views_as_trained
 from sightline.results.rows import dump_rows, merge_rows, read_rows
 from sightline.tasks.base import task_of
 from tests.batches import said
+from tests.evaluation.models import measured, tiny
 
 OF_SCORES = {"confidence_bin", "coverage"}
 FIELDS = [
@@ -33,26 +32,15 @@ FIELDS = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def model(randomise):
-    def make(data="scenes", encoding="lookhere_90", **options):
-        source = open_source(data)
-        options = {"class_names": tuple(source.classes), "num_classes": len(source.classes)} | options
-        made = create_model(
-            "vit_micro_patch4", encoding=encoding, image_size=16, depth=1, dim=48, heads=4, **options
-        )  # fmt: skip
-        return randomise(made).eval()
-
-    return make
+def model(data="scenes", encoding="lookhere_90", **options):
+    return tiny(data, encoding, **options)
 
 
-def measure(model, data="scenes", advance=None, **config):
-    config = EvaluateConfig(**{"resolutions": (16,), "images": 10, "precision": "float32", **config})
-    identity = RunInfo("name", data, 16, 3)
-    return evaluate(model, open_source(data), config, identity, advance=advance)
+def measure(one, data="scenes", **config):
+    return measured(one, data, *config.pop("resolutions", (16,)), **{"images": 10, **config})
 
 
-def test_rows_are_as_they_were_promised(model):
+def test_rows_are_as_they_were_promised():
     # What is measured of the scores themselves has tests of its own.
     rows = [
         row for row in measure(model(), images=40) if row.metric.startswith("top") and not {*row.slices} & OF_SCORES
@@ -78,7 +66,7 @@ def test_rows_are_as_they_were_promised(model):
     assert sum(count for (_, *part), count in images.items() if part and part[0][0] == "group") == 40
 
 
-def test_every_resolution_and_split(model):
+def test_every_resolution_and_split():
     seen = []
     rows = measure(model(), resolutions=(8, 24), splits=("test", "heldout_fonts", "minival"), advance=seen.append)
     measured = {(row.split, row.resolution): row.grid for row in rows if row.shrunk is None}
@@ -94,7 +82,7 @@ def test_every_resolution_and_split(model):
     assert sum(seen) == 70
 
 
-def test_shrunk_images_are_those_of_their_size_made_smaller(model):
+def test_shrunk_images_are_those_of_their_size_made_smaller():
     one, source = model(), open_source("scenes")
     small, rows = shrunk(source, 16), measure(one, resolutions=(48,))
     example, large = small.example("test", 3, (48, 48)), source.example("test", 3, (48, 48))
@@ -109,16 +97,7 @@ def test_shrunk_images_are_those_of_their_size_made_smaller(model):
     assert not any(row.slices for row in rows if row.shrunk)
 
 
-def test_the_progress_bar_ends_where_it_should(model):
-    one = model()
-    config = EvaluateConfig((8, 16), ("test", "heldout_fonts"), images=7, knobs="both", tune_images=3)
-    seen = []
-    identity = RunInfo("name", "scenes", 16, 0)
-    evaluate(one, open_source("scenes"), config, identity, advance=seen.append)
-    assert sum(seen) == planned_images(open_source("scenes"), one, config, 16)
-
-
-def test_the_same_however_it_is_cut_into_batches(model, monkeypatch):
+def test_the_same_however_it_is_cut_into_batches(monkeypatch):
     from sightline.evaluation import predict
 
     one = model()
@@ -140,7 +119,7 @@ def test_the_same_however_it_is_cut_into_batches(model, monkeypatch):
         )
 
 
-def test_classes_are_matched_by_name(model):
+def test_classes_are_matched_by_name():
     """A model that was trained on other classes in another order answers with its own labels."""
     source = open_source("digits")
     names = (*"9876543210", "ten")
@@ -164,13 +143,13 @@ def test_classes_are_matched_by_name(model):
         ({"num_classes": 10, "class_names": tuple("012345678x")}, "class of the model '9' is not known"),
     ],
 )
-def test_classes_that_the_model_lacks(model, options, words):
+def test_classes_that_the_model_lacks(options, words):
     with pytest.raises(InputError) as error:
         measure(model("digits", **options), "digits")
     assert words in str(error.value)
 
 
-def test_a_size_that_the_patch_does_not_divide(model):
+def test_a_size_that_the_patch_does_not_divide():
     seen = []
     with pytest.raises(InputError, match=r"resolution 18.*16 or 20"):
         measure(model(), resolutions=(16, 18), advance=seen.append)
@@ -183,7 +162,7 @@ def test_a_size_that_the_patch_does_not_divide(model):
 
 
 @pytest.mark.parametrize("fit", ["pad", "resize", "crop"])
-def test_found_11_rows_name_the_grid_that_the_model_saw(fit, model):
+def test_found_11_rows_name_the_grid_that_the_model_saw(fit):
     made, seen = model(fit=fit), []
     made.register_forward_pre_hook(lambda _, __, named: seen.append(named["layout"].segments[0].grid), with_kwargs=True)
     # 22 pixels hold five patches of 4 and two pixels more; 23 hold three more.
@@ -194,14 +173,14 @@ def test_found_11_rows_name_the_grid_that_the_model_saw(fit, model):
     assert made.config.grid_of(23) == {"pad": (6, 6), "resize": (6, 6), "crop": (5, 5)}[fit]
 
 
-def test_found_11_a_side_without_a_whole_patch_is_refused_before_anything_is_measured(model):
+def test_found_11_a_side_without_a_whole_patch_is_refused_before_anything_is_measured():
     seen = []
     with pytest.raises(InputError, match="3x3 pixels: holds no whole patch"):
         measure(model(fit="crop"), resolutions=(16, 3), advance=seen.append)
     assert seen == []
 
 
-def test_logits_that_are_not_finite(model):
+def test_logits_that_are_not_finite():
     one = model()
     with torch.no_grad():
         one.head.bias[3] = float("inf")
@@ -216,7 +195,7 @@ def test_logits_that_are_not_finite(model):
         ({"splits": ("train",), "images": None}, "expected a number for an endless split"),
     ],
 )
-def test_what_is_refused(model, config, words):
+def test_what_is_refused(config, words):
     with pytest.raises(InputError) as error:
         measure(model(), **config)
     assert words in str(error.value)
@@ -255,7 +234,7 @@ def folder(tmp_path):
     return f"imagefolder:{tmp_path / 'data'}"
 
 
-def test_found_36_images_are_measured_at_their_own_aspect(model, folder):
+def test_found_36_images_are_measured_at_their_own_aspect(folder):
     """Beside squares; with the answers that each image gets alone, and the patches that it then has."""
     one = model(folder)
     views = (View("native"), View("native", 10), View("tokens", 30))
@@ -280,7 +259,7 @@ def test_found_36_images_are_measured_at_their_own_aspect(model, folder):
             assert name == source.example_name("test", index)
 
 
-def test_found_36_the_knob_is_searched_at_the_view(model, folder, tmp_path):
+def test_found_36_the_knob_is_searched_at_the_view(folder, tmp_path):
     for name in ("a", "b"):
         there = tmp_path / "data" / "minival" / name
         there.mkdir(parents=True)
@@ -289,7 +268,7 @@ def test_found_36_the_knob_is_searched_at_the_view(model, folder, tmp_path):
     assert {(row.view, row.tuned) for row in rows} == {("native", False), ("native", True)}
 
 
-def test_found_36_what_is_drawn_at_any_size_has_none_of_its_own(model):
+def test_found_36_what_is_drawn_at_any_size_has_none_of_its_own():
     with pytest.raises(InputError, match=r"resolution max:9: scenes has images of no size of their own .*tokens"):
         measure(model(), resolutions=(View("native", 9),))
     rows = measure(model(), resolutions=(View("tokens", 9),))
@@ -298,7 +277,7 @@ def test_found_36_what_is_drawn_at_any_size_has_none_of_its_own(model):
     assert any("group" in row.slices for row in rows)
 
 
-def test_found_36_rows_of_a_view_replace_their_own_kind_alone(model, folder, tmp_path):
+def test_found_36_rows_of_a_view_replace_their_own_kind_alone(folder, tmp_path):
     rows = measure(model(folder), folder, resolutions=(16, View("native")))
     square, native = (row for row in rows if row.metric == "top1" and not row.slices)
     fresh = dataclasses.replace(native, value=0.25)
@@ -307,7 +286,7 @@ def test_found_36_rows_of_a_view_replace_their_own_kind_alone(model, folder, tmp
     assert read_rows(tmp_path / "rows") == [square, native]
 
 
-def test_found_36_rows_written_before_are_squares(model, tmp_path):
+def test_found_36_rows_written_before_are_squares(tmp_path):
     old = json.loads(dump_rows(measure(model())[:1]))
     del old["view"], old["patches"]
     (tmp_path / "rows").write_text(json.dumps(old) + "\n")

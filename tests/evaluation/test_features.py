@@ -22,7 +22,6 @@ from sightline.evaluation.parts import WorkFolder, kept_beside
 from sightline.evaluation.tune import tuned_at
 from sightline.hub.load import load_model, save_model
 from sightline.models import Model, create_model
-from sightline.results.rows import as_written
 from sightline.tasks.base import task_of
 from tests.contract.randomise import randomise_parameters
 from tests.ranks import together
@@ -251,7 +250,7 @@ def rows_of(ranks: Ranks, place: Path, data: str, out: Path):
     with kept_beside(out, model, dict, ranks) as parts:
         rows = evaluate(model, source, config, RunInfo("one", data, 16, 0), parts=parts)
     named = ("few_shot", "knn", "linear_probe")
-    return [as_written(row) | {"seconds": 0, "ranks": 0} for row in rows if row.metric.startswith(named)]
+    return [row.record() | {"seconds": 0, "ranks": 0} for row in rows if row.metric.startswith(named)]
 
 
 @pytest.mark.slow

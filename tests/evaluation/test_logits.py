@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import pickle
-import zipfile
 
 import numpy as np
 import pytest
@@ -26,21 +24,13 @@ from sightline.evaluation.logits import (
 from sightline.evaluation.measure import RunInfo, planned_logits
 from sightline.models import create_model
 from sightline.tasks.base import make_task, task_of
+from tests.evaluation.models import tiny
 from tests.tiny import pictures
 
 
-def made(randomise, data, **options):
-    source = open_source(data)
-    classes = {"class_names": tuple(source.classes), "num_classes": len(source.classes)}
-    model = create_model(
-        "vit_micro_patch4", encoding="lookhere_90", image_size=16, depth=1, dim=48, heads=4, **classes, **options
-    )
-    return randomise(model).eval(), source
-
-
-def measure(randomise, folder, data="scenes", link="softmax", **config):
+def measure(folder, data="scenes", link="softmax", **config):
     """Rows, and the names of the files that were planned."""
-    model, source = made(randomise, data, score_link=link)
+    model, source = tiny(data, score_link=link), open_source(data)
     config = EvaluateConfig(**{"resolutions": (16,), "images": 23, "precision": "float32", **config})
     identity = RunInfo("name", data, 16, 3)
 
@@ -52,10 +42,10 @@ def measure(randomise, folder, data="scenes", link="softmax", **config):
 
 
 @pytest.mark.parametrize("link", ["softmax", "sigmoid"])
-def test_what_is_measured_of_them_is_what_was_measured(link, randomise, tmp_path):
+def test_what_is_measured_of_them_is_what_was_measured(link, tmp_path):
     """Groups, sizes, a knob that was searched for, shrunk images, and images at their own aspect too."""
     asked = {"resolutions": (16, 24, View("tokens", 12)), "knobs": "both", "tune_images": 4}
-    rows, names = measure(randomise, tmp_path, link=link, splits=("test", "heldout_fonts"), **asked)
+    rows, names = measure(tmp_path, link=link, splits=("test", "heldout_fonts"), **asked)
     files = {file.name: file for file in find_logits(tmp_path)}
     assert sorted(files) == sorted(names)
     again = [row for name in names for row in rescore(read_logits(files[name]))]
@@ -65,10 +55,10 @@ def test_what_is_measured_of_them_is_what_was_measured(link, randomise, tmp_path
     assert (header.work, len(header.names), header.logits.shape) == ("this work", 23, (23, 0))
 
 
-def test_files_of_any_name_and_where_they_stand(randomise, tmp_path):
+def test_files_of_any_name_and_where_they_stand(tmp_path):
     data = pictures(tmp_path / "data", count=5)
     odd = (tmp_path / "data" / "test" / "a" / "0.png").rename(tmp_path / "data" / "test" / "a" / "\udcff é.png")
-    rows, (name,) = measure(randomise, tmp_path / "kept", data)
+    rows, (name,) = measure(tmp_path / "kept", data)
     stored = read_logits(tmp_path / "kept" / name)
     assert rescore(stored) == rows
     assert sorted(stored.indices.tolist()) == list(range(10))
@@ -112,31 +102,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_another_content_is_refused(fault, randomise, tmp_path):
-    measure(randomise, tmp_path)
+def test_another_content_is_refused(fault, tmp_path):
+    measure(tmp_path)
     (file,) = find_logits(tmp_path)
     change, said = FAULTS[fault]
     file.write_bytes(changed(file, **change(file)))
     with pytest.raises(InputError, match=rf"{file.name}: .*{said}"):
         read_logits(file)
-
-
-def test_every_byte_counts(randomise, tmp_path):
-    """A byte of the compressed numbers changed, the end cut off, another kind of file."""
-    measure(randomise, tmp_path)
-    (file,) = find_logits(tmp_path)
-    whole = file.read_bytes()
-    with zipfile.ZipFile(file) as members:
-        begins = members.getinfo("logits.npy").header_offset
-    flipped = bytearray(whole)
-    flipped[begins + 400] ^= 16
-    for content in (flipped, whole[:-50], b"", b"words", pickle.dumps([1]), np.arange(3).tobytes()):
-        file.write_bytes(content)
-        with pytest.raises(InputError, match=file.name) as refused:
-            read_logits(file)
-        assert "unsafely" not in str(refused.value)
-    with pytest.raises(InputError, match=r"none\.npz"):
-        read_logits(tmp_path / "none.npz")
 
 
 def test_where_there_are_none(tmp_path):
@@ -146,7 +118,7 @@ def test_where_there_are_none(tmp_path):
             find_logits(place)
 
 
-def test_a_task_without_scores_is_refused(randomise):
+def test_a_task_without_scores_is_refused():
     model = create_model("vit_micro_patch4", image_size=16, depth=1, dim=48, heads=4, num_classes=2, head="linear_map",
                          task="segmentation")  # fmt: skip
     with pytest.raises(InputError, match=r"segmentation"):

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from sightline.data.open import open_source
 from sightline.data.preprocessing import preprocessing
 from sightline.data.sizes import View, budget_grid
-from sightline.errors import NonFiniteError
 from sightline.evaluation import predict as module
-from sightline.evaluation.cascade import StageScores
 from sightline.evaluation.predict import plan_split, predict_split
 from sightline.models import create_model
 from sightline.tasks.base import task_of
@@ -51,30 +47,6 @@ def test_at_most_the_budget_and_the_aspect_kept(budget):
             assert abs(math.log(grid.rows / grid.cols) - math.log(height / width)) < 0.3
             # An aspect that fits exactly goes before a fuller grid: 4 x 2 of 16 patches.
             assert grid.cells >= budget / 2
-
-
-def test_small_images_are_made_larger():
-    assert budget_grid((16, 16), 16, 64) == (8, 8)
-    assert budget_grid((1600, 1600), 16, 64) == (8, 8)
-
-
-def test_square():
-    batches = planned(open_source("scenes"), range(40), 64, "square")
-    assert {grid for batch in batches for _, grid in batch} == {(8, 8)}
-
-
-def test_every_image_once_and_a_grid_a_batch(monkeypatch):
-    monkeypatch.setattr(module, "TOKENS_A_PACK", 200)
-    batches = planned(open_source("scenes"), range(5, 305), 36)
-    assert sorted(index for batch in batches for index, _ in batch) == list(range(5, 305))
-    for batch in batches:
-        assert len({grid for _, grid in batch}) == 1
-        assert len(batch) * batch[0][1].cells <= 200
-    grids = {batch[0][1] for batch in batches}
-    assert len(grids) > 5
-    # Both ways up, and full as far as whole images go.
-    assert {grid.rows > grid.cols for grid in grids} == {True, False}
-    assert len(batches) <= len(grids) + sum(grid.cells for batch in batches for _, grid in batch) / (200 - 36)
 
 
 def test_an_image_beyond_a_batch_goes_alone(monkeypatch):
@@ -115,27 +87,6 @@ def test_logits_are_those_of_each_image_alone(encoding, pool):
     assert spread > 0.1
 
 
-def test_times_and_workers():
-    source, built = open_source("scenes"), model()
-    task, view, done = task_of(built), View("tokens", 16), []
-    started = time.perf_counter()
-    parts = list(predict_split(built, task, source, "test", range(40), view, advance=done.append, warm=True))
-    # The parts are no more than the whole.
-    assert sum(one.seconds + one.reading for one in parts) < time.perf_counter() - started
-    assert done == [len(one.batch) for one in parts]
-    assert sum(done) == 40
-    assert all(one.seconds > 0 and one.reading > 0 for one in parts)
-    again = predict_split(built, task, source, "test", range(40), view, workers=1)
-    for one, other in zip(parts, again, strict=True):
-        assert torch.equal(one.outputs, other.outputs)
-        assert torch.equal(one.batch.indices, other.batch.indices)
-    # Images that shared a batch share its time.
-    scored = StageScores.of(16, task, parts, range(40))
-    assert scored.seconds.sum() == pytest.approx(sum(one.seconds for one in parts))
-    assert scored.reading == pytest.approx(sum(one.reading for one in parts) / 40)
-    assert len(set(scored.seconds.tolist())) == len(planned(source, range(40), 16))
-
-
 def test_the_first_pass_is_seen_once_before_where_times_count():
     """And only then: what is not timed costs no pass more."""
     source, built = open_source("scenes"), model()
@@ -148,23 +99,3 @@ def test_the_first_pass_is_seen_once_before_where_times_count():
         assert images == 40
         assert seen[1 if warm else 0 :] == [len(batch) for batch in planned(source, range(40), 16)]
         assert len(seen) < 2 or not warm or seen[0] == seen[1]
-
-
-def test_stored_images_keep_their_own_aspect(tmp_path):
-    for number, size in enumerate([(60, 20), (20, 60), (8, 8)]):
-        folder = tmp_path / "test" / "ab"[number % 2]
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", size, (9 * number, 0, 0)).save(folder / f"{number}.png")
-    source = open_source(f"imagefolder:{tmp_path}")
-    grids = {index: grid for batch in planned(source, range(3), 12) for index, grid in batch}
-    # In the order of the paths: a/0, a/2, b/1; a size is (width, height) to Pillow.
-    assert grids == {0: (2, 6), 1: (3, 3), 2: (6, 2)}
-    assert said(model(), source, "test", range(3), View("tokens", 12)).tokens.tolist() == [12, 9, 12]
-
-
-def test_a_logit_that_is_not_finite_is_named():
-    built = model()
-    with torch.no_grad():
-        built.get_parameter("head.weight").fill_(float("inf"))
-    with pytest.raises(NonFiniteError, match=r"scenes/glyphs/test"):
-        said(built, open_source("scenes"), "test", range(4), View("tokens", 16))

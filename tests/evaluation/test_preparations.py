@@ -9,12 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline import registry
 from sightline.data.crops import RandomResizedCrop
 from sightline.data.sizes import View
 from sightline.distributed.machine import import_timm
-from sightline.errors import InputError
-from sightline.evaluation.preparations.base import Preparation, Whole, preparation_class
+from sightline.evaluation.preparations.base import Whole, preparation_class
 from sightline.models import ViTConfig
 
 # Odd ones, either side longer, one that is enlarged, one far longer than wide, and one that rounds badly.
@@ -111,10 +109,3 @@ def test_every_preparation_shows_whole_images_at_their_own_aspect(name):
     assert whole.cut(image, crop).shape == (32, 64, 3)
     assert isinstance(made, RandomResizedCrop)
     assert Whole().measured((50, 50), (32, 32)).box == (0, 0, 50, 50)
-
-
-def test_the_folder_is_the_registry():
-    found = registry.classes(Preparation, "sightline.evaluation.preparations")
-    assert set(found) == {"model", "paper", "navit", "navit_vit_baseline"}
-    with pytest.raises(InputError, match=r"preparation 'papr' is not known; did you mean 'paper'\?"):
-        preparation_class("papr")

@@ -11,7 +11,6 @@ import pytest
 from sightline.evaluation.logits import StoredLogits, read_logits, rescore, task_record, write_logits
 from sightline.evaluation.scoring import Scoring
 from sightline.models import ViTConfig
-from sightline.results.rows import ResultRow
 from sightline.tasks.base import make_task
 
 MEASURED = {
@@ -102,25 +101,3 @@ def test_a_file_without_scorings_is_what_it_was(tmp_path):
     rows = rescore(read_logits(tmp_path / "a.npz"))
     assert {row.preparation for row in rows} == {""}
     assert rows == rescore(stored())
-
-
-def counted(one):
-    """The count of every call of a progress bar."""
-    seen = []
-    rescore(one, seen.append)
-    return sum(seen)
-
-
-def test_images_are_counted_once():
-    assert counted(stored(scorings=ways())) == 40
-    assert counted(stored(scorings=ways()[1:])) == 40
-
-
-def test_rows_of_another_preparation_are_others():
-    rows = [
-        dataclasses.replace(row, preparation=name)
-        for name in ("", "paper")
-        for row in rescore(stored())[:1]
-    ]  # fmt: skip
-    assert rows[0].measurement != rows[1].measurement
-    assert ResultRow(**vars(rows[1])) == rows[1]

@@ -19,10 +19,6 @@ from sightline.evaluation import EvaluateConfig, counted, evaluate, predict
 from sightline.evaluation.measure import RunInfo
 from sightline.evaluation.parts import WorkFolder, dumped, kept_beside, loaded, weights_digest
 from sightline.hub.load import load_model, save_model
-from sightline.metrics.base import metrics_of
-from sightline.metrics.tempered import Temperature, with_temperature
-from sightline.results.rows import as_written
-from sightline.tasks.base import task_of
 from sightline.training.setup import build_model, open_training_data, resolve
 from tests.contract.randomise import randomise_parameters
 from tests.ranks import together
@@ -90,7 +86,7 @@ def measured(ranks: Ranks, place: Path, data, config, out: Path, kill=None):
         left = sorted(file.name for file in parts.folder.glob("*.json"))
         if ranks.is_main:
             parts.discard()
-    said = [as_written(row) for row in rows]
+    said = [row.record() for row in rows]
     seen = {name: np.asarray(one) for name, one in (drawn | logits).items()}
     return said, answers, seen, sum(moved), left
 
@@ -242,28 +238,6 @@ def test_two_commands_are_not_at_the_same_work(saved, tmp_path):
             os.unlink(file)
         with pytest.raises(StorageError):
             parts.load("work")
-
-
-@pytest.mark.parametrize("name", ["seven", "segmentation", "detection"])
-def test_what_a_metric_saw_is_told_to_the_last_bit(name, saved):
-    """Each metric by its state, through a file, and merged batch by batch: the rows of one that saw all."""
-    place, data, _ = saved(name)
-    model, source = load_model(place), open_source(data)
-    # Without a temperature there is nothing to measure at one.
-    task = with_temperature(task_of(model).bind(source, data), Temperature("minival", 3, 1.5))
-    whole, merged = metrics_of(task), metrics_of(task)
-    for start in range(0, 12, 5):
-        for one in predict.predict_split(model, task, source, "test", range(start, min(start + 5, 12)), 16):
-            fresh = metrics_of(task)
-            for metric, part, together_ in zip(whole, fresh, merged, strict=True):
-                metric.update(one.outputs, one.batch)
-                part.update(one.outputs, one.batch)
-                told = type(part)(task)
-                told.restore(loaded(dumped(part.state())))
-                together_.merge(told)
-    for metric, other in zip(whole, merged, strict=True):
-        assert len(metric.rows()) > 0
-        assert metric.rows() == other.rows()
 
 
 def test_values_come_back_as_they_were():

@@ -19,11 +19,11 @@ from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.measure import RunInfo, planned_images
 from sightline.evaluation.measures.base import MeasureInput
 from sightline.evaluation.predict import predict_split
-from sightline.evaluation.tune import printed_start, searches_of, tune, tune_parameter, tuned_at
-from sightline.models import create_model
+from sightline.evaluation.tune import printed_start, searches_of, tune, tune_parameter
 from sightline.results.rows import dump_rows, read_rows
 from sightline.tasks.base import task_of
 from tests.batches import said
+from tests.evaluation.models import tiny
 
 IDENTITY = RunInfo("name", "scenes", 16, 0)
 
@@ -34,19 +34,14 @@ def of_knob(loss: Callable[[float], float]) -> Any:
 
 
 def one_batch(outputs: Any, targets: Any) -> Any:
-    return SimpleNamespace(outputs=outputs, batch=SimpleNamespace(targets=targets, layout=None))
+    return SimpleNamespace(outputs=outputs, batch=SimpleNamespace(targets=targets, layout=None, left_out=()))
 
 
-@pytest.fixture
-def model(randomise):
-    def make(encoding="lookhere_90", **options):
-        options = {"image_size": 16, "depth": 1, "dim": 48, "heads": 4, "num_classes": 24} | options
-        return randomise(create_model("vit_micro_patch4", encoding=encoding, **options)).eval()
-
-    return make
+def model(encoding="lookhere_90", **options):
+    return tiny("scenes", encoding, **{"class_names": None, **options})
 
 
-def test_the_search_takes_the_best_and_of_equals_the_nearest(model, monkeypatch):
+def test_the_search_takes_the_best_and_of_equals_the_nearest(monkeypatch):
     one = model()
     source = open_source("scenes")
     candidates = one.knob.candidates
@@ -68,7 +63,7 @@ def test_the_search_takes_the_best_and_of_equals_the_nearest(model, monkeypatch)
     assert one.knob.value == one.knob.default
 
 
-def test_the_search_asks_the_better_half_again_and_each_image_once(model, monkeypatch):
+def test_the_search_asks_the_better_half_again_and_each_image_once(monkeypatch):
     one = model()
     candidates = sorted({one.knob.default, *one.knob.candidates}, key=lambda value: abs(value - 0.7))
     asked = {}
@@ -87,7 +82,7 @@ def test_the_search_asks_the_better_half_again_and_each_image_once(model, monkey
     assert max(asked[candidates[-1]]) > 30
 
 
-def test_a_part_of_the_search_without_a_readable_image_says_nothing(model, monkeypatch):
+def test_a_part_of_the_search_without_a_readable_image_says_nothing(monkeypatch):
     """A mean over no image is no number, by which no candidate is better."""
     one = model()
 
@@ -101,7 +96,7 @@ def test_a_part_of_the_search_without_a_readable_image_says_nothing(model, monke
     assert tune_parameter(one, task_of(one), open_source("scenes"), range(3), 16) == 0.7
 
 
-def test_a_tuned_knob_alone(model):
+def test_a_tuned_knob_alone():
     """Nothing is measured with the default where a tuned one was asked for, but where there is none."""
     for encoding, tuned in (("lookhere_90", True), ("fourier", False)):
         said = []
@@ -111,7 +106,7 @@ def test_a_tuned_knob_alone(model):
         assert len(said) == 5
 
 
-def test_classes_are_the_models_also_where_the_data_numbers_them_otherwise(model):
+def test_classes_are_the_models_also_where_the_data_numbers_them_otherwise():
     source, found = open_source("scenes"), []
     # The data's class i is the model's labels[i].
     labels = np.roll(np.arange(24), 5)
@@ -133,13 +128,13 @@ def test_classes_are_the_models_also_where_the_data_numbers_them_otherwise(model
     assert found[4] != pytest.approx(found[0], rel=1e-3)
 
 
-def test_no_knob_to_search(model):
+def test_no_knob_to_search():
     one = model(encoding="learned_1d")
     with pytest.raises(InputError, match="learned_1d"):
         tune_parameter(one, task_of(one), open_source("scenes"), range(3), 16)
 
 
-def test_the_search_begins_where_the_paper_arrived(model):
+def test_the_search_begins_where_the_paper_arrived():
     """LookHere's table 9, by the ratio of sizes: trained at 224 px, with a base frequency of 100 and slopes of 1."""
     of = {name: create_encoding(name, depth=1, heads=4, dim=64, train_grid=14) for name in (
         "lookhere_90", "rope_axial", "alibi_2d", "rope_mixed", "learned_1d")}  # fmt: skip
@@ -165,7 +160,7 @@ def test_the_search_begins_where_the_paper_arrived(model):
     assert printed_start(both, 384, 16) == 190.0
 
 
-def test_a_rule_is_searched_where_tables_are_resized(model, monkeypatch):
+def test_a_rule_is_searched_where_tables_are_resized(monkeypatch):
     one = model(encoding="learned_1d")
     names = ("bilinear", "bilinear_antialias", "bicubic", "bicubic_antialias", "corner_aligned")
     assert [search.candidates for search in searches_of(one.encoding, ("knob", "rule"), 24, 4)] == [names]
@@ -190,41 +185,7 @@ def test_a_rule_is_searched_where_tables_are_resized(model, monkeypatch):
     assert tune(dataclasses.replace(given, task=of_knob(lambda rule: 1.0)), search) == "bilinear"
 
 
-@pytest.mark.parametrize(
-    "encoding", ["learned_1d", "learned_2d", "factorized", "rpe_learned", "sincos_2d", "rope_axial+learned_1d"]
-)
-def test_another_rule_is_another_model_until_it_is_left(model, encoding):
-    # Of two layers: the class token of one sees no bias between patches.
-    one = model(encoding=encoding, depth=2)
-    images = torch.randn(1, 3, 24, 40, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        before = one(images)
-        rule = one.encoding.resize_rule
-        outputs = []
-        for name in rule.candidates:
-            with tuned_at(one, {"rule": name}):
-                assert one.encoding.resize_rule.default == rule.default
-                outputs.append(one(images))
-        assert torch.equal(one(images), before)
-    assert len({round(float(logits.double().sum()), 9) for logits in outputs}) >= len(rule.candidates) - 2
-    with pytest.raises(RuntimeError), tuned_at(one, {"rule": rule.candidates[-1]}):
-        raise RuntimeError
-    assert one.encoding.resize_rule == rule
-    with pytest.raises(InputError, match=rf"rule {rule.name} 'bicubi'.*bicubic"):
-        one.encoding.set_resize_rule("bicubi")
-
-
-def test_what_resizes_no_table_has_no_rule(model):
-    for encoding in ("fourier", "lookhere_90", "rope_mixed", "none", "rope_mixed+fourier"):
-        one = model(encoding=encoding).encoding
-        assert one.resize_rule is None
-        with pytest.raises(InputError, match="resized"):
-            one.set_resize_rule("bicubic")
-    for options in ({"table": "sinusoidal"}, {"coordinates": "fractional"}):
-        assert model(encoding="factorized", encoding_options=options).encoding.resize_rule is None
-
-
-def test_rows_say_what_was_searched_and_how(model, tmp_path):
+def test_rows_say_what_was_searched_and_how(tmp_path):
     one = model(encoding="learned_1d+rope_axial")
     config = EvaluateConfig((16, 24), images=6, knobs="both", tune_images=8, shrink=False, precision="float32")
     asked: list[int] = []
@@ -268,7 +229,7 @@ class Guarded:
         return self.source.example(split, *args, **kwargs)
 
 
-def test_the_search_never_sees_the_test_split(model):
+def test_the_search_never_sees_the_test_split():
     source: Any = Guarded(open_source("digits"))
     one = model(encoding="learned_1d+rope_axial", num_classes=10)
     task = task_of(one).bind(source, "digits")
@@ -280,7 +241,7 @@ def test_the_search_never_sees_the_test_split(model):
         evaluate(one, source, EvaluateConfig((24,), images=4, knobs="both", tune_images=4), IDENTITY)
 
 
-def test_what_is_searched_on_is_not_measured_with_what_was_found(model):
+def test_what_is_searched_on_is_not_measured_with_what_was_found():
     config = EvaluateConfig((24,), ("minival",), images=4, knobs="both", tune_images=4)
     with pytest.raises(InputError, match="tune"):
         evaluate(model(), open_source("scenes"), config, IDENTITY)

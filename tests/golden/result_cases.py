@@ -23,9 +23,9 @@ from sightline.data.targets import IGNORE
 from sightline.encodings import list_encodings
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation.cascade import CascadeConfig, cascade_rows, measure
+from sightline.evaluation.cascade import CascadeConfig, measure
 from sightline.evaluation.class_effects import class_effects
-from sightline.evaluation.class_tables import stored_tables
+from sightline.evaluation.class_tables import class_rows, stored_tables
 from sightline.evaluation.compared import compare_runs
 from sightline.evaluation.logits import (
     StoredLogits,
@@ -169,8 +169,8 @@ def stored_logits() -> dict[str, Any]:
             key = "/".join(str(stored.measured[one]) for one in ("run", "split", "resolution"))
             found[f"rows/{key}"] = rows_of(rescore(stored, temperature=fitted.of(stored)))
         tables = stored_tables([file for file in files if read_logits(file).measured["split"] == "test"])
-        found["tables"] = rows_of([row for one in tables for row in one.rows()])
-        found["effects"] = [plain(one) for one in class_effects(ClassStudy([one.table for one in tables]))]
+        found["tables"] = rows_of([row for one in tables for row in class_rows(one)])
+        found["effects"] = [plain(one) for one in class_effects(ClassStudy(tables))]
         kinds: dict[str, list[Any]] = {}
         for row in compare_runs(made_runs(folder / "compared")):
             kinds.setdefault(type(row).__name__, []).append(row)
@@ -225,8 +225,7 @@ def evaluations() -> dict[str, Any]:
     model, source = tiny_model("digits", "rope_axial", score_link="sigmoid"), open_source("digits")
     config = CascadeConfig((4, 9), (4, 16), alphas=(0.25, 0.5), images=40, aspect="square", precision="float32")
     with fixed_attention():
-        result = measure(model, source, config, "digits")
-    rows = cascade_rows(result, model, source, config, RunInfo("one", "digits", 16, 3))
+        rows = measure(model, source, config, RunInfo("one", "digits", 16, 3))
     # Times are of the machine.
     timed = [one.name for one in dataclasses.fields(rows[0]) if "second" in one.name and one.name != "second_budget"]
     found["cascade"] = rows_of([dataclasses.replace(one, **dict.fromkeys(timed)) for one in rows])

@@ -14,8 +14,8 @@ from sightline.analysis.rows import mean_over_images, rows_of
 from sightline.errors import InputError
 from sightline.reports import analysis_maps, analysis_page, analysis_plots, style, words
 from sightline.reports.analysis_tables import by_layer_table, print_layers
-from sightline.results.analysis import read_analysis
-from sightline.results.rows import dump_rows
+from sightline.results.analysis import AnalysisRow
+from sightline.results.rows import dump_rows, read_rows
 from tests.reports.test_plots import texts
 
 QUANTITIES = {
@@ -116,10 +116,10 @@ def test_rows_come_back_from_their_file(tmp_path):
     made = rows(found())
     file = tmp_path / "analysis.jsonl"
     file.write_text(dump_rows(made))
-    assert read_analysis(file) == made
+    assert read_rows(file, AnalysisRow) == made
     file.write_text(dump_rows(made)[:-20])
     with pytest.raises(InputError, match=r"analysis.jsonl"):
-        read_analysis(file)
+        read_rows(file, AnalysisRow)
 
 
 def test_the_page_shows_what_is_in_the_rows_and_needs_nothing_else():

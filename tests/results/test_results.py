@@ -14,7 +14,6 @@ from sightline.errors import InputError
 from sightline.results.rows import (
     MetricValue,
     ResultRow,
-    as_written,
     dump_rows,
     measured_on_more_images,
     merge_rows,
@@ -38,7 +37,7 @@ def test_a_row_of_any_metric_is_read_as_it_was_written(tmp_path):
     rows = [row(), row(SHARE), row(interval=(-4.0, -3.25), stderr=None, slices={}), row(grid=(2, 3, 5))]
     (tmp_path / "rows").write_text(dump_rows(rows))
     assert read_rows(tmp_path / "rows") == rows
-    assert [set(as_written(one)) & {"count", "counted", "images"} for one in rows[:2]] == [
+    assert [set(one.record()) & {"count", "counted", "images"} for one in rows[:2]] == [
         {"count", "counted"}, {"images"},
     ]  # fmt: skip
     # The error of a share is the binomial one, of others what the metric says.
@@ -60,7 +59,7 @@ def test_where_a_value_lies():
 
 @pytest.mark.parametrize("key", ["unit", "value", "images", "run"])
 def test_a_row_that_lacks_what_has_no_default_is_refused(tmp_path, key):
-    record = as_written(row(SHARE))
+    record = row(SHARE).record()
     del record[key]
     (tmp_path / "rows").write_text(json.dumps(record) + "\n")
     with pytest.raises(InputError, match="rows:1: not a result row"):
@@ -87,11 +86,6 @@ def test_what_was_measured_beside_answers_stays_where_they_are_the_same_again():
         assert merge_rows(before, other) == [before[3], *other]
     again = [*fresh, row(SHARE, metric="few_shot_top1", slices={"shots": 1})]
     assert merge_rows(before, again) == [before[3], *again]
-
-
-def test_better_names_the_nearest_word():
-    with pytest.raises(InputError, match="better 'higer' is not known; did you mean 'higher'"):
-        row(better="higer")
 
 
 @pytest.mark.parametrize("value", [torch.tensor(0.5), np.float32(0.5), Fraction(1, 2)])

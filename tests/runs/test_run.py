@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 import sightline
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
-from sightline.results.analysis import read_analysis
+from sightline.results.analysis import AnalysisRow
 from sightline.results.rows import read_rows
 from sightline.runs.options import AnalyseOptions, CascadeOptions, EvaluateOptions, PackOptions
 from sightline.runs.packing import pack
@@ -120,7 +120,7 @@ def test_analyse_gives_the_rows_and_the_folder_of_the_command(cli, run_copy, tmp
     options = AnalyseOptions(measures=("entropy",), images=4, out=tmp_path / "two")
     found = run.analyse(options=options, resolutions=[16])
     assert lines((tmp_path / "two" / "analysis.jsonl").read_text()) == lines(said)
-    assert found.rows == read_analysis(tmp_path / "two" / "analysis.jsonl")
+    assert found.rows == read_rows(tmp_path / "two" / "analysis.jsonl", AnalysisRow)
     first, second = (np.load(tmp_path / name / "tiny.entropy.npz") for name in ("one", "two"))
     assert all(np.array_equal(first[name], second[name]) for name in first.files if first[name].dtype.kind == "f")
     assert len(found.frame()) == len(found.rows)

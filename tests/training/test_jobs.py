@@ -12,8 +12,7 @@ import pytest
 
 from sightline.errors import NonFiniteError, SightlineError
 from sightline.evaluation import EvaluateConfig
-from sightline.evaluation.logits import read_logits, rescore
-from sightline.evaluation.measure import logits_name_of
+from sightline.evaluation.logits import logits_name, read_logits, rescore
 from sightline.results.rows import read_rows
 from sightline.training import jobs
 from sightline.training.config import OptimizerConfig
@@ -185,7 +184,7 @@ def test_a_job_keeps_its_logits_and_is_measured_in_more_ways(tmp_path):
     assert seen[-1].done == seen[-1].total == 8 + 16 + 4
     rows = rows_of(one)
     assert {(row.split, row.resolution) for row in rows} == {("test", 16), ("test", 24), ("minival", 16)}
-    kept = {(row.split, row.resolution, row.shrunk): logits_name_of(row) for row in rows}
+    kept = {(row.split, row.resolution, row.shrunk): logits_name(vars(row)) for row in rows}
     assert {path.name for path in (one.out / "logits").iterdir()} == set(kept.values())
     stored = read_logits(one.out / "logits" / kept["minival", 16, None])
     assert rescore(stored) == [row for row in rows if row.split == "minival"]

@@ -51,7 +51,7 @@ def rows_of(found: AnalysisLike, **origin: Any) -> list[AnalysisRow]:
     """The rows of what one measure found in one model: of every quantity that has images, layers and heads alone.
 
     Args:
-        **origin: the fields of `Origin` but for `run` and `encoding`; what is left out is not known.
+        **origin: the fields of `ModelRow` but for `run` and `encoding`; what is left out is not known.
     """
     told: dict[str, Any] = {**_UNKNOWN, **origin, "run": found.model, "encoding": found.encoding}
     told |= {"measure": found.measure, **{name: int(found.about.get(name, 0)) for name in _OF_MODEL}}

@@ -115,9 +115,8 @@ class StageScores:
         reading = 0.0
         for one in given:
             right, confidence = task.confidence(one.outputs, one.batch)
-            rest = one.tokens, one.seconds / len(one.batch)
             each = zip(one.batch.indices.tolist(), right.tolist(), confidence.tolist(), strict=True)
-            found |= {index: (*scores, *rest) for index, *scores in each}
+            found |= {index: (*scores, one.tokens, one.seconds / len(one.batch)) for index, *scores in each}
             reading += one.reading
         lines = [found[index] for index in indices if index in found]
         right, confidence, tokens, seconds = np.array(lines, np.float64).reshape(-1, 4).T
@@ -144,47 +143,6 @@ class StageScores:
         return expected_calibration_error(self.confidence, self.right)
 
 
-@dataclass(frozen=True)
-class CascadePoint:
-    """One cascade on the measured images.
-
-    Attributes:
-        alpha: the fraction that was to be seen again; fraction: the one that was.
-        threshold: images whose first score is below it are seen again.
-        scored: what was answered in the end; tokens, seconds and reading are of both looks together.
-        ahead, ahead_interval: top1 less that of single budgets at equal mean tokens, joined by lines that never fall,
-            with its 95 % (paired bootstrap over images); None where no line is.
-    """
-
-    alpha: float
-    threshold: float
-    fraction: float
-    scored: StageScores
-    ahead: float | None
-    ahead_interval: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
-class CascadeResult:
-    """What was measured.
-
-    Attributes:
-        held_out, tested: the images that thresholds were found on, and those that everything else is about.
-        singles: each budget alone on the tested images, rising.
-        pair: budgets of the first and of the second look.
-        points: of each alpha, rising; chosen: of the one found for the budget that was asked for.
-        precision: of the matrix products.
-    """
-
-    held_out: CascadeStage
-    tested: CascadeStage
-    singles: tuple[StageScores, ...]
-    pair: tuple[int, int]
-    points: tuple[CascadePoint, ...]
-    chosen: CascadePoint | None
-    precision: str
-
-
 def planned_looks(source: Source, config: CascadeConfig) -> tuple[CascadeStage, CascadeStage]:
     """The held-out images and the tested ones: minival and the split, or else the two halves of the split.
 
@@ -192,12 +150,22 @@ def planned_looks(source: Source, config: CascadeConfig) -> tuple[CascadeStage, 
         InputError: there is no such split, or too few images in it.
     """
     source.check(config.split)
-    chosen = _some(source.length(config.split), config.images)
+
+    def some(split: str) -> list[int]:
+        # Files are sorted by class: an order that mixes them, the same for every seed.
+        length = source.length(split)
+        if length is not None:
+            return generator("cascade/images/1", 0).permutation(length)[: config.images].tolist()
+        if config.images is None:
+            raise InputError("images: expected a number for an endless split")
+        return list(range(config.images))
+
     if "minival" in source.splits and config.split != "minival":
-        split, held_out, tested = "minival", _some(source.length("minival"), config.images), chosen
+        split, held_out, tested = "minival", some("minival"), some(config.split)
     else:
-        half = len(chosen) // 2
-        split, held_out, tested = config.split, chosen[:half], chosen[half:]
+        chosen = some(config.split)
+        split, half = config.split, len(chosen) // 2
+        held_out, tested = chosen[:half], chosen[half:]
     # With a pair that was given, nothing but its own alphas is looked for on held-out images.
     looks = (
         CascadeStage(split, sorted(held_out), config.pair or config.measured),
@@ -205,7 +173,7 @@ def planned_looks(source: Source, config: CascadeConfig) -> tuple[CascadeStage, 
     )
     for look in looks:
         if not look.indices:
-            raise InputError(f"split {look.split}: {len(chosen)} images are too few to find a threshold and to test it")
+            raise InputError(f"split {look.split}: has too few images to find a threshold and to test it")
     return looks
 
 
@@ -214,39 +182,36 @@ def planned_tokens(looks: Sequence[CascadeStage]) -> int:
     return sum(len(look.indices) * sum(look.budgets) for look in looks)
 
 
-def _some(length: int | None, images: int | None) -> list[int]:
-    """Indices of a split, in an order that mixes its classes: files are sorted by class; the same for every seed."""
-    if length is None:
-        if images is None:
-            raise InputError("images: expected a number for an endless split")
-        return list(range(images))
-    return generator("cascade/images/1", 0).permutation(length)[:images].tolist()
-
-
 def measure(
-    model: Model, source: Source, config: CascadeConfig, data: str, *, advance: Callable[[int], None] | None = None
-) -> CascadeResult:
-    """Every budget once over the images, and all points of the cascade from what was said.
+    model: Model,
+    source: Source,
+    config: CascadeConfig,
+    identity: RunInfo,
+    *,
+    advance: Callable[[int], None] | None = None,
+) -> list[CascadeRow]:
+    """Every budget once over the images, and all points of the cascade from what was said: rows of each budget alone,
+    then of each point by rising alpha, last of that for the budget that was asked for.
 
     Args:
-        data: the source as it was asked for.
+        identity: of the model and its data.
         advance: called with the patches that the images of each batch may have.
 
     Raises:
         InputError: as `planned_looks`, or no cascade stays within the budget.
         NonFiniteError: a logit is not finite.
     """
-    task = task_of(model).bind(source, data)
+    task = task_of(model).bind(source, identity.data)
     precision = chosen_precision(config.precision, model.anchor.device)
 
     def scored(look: CascadeStage, budget: int) -> StageScores:
-        def report(images: int) -> None:
+        def moved(images: int) -> None:
             if advance is not None:
                 advance(images * budget)
 
         given = predict_split(
             model, task, source, look.split, look.indices, View("tokens", budget), aspect=config.aspect,
-            precision=precision, workers=config.workers, warm=True, advance=report,
+            precision=precision, workers=config.workers, warm=True, advance=moved,
         )  # fmt: skip
         return StageScores.of(budget, task, given, look.indices)
 
@@ -257,40 +222,27 @@ def measure(
     alphas = sorted(set(config.alphas))
     if config.budget is not None:
         alphas.append(fraction_within_budget(first, second, config.budget))
-    singles = tuple(scored(tested, budget) for budget in tested.budgets)
     thresholds = [(alpha, threshold_for(first.confidence, alpha)) for alpha in alphas]
+    singles = [scored(tested, budget) for budget in tested.budgets]
     points = measure_cascade(singles, pair, thresholds, seed=config.seed)
-    chosen = None if config.budget is None else points.pop()
-    return CascadeResult(held_out, tested, singles, pair, tuple(points), chosen, precision)
-
-
-def cascade_rows(
-    result: CascadeResult, model: Model, source: Source, config: CascadeConfig, identity: RunInfo
-) -> list[CascadeRow]:
-    """Rows of each budget alone, then of each point of the cascade, the chosen one last."""
+    if config.budget is not None:
+        points[-1][1]["chosen"] = True
     shared: dict[str, Any] = vars(identity) | {
-        "encoding": model.encoding.name, "task": source.task, "split": result.tested.split,
-        "images": len(result.tested.indices), "aspect": config.aspect, "held_out_split": result.held_out.split,
-        "held_out": len(result.held_out.indices), "patch_size": model.config.patch_size,
-        "scores": model.config.score_link, "precision": result.precision, "threads": torch.get_num_threads(),
-        "bootstrap_seed": config.seed, "commit": machine.git_commit(),
+        "encoding": model.encoding.name, "task": source.task, "split": tested.split, "images": len(tested.indices),
+        "aspect": config.aspect, "held_out_split": held_out.split, "held_out": len(held_out.indices),
+        "patch_size": model.config.patch_size, "scores": model.config.score_link, "precision": precision,
+        "threads": torch.get_num_threads(), "bootstrap_seed": config.seed, "commit": machine.git_commit(),
         "hardware": machine.hardware_name(model.anchor.device),
     }  # fmt: skip
-
-    def row(one: StageScores, budget: int, **more: Any) -> CascadeRow:
+    rows = []
+    for one, said in [*((one, {"kind": "single", "budget": one.budget}) for one in singles), *points]:
         low, high = wilson_interval(one.top1, len(one.right))
-        return CascadeRow(
-            **shared, **more, budget=budget, tokens=float(one.tokens.mean()),
-            milliseconds=1000 * float(one.seconds.mean()), reading_milliseconds=1000 * one.reading, top1=one.top1,
-            low=low, high=high, ece=one.ece,
+        rows.append(
+            CascadeRow(
+                **shared, **said, tokens=float(one.tokens.mean()), milliseconds=1000 * float(one.seconds.mean()),
+                reading_milliseconds=1000 * one.reading, top1=one.top1, low=low, high=high, ece=one.ece,
+            )
         )  # fmt: skip
-
-    rows = [row(one, one.budget, kind="single") for one in result.singles]
-    for point in (*result.points, *([result.chosen] if result.chosen else [])):
-        of_point = {name: getattr(point, name) for name in ("alpha", "threshold", "fraction", "ahead")}
-        of_point["ahead_low"], of_point["ahead_high"] = point.ahead_interval or (None, None)
-        chosen, (first, second) = point is result.chosen, result.pair
-        rows.append(row(point.scored, first, kind="cascade", second_budget=second, chosen=chosen, **of_point))
     return rows
 
 
@@ -305,9 +257,7 @@ def threshold_for(confidence: np.ndarray, fraction: float) -> float:
     count = round(fraction * len(rising))
     if count == 0:
         return 0.0
-    if count == len(rising):
-        return math.nextafter(1.0, 2.0)
-    return float((rising[count - 1] + rising[count]) / 2)
+    return math.nextafter(1.0, 2.0) if count == len(rising) else float(rising[count - 1 : count + 1].mean())
 
 
 def fraction_within_budget(first: StageScores, second: StageScores, budget: float) -> float:
@@ -333,11 +283,13 @@ def best_pair(singles: Sequence[StageScores], alphas: Sequence[float], budget: f
         InputError: there are fewer than two budgets, or none within `budget`.
     """
     singles = sorted(singles, key=lambda one: one.budget)
+    alone = _means(singles)
     worths: dict[tuple[int, int], float] = {}
     for first, second in itertools.combinations(singles, 2):
         if budget is None:
-            gains = [first.then(second, threshold_for(first.confidence, alpha)) for alpha in alphas]
-            worths[first.budget, second.budget] = float(np.mean([_ahead(singles, one) or 0.0 for one in gains]))
+            joined = [first.then(second, threshold_for(first.confidence, alpha)) for alpha in alphas]
+            gains = [_ahead(alone, mean) or 0.0 for mean in _means(joined)]
+            worths[first.budget, second.budget] = float(np.mean(gains))
         elif first.tokens.mean() <= budget:
             alpha = fraction_within_budget(first, second, budget)
             worths[first.budget, second.budget] = first.then(second, threshold_for(first.confidence, alpha)).top1
@@ -348,7 +300,7 @@ def best_pair(singles: Sequence[StageScores], alphas: Sequence[float], budget: f
 
 def measure_cascade(
     singles: Sequence[StageScores], pair: tuple[int, int], thresholds: Sequence[tuple[float, float]], *, seed: int = 0
-) -> list[CascadePoint]:
+) -> list[tuple[StageScores, dict[str, Any]]]:
     """A cascade at several thresholds, beside single budgets on the same images.
 
     Args:
@@ -356,44 +308,48 @@ def measure_cascade(
         pair: the budgets of the first and of the second look.
         thresholds: (alpha, threshold) of each point.
         seed: of the bootstrap.
+
+    Returns:
+        Of each point what was answered in the end, tokens and times of both looks together, and the fields of its
+        `CascadeRow` that say which it is and how far it is ahead of single budgets.
     """
     singles = sorted(singles, key=lambda one: one.budget)
     first, second = (next(one for one in singles if one.budget == budget) for budget in pair)
     joined = [first.then(second, threshold) for _, threshold in thresholds]
-    means = _resampled_means([*singles, *joined], seed)
-    points, alone = [], slice(len(singles))
+    scored, alone = [*singles, *joined], slice(len(singles))
+    values = np.stack([[one.tokens, one.right] for one in scored]).astype(np.float64)
+    # The same images, drawn with replacement, for all.
+    images, draws = values.shape[2], generator("cascade/bootstrap/1", seed)
+    often = (draws.multinomial(images, np.full(images, 1 / images)) for _ in range(REPLICATES))
+    drawn = [values @ some / images for some in often]
+    means, points = _means(scored), []
     for place, ((alpha, threshold), cascade) in enumerate(zip(thresholds, joined, strict=True), start=len(singles)):
-        ahead, interval = _ahead(singles, cascade), None
+        ahead, low, high = _ahead(means[alone], means[place]), None, None
         if ahead is not None:
-            gains = [right[place] - _single_at(tokens[place], tokens[alone], right[alone]) for right, tokens in means]
-            interval = float(np.quantile(gains, 0.025)), float(np.quantile(gains, 0.975))
+            low, high = np.quantile([_above(one[alone], one[place]) for one in drawn], (0.025, 0.975)).tolist()
         fraction = float((first.confidence < threshold).mean())
-        points.append(CascadePoint(alpha, threshold, fraction, cascade, ahead, interval))
+        said = {
+            "kind": "cascade", "budget": pair[0], "second_budget": pair[1], "alpha": alpha, "threshold": threshold,
+            "fraction": fraction, "ahead": ahead, "ahead_low": low, "ahead_high": high,
+        }  # fmt: skip
+        points.append((cascade, said))
     return points
 
 
-def _ahead(singles: Sequence[StageScores], cascade: StageScores) -> float | None:
+def _means(scored: Sequence[StageScores]) -> np.ndarray:
+    """float64 [scored, 2]: mean tokens, and top-1."""
+    return np.array([(one.tokens.mean(), one.top1) for one in scored], np.float64)
+
+
+def _ahead(singles: np.ndarray, cascade: np.ndarray) -> float | None:
     """Top-1 less that of single budgets at equal mean tokens, or None where all of them have fewer, or all more."""
-    tokens = np.array([one.tokens.mean() for one in singles])
-    own = cascade.tokens.mean()
-    if not tokens[0] <= own <= tokens[-1]:
-        return None
-    return cascade.top1 - _single_at(own, tokens, np.array([one.top1 for one in singles]))
+    return _above(singles, cascade) if singles[0, 0] <= cascade[0] <= singles[-1, 0] else None
 
 
-def _single_at(own: float, tokens: np.ndarray, top1: np.ndarray) -> float:
-    """Top-1 of single budgets, float64 [budgets] by rising tokens, at `own` tokens.
+def _above(singles: np.ndarray, cascade: np.ndarray) -> float:
+    """Top-1 less the line through single budgets, as `_means` by rising tokens.
 
     A line between two budgets is what showing some images with the one and the others with the other, by lot, gives.
     It never falls: where more tokens do harm, fewer are taken.
     """
-    return float(np.interp(own, tokens, np.maximum.accumulate(top1)))
-
-
-def _resampled_means(scored: Sequence[StageScores], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(top-1, tokens) of each of `scored`, both float64, on images drawn with replacement, the same for all."""
-    values = np.stack([one.right for one in scored] + [one.tokens for one in scored], axis=1).astype(np.float64)
-    images = len(values)
-    draws = generator("cascade/bootstrap/1", seed)
-    means = [draws.multinomial(images, np.full(images, 1 / images)) @ values / images for _ in range(REPLICATES)]
-    return [(mean[: len(scored)], mean[len(scored) :]) for mean in means]
+    return float(cascade[1] - np.interp(cascade[0], singles[:, 0], np.maximum.accumulate(singles[:, 1])))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -15,22 +14,15 @@ from sightline.errors import InputError, require_known
 from sightline.evaluation.logits import TOGETHER, StoredLogits, read_logits
 from sightline.metrics.by_class import class_measures, distinct
 from sightline.results.classes import MEAN, ClassTable
-from sightline.results.rows import SQUARE, ResultRow
+from sightline.results.rows import ResultRow, size_label
 
 # As the data set names its files, in whatever folder they are.
 _NUMBER = re.compile(r"ILSVRC2012_(?:val|test)_(\d+)")
 
 
-@dataclass(frozen=True, eq=False)
-class StoredTable:
-    """A table, and what the rows of its measurement say."""
-
-    table: ClassTable
-    measured: Mapping[str, Any]
-
-    def rows(self) -> list[ResultRow]:
-        """Of each class; see `metrics.by_class.class_measures`."""
-        return [ResultRow(**vars(one), **self.measured) for one in class_measures(self.table)]
+def class_rows(table: ClassTable) -> list[ResultRow]:
+    """Of each class; see `metrics.by_class.class_measures`."""
+    return [ResultRow(**vars(one), **table.measured) for one in class_measures(table)]
 
 
 def ilsvrc_number(name: str) -> int | None:
@@ -45,7 +37,7 @@ def stored_tables(
     split: str | None = None,
     first: int | None = None,
     advance: Callable[[int], None] | None = None,
-) -> list[StoredTable]:
+) -> list[ClassTable]:
     """A table of each measurement, of one split, over the images that all of them hold, in the order of their sizes.
 
     Images that were shrunk before they were seen are left out.
@@ -63,26 +55,19 @@ def stored_tables(
     """
     headers = {file: read_logits(file, header=True) for file in files}
     headers = _of_one_split({file: one for file, one in headers.items() if one.measured["shrunk"] is None}, split)
-    lines, known = _lines(list(headers.values())), dict[tuple[str, str], Path]()
-    for (file, header), line in zip(headers.items(), lines, strict=True):
-        shown = _shown(header.measured)
-        if known.setdefault((line, shown), file) is not file:
-            raise InputError(f"{file}: {line} at {shown} is in {known[line, shown]} too (expected each once)")
+    known: dict[tuple[str, str], Path] = {}
+    for file, header in headers.items():
+        place = _line(header, headers.values()), size_label(header.measured)
+        if known.setdefault(place, file) is not file:
+            raise InputError(f"{file}: {' at '.join(place)} is in {known[place]} too (expected each once)")
     indices = _common(headers, first)
     made = []
-    for file, line in zip(headers, lines, strict=True):
+    for (line, _), file in known.items():
         stored = read_logits(file)
-        measured = {**stored.measured, **_by_labels(stored, file)}
-        made.append(StoredTable(_table(stored, line, indices), measured))
+        made.append(_table(stored, line, indices, _by_labels(stored, file)))
         if advance is not None:
             advance(1)
-    return sorted(made, key=lambda one: (one.table.patches, one.table.shown))
-
-
-def _shown(measured: Mapping[str, Any]) -> str:
-    size = measured["view"] if measured["view"] != SQUARE else f"{measured['resolution']} px"
-    size = size if measured.get("frames") is None else f"{measured['frames']} frames of {size}"
-    return size if measured.get("patch_size") is None else f"{size} in patches of {measured['patch_size']} px"
+    return sorted(made, key=lambda one: (one.patches, one.shown))
 
 
 def _by_labels(stored: StoredLogits, file: Path) -> dict[str, Any]:
@@ -119,21 +104,15 @@ def _of_one_split(headers: Mapping[Path, StoredLogits], split: str | None) -> di
     return kept
 
 
-def _lines(headers: Sequence[StoredLogits]) -> list[str]:
-    """What each is called: by its run, and by seed or knob where a run has several."""
-
-    def several(name: str, run: str) -> bool:
-        return len({one.measured[name] for one in headers if one.measured["run"] == run}) > 1
-
-    lines = []
-    for one in headers:
-        run, seed, tuned = (one.measured[name] for name in ("run", "seed", "tuned"))
-        # What stands for all of them has a name of its own.
-        told = [f"seed {seed}"] if several("seed", run) or run == MEAN else []
-        if several("tuned", run):
-            told.append("tuned knob" if tuned else "default knob")
-        lines.append(f"{run} ({', '.join(told)})" if told else str(run))
-    return lines
+def _line(one: StoredLogits, every: Iterable[StoredLogits]) -> str:
+    """What it is called: by its run, and by seed or knob where a run has several."""
+    run, seed, tuned = (one.measured[name] for name in ("run", "seed", "tuned"))
+    others = [other.measured for other in every if other.measured["run"] == run]
+    # What stands for all of them has a name of its own.
+    told = [f"seed {seed}"] if run == MEAN or any(other["seed"] != seed for other in others) else []
+    if any(other["tuned"] != tuned for other in others):
+        told.append("tuned knob" if tuned else "default knob")
+    return f"{run} ({', '.join(told)})" if told else str(run)
 
 
 def _common(headers: Mapping[Path, StoredLogits], first: int | None) -> np.ndarray:
@@ -150,17 +129,16 @@ def _common(headers: Mapping[Path, StoredLogits], first: int | None) -> np.ndarr
             raise InputError(f"{file}: other labels than those of {like} (expected the same images)")
     if first is None:
         return found
-    numbers = []
-    for place in truth:
-        name = one.names[int(place)]
-        number = ilsvrc_number(name)
-        if number is None:
-            raise InputError(f"--first: image {name!r} has no number (expected names as ILSVRC2012_val_00000001.JPEG)")
-        numbers.append(number)
-    kept = found[np.array(numbers) <= first]
-    if not len(kept):
-        raise InputError(f"--first {first}: no image has such a number (the lowest is {min(numbers)})")
-    return kept
+    places: list[int] = truth.tolist()
+    names = [one.names[place] for place in places]
+    known = [ilsvrc_number(name) for name in names]
+    if None in known:
+        name = names[known.index(None)]
+        raise InputError(f"--first: image {name!r} has no number (expected names as ILSVRC2012_val_00000001.JPEG)")
+    numbers = np.array(known, int)
+    if first < numbers.min():
+        raise InputError(f"--first {first}: no image has such a number (the lowest is {numbers.min()})")
+    return found[numbers <= first]
 
 
 def _at(stored: StoredLogits, indices: np.ndarray) -> np.ndarray:
@@ -169,7 +147,7 @@ def _at(stored: StoredLogits, indices: np.ndarray) -> np.ndarray:
     return order[np.searchsorted(stored.indices, indices, sorter=order)]
 
 
-def _table(stored: StoredLogits, line: str, indices: np.ndarray) -> ClassTable:
+def _table(stored: StoredLogits, line: str, indices: np.ndarray, scored: dict[str, Any]) -> ClassTable:
     places, names, measured = _at(stored, indices), stored.task["classes"], stored.measured
     sums = torch.zeros(len(names), len(names), dtype=torch.float64)
     for start in range(0, len(places), TOGETHER):
@@ -179,7 +157,7 @@ def _table(stored: StoredLogits, line: str, indices: np.ndarray) -> ClassTable:
     labels = stored.labels[places]
     counts = np.bincount(labels, minlength=len(names))
     return ClassTable(
-        line, _shown(measured), measured["patches"], f"{measured['train_resolution']} px", distinct(names), labels,
+        line, size_label(measured), measured["patches"], f"{measured['train_resolution']} px", distinct(names), labels,
         # The first of equal scores, as `top1` has it.
-        stored.logits.argmax(-1)[places], sums.numpy() / np.maximum(counts, 1)[:, None],
+        stored.logits.argmax(-1)[places], sums.numpy() / np.maximum(counts, 1)[:, None], {**measured, **scored},
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from PIL import Image
 
 from sightline.evaluation.drawn import Drawing
 from sightline.evaluation.measures.base import MeasureInput
-from sightline.evaluation.parts import Gathered, WorkFolder
+from sightline.evaluation.parts import WorkFolder
 from sightline.evaluation.predict import BatchOutputs
 from sightline.metrics.base import Metric, metrics_of
 from sightline.tasks.base import PredictionRecord, Task
@@ -62,16 +62,31 @@ def measure_split(
     Raises:
         SightlineError: as `predict_split`.
     """
-    planned, kinds = given.planned(), [type(metric) for metric in metrics_of(given.task)]
+    task, kinds = given.task, [type(metric) for metric in metrics_of(given.task)]
+    drawing = Drawing.of(given.model, task) if drawn else None
 
-    def made(numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
-        drawing = Drawing.of(given.model, given.task) if drawn else None
-        for one in given.outputs([planned[number] for number in numbers]):
-            metrics = [kind(given.task) for kind in kinds]
-            yield _part(one, given.task, metrics, drawing, answers=answers, scores=scores)
+    def made(one: BatchOutputs) -> dict[str, Any]:
+        return _part(one, task, [kind(task) for kind in kinds], drawing, answers=answers, scores=scores)
 
-    found = work.gather(key, [len(one) for one in planned], made, advance)
-    return None if found is None else _together(given, kinds, found)
+    found = given.gather(work, key, made, advance)
+    if found is None:
+        return None
+    metrics, drawing = [kind(task) for kind in kinds], Drawing.of(given.model, task)
+    said: dict[int, tuple[str, Any]] = {}
+    for part in found.values:
+        for whole, kind, state in zip(metrics, kinds, part.get("metrics", ()), strict=False):
+            seen = kind(task)
+            seen.restore(state)
+            whole.merge(seen)
+        for index, name, kept in part.get("said", ()):
+            said[index] = (name, PredictionRecord(*kept) if isinstance(kept, tuple) else kept)
+        if drawing is not None:
+            drawing.put(part.get("drawn", ()))
+    return SplitResult(
+        metrics, said, None if drawing is None else drawing.sheet(),
+        [part["scores"] for part in found.values if "scores" in part], sum(part["images"] for part in found.values),
+        sum(part["images"] * part["patches"] for part in found.values), found.seconds, found.ranks,
+    )  # fmt: skip
 
 
 def _part(
@@ -86,8 +101,6 @@ def _part(
     """What a batch counts, as `parts.dumped` takes it."""
     batch = one.batch
     part: dict[str, Any] = {"images": len(batch), "patches": one.tokens}
-    if batch.left_out:
-        part["left out"] = [astuple(image) for image in batch.left_out]
     if len(batch):
         for metric in metrics:
             metric.update(one.outputs, batch)
@@ -105,24 +118,3 @@ def _part(
         if drawing is not None:
             part["drawn"] = drawing.add(one)
     return part
-
-
-def _together(given: MeasureInput, kinds: Sequence[type[Metric]], found: Gathered) -> SplitResult:
-    task, drawing = given.task, Drawing.of(given.model, given.task)
-    metrics = [kind(task) for kind in kinds]
-    said: dict[int, tuple[str, Any]] = {}
-    images = tokens = 0
-    given.count_left_out(part.get("left out", ()) for part in found.values)
-    for part in found.values:
-        for whole, kind, state in zip(metrics, kinds, part.get("metrics", ()), strict=False):
-            seen = kind(task)
-            seen.restore(state)
-            whole.merge(seen)
-        for index, name, kept in part.get("said", ()):
-            said[index] = (name, PredictionRecord(*kept) if isinstance(kept, tuple) else kept)
-        if drawing is not None:
-            drawing.put(part.get("drawn", ()))
-        images, tokens = images + part["images"], tokens + part["images"] * part["patches"]
-    sheet = None if drawing is None else drawing.sheet()
-    scores = [part["scores"] for part in found.values if "scores" in part]
-    return SplitResult(metrics, said, sheet, scores, images, tokens, found.seconds, found.ranks)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,9 +35,8 @@ class Drawing:
     @classmethod
     def of(cls, model: Model, task: Task) -> Drawing | None:
         """None for a task that draws nothing."""
-        return (
-            None if type(task).comparison_images is Task.comparison_images else cls(task, model.patch_embed.patchifier)
-        )
+        draws = type(task).comparison_images is not Task.comparison_images
+        return cls(task, model.patch_embed.patchifier) if draws else None
 
     def add(self, one: BatchOutputs) -> list[tuple[str, Image.Image]]:
         """Draw images of a batch of one grid, as long as there are too few; what is drawn, and of what kind it is."""
@@ -72,15 +70,6 @@ def picture_name(folder: str, row: ResultRow) -> str:
     # A folder's path, or words of many windows, may be longer than a file's name.
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]
     return f"{folder}/{told[-80:]}_{digest}.png"
-
-
-def kept_in(
-    rows: Sequence[ResultRow], pictures: Mapping[str, Image.Image], folder: str
-) -> tuple[list[ResultRow], dict[str, Image.Image]]:
-    """Rows and their pictures in a folder of this name."""
-    names = {name: f"{folder}/{Path(name).name}" for name in pictures}
-    found = [replace(row, picture=names[row.picture]) if row.picture else row for row in rows]
-    return found, {names[name]: picture for name, picture in pictures.items()}
 
 
 def write_pictures(rows: Sequence[ResultRow], pictures: Mapping[str, Image.Image], folder: Path) -> None:

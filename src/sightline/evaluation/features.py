@@ -12,8 +12,8 @@ import copy
 import functools
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,6 +26,7 @@ from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.evaluation.measures.base import MeasureInput, ModelMeasure
 from sightline.evaluation.parts import WorkFolder
+from sightline.evaluation.predict import BatchOutputs
 from sightline.models import Model
 from sightline.results.rows import FRACTION, MetricValue
 from sightline.tasks.base import Task
@@ -123,22 +124,20 @@ class FrozenFeatureMeasure(ModelMeasure):
         ]
 
         def learned() -> Any:
-            return self._learned([one for one in others if one is not None]) if parts.ranks.is_main else None
+            if not parts.ranks.is_main:
+                return None
+            train, *rest = (one for one in others if one is not None)
+            held_out = train.part(np.arange(0))
+            if self.chooses:
+                train, held_out = (train, rest[0]) if rest else train.held_out()
+            if not len(train) or (self.chooses and not len(held_out)):
+                wanted = "two images of a class, or a split minival" if self.chooses else "one"
+                raise InputError(f"measures: {self.name}: too few images of train can be read (expected: {wanted})")
+            return self.fit(train, held_out)
 
         found = parts.once(work, learned) if self.chooses else learned()
         images = _features(subject, parts, advance)
         return [] if images is None or not len(images) else self.score(found, images)
-
-    def _learned(self, others: Sequence[Features]) -> Any:
-        """Of the features of train, and of minival where there is one to choose on."""
-        train, *rest = others
-        held_out = train.part(np.arange(0))
-        if self.chooses:
-            train, held_out = (train, rest[0]) if rest else train.held_out()
-        if not len(train) or (self.chooses and not len(held_out)):
-            wanted = "two images of a class, or a split minival" if self.chooses else "one"
-            raise InputError(f"measures: {self.name}: too few images of train can be read (expected: {wanted})")
-        return self.fit(train, held_out)
 
 
 def accuracy(metric: str, right: np.ndarray, **slices: int) -> MetricValue:
@@ -177,19 +176,15 @@ def _features(subject: MeasureInput, parts: WorkFolder, advance: Callable[[int],
         return parts.shared[key]
     task: Any = copy.copy(subject.task)
     task.outputs = functools.partial(_pooled, subject.task)
-    pooled = replace(subject, task=task)
-    planned = pooled.planned()
 
-    def made(numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
-        for one in pooled.outputs([planned[number] for number in numbers]):
-            part: dict[str, Any] = {"left out": [astuple(image) for image in one.batch.left_out]}
-            if len(one.batch):
-                labels, indices = one.batch.targets["labels"], one.batch.indices
-                part |= {"values": one.outputs.numpy(), "labels": labels.numpy(), "indices": indices.numpy()}
-            yield part
+    def made(one: BatchOutputs) -> dict[str, Any]:
+        if not len(one.batch):
+            return {}
+        labels, indices = one.batch.targets["labels"], one.batch.indices
+        return {"values": one.outputs.numpy(), "labels": labels.numpy(), "indices": indices.numpy()}
 
-    found = parts.gather(key, [len(one) for one in planned], made, advance)
-    parts.shared[key] = None if found is None else _together(subject, found.values)
+    found = replace(subject, task=task).gather(parts, key, made, advance)
+    parts.shared[key] = None if found is None else _together(subject, [part for part in found.values if part])
     return parts.shared[key]
 
 
@@ -202,8 +197,6 @@ def _pooled(task: Task, model: Model, batch: Batch, precision: str = "float32") 
 
 
 def _together(subject: MeasureInput, found: Sequence[dict[str, Any]]) -> Features:
-    subject.count_left_out(part["left out"] for part in found)
-    found = [part for part in found if "values" in part]
     if not found:
         return Features(np.empty((0, subject.model.num_features), np.float32), np.empty(0, np.int64))
     values, labels, seen = (np.concatenate([part[name] for part in found]) for name in ("values", "labels", "indices"))

@@ -105,6 +105,16 @@ def file_name(data: str, split: str, shown: str, *, tuned: bool) -> str:
     return f"{told[-80:]}_{digest}{ENDING}"
 
 
+def logits_name(measured: Mapping[str, Any]) -> str:
+    """Of the file of a measurement's logits, by what its rows say."""
+    side, frames, patch_size, small = (measured.get(name) for name in ("resolution", "frames", "patch_size", "shrunk"))
+    shown = measured["view"] if side is None else f"{side} px"
+    shown += "" if frames is None else f" {frames} frames"
+    shown += "" if patch_size is None else f" in patches of {patch_size} px"
+    shown += "" if small is None else f" shrunk to {small} px"
+    return file_name(measured["data"], measured["split"], shown, tuned=measured["tuned"])
+
+
 def task_record(task: Task) -> dict[str, Any]:
     """What `task` of `StoredLogits` is of a classifier on its data.
 
@@ -231,16 +241,14 @@ def rescore(
     """Every metric of stored logits, by each of their scorings: the rows of the measurement itself, to the last bit.
 
     Args:
-        advance: called with the number of images of each part.
+        advance: called with the number of images.
         temperature: that the logits are measured over too.
 
     Raises:
         InputError: its options are not known to this version.
     """
     rows: list[ResultRow] = []
-    for number, one in enumerate(stored.scored()):
-        # What is scored in several ways is counted once, and what a scoring leaves out too.
-        step = advance if number == 0 else None
+    for one in stored.scored():
         metrics = metrics_of(with_temperature(task_from(one.task), temperature))
         for start in range(0, len(one.names), TOGETHER):
             these = slice(start, start + TOGETHER)
@@ -251,9 +259,7 @@ def rescore(
             batch = Batch(logits.new_empty(0), layout, {"labels": labels}, indices, names, list(one.slices[these]))
             for metric in metrics:
                 metric.update(logits, batch)
-            if step is not None:
-                step(len(names))
-        if step is not None:
-            step(len(stored.names) - len(one.names))
         rows += rows_of(metrics, one.measured)
+    if advance is not None:
+        advance(len(stored.names))
     return rows

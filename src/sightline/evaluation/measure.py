@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from PIL.Image import Image
 
 from sightline.attention.cpu import chosen_precision
+from sightline.data.crops import apply_crop, size_of, whole_crop
 from sightline.data.sizes import View
-from sightline.data.source import Source
+from sightline.data.source import Example, Source
 from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.evaluation.config import UNTUNED, EvaluateConfig, RunInfo
 from sightline.evaluation.counted import Answers, SplitResult, measure_split
 from sightline.evaluation.drawn import picture_name
-from sightline.evaluation.logits import StoredLogits, file_name, rows_of, task_record
+from sightline.evaluation.logits import StoredLogits, logits_name, rows_of, task_record
 from sightline.evaluation.measures.base import MeasureInput, checked_measures, measure_class
 from sightline.evaluation.parts import WorkFolder
 from sightline.evaluation.predict import frames_of, is_rendered
 from sightline.evaluation.result_files import answer_of
-from sightline.evaluation.shrunk import shrunk
 from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
 from sightline.evaluation.tune import Search, searches_of, tune, tuned_at, tuning_passes
 from sightline.io.run_files import PICTURES
@@ -129,15 +130,11 @@ def plan_evaluation(source: Source, model: Model, config: EvaluateConfig, train_
 
 def planned_images(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> int:
     """How many images `evaluate` will pass through the model: the length of its progress bar."""
-    total, found = 0, set[tuple[object, ...]]()
-    for one in plan_evaluation(source, model, config, train_resolution):
-        total += len(one.indices)
-        total += sum(measure_class(name).passes(source, one.split, len(one.indices)) for name in one.measures)
-        # What was found for the first split holds for all.
-        if one.shown not in found and one.searches:
-            found.add(one.shown)
-            total += tuning_passes(one.searches, len(one.searched))
-    return total
+    plan = plan_evaluation(source, model, config, train_resolution)
+    # What was found for the first split holds for all.
+    searched = {one.shown: tuning_passes(one.searches, len(one.searched)) for one in reversed(plan) if one.searches}
+    beside = (measure_class(name).passes(source, one.split, len(one.indices)) for one in plan for name in one.measures)
+    return sum(len(one.indices) for one in plan) + sum(searched.values()) + sum(beside)
 
 
 def splits_read(source: Source, config: EvaluateConfig) -> tuple[str, ...]:
@@ -194,6 +191,7 @@ def evaluate(
     answers: list[Any] | None = None,
     wanted: Answers = "prediction_records",
     pictures: dict[str, Image] | None = None,
+    pictures_in: str = PICTURES,
     parts: WorkFolder | None = None,
     keep: Callable[[str, StoredLogits], None] | None = None,
 ) -> list[ResultRow]:
@@ -205,7 +203,8 @@ def evaluate(
         advance: called with the number of images of each batch.
         answers: what was said of each image is added to it, by the model as it stands where that is measured.
         wanted: which method of the task says it, of what `answer_of` makes.
-        pictures: what rows name is added to it (`write_pictures`), where the task draws anything.
+        pictures: what rows name, in the folder `pictures_in`, is added to it (`write_pictures`), where the task draws
+            anything.
         parts: what is finished of it (`kept_beside`), and the ranks that measure together; none of one process.
         keep: called on the first rank with the logits of each measurement of a classifier, and the name of their file.
 
@@ -250,12 +249,12 @@ def evaluate(
         )
         made = rows_of(counted.metrics, measured)
         if answers is not None:
-            place = (one.split, *one.shown)
-            answers += [answer_of(place, index, *counted.said[index]) for index in one.indices if index in counted.said]
+            said = ((index, *counted.said[index]) for index in one.indices if index in counted.said)
+            answers += [answer_of((one.split, *one.shown), *each) for each in said]
         if keep is not None and counted.scores:
             keep(logits_name(measured), StoredLogits.of(counted.scores, task_record(task), measured))
         if made and pictures is not None and counted.sheet is not None:
-            name = picture_name(PICTURES, made[0])
+            name = picture_name(pictures_in, made[0])
             pictures[name], made[0] = counted.sheet, replace(made[0], picture=name)
         rows += [*made, *(ResultRow(**vars(row), **measured) for row in beside)]
     return rows
@@ -294,21 +293,6 @@ def _seen(one: Measurement, model: Model, counted: SplitResult) -> dict[str, Any
     }
 
 
-def logits_name(measured: Mapping[str, Any]) -> str:
-    """Of the file of a measurement's logits, by what its rows say."""
-    side, frames, patch_size, small = (measured.get(name) for name in ("resolution", "frames", "patch_size", "shrunk"))
-    shown = measured["view"] if side is None else f"{side} px"
-    shown += "" if frames is None else f" {frames} frames"
-    shown += "" if patch_size is None else f" in patches of {patch_size} px"
-    shown += "" if small is None else f" shrunk to {small} px"
-    return file_name(measured["data"], measured["split"], shown, tuned=measured["tuned"])
-
-
-def logits_name_of(row: ResultRow) -> str:
-    """Of the file of the logits that a row was computed from, where they were kept."""
-    return logits_name(vars(row))
-
-
 def planned_logits(source: Source, model: Model, config: EvaluateConfig, identity: RunInfo) -> list[str]:
     """The names of all files of logits that `evaluate` keeps."""
     plan = plan_evaluation(source, model, config, identity.train_resolution)
@@ -321,3 +305,16 @@ def spread_indices(source: Source, split: str, count: int) -> Sequence[int]:
     if length is None or count >= length or source.is_synthetic:
         return range(count)
     return [number * length // count for number in range(count)]
+
+
+def shrunk(source: Source, side: int) -> Source:
+    """The same data set, whose images are shrunk to a square of `side` pixels after they were made at the size that is
+    asked for; what is said of them stays at that size, so that answers are scored there."""
+
+    def example(split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
+        made = source.example(split, index, image_size, seed=seed, epoch=epoch)
+        return replace(made, image=apply_crop(made.image, whole_crop(size_of(made.image), (side, side)), "bicubic"))
+
+    small = copy.copy(source)
+    small.example = example
+    return small

@@ -112,38 +112,33 @@ class WorkFolder:
         Raises:
             InputError: a value cannot be told to another rank.
         """
-        ranks, count, advanced = self.ranks, len(sizes), 0
+        ranks, count, made = self.ranks, len(sizes), False
+        moved = advance or (lambda _: None)
 
         def together() -> list[Any]:
-            nonlocal advanced
-            began, values = time.perf_counter(), []
+            nonlocal made
+            began, values, made = time.perf_counter(), [], True
             mine = make(range(ranks.rank, count, ranks.size))
             for start in range(0, count, ranks.size):
                 if start + ranks.rank < count:
                     values.append(next(mine))
-                some = sum(sizes[start : start + ranks.size])
-                advanced += some
-                if advance is not None:
-                    advance(some)
-            shares = [values] if ranks.size == 1 else self._told(values)
+                moved(sum(sizes[start : start + ranks.size]))
+            shares = [values]
+            if ranks.size > 1:
+                try:
+                    shares = [loaded(one) for one in ranks.all_gather_json(dumped(values))]
+                except TypeError as error:
+                    raise InputError(
+                        f"several ranks: {error} cannot be told to another one (expected of a metric of a plug-in: "
+                        "plain values and arrays of numpy, or its own `state` and `restore`)"
+                    ) from None
             in_order = [shares[number % ranks.size][number // ranks.size] for number in range(count)]
             return [in_order, time.perf_counter() - began, ranks.size]
 
         found = self.once(key, together)
-        if advance is not None and advanced < sum(sizes):
-            advance(sum(sizes))
+        if not made:
+            moved(sum(sizes))
         return None if found is None else Gathered(*found)
-
-    def _told(self, values: list[Any]) -> list[Any]:
-        """The values of each rank."""
-        try:
-            text = dumped(values)
-        except TypeError as error:
-            raise InputError(
-                f"several ranks: {error} cannot be told to another one (expected of a metric of a plug-in: plain "
-                "values and arrays of numpy, or its own `state` and `restore`)"
-            ) from None
-        return [loaded(one) for one in self.ranks.all_gather_json(text)]
 
     def discard(self) -> None:
         """The result is whole: no item is needed any more, nor those beside it of other weights. For the first rank."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 
 from sightline.data.batch import Batch, collate_uniform, is_finite, map_tensors
+from sightline.data.config import PackingConfig
 from sightline.data.loader import Collator, SampleSpec, load_batches, uniform
 from sightline.data.pack_plan import group_by_frames, group_by_grid
 from sightline.data.preprocessing import preprocessing
@@ -55,6 +56,35 @@ def is_rendered(source: Source, split: str) -> bool:
     except UnreadableDataError:
         # Stored, and left out or refused where the split is read.
         return False
+
+
+def views_as_trained(
+    packing: PackingConfig | dict[str, Any] | None, resolution: int, patch_size: int, source: Source, split: str
+) -> tuple[View, ...]:
+    """How a packed run at native aspect saw its images, the most usual view first: it is tested so, and not on squares
+    alone. None for every other run.
+
+    Images that were shown at their own size are tested so, up to the most patches of the training; those of drawn
+    sizes with the patches of the training's `resolution` (the middle of the range where it lies outside), of its
+    lowest and of its highest side.
+
+    Args:
+        packing: of the run; as its saved record too.
+        resolution: of the run, in pixels.
+    """
+    if isinstance(packing, dict):
+        known = {field.name for field in fields(PackingConfig)}
+        packing = PackingConfig(**{name: value for name, value in packing.items() if name in known})
+    if packing is None or packing.aspect != "native":
+        return ()
+    most = packing.most_tokens or packing.tokens
+    if packing.resolutions is None:
+        # What is drawn at any size has none of its own: the training scaled it to the most patches.
+        return (View("tokens" if is_rendered(source, split) else "native", most),)
+    low, high = packing.resolutions
+    usual = resolution if low <= resolution <= high else (low + high) // 2
+    counts = (max(min(round((side / patch_size) ** 2), most), 1) for side in (usual, low, high))
+    return tuple(dict.fromkeys(View("tokens", count) for count in counts))
 
 
 def frames_of(source: Source, model: Model) -> int | None:

@@ -1,16 +1,13 @@
-"""A suite's parts, measured one after the other: logits are stored, and rows are what is measured of these."""
+"""A suite, measured part by part: logits are stored, and rows are what is measured of these."""
 
 from __future__ import annotations
 
 import glob
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from sightline import __version__
 from sightline.attention.cpu import chosen_precision
@@ -19,64 +16,38 @@ from sightline.data.sizes import View
 from sightline.data.source import Source
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
+from sightline.evaluation.config import EvaluateConfig, RunInfo
 from sightline.evaluation.imagenet import numbers_of
 from sightline.evaluation.logits import ENDING, StoredLogits, file_name, read_logits, rescore, write_logits
-from sightline.evaluation.measure import (
-    EvaluateConfig,
-    RunInfo,
-    check_sizes,
-    default_image_count,
-    evaluate,
-    planned_images,
-)
-from sightline.evaluation.parts import kept_beside, weights_digest, work_of
+from sightline.evaluation.measure import check_sizes, default_image_count, evaluate, planned_images
+from sightline.evaluation.parts import WorkFolder, weights_digest, work_of
 from sightline.evaluation.preparations.base import preparation_class
 from sightline.evaluation.suites.base import EvalSet
 from sightline.io.atomic import write_out
-from sightline.io.config import Precision
 from sightline.models import Model
 from sightline.results.rows import ResultRow, dump_rows, read_rows
 from sightline.tasks.classification import Classification
 
 
 @dataclass(frozen=True)
-class SuiteConfig:
-    """How a suite is measured.
-
-    Attributes:
-        suite: as it was asked for; resolutions: as `EvaluateConfig`; preparation: its name.
-        limit: at most this many images of each part, spread over classes.
-        task_options, precision, workers: as `EvaluateConfig`.
-    """
-
-    suite: str
-    resolutions: tuple[int | View, ...]
-    preparation: str = "model"
-    limit: int | None = None
-    task_options: Mapping[str, Any] | None = None
-    precision: Precision = "auto"
-    workers: int = 0
-
-    def of(self, part: EvalSet, view: int | View, patch_size: int) -> EvaluateConfig:
-        """One measurement of a part."""
-        shown = preparation_class(self.preparation).view(view, patch_size)
-        images = default_image_count(part.source) if self.limit is None else self.limit
-        return EvaluateConfig(
-            (shown,), (part.split,), images=images, shrink=False, task_options=dict(self.task_options or {}),
-            precision=self.precision, workers=self.workers,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """A part at one size."""
+class SuiteMeasurement:
+    """A part of a suite at one size: the images as they are shown, what is measured of them, and the name of the
+    preparation."""
 
     part: EvalSet
     config: EvaluateConfig
+    preparation: str
 
     @property
     def view(self) -> int | View:
         return self.config.resolutions[0]
+
+    def file_name(self, patch_size: int | None = None) -> str:
+        """Of its logits; of a model in patches of other sizes than its own one each."""
+        shown = self.view.name if isinstance(self.view, View) else f"{self.view} px"
+        shown += "" if patch_size is None else f" in patches of {patch_size} px"
+        name = file_name(self.part.data, self.part.split, f"{shown} {self.preparation}", tuned=False)
+        return f"{self.part.data.partition(':')[0]}_{name}"
 
 
 def map_classes(model: Model, parts: Sequence[EvalSet], suite: str) -> list[EvalSet]:
@@ -102,95 +73,100 @@ def map_classes(model: Model, parts: Sequence[EvalSet], suite: str) -> list[Eval
     return made
 
 
-def planned(model: Model, parts: Sequence[EvalSet], config: SuiteConfig) -> list[Measurement]:
+def planned(
+    model: Model, parts: Sequence[EvalSet], config: EvaluateConfig, preparation: str, train_resolution: int
+) -> list[SuiteMeasurement]:
     """Every measurement of a suite, part by part; images are shown as the preparation says.
+
+    Args:
+        config: of any part; at most `images` of each are measured, spread over classes.
 
     Raises:
         InputError: the preparation or a resolution does not fit the model or the data.
     """
-    kind = preparation_class(config.preparation)
-    patch, side = model.config.patch_size, side_of(model)
-    found = []
+    kind, found = preparation_class(preparation), []
     for part in parts:
-        shown = part if config.limit is None else part.limited(config.limit)
+        shown = part if config.images is None else part.limited(config.images)
         shown = shown.shown_by(kind.of(model.config, careful=part.careful))
+        images = config.images or default_image_count(shown.source)
         for view in config.resolutions:
-            one = Measurement(shown, config.of(shown, view, patch))
-            check_sizes(model, one.config)
-            planned_images(shown.source, model, one.config, side)
-            found.append(one)
+            view = kind.view(view, model.config.patch_size)
+            asked = replace(config, resolutions=(view,), splits=(part.split,), images=images, shrink=False)
+            check_sizes(model, asked)
+            planned_images(shown.source, model, asked, train_resolution)
+            found.append(SuiteMeasurement(shown, asked, preparation))
     return found
 
 
-def side_of(model: Model) -> int:
-    """Of the images that a model was trained on last, in pixels."""
-    side = model.config.image_size
-    return side if isinstance(side, int) else min(side)
-
-
-def measure(
+def measure_suite(
     model: Model,
-    one: Measurement,
-    config: SuiteConfig,
+    todo: Sequence[SuiteMeasurement],
     identity: RunInfo,
     folder: Path,
     ranks: Ranks,
     *,
     overwrite: bool = False,
     advance: Callable[[int], None] | None = None,
-) -> list[ResultRow]:
-    """One measurement: its logits in a file of the folder (of what gives no scores of classes, its rows), its rows on
-    the first rank; each rank must call it.
-
-    What a file of these weights and options is there of is not measured again, and what was stopped goes on.
+) -> Iterator[list[ResultRow]]:
+    """The rows of one measurement after the other, on the first rank; each must call it. Its logits (of what gives no
+    scores of classes its rows) are a file of the folder: what it has of these weights and options is not measured
+    again.
 
     Args:
-        identity: of the model, with the part's data; folder: of the logits.
-        overwrite: replace a file of other weights or options.
+        identity: of the model; folder: of the logits.
+        overwrite: replace files of other weights or options.
         advance: called with the number of images of each batch.
 
     Raises:
-        InputError: such a file is there; or as `evaluate`.
+        InputError: such a file is there, nothing was measured; or as `evaluate`.
     """
-    part, name, device = one.part, file_of(one, config, identity.patch_size), model.anchor.device
-    classifier, stem = gives_scores(model), name.removesuffix(ENDING)
-    with kept_beside(folder / name, model, lambda: _about(one, config, identity, device), ranks) as parts:
+    classifier, device = model.config.task == Classification.name, model.anchor.device
+    files: list[tuple[Path, str, bool]] = []
+    weights = weights_digest(model) if ranks.is_main else ""
+    digests: dict[tuple[int, str], str] = {}
+    for one in todo if ranks.is_main else ():
+        place, part = folder / one.file_name(identity.patch_size), one.part
+        images = id(part.source), part.split
+        digests[images] = digests.get(images) or split_digest(part.source, part.split)
+        precision = chosen_precision(one.config.precision, device)
+        about = {
+            "version": __version__, "data": [part.data, part.split, digests[images], repr(part.source.transform)],
+            "config": repr(replace(one.config, workers=0, precision=precision)), "preparation": one.preparation,
+            "scorings": [scoring.record() for scoring in part.scorings], "identity": vars(identity),
+            "device": device.type,
+        }  # fmt: skip
+        work = work_of(weights, about)
         # Of what gives no scores the rows themselves are kept, by the name of what made them.
-        rows_file = folder / f"{stem}.{parts.identity}.jsonl"
-        others = [folder / name, *folder.glob(f"{glob.escape(stem)}.*.jsonl")] if ranks.is_main else []
-        there = ranks.is_main and (rows_file.exists() or _is_of(folder / name, parts.identity, overwrite=overwrite))
-        for other in () if there or overwrite else others:
-            if other.exists():
+        file = place if classifier else place.with_name(f"{place.stem}.{work}.jsonl")
+        there = _is_of(file, work, overwrite=overwrite)
+        for other in (place, *_rows_beside(place)):
+            if other.exists() and not there and not overwrite:
                 raise InputError(f"{other}: exists already, of other weights or options; --overwrite replaces it")
+        files.append((file, work, there))
+    for number, one in enumerate(todo):
+        file, work, there = files[number] if ranks.is_main else (folder, "", False)
         if ranks.broadcast(there):
             if advance is not None:
-                advance(planned_images(part.source, model, one.config, identity.train_resolution))
-            if not ranks.is_main:
-                return []
-            # What a kill left between the last two writes.
-            parts.discard()
-            return rescore(read_logits(folder / name)) if classifier else read_rows(rows_file)
-        kept: list[StoredLogits] = []
-        keep = (lambda _, stored: kept.append(stored)) if classifier else None
-        rows = evaluate(model, part.source, one.config, identity, advance=advance, parts=parts, keep=keep)
-        if not ranks.is_main:
-            return []
-        rows = [replace(row, preparation=config.preparation) for row in rows]
-        for stored in kept:
-            made = replace(
-                stored,
-                work=parts.identity,
-                measured={**stored.measured, "preparation": config.preparation, "classes": None},
-                scorings=[scoring.at(stored.indices.tolist()) for scoring in part.scorings],
-            )
-            write_logits(folder, name, made)
+                advance(planned_images(one.part.source, model, one.config, identity.train_resolution))
+            rows = rescore(read_logits(file)) if classifier and ranks.is_main else []
+            yield rows if classifier or not ranks.is_main else read_rows(file)
+            continue
+        kept: dict[str, StoredLogits] = {}
+        keep = kept.__setitem__ if classifier else None
+        named, parts = replace(identity, data=one.part.data), WorkFolder(ranks)
+        rows = evaluate(model, one.part.source, one.config, named, advance=advance, parts=parts, keep=keep)
+        rows = [replace(row, preparation=one.preparation) for row in rows]
+        for stored in kept.values():
+            measured = {**stored.measured, "preparation": one.preparation, "classes": None}
+            scorings = [scoring.at(stored.indices.tolist()) for scoring in one.part.scorings]
+            made = replace(stored, work=work, measured=measured, scorings=scorings)
+            write_logits(folder, file.name, made)
             rows = rescore(made)
-        if not classifier:
-            for file in others:
-                file.unlink(missing_ok=True)
-            write_out(rows_file, dump_rows(rows).encode())
-        parts.discard()
-        return rows
+        if ranks.is_main and not classifier:
+            for other in _rows_beside(folder / one.file_name(identity.patch_size)):
+                other.unlink()
+            write_out(file, dump_rows(rows))
+        yield rows
 
 
 def split_digest(source: Source, split: str) -> str:
@@ -206,60 +182,16 @@ def split_digest(source: Source, split: str) -> str:
     return seen.hexdigest()[:32]
 
 
-def _about(one: Measurement, config: SuiteConfig, identity: RunInfo, device: torch.device) -> dict[str, Any]:
-    """All that decides a measurement's values beside the model."""
-    part = one.part
-    right = json.dumps([scoring.record() for scoring in part.scorings])
-    precision = chosen_precision(config.precision, device)
-    return {
-        "command": f"suite {__version__}",
-        "suite": part.data,
-        "split": part.split,
-        "config": repr(replace(one.config, workers=0, precision=precision)),
-        "preparation": repr(part.source.transform),
-        "scorings": hashlib.sha256(right.encode()).hexdigest(),
-        "identity": vars(identity),
-        "device": device.type,
-        "data": split_digest(part.source, part.split),
-    }
-
-
-def refuse_others(
-    model: Model, todo: Sequence[Measurement], config: SuiteConfig, identity: RunInfo, folder: Path
-) -> None:
-    """Refuse a folder in which logits of one of the measurements are of other weights or options: before the first.
-
-    Raises:
-        InputError: names the file.
-    """
-    weights = ""
-    for one in todo:
-        file, named = folder / file_of(one, config, identity.patch_size), replace(identity, data=one.part.data)
-        if not file.exists():
-            continue
-        weights = weights or weights_digest(model)
-        if not _is_of(file, work_of(weights, _about(one, config, named, model.anchor.device)), overwrite=False):
-            raise InputError(f"{file}: exists already, of other weights or options; --overwrite replaces it")
+def _rows_beside(place: Path) -> list[Path]:
+    """The rows that are kept in the place of a file of logits."""
+    return list(place.parent.glob(f"{glob.escape(place.stem)}.*.jsonl"))
 
 
 def _is_of(file: Path, work: str, *, overwrite: bool) -> bool:
-    """Whether a file of logits is there, and of this work; one that is damaged is refused unless it is replaced."""
+    """Whether a file is there, and of this work; one that is damaged is refused unless it is replaced."""
     try:
-        return file.exists() and read_logits(file, header=True).work == work
+        return file.exists() and (file.suffix != ENDING or read_logits(file, header=True).work == work)
     except InputError:
         if not overwrite:
             raise
         return False
-
-
-def gives_scores(model: Model) -> bool:
-    """Whether a model gives scores of classes, which can be stored."""
-    return model.config.task == Classification.name
-
-
-def file_of(one: Measurement, config: SuiteConfig, patch_size: int | None = None) -> str:
-    """The name of a measurement's file of logits, of a model in patches of other sizes than its own one each."""
-    shown = one.view.name if isinstance(one.view, View) else f"{one.view} px"
-    shown += "" if patch_size is None else f" in patches of {patch_size} px"
-    name = file_name(one.part.data, one.part.split, f"{shown} {config.preparation}", tuned=False)
-    return f"{one.part.data.partition(':')[0]}_{name}"

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from sightline.data.sizes import View
 from sightline.data.source import Source
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
@@ -18,6 +20,7 @@ from sightline.encodings.stages import StagedEncoding
 from sightline.errors import InputError
 from sightline.evaluation.measures.base import MeasureInput
 from sightline.evaluation.parts import WorkFolder
+from sightline.evaluation.predict import BatchOutputs
 from sightline.models import Model
 from sightline.published import paper
 from sightline.tasks.base import Task
@@ -91,18 +94,14 @@ def printed_start(encoding: PositionEncoding, view: int | View, patch_size: int)
         return None
     patches = view.patches if isinstance(view, View) else (view / patch_size) ** 2
     ratio, knob = math.sqrt(patches / part.shape.train_grid.cells), part.knob
-    printed = [(int(one.shown), one.number) for one in paper("lookhere").numbers
-               if one.table == "9" and one.encoding == type(part).__module__.rpartition(".")[2]]  # fmt: skip
+    printed = sorted(
+        (int(one.shown), one.number) for one in paper("lookhere").numbers
+        if one.table == "9" and one.encoding == type(part).__module__.rpartition(".")[2]
+    )  # fmt: skip
     if not printed or knob is None or ratio <= 1:
         return None
-    printed.sort()
-    side, first = printed[0]
-    points = [(shown / side, value / first) for shown, value in printed]
-    factor = points[-1][1]
-    for (low, one), (high, other) in itertools.pairwise(points):
-        if ratio < high:
-            factor = one + (other - one) * (ratio - low) / (high - low)
-            break
+    sides, values = np.array(printed, np.float64).T
+    factor = float(np.interp(ratio, sides / sides[0], values / values[0]))
     # Three digits, as such values are printed and read.
     return float(f"{min(max(knob.default * factor, knob.low), knob.high):.3g}")
 
@@ -209,12 +208,10 @@ def tune(
 
 def _loss(given: MeasureInput, advance: Callable[[int], None] | None, ranks: Ranks) -> float:
     """The sum over batches, rounded once, so that it is the same for any number of ranks."""
-    planned, task = given.planned(), given.task
 
-    def made(numbers: Sequence[int]) -> Iterator[float]:
-        for one in given.outputs([planned[number] for number in numbers]):
-            known = one.outputs is not None
-            yield float(task.tuning_loss(one.outputs, one.batch.targets, one.batch.layout)[0]) if known else 0.0
+    def made(one: BatchOutputs) -> float:
+        known = one.outputs is not None
+        return float(given.task.tuning_loss(one.outputs, one.batch.targets, one.batch.layout)[0]) if known else 0.0
 
-    found = WorkFolder(ranks).gather("", [len(one) for one in planned], made, advance)
+    found = given.gather(WorkFolder(ranks), "", made, advance)
     return ranks.broadcast(None if found is None else math.fsum(found.values))

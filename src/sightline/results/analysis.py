@@ -1,14 +1,12 @@
-"""What was measured of a model's inside, as rows: a number for each layer and size, with its interval over images. No
-torch here."""
+"""What was measured of a model's inside, as rows. No torch here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from sightline.errors import InputError
 from sightline.io.config import Count
-from sightline.results.rows import Z95, MetricValue, Origin, check_fields, read_records
+from sightline.results.rows import Z95, MetricValue, ModelRow, check_fields
 
 ANALYSIS, ANALYSIS_PAGE = "analysis.jsonl", "analysis.html"
 LAYERS = "layers"
@@ -17,8 +15,8 @@ Size = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnalysisRow(Origin, MetricValue):
-    """One object a line of `analysis.jsonl`.
+class AnalysisRow(ModelRow, MetricValue):
+    """A row of `analysis.jsonl`: a number for each layer and size.
 
     `run` is what the model is called, `metric` names a quantity of `measure`; `value` is its mean over images (and over
     heads) in `unit`, `interval` the 95 % of that over other images (Student's t, cut at 0 and 1 of fractions that all
@@ -65,12 +63,3 @@ def size_words(size: Size | None) -> str:
         return "own size"
     height, width = size
     return f"{height} px" if height == width else f"{height} \N{MULTIPLICATION SIGN} {width} px"
-
-
-def read_analysis(path: str | Path) -> list[AnalysisRow]:
-    """The rows of an `analysis.jsonl`, which `dump_rows` wrote.
-
-    Raises:
-        InputError: the file is missing, or a line is no such row; names it.
-    """
-    return read_records(path, "a row of an analysis", AnalysisRow)

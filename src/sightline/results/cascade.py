@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sightline.results.rows import Origin
+from sightline.results.rows import ModelRow
 
 CASCADE = "cascade.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CascadeRow(Origin):
-    """One object a line of `cascade.jsonl`.
+class CascadeRow(ModelRow):
+    """A row of `cascade.jsonl`.
 
     `kind` is `single` (every image with at most `budget` patches) or `cascade` (every image with `budget`, and those
     whose score is below `threshold` again with `second_budget`). `tokens` are patches an image and `milliseconds` the

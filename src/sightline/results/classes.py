@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from sightline.errors import InputError, require_known
+from sightline.results.rows import Row
 
 CLASSES, EFFECTS, CLASSES_PAGE = "classes.jsonl", "class_effects.jsonl", "classes.html"
 Kind = Literal["extrapolation", "gap", "change", "spread_of_models", "spread_of_sizes", "confusion"]
@@ -31,6 +31,7 @@ class ClassTable:
         classes: their names, each once.
         labels, answers: int64 [images], the true class and the one that was named, in one order for all tables.
         chances: float64 [classes, classes], the mean softmax of the images of each true class; 0 where there is none.
+        measured: what the rows of its measurement say.
     """
 
     line: str
@@ -41,6 +42,7 @@ class ClassTable:
     labels: np.ndarray
     answers: np.ndarray
     chances: np.ndarray
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def right(self) -> np.ndarray:
@@ -64,9 +66,9 @@ class ClassTable:
         return np.bincount(self.answers, minlength=len(self.classes)) / max(len(self.labels), 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClassEffect:
-    """One object a line of `class_effects.jsonl`.
+@dataclass(frozen=True)
+class ClassEffect(Row):
+    """A row of `class_effects.jsonl`, where `name` is called `class` and what is "" is left out.
 
     `kind` and what `value` is, always a difference of fractions:
 
@@ -89,19 +91,14 @@ class ClassEffect:
     line: str = MEAN
     name: str = ""
     other: str = ""
-    shown: str
+    shown: str = ""
     since: str = ""
     against: str = ""
     stderr: float | None = None
 
-
-def dump_effects(effects: Iterable[ClassEffect]) -> str:
-    """The text of a file of effects: one JSON object a line, `name` as `class`."""
-    records = (
-        {"class" if key == "name" else key: value for key, value in asdict(effect).items() if value != ""}
-        for effect in effects
-    )
-    return "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
+    def record(self) -> dict[str, Any]:
+        """The object of its line."""
+        return {"class" if key == "name" else key: value for key, value in super().record().items() if value != ""}
 
 
 class ClassStudy:
@@ -154,18 +151,13 @@ class ClassStudy:
     def curves(self, metric: Metric, name: str) -> dict[str, list[float]]:
         """A metric of one class at each of `sizes`, by line, as fractions."""
         number = list(self.one.classes).index(name)
-        at = [self.at(size) for size in self.sizes]
         return {
-            line: [float(getattr(tables[place], metric)[number]) for tables in at]
-            for place, line in enumerate(self.lines)
+            line: [float(getattr(self._tables[line, size], metric)[number]) for size in self.sizes]
+            for line in self.lines
         }
 
     def crossing(self, name: str, other: str) -> dict[str, list[tuple[float, float]]]:
         """The mean probabilities of a true class and of another, of its images, at each of `sizes`, by line."""
-        classes = list(self.one.classes)
-        row, columns = classes.index(name), [classes.index(name), classes.index(other)]
-        found = {}
-        for place, line in enumerate(self.lines):
-            at = [self.at(size)[place].chances[row, columns].tolist() for size in self.sizes]
-            found[line] = [(own, its) for own, its in at]
-        return found
+        row, column = (list(self.one.classes).index(one) for one in (name, other))
+        chances = {line: [self._tables[line, size].chances[row] for size in self.sizes] for line in self.lines}
+        return {line: [(float(one[row]), float(one[column])) for one in some] for line, some in chances.items()}

@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
-from sightline.errors import require_known
-from sightline.results.rows import Slices, read_records
+from sightline.results.rows import Row, Slices
 
 Interval = tuple[float, float]
 R = TypeVar("R", bound="ComparisonRow")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparisonRow:
-    """One object a line of `comparison.jsonl`, which says its `kind`.
+class ComparisonRow(Row):
+    """A row of `comparison.jsonl`, which says its `kind`.
 
     `metric`, `unit`, `better`, `slices` are as in `MetricValue`. `count` test images of `split` were shown at
     `resolution` pixels to runs that were trained on `train_images` images at `train_resolution`; of `fine_tuned` ones
@@ -41,6 +39,10 @@ class ComparisonRow:
     commit: str
     hardware: str
     slices: Slices = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """The object of its line."""
+        return {"kind": self.kind, **super().record()}
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -119,26 +121,8 @@ class RankRow(ComparisonRow):
     p: float | None
 
 
-_KINDS = {"mean": MeanRow, "difference": DifferenceRow, "rank": RankRow}
-
-
-def dump_compared(rows: Iterable[ComparisonRow]) -> str:
-    """The text of a file of rows: one JSON object a line."""
-    return "".join(json.dumps({"kind": row.kind, **asdict(row)}, allow_nan=False) + "\n" for row in rows)
-
-
-def read_compared(path: Path) -> list[ComparisonRow]:
-    """The rows of a `comparison.jsonl`, which `dump_compared` wrote.
-
-    Raises:
-        InputError: a line is no such row; names it.
-    """
-    return read_records(path, "a row of a comparison", _row)
-
-
-def _row(*, kind: str = "", **values: Any) -> ComparisonRow:
-    require_known("kind", kind, _KINDS)
-    return _KINDS[kind](**values)
+COMPARISON_ROWS = (MeanRow, DifferenceRow, RankRow)
+"""The kinds of rows in a `comparison.jsonl`, for `read_rows`."""
 
 
 def of_kind(rows: Iterable[ComparisonRow], kind: type[R]) -> list[R]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from sightline.errors import InputError
 from sightline.io.read import ROWS, read_text
-from sightline.results.rows import merged
+from sightline.results.rows import merged, update_file
 
 _TRUTH = {"true": True, "false": False}
 
@@ -104,3 +104,12 @@ def merge_predictions(
 
 def _shown(row: Prediction) -> tuple[str, str, int | None]:
     return row.split, row.view, row.resolution
+
+
+def update_predictions(path: Path, fresh: Sequence[Prediction], *, anew: bool = False, fewer: bool = True) -> None:
+    """As `update_rows`: a split that was shown so again is replaced. Where nothing is said in words no file is made."""
+    if fresh or path.exists():
+        update_file(
+            path, read_predictions, lambda before: dump_predictions(merge_predictions(before, fresh, fewer=fewer)),
+            anew=anew,
+        )  # fmt: skip

@@ -1,4 +1,5 @@
-"""One measured number is one row: what was run, on what, and what came out. No torch here."""
+"""One measured number is one row: what was run, on what, and what came out; how rows of any kind are read, written and
+merged. No torch here."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_type_hints, overload
 
 from sightline.errors import InputError, require_known
+from sightline.io.atomic import make_parent, storage_errors, write_file
 from sightline.io.read import read_jsonl
+from sightline.io.run_lock import locked
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -32,6 +35,7 @@ _OPTIONAL = ("shrunk", "picture", "ranks", "tuning", "preparation", "classes", "
 
 Slices = Mapping[str, str | int | float]
 T = TypeVar("T")
+R = TypeVar("R", bound="Row")
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,22 @@ class MetricValue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
-    """What every measured row says of where it came from."""
+class Row:
+    """A row of any kind: one JSON object a line of a file."""
+
+    def record(self) -> dict[str, Any]:
+        """The object of its line."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, **record: Any) -> Self:
+        """The inverse of `record`, lists as tuples."""
+        return cls(**record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRow(Row):
+    """A row of one model, which says where it came from."""
 
     run: str
     encoding: str
@@ -84,24 +102,23 @@ class Origin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResultRow(Origin, MetricValue):
-    """One object a line of `results.jsonl`: what was measured, and of what.
+class ResultRow(ModelRow, MetricValue):
+    """A row of `results.jsonl`: what was measured, and of what.
 
     `view` says how images were shown: `square`, with `resolution` the side in pixels and `grid` [rows, cols], or at
     their own aspect (`native`, `max:N`, `tokens:N`; see `data.sizes.View`), where both are None; `patches` is the mean
-    of patches an image (nan, for a square, takes those of the grid); `knob` is the encoding's extrapolation parameter
-    (None where it has none) and `tuned` says whether it was searched on `minival`; `seconds` is how long it took, on
-    `ranks` processes.
+    of patches an image (nan, for a square, takes those of the grid); `frames` is how many of each clip were shown.
     `shrunk` is the side in pixels of a square to which the images of that resolution were shrunk before the model saw
-    them, while what is said of them stayed at their own size (None: it saw them as they are). `tuning` says of each
-    search that a tuned row rests on what was searched, by which criterion, on how many images of which split, among
-    which candidates, and the value found. `picture` is the name of
-    a PNG beside the rows' file that shows some of the answers, "" where there is none.
-    `frames` is how many frames of each clip were shown (None: images, to a model of images).
-    `preparation` names how a suite's images were prepared, "" as the model does; `classes` is among how many classes
-    the answers were, where a suite says it. `patch_size` is the side of the patches in pixels where the model was
-    measured with others than its own (`--patch-size`).
-    A fraction without `stderr` takes the binomial one. The file has `images` for a `count` of images.
+    them, while what is said of them stayed at their own size (None: it saw them as they are). `patch_size` is the side
+    of the patches in pixels where the model was measured with others than its own (`--patch-size`). `preparation`
+    names how a suite's images were prepared, "" as the model does; `classes` is among how many the answers were, where
+    a suite says it.
+    `knob` is the encoding's extrapolation parameter (None where it has none) and `tuned` says whether it was searched
+    on `minival`; `tuning` says of each search that a tuned row rests on what was searched, by which criterion, on how
+    many images of which split, among which candidates, and the value found. `seconds` is how long the measurement
+    took, on `ranks` processes. `picture` is the name of a PNG beside the rows' file that shows some of the answers.
+    A fraction without `stderr` takes the binomial one. The file has `images` for a `count` of images, and leaves out
+    what is as usual.
     """
 
     resolution: int | None
@@ -125,8 +142,6 @@ class ResultRow(Origin, MetricValue):
             object.__setattr__(self, "patches", float(math.prod(self.grid)))
         require_known("better", self.better, ("", "higher", "lower"))
         check_fields(self)
-        if self.grid is not None and len(self.grid) < 2:
-            raise InputError(f"grid {self.grid!r}: expected two sides or more")
         for name in ("metric", "counted"):
             if not getattr(self, name).isprintable() or not getattr(self, name).strip():
                 raise InputError(f"{name} {getattr(self, name)!r}: expected a name")
@@ -144,6 +159,24 @@ class ResultRow(Origin, MetricValue):
             if self.stderr is None:
                 object.__setattr__(self, "stderr", binomial_stderr(self.value, self.count))
 
+    def record(self) -> dict[str, Any]:
+        """The object of its line; see above."""
+        record = {
+            name: value for name, value in asdict(self).items()
+            if name not in _OPTIONAL or value != getattr(ResultRow, name)
+        }  # fmt: skip
+        if self.counted == IMAGES:
+            del record["counted"]
+            record[IMAGES] = record.pop("count")
+        return record
+
+    @classmethod
+    def from_record(cls, **record: Any) -> Self:
+        """The inverse of `record`, lists as tuples."""
+        if IMAGES in record:
+            record |= {"count": record.pop(IMAGES), "counted": IMAGES}
+        return cls(**record)
+
     @property
     def images(self) -> int:
         """`count`, by the name that it has in the file where it is of images."""
@@ -152,11 +185,7 @@ class ResultRow(Origin, MetricValue):
     @property
     def size_label(self) -> str:
         """How images were shown, in words: "64 px", or the view where that is no square; of clips how many frames."""
-        size = self.view if self.resolution is None else f"{self.resolution} px"
-        if self.frames is not None:
-            size = f"{self.frames} frames of {size}"
-        size = size if self.shrunk is None else f"{size} shrunk to {self.shrunk} px"
-        return size if self.patch_size is None else f"{size} in patches of {self.patch_size} px"
+        return size_label(vars(self))
 
     @property
     def tuned_label(self) -> str:
@@ -173,7 +202,17 @@ class ResultRow(Origin, MetricValue):
         return self.data, self.split, self.view, self.resolution, self.tuned, self.shrunk, self.patch_size, *looked
 
 
-def check_fields(row: Origin) -> None:
+def size_label(measured: Mapping[str, Any]) -> str:
+    """`ResultRow.size_label` of a row with these fields."""
+    side, frames, small, patch = (measured.get(name) for name in ("resolution", "frames", "shrunk", "patch_size"))
+    size = measured["view"] if side is None else f"{side} px"
+    if frames is not None:
+        size = f"{frames} frames of {size}"
+    size = size if small is None else f"{size} shrunk to {small} px"
+    return size if patch is None else f"{size} in patches of {patch} px"
+
+
+def check_fields(row: Row) -> None:
     """Raise InputError where a field holds what its annotation does not allow; a whole number does for a fraction."""
     for name, (kind, words) in _kinds(type(row)).items():
         value = getattr(row, name)
@@ -183,11 +222,11 @@ def check_fields(row: Origin) -> None:
             json.dumps(value)
         except (TypeError, ValueError):
             named = f"count of {row.counted}" if name == "count" and isinstance(row, MetricValue) else name
-            raise InputError(f"{named} {value!r}: expected {words}") from None
+            raise InputError(f"{named} {value!r}: expected {words}", field=name, value=value) from None
 
 
 @functools.cache
-def _kinds(cls: type[Origin]) -> dict[str, tuple[TypeAdapter[Any], str]]:
+def _kinds(cls: type[Row]) -> dict[str, tuple[TypeAdapter[Any], str]]:
     from pydantic import ConfigDict, TypeAdapter
 
     strict = ConfigDict(strict=True, allow_inf_nan=False)
@@ -231,58 +270,64 @@ def to_frame(rows: Iterable[Any]) -> Any:
     return pandas.DataFrame.from_records([{**asdict(row), **getattr(row, "slices", {})} for row in rows])
 
 
-def dump_rows(rows: Iterable[Any]) -> str:
+def dump_rows(rows: Iterable[Row]) -> str:
     """The text of a file of rows of any kind: one JSON object a line."""
-    return "".join(json.dumps(as_written(row), allow_nan=False) + "\n" for row in rows)
+    return "".join(json.dumps(row.record(), allow_nan=False) + "\n" for row in rows)
 
 
-def as_written(row: Any) -> dict[str, Any]:
-    """A row under the names that it has in a file."""
-    record = asdict(row)
-    if isinstance(row, ResultRow):
-        record = {
-            name: value for name, value in record.items() if name not in _OPTIONAL or value != getattr(ResultRow, name)
-        }
-        if row.counted == IMAGES:
-            del record["counted"]
-            record[IMAGES] = record.pop("count")
-    return record
+@overload
+def read_rows(path: str | Path) -> list[ResultRow]: ...
+@overload
+def read_rows(path: str | Path, *kinds: type[R]) -> list[R]: ...
+def read_rows(path: str | Path, *kinds: type[Any]) -> list[Any]:
+    """The rows of a file that `dump_rows` wrote.
 
-
-def read_rows(path: str | Path) -> list[ResultRow]:
-    """The rows of a `results.jsonl`.
+    Args:
+        kinds: of rows; of several, each line says its `kind`. `ResultRow` unless given.
 
     Raises:
-        InputError: the file is missing, a line is not JSON, or a row has not the fields of `ResultRow`.
+        InputError: the file is missing, a line is not JSON, or a row has not the fields of its kind; names the line.
     """
-    return read_records(path, "a result row", _result_row)
-
-
-def _result_row(**values: Any) -> ResultRow:
-    if IMAGES in values:
-        values |= {"count": values.pop(IMAGES), "counted": IMAGES}
-    return ResultRow(**values)
-
-
-def read_records(path: str | Path, expected: str, make: Callable[..., T]) -> list[T]:
-    """The inverse of `dump_rows`: what `make` gives of the fields of each line, lists as tuples.
-
-    Raises:
-        InputError: the file is missing, a line is not JSON, or `make` does not take its fields; names the line.
-    """
+    first, *others = kinds or (ResultRow,)
+    by_name = {one.kind: one for one in kinds} if others else {}
     rows = []
-    for number, record in read_jsonl(path, expected):
+    for number, record in read_jsonl(path, "a result row"):
         try:
             if not isinstance(record, dict):
                 raise TypeError(f"a {type(record).__name__}")
-            rows.append(make(**{key: _tuples(value) for key, value in record.items()}))
+            cls = first
+            if by_name:
+                require_known("kind", record.get("kind"), by_name)
+                cls = by_name[record.pop("kind")]
+            rows.append(cls.from_record(**{key: _tuples(value) for key, value in record.items()}))
         except (TypeError, ValueError) as error:
-            raise InputError(f"{path}:{number}: not {expected} ({error})") from None
+            raise InputError(f"{path}:{number}: not a result row ({error})") from None
     return rows
 
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def update_rows(path: Path, fresh: Sequence[ResultRow], *, anew: bool = False, fewer: bool = True) -> None:
+    """Put rows into a file of rows; one that was measured again is replaced. Two processes at once lose none.
+
+    Args:
+        anew: leave out all that was there.
+        fewer: replace also what was measured on more images.
+
+    Raises:
+        InputError: what is there are no rows.
+        StorageError: it cannot be written.
+    """
+    update_file(path, read_rows, lambda before: dump_rows(merge_rows(before, fresh, fewer=fewer)), anew=anew)
+
+
+def update_file(path: Path, read: Callable[[Path], list[T]], text: Callable[[list[T]], str], *, anew: bool) -> None:
+    """Write a file from what is read of it (nothing where it is written anew); nobody else does so meanwhile."""
+    make_parent(path)
+    with storage_errors(f"{path}: cannot be written"), locked(path.with_name(f".{path.name}.writing-lock")):
+        write_file(path, text(read(path) if path.exists() and not anew else []))
 
 
 def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer: bool = True) -> list[ResultRow]:
@@ -320,14 +365,10 @@ def merged(before: Iterable[T], fresh: Sequence[T], what: Callable[[T], object],
 
 def measured_on_more_images(before: Iterable[ResultRow], fresh: Iterable[ResultRow]) -> dict[tuple[object, ...], str]:
     """In words, what of `fresh` was measured on more images in `before`."""
-    there, here = _whole(before), _whole(fresh)
+    # The first row of all images of each measurement.
+    there, here = ({row.measurement: row for row in list(rows)[::-1] if not row.slices} for rows in (before, fresh))
     return {
         what: f"{row.split} at {row.size_label} ({there[what].count:,} {row.counted}, {row.count:,} now)"
         for what, row in here.items()
         if what in there and there[what].count > row.count
     }
-
-
-def _whole(rows: Iterable[ResultRow]) -> dict[tuple[object, ...], ResultRow]:
-    """The first row of all images of each measurement."""
-    return {row.measurement: row for row in reversed(list(rows)) if not row.slices}

@@ -55,15 +55,14 @@ def cascade(run: Run, asked: CascadeOptions, progress: Progress) -> Cascade:
     looks = cascades.planned_looks(run.source, config)
     source = progress.read_headers(run.source, (look.split for look in looks), run.skip_unreadable)
     advance = progress.counter("tokens", cascades.planned_tokens(cascades.planned_looks(source, config)))
-    result = cascades.measure(run.model, source, config, run.data, advance=advance)
+    rows = cascades.measure(run.model, source, config, run.identity, advance=advance)
     progress.say_left_out(source)
-    rows = cascades.cascade_rows(result, run.model, source, config, run.identity)
     seen = seen_sizes(run.config, run.model.config.patch_size) if run.config else None
     page = cascade_page.render(rows, _command(run, asked, config), seen=seen)
     figures = (cascade_plot.accuracy_by_cost(rows), cascade_plot.calibration_by_tokens(rows))
     for name, content in zip((CASCADE, *_DRAWN), (dump_rows(rows), *map(style.standalone, figures), page), strict=True):
         write_out(asked.out / name, content)
-    return Cascade(rows, asked.out, result.precision)
+    return Cascade(rows, asked.out, rows[0].precision)
 
 
 def _config(run: Run, asked: CascadeOptions) -> cascades.CascadeConfig:

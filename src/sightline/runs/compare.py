@@ -21,8 +21,7 @@ from sightline.recipes.compare import ENCODINGS, RESOLUTIONS, TRAINED, Compare, 
 from sightline.reports.comparison_page import render
 from sightline.reports.comparison_tables import tables
 from sightline.reports.latex import csv_of, latex_of
-from sightline.results.comparison import dump_compared
-from sightline.results.rows import to_frame
+from sightline.results.rows import dump_rows, to_frame
 from sightline.runs import outputs
 from sightline.runs.console import command_line, options_given, warn
 from sightline.runs.options import CompareOptions, changed
@@ -113,7 +112,7 @@ def compare(
             write_file(out / name, text)
         write_file(out / PAGE, page.encode("utf-8", "replace"))
         # The rows last: where they are, the comparison is done.
-        write_out(out / COMPARISON, dump_compared(rows))
+        write_out(out / COMPARISON, dump_rows(rows))
     return replace(about, rows=list(rows), seconds=time.perf_counter() - started)
 
 

@@ -16,18 +16,17 @@ from sightline.data.source import Source
 from sightline.distributed import machine, signals
 from sightline.errors import InputError, StorageError
 from sightline.evaluation import measure
-from sightline.evaluation.as_trained import views_as_trained
-from sightline.evaluation.drawn import Drawing, kept_in, write_pictures
+from sightline.evaluation.drawn import Drawing, write_pictures
 from sightline.evaluation.logits import StoredLogits, read_logits, task_record, write_logits
 from sightline.evaluation.measures.base import checked_measures
 from sightline.evaluation.parts import kept_beside
+from sightline.evaluation.predict import views_as_trained
 from sightline.evaluation.result_files import foreign_maps, planned_files, write_results
 from sightline.evaluation.temperature import check_task
-from sightline.evaluation.update import update_predictions, update_rows
 from sightline.hub.load import checksum
 from sightline.io.run_files import PICTURES, PREDICTIONS, RESULTS
-from sightline.results.predictions import read_predictions
-from sightline.results.rows import ResultRow, measured_on_more_images, read_rows, to_frame
+from sightline.results.predictions import read_predictions, update_predictions
+from sightline.results.rows import ResultRow, measured_on_more_images, read_rows, to_frame, update_rows
 from sightline.runs import outputs
 from sightline.runs.console import warn
 from sightline.runs.frames import for_frames, in_frames
@@ -85,7 +84,10 @@ class _Places:
 def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation:
     """Measure a model on its data; see `Run.evaluate`. Each rank must call it."""
     ranks = run.ranks
-    _refuse_options(run, asked)
+    refuse_options(asked, run.patch_size)
+    encoding = run.model.encoding
+    if asked.tune and encoding.knob is None and encoding.resize_rule is None:
+        raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
     lengths = parse_frames(asked.frames)
     in_frames(run.model.config, run.source, lengths)
     places = _claim(run, asked)
@@ -142,6 +144,7 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
             rows += measure.evaluate(
                 run.model, one, config, run.identity, advance=advance,
                 answers=answers if one is told else None, pictures=pictures if one is told else None,
+                pictures_in=places.pictures,
                 wanted="results" if files else "prediction_records", parts=parts,
                 keep=None if places.logits is None else keep,
             )  # fmt: skip
@@ -153,21 +156,24 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
                     f"{run.path}: its checkpoint was replaced while the one before was measured, as by a training "
                     "that goes on; no rows are written (measure it when that has ended, or with --out FILE)"
                 )
-            rows = _write(run, asked, places, source, rows, answers, pictures, files=files)
+            _write(run, asked, places, source, rows, answers, pictures, files=files)
             parts.discard()
     precision = chosen_precision(config.precision, run.model.anchor.device)
     return Evaluation(rows, places.rows, places.predictions, places.logits, precision)
 
 
-def _refuse_options(run: Run, asked: EvaluateOptions) -> None:
+def refuse_options(asked: EvaluateOptions, patch_size: int | None = None) -> None:
+    """Refuse what goes with a suite alone, and rows of other patches among a run's own, before anything is opened.
+
+    Args:
+        patch_size: that was asked for.
+    """
     for option, given in (("--preparation", asked.preparation), ("--limit", asked.limit)):
-        if given:
-            raise InputError(f"{option}: goes with --suite SUITE alone")
-    encoding = run.model.encoding
-    if asked.tune and encoding.knob is None and encoding.resize_rule is None:
-        raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
-    if run.patch_size is not None and asked.out is None:
-        raise InputError("--patch-size: its rows are not the model's own; give --out FILE for them")
+        if given is not None:
+            raise InputError(f"{option}: goes with --suite SUITE alone", field=option, value=given)
+    if patch_size is not None and asked.out is None:
+        said = "--patch-size: its rows are not the model's own; give --out FILE for them"
+        raise InputError(said, field="--patch-size", value=patch_size)
 
 
 def _claim(run: Run, asked: EvaluateOptions) -> _Places:
@@ -276,8 +282,8 @@ def _write(
     pictures: dict[str, Any],
     *,
     files: bool,
-) -> list[ResultRow]:
-    """Write rows, predictions and pictures; the rows with the names of their pictures."""
+) -> None:
+    """Write rows, predictions and pictures."""
     # Images that cannot be read any more are no reason: all that are there were measured.
     fewer = asked.images is None or asked.overwrite
     more = {} if fewer else measured_on_more_images(places.before, rows)
@@ -288,8 +294,6 @@ def _write(
         write_results(places.predictions, source, answers, run.side)
     elif places.predictions is not None:
         update_predictions(places.predictions, answers, anew=asked.predictions is not None, fewer=fewer)
-    rows, pictures = kept_in(rows, pictures, places.pictures)
     # Rows first: a picture that finds no room costs none of them.
     update_rows(places.rows, rows, anew=asked.out is not None, fewer=fewer)
     write_pictures([row for row in rows if row.measurement not in more], pictures, places.rows.parent)
-    return rows

@@ -21,7 +21,7 @@ from sightline.reports import content
 from sightline.reports.answers import worst
 from sightline.reports.seen import loss_kind, seen_sizes
 from sightline.reports.words import capital, quantity, short
-from sightline.results.analysis import ANALYSIS, AnalysisRow, read_analysis
+from sightline.results.analysis import ANALYSIS, AnalysisRow
 from sightline.results.predictions import Prediction, as_written, read_predictions
 from sightline.results.rows import ResultRow, read_rows
 from sightline.runs.console import warn
@@ -232,7 +232,7 @@ def _inside(runs: Sequence[tuple[OpenedRun, str]]) -> list[AnalysisRow]:
     for run, name in runs:
         # Beside a checkpoint that was named too.
         file = run_of(run.path) / INSIDE / ANALYSIS
-        rows = read_analysis(file) if file.is_file() else []
+        rows = read_rows(file, AnalysisRow) if file.is_file() else []
         measured = {row.run for row in rows}
         # The folder may have been renamed since; of several models the run's own is meant.
         own = [replace(row, run=name) for row in rows if len(measured) == 1 or row.run == run.identity.run]

@@ -14,13 +14,13 @@ from sightline.data.config import SkipUnreadable
 from sightline.data.sizes import View
 from sightline.distributed import signals
 from sightline.errors import InputError
+from sightline.evaluation.config import EvaluateConfig
 from sightline.evaluation.measure import planned_images
-from sightline.evaluation.suite import Measurement, SuiteConfig, map_classes, measure, planned, refuse_others
+from sightline.evaluation.suite import SuiteMeasurement, map_classes, measure_suite, planned
 from sightline.evaluation.suites.base import OpenedSuite, open_suite
-from sightline.evaluation.update import update_rows
 from sightline.io.config import Count, Precision, check_value
 from sightline.io.run_files import LOGITS, RESULTS
-from sightline.results.rows import ResultRow, read_rows
+from sightline.results.rows import ResultRow, read_rows, update_rows
 from sightline.runs import outputs
 from sightline.runs.console import warn
 from sightline.runs.evaluate import Evaluation
@@ -35,53 +35,47 @@ if TYPE_CHECKING:
 def evaluate_suite(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation:
     """Measure a model on a suite: `results.jsonl` and the logits of each measurement, in a folder.
 
-    A measurement that is finished is not made again, one that was stopped goes on; its rows are written as soon as it
-    is whole. Several ranks share the images of each.
+    A measurement that is finished is not made again; its rows are written as soon as it is whole. Several ranks share
+    the images of each.
 
     Raises:
         InputError: something does not fit; nothing was measured.
     """
-    suite, out, ranks = str(asked.suite), asked.out, run.ranks
     refuse_options(asked)
+    suite, out, ranks, identity, model = str(asked.suite), asked.out, run.ranks, run.identity, run.model
     assert out is not None
     opened = open_suite(suite)
     _claim(out, run, opened)
-    identity = run.identity
-    config = SuiteConfig(
-        suite,
-        parse_resolutions_of(asked.resolutions, run.model.config.patch_size) or (identity.train_resolution,),
-        asked.preparation or "model",
-        asked.limit,
-        asked.task_options or {},
-        check_value("precision", asked.precision, Precision),
-        asked.workers,
+    config = EvaluateConfig(
+        parse_resolutions_of(asked.resolutions, model.config.patch_size) or (identity.train_resolution,),
+        images=asked.limit,
+        task_options=asked.task_options or {},
+        precision=check_value("precision", asked.precision, Precision),
+        workers=asked.workers,
     )
-    parts = map_classes(run.model, opened.parts, suite)
+    parts = map_classes(model, opened.parts, suite)
     parts = [replace(part, source=part.source.with_view(max_pixels=run.max_pixels)) for part in parts]
-    todo = planned(run.model, parts, config)
-    _warn_of_memory(run, todo)
+    todo = planned(model, parts, config, asked.preparation or "model", identity.train_resolution)
+    patch = model.config.patch_size
+    sides = [side_of(one.view.patches, patch) if isinstance(one.view, View) else one.view for one in todo]
+    if sides:
+        warn_of_memory(model.config, max(sides), warn, what=str(run.path), device=model.anchor.device)
     for line in opened.missing:
         print(f"not measured: {line}", file=sys.stderr)
     todo = _with_headers(todo, progress, run.skip_unreadable)
-    if ranks.is_main and not asked.overwrite:
-        refuse_others(run.model, todo, config, identity, out / LOGITS)
-    total = sum(planned_images(one.part.source, run.model, one.config, identity.train_resolution) for one in todo)
-    advance = progress.counter("testing", total)
-    rows: list[ResultRow] = []
+    total = sum(planned_images(one.part.source, model, one.config, identity.train_resolution) for one in todo)
+    advance, rows = progress.counter("testing", total), list[ResultRow]()
     with signals.resume_hint("the same command"):
-        for one in todo:
-            named = replace(identity, data=one.part.data)
-            fresh = measure(
-                run.model, one, config, named, out / LOGITS, ranks, overwrite=asked.overwrite, advance=advance
-            )
+        for fresh in measure_suite(
+            model, todo, identity, out / LOGITS, ranks, overwrite=asked.overwrite, advance=advance
+        ):
             if ranks.is_main:
                 update_rows(out / RESULTS, fresh)
             rows += fresh
     for source in {id(one.part.source): one.part.source for one in todo}.values():
         progress.say_left_out(source)
     logits = out / LOGITS if (out / LOGITS).is_dir() else None
-    precision = chosen_precision(config.precision, run.model.anchor.device)
-    return Evaluation(rows, out / RESULTS, None, logits, precision)
+    return Evaluation(rows, out / RESULTS, None, logits, chosen_precision(config.precision, model.anchor.device))
 
 
 def refuse_options(asked: EvaluateOptions, data: str | None = None) -> None:
@@ -93,12 +87,13 @@ def refuse_options(asked: EvaluateOptions, data: str | None = None) -> None:
         "--measures": asked.measures, "--temperature": asked.temperature,
     }  # fmt: skip
     for option, given in others.items():
-        if given:
+        # A number may be 0.
+        if given is not None and given is not False and given != ():
             apart = option in ("--tune", "--temperature", "--measures")
             way = f"; on one data set: sightline evaluate MODEL --data DATA {option}" if apart else ""
-            raise InputError(f"{option}: goes without --suite alone{way}")
+            raise InputError(f"{option}: goes without --suite alone{way}", field=option, value=given)
     if asked.out is None:
-        raise InputError("--suite: needs a folder for its rows and logits: --out DIR")
+        raise InputError("--suite: needs a folder for its rows and logits: --out DIR", field="--out")
     if asked.limit is not None:
         check_value("--limit", asked.limit, Count)
 
@@ -119,20 +114,11 @@ def _claim(out: Path, run: Run, opened: OpenedSuite) -> None:
     outputs.check_writable(out, out / LOGITS)
 
 
-def _warn_of_memory(run: Run, todo: Sequence[Measurement]) -> None:
-    views, patch = {one.view for one in todo}, run.model.config.patch_size
-    sides = [side_of(view.patches, patch) if isinstance(view, View) else view for view in views]
-    if sides:
-        warn_of_memory(run.model.config, max(sides), warn, what=str(run.path), device=run.model.anchor.device)
-
-
-def _with_headers(todo: Sequence[Measurement], progress: Progress, skip: SkipUnreadable) -> list[Measurement]:
+def _with_headers(todo: Sequence[SuiteMeasurement], progress: Progress, skip: SkipUnreadable) -> list[SuiteMeasurement]:
     """The same, of which every header was read once; without what may be left out."""
     read: dict[int, Any] = {}
-    found = []
     for one in todo:
-        part = one.part
-        if id(part) not in read:
-            read[id(part)] = part.left_in(progress.read_headers(part.source, (part.split,), skip))
-        found.append(replace(one, part=read[id(part)]))
-    return found
+        if id(one.part) not in read:
+            source = progress.read_headers(one.part.source, (one.part.split,), skip)
+            read[id(one.part)] = one.part.left_in(source)
+    return [replace(one, part=read[id(one.part)]) for one in todo]

@@ -19,8 +19,7 @@ from sightline.distributed.processes import exit_with_parent
 from sightline.errors import SightlineError, StoppedError
 from sightline.evaluation import EvaluateConfig
 from sightline.evaluation.drawn import write_pictures
-from sightline.evaluation.logits import write_logits
-from sightline.evaluation.measure import logits_name_of
+from sightline.evaluation.logits import logits_name, write_logits
 from sightline.io.atomic import write_file
 from sightline.io.run_files import LOGITS, PREDICTIONS, RESULTS
 from sightline.io.run_lock import RunLock
@@ -73,7 +72,7 @@ class Job:
         there = {(row.data, row.resolution) for row in rows}
         if not there.issuperset((data, side) for data, config in self.measurements for side in config.sides):
             return False
-        return not self.logits or all((self.out / LOGITS / logits_name_of(row)).exists() for row in rows)
+        return not self.logits or all((self.out / LOGITS / logits_name(vars(row))).exists() for row in rows)
 
 
 @dataclass(frozen=True)

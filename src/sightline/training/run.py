@@ -18,18 +18,17 @@ from sightline.distributed import machine, signals
 from sightline.distributed.machine import preserve_rng_state
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
-from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.drawn import write_pictures
 from sightline.evaluation.logits import StoredLogits
 from sightline.evaluation.measure import EvaluateConfig, RunInfo, default_image_count, evaluate, planned_images
-from sightline.evaluation.update import update_predictions, update_rows
+from sightline.evaluation.predict import views_as_trained
 from sightline.hub.load import checksum, load_model, read_config_record
 from sightline.io.config import Count, check_value, dump_config
 from sightline.io.run_files import BEST, PREDICTIONS, RESULTS, last_checkpoint, run_of_checkpoint
 from sightline.io.run_lock import RunLock
 from sightline.models import Model
-from sightline.results.predictions import Prediction
-from sightline.results.rows import ResultRow, merge_rows
+from sightline.results.predictions import Prediction, update_predictions
+from sightline.results.rows import ResultRow, merge_rows, update_rows
 from sightline.training.checkpointer import has_checkpoint, last_whole
 from sightline.training.clips import clip_view
 from sightline.training.config import TrainConfig

@@ -11,9 +11,8 @@ from sightline.data.preprocessing import preprocessing
 from sightline.data.sizes import View
 from sightline.data.source import Source
 from sightline.errors import UnreadableDataError, require_known
-from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.measure import spread_indices
-from sightline.evaluation.predict import predict_split
+from sightline.evaluation.predict import predict_split, views_as_trained
 from sightline.io.config import is_finite_number
 from sightline.metrics.base import first_metric, metrics_of
 from sightline.models import Model

@@ -14,7 +14,7 @@ from sightline.data.open import open_source
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.measure import RunInfo, planned_images
-from sightline.models import Model, create_model
+from tests.evaluation.models import tiny
 
 FILE = '''
 """How large the knob is, twice the images."""
@@ -55,16 +55,8 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop(f"{plugins.__name__}.measures_test_knob", None)
 
 
-def tiny(encoding: str = "lookhere_90") -> Model:
-    classes = open_source("scenes").classes
-    return create_model(
-        "vit_micro_patch4", encoding=encoding, image_size=16, depth=1, dim=48, heads=4, num_classes=len(classes),
-        class_names=tuple(classes),
-    )  # fmt: skip
-
-
 def test_a_measure_is_asked_for_by_name_and_measured_at_each_size_and_knob():
-    model, source = tiny(), open_source("scenes")
+    model, source = tiny("scenes"), open_source("scenes")
     config = EvaluateConfig(
         (16, 24), images=6, knobs="both", tune_images=4, precision="float32", measures=("knob_seen",)
     )
@@ -85,4 +77,4 @@ def test_what_is_not_there_or_does_not_fit_is_refused_before_anything_is_measure
         EvaluateConfig((16,), measures=("knob_sen",))
     config = EvaluateConfig((16,), images=2, measures=("knob_seen",))
     with pytest.raises(InputError, match="needs a knob"):
-        evaluate(tiny("learned_1d"), open_source("scenes"), config, RunInfo("one", "scenes", 16, 0))
+        evaluate(tiny("scenes", "learned_1d"), open_source("scenes"), config, RunInfo("one", "scenes", 16, 0))

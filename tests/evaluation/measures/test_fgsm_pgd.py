@@ -19,26 +19,14 @@ from sightline.evaluation.measure import RunInfo, planned_images, spread_indices
 from sightline.evaluation.measures import attacks, speed
 from sightline.evaluation.measures.attacks import FGSM, PGD, pixel_mask
 from sightline.evaluation.parts import kept_beside
-from sightline.models import Model, create_model
-from sightline.results.rows import ResultRow, as_written
+from sightline.models import Model
+from sightline.results.rows import ResultRow
 from sightline.tasks.classification import Classification
-from tests.contract.randomise import randomise_parameters
+from tests.evaluation.models import measured, tiny
 from tests.ranks import together
 from tests.tiny import killed, pictures
 
 NATIVE = View("native", 40)
-
-
-def tiny(data: str, encoding: str = "lookhere_90", **options) -> Model:
-    names = tuple(open_source(data).classes)
-    options = {"depth": 1, "dim": 48, "heads": 4, "num_classes": len(names), "class_names": names, **options}
-    return randomise_parameters(create_model("vit_micro_patch4", encoding=encoding, image_size=16, **options))
-
-
-def measured(model: Model, data: str, *shown, measures=("fgsm",), parts=None, advance=None, **options):
-    config = EvaluateConfig(shown, precision="float32", measures=measures, **options)
-    identity = RunInfo("one", data, 16, 0)
-    return evaluate(model, open_source(data), config, identity, parts=parts, advance=advance)
 
 
 def attacked_rows(rows: list[ResultRow]) -> dict[tuple, float]:
@@ -78,7 +66,7 @@ def by_hand(model: Model, data: str, side: int, count: int, loss: str, epsilon: 
 def test_rows_are_those_of_an_attack_written_out(link):
     model = tiny("digits", score_link=link)
     seen: list[int] = []
-    rows = measured(model, "digits", 16, 20, images=12, advance=seen.append)
+    rows = measured(model, "digits", 16, 20, images=12, advance=seen.append, measures=("fgsm",))
     found = attacked_rows(rows)
     losses = ["ce"] if link == "softmax" else ["ce", "bce"]
     assert len(found) == 2 * 2 * 2 * len(losses)
@@ -183,7 +171,7 @@ def test_what_cannot_be_attacked_is_said_in_one_line(monkeypatch):
     model = tiny("digits")
     monkeypatch.setattr(attacks, "attacked", lambda attack, pixels, *_: torch.full_like(pixels, torch.nan))
     with pytest.raises(NonFiniteError, match="under fgsm"):
-        measured(model, "digits", 16, images=2)
+        measured(model, "digits", 16, images=2, measures=("fgsm",))
 
 
 def rows_of(ranks: Ranks, place, kill: int | None = None):
@@ -198,7 +186,7 @@ def rows_of(ranks: Ranks, place, kill: int | None = None):
         rows = measured(model, "digits", 16, images=7, measures=("fgsm", "pgd"), parts=parts)
         if ranks.is_main:
             parts.discard()
-    return [{key: value for key, value in as_written(row).items() if key not in ("seconds", "ranks")} for row in rows]
+    return [{key: value for key, value in row.record().items() if key not in ("seconds", "ranks")} for row in rows]
 
 
 @pytest.mark.slow

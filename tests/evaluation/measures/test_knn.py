@@ -96,12 +96,3 @@ def test_one_class_one_image_and_features_of_zeros():
     assert rows_of(one, Features(np.array([[-2.0, 1.0], [0, 0]], np.float32), np.array([4, 5]))) == {1: 0.5}
     zeros = Features(np.zeros((3, 2), np.float32), np.array([1, 1, 0]))
     assert rows_of(zeros, zeros) == {3: pytest.approx(2 / 3)}
-
-
-def test_a_vote_weighs_by_the_temperature():
-    # One at an angle of 0 against two at cosines of .9: 1 / exp(-.1 / .07) is more than 4 of them.
-    near = [1, 0], [0.9, math.sqrt(1 - 0.81)]
-    train = Features(np.array([near[0], *[near[1]] * 4], np.float32), np.array([1, 0, 0, 0, 0]))
-    assert rows_of(train, Features(np.array([[1, 0]], np.float32), np.array([1]))) == {5: 1.0}
-    train = Features(np.array([near[0], *[near[1]] * 5], np.float32), np.array([1, 0, 0, 0, 0, 0]))
-    assert rows_of(train, Features(np.array([[1, 0]], np.float32), np.array([0]))) == {6: 1.0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from types import SimpleNamespace
 
@@ -14,22 +13,20 @@ from scipy.stats import binom
 from sightline.data.open import open_source
 from sightline.data.sizes import View
 from sightline.distributed import machine
-from sightline.distributed.ranks import Ranks
-from sightline.errors import InputError, RanksError
-from sightline.evaluation import EvaluateConfig, evaluate, predict
-from sightline.evaluation.measure import RunInfo, planned_images
+from sightline.evaluation import EvaluateConfig, predict
+from sightline.evaluation.measure import planned_images
 from sightline.evaluation.measures import speed
-from sightline.evaluation.parts import WorkFolder, kept_beside
-from sightline.models import Model, create_model
+from sightline.evaluation.parts import kept_beside
+from sightline.models import Model
 from sightline.models.flops import forward_flops
 from sightline.results.rows import ResultRow
-from tests.ranks import together
+from tests.evaluation.models import measured, tiny
 from tests.tiny import pictures
 
 
 def test_slow_passes_are_fewer(monkeypatch):
     clock(monkeypatch, 9.0)
-    found = whole(measured(tiny(), "digits", 16, images=2))
+    found = whole(rows_of(tiny(), "digits", 16, images=2))
     assert (found["latency", "16 px"].count, found["latency", "16 px"].interval) == (3, None)
     assert found["throughput", "16 px"].interval is None
 
@@ -39,16 +36,8 @@ def quick(monkeypatch):
     monkeypatch.setattr(speed, "_SECONDS", 0.0)
 
 
-def tiny(data: str = "digits", **options) -> Model:
-    names = tuple(open_source(data).classes)
-    options = {"depth": 1, "dim": 48, "heads": 4, "num_classes": len(names), "class_names": names, **options}
-    return create_model("vit_micro_patch4", encoding="lookhere_90", image_size=16, **options)
-
-
-def measured(model: Model, data: str, *shown, parts=None, advance=None, **options) -> list[ResultRow]:
-    config = EvaluateConfig(shown, precision="float32", measures=("speed",), **options)
-    identity = RunInfo("one", data, 16, 0)
-    rows = evaluate(model, open_source(data), config, identity, parts=parts, advance=advance)
+def rows_of(model: Model, data: str, *shown, **options) -> list[ResultRow]:
+    rows = measured(model, data, *shown, measures=("speed",), **options)
     return [row for row in rows if row.metric in ("throughput", "latency", "peak_memory", "flops")]
 
 
@@ -77,7 +66,7 @@ def test_rows_are_those_of_a_known_clock(monkeypatch):
     # Of each size nine passes of a batch, fifteen of an image, and three that warm it or are measured for memory.
     clock(monkeypatch, 0.5, 0.25, 0.125, 1.0, 2.0)
     model, seen = tiny(), []
-    rows = measured(model, "digits", 16, 20, images=5, shrink=False, advance=seen.append)
+    rows = rows_of(model, "digits", 16, 20, images=5, shrink=False, advance=seen.append)
     assert sum(seen) == planned_images(
         open_source("digits"), model, EvaluateConfig((16, 20), images=5, shrink=False), 16
     )
@@ -106,7 +95,7 @@ def test_a_batch_is_full_though_the_split_is_small_and_of_a_view_the_most_usual(
     clock(monkeypatch, 1.0)
     data = pictures(tmp_path)
     model, view = tiny(data), View("native", 40)
-    rows = whole(measured(model, data, view, 16))
+    rows = whole(rows_of(model, data, view, 16))
     assert rows["throughput", "16 px"].count == predict._TOKENS_A_BATCH // 16
     source, split = open_source(data), "test"
     planned = predict.plan_split(model, source, split, range(source.length(split)), view)
@@ -116,20 +105,6 @@ def test_a_batch_is_full_though_the_split_is_small_and_of_a_view_the_most_usual(
     assert len(set(lengths)) > 1
     mean = sum(forward_flops(model.config, [length]) for length in lengths) / len(lengths)
     assert rows["flops", view.name].value == pytest.approx(mean)
-
-
-def test_passes_are_of_the_model_as_it_is_measured():
-    model, given = tiny().train(), []
-    model.head.register_forward_hook(lambda part, inputs, _: given.append((len(inputs[0]), part.training)))
-    rows = measured(model, "digits", 16, images=4)
-    full = predict._TOKENS_A_BATCH // 16
-    # The pass of accuracy, then batches and single images, and one more for the memory.
-    assert given[0] == (4, False)
-    assert given[1:11] == [(full, False)] * 10
-    assert given[11:27] == [(1, False)] * 16
-    assert given[27:] in ([(full, False)], [])
-    assert model.training
-    assert all(row.value > 0 for row in rows)
 
 
 class Ballast(torch.nn.Module):
@@ -152,7 +127,7 @@ def test_memory_is_what_a_pass_takes_beside_the_weights(monkeypatch):
     for size in (1, 96 << 20, 32 << 20):
         model = tiny()
         model.fc_norm = Ballast(size)
-        row = whole(measured(model, "digits", 16, images=3))["peak_memory", "16 px"]
+        row = whole(rows_of(model, "digits", 16, images=3))["peak_memory", "16 px"]
         assert (row.unit, row.counted, row.count, row.better) == ("MiB", "images a pass", 3, "lower")
         took.append(row.value)
     held = sum(one.numel() for one in model.parameters()) * 4 / 2**20
@@ -165,7 +140,7 @@ def test_memory_is_what_a_pass_takes_beside_the_weights(monkeypatch):
 def test_what_is_not_known_has_no_row(monkeypatch):
     monkeypatch.setattr(machine, "reset_peak_memory", lambda *_: False)
     clock(monkeypatch, 1.0)
-    found = {name for name, _ in whole(measured(tiny(), "digits", 16, images=3))}
+    found = {name for name, _ in whole(rows_of(tiny(), "digits", 16, images=3))}
     assert found == {"throughput", "latency", "flops"}
     # What a head of all tokens computes is its own.
     source = SimpleNamespace(splits=["test"])
@@ -178,36 +153,8 @@ def test_what_another_machine_measured_is_measured_again(tmp_path, monkeypatch):
     def latency(seconds: float) -> float:
         clock(monkeypatch, seconds)
         with kept_beside(tmp_path / "rows", model, dict) as parts:
-            return whole(measured(model, "digits", 16, images=2, parts=parts))["latency", "16 px"].value
+            return whole(rows_of(model, "digits", 16, images=2, parts=parts))["latency", "16 px"].value
 
     assert [latency(1.0), latency(2.0)] == [1000, 1000]
     monkeypatch.setattr(machine, "hardware_name", lambda *_: "another machine")
     assert [latency(3.0), latency(4.0)] == [3000, 3000]
-
-
-def of_ranks(ranks: Ranks, fails: bool):
-    torch.set_num_threads(1)
-    if ranks.is_main and not fails:
-        speed.measured = lambda subject: [speed.MetricValue("latency", 3.0, "ms", 6, interval=(1.0, 4.0))]
-    elif ranks.is_main:
-        speed.measured = refused
-    else:
-        speed.measured = lambda subject: 1 / 0
-    return [
-        (row.metric, row.value, row.interval)
-        for row in measured(tiny(), "digits", 16, images=2, parts=WorkFolder(ranks))
-    ]
-
-
-def refused(subject):
-    raise InputError("the line")
-
-
-@pytest.mark.slow
-def test_of_several_ranks_the_first_measures():
-    first, second = together(2, of_ranks, False)
-    assert json.loads(json.dumps(first)) == [["latency", 3.0, [1.0, 4.0]]]
-    assert second == []
-    own, other = together(2, of_ranks, True)
-    assert (type(own), str(own)) == (InputError, "the line")
-    assert isinstance(other, RanksError)

@@ -42,12 +42,12 @@ def classes(
     from sightline.distributed import machine
     from sightline.errors import InputError
     from sightline.evaluation.class_effects import class_effects
-    from sightline.evaluation.class_tables import stored_tables
+    from sightline.evaluation.class_tables import class_rows, stored_tables
     from sightline.evaluation.logits import find_logits
     from sightline.io.atomic import write_out
     from sightline.io.config import Count, check_value
     from sightline.reports import classes_page
-    from sightline.results.classes import CLASSES, CLASSES_PAGE, EFFECTS, ClassStudy, dump_effects
+    from sightline.results.classes import CLASSES, CLASSES_PAGE, EFFECTS, ClassStudy
     from sightline.results.rows import dump_rows
     from sightline.runs import outputs
     from sightline.runs.sizes import parse_resolutions
@@ -72,23 +72,23 @@ def classes(
         outputs.check_writable(*written)
     with progress.bar_of("reading", len(files)) as advance:
         stored = stored_tables(files, split=split, first=first, advance=advance)
-    study = ClassStudy([one.table for one in stored], (shown[0], shown[1]) if shown else None)
+    study = ClassStudy(stored, (shown[0], shown[1]) if shown else None)
     effects = class_effects(study, against)
     if not effects:
         raise InputError("classes: one line at one size has nothing to be compared with (expected two of either)")
     if out is not None:
-        rows = [row for one in stored for row in one.rows()]
+        rows = [row for one in stored for row in class_rows(one)]
         options_given = {"split": split, "between": ",".join(between) or None, "against": against, "first": first}
         words = [str(word) for name, one in options_given.items() if one is not None for word in (f"--{name}", one)]
         again = command("classes", *logits, *words, "--most", most, "--out", out)
         chosen = f"those with an ILSVRC number of at most {first:,}" if first is not None else ""
         page = classes_page.render(study, effects, rows[0], again, most=most, chosen=chosen)
         # A lone surrogate (a folder's name that is not UTF-8) must not cost the page.
-        texts = (dump_rows(rows), dump_effects(effects), page.encode("utf-8", "replace"))
+        texts = (dump_rows(rows), dump_rows(effects), page.encode("utf-8", "replace"))
         for place, text in zip(written, texts, strict=True):
             write_out(place, text)
     if json:
-        print(dump_effects(effects), end="")
+        print(dump_rows(effects), end="")
         return
     classes_page.print_effects(study, effects, most)
     if out is not None:

@@ -31,13 +31,16 @@ def evaluate(
     from sightline.reports.tables import print_accuracy
     from sightline.results.rows import dump_rows
     from sightline.runs import Run
-    from sightline.runs.suite import refuse_options
+    from sightline.runs import evaluate as on_data
+    from sightline.runs import suite as on_suite
 
     machine.set_threads(threads)
     asked = asked or options.EvaluateOptions()
     if asked.suite is not None:
-        refuse_options(asked, data)
-    elif str(model).startswith("timm:") and asked.out is None:
+        on_suite.refuse_options(asked, data)
+    else:
+        on_data.refuse_options(asked, opening.patch_size if opening else None)
+    if asked.suite is None and str(model).startswith("timm:") and asked.out is None:
         raise InputError(f"{model}: is no folder here, where rows could be kept; give --out FILE for them")
     with init_ranks(device) as ranks, progress.Bars() as bars:
         run = Run.open(str(model), asked.suite or data, device=device, options=opening, ranks=ranks)

@@ -225,11 +225,10 @@ class AttackMeasure(ModelMeasure):
 
     def _together(self, task: Task, parts: Sequence[Said]) -> list[MetricValue]:
         whole: dict[tuple[str, int], Accuracy] = {}
-        for part in parts:
-            for loss, epsilon, state in part:
-                seen = Accuracy(task)
-                seen.restore(state)
-                whole.setdefault((loss, epsilon), Accuracy(task)).merge(seen)
+        for loss, epsilon, state in (said for part in parts for said in part):
+            seen = Accuracy(task)
+            seen.restore(state)
+            whole.setdefault((loss, epsilon), Accuracy(task)).merge(seen)
         return [
             replace(row, metric=f"{self.attack.name}_{row.metric}", slices={"loss": loss, "epsilon": f"{epsilon}/255"})
             for (loss, epsilon), seen in whole.items()
@@ -240,11 +239,12 @@ class AttackMeasure(ModelMeasure):
 
 def _in_fewer(planned: Sequence[Sequence[SampleSpec]]) -> list[Sequence[SampleSpec]]:
     """The same images in batches whose activations can be kept."""
-    made = []
-    for batch in planned:
-        images = max(1, _TOKENS_A_GRADIENT // batch[0].tokens)
-        made += [batch[begin : begin + images] for begin in range(0, len(batch), images)]
-    return made
+    sizes = [max(1, _TOKENS_A_GRADIENT // batch[0].tokens) for batch in planned]
+    return [
+        batch[begin : begin + images]
+        for batch, images in zip(planned, sizes, strict=True)
+        for begin in range(0, len(batch), images)
+    ]
 
 
 class FGSM(AttackMeasure):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
 from typing import Any, ClassVar
 
 from sightline import registry
@@ -13,7 +13,7 @@ from sightline.data.sizes import View
 from sightline.data.skip_policy import Unreadable
 from sightline.data.source import Source
 from sightline.errors import InputError
-from sightline.evaluation.parts import WorkFolder
+from sightline.evaluation.parts import Gathered, WorkFolder
 from sightline.evaluation.predict import BatchOutputs, plan_split, predict_split
 from sightline.models import Model
 from sightline.results.rows import MetricValue
@@ -50,11 +50,28 @@ class MeasureInput:
             workers=self.workers, planned=planned,
         )  # fmt: skip
 
-    def count_left_out(self, batches: Iterable[Iterable[Any]]) -> None:
-        """Count the images that could not be read, `Unreadable` as tuples: those of other ranks and sessions too."""
-        if self.source.allowance is not None:
-            for some in batches:
-                self.source.allowance.add(self.split, (Unreadable(*image) for image in some))
+    def gather(
+        self,
+        work: WorkFolder,
+        key: str,
+        make: Callable[[BatchOutputs], Any],
+        advance: Callable[[int], None] | None = None,
+    ) -> Gathered | None:
+        """What `make` gives of each batch, by all ranks together, as `WorkFolder.gather`. Images that could not be read
+        are counted, those of other ranks and sessions too."""
+        planned = self.planned()
+
+        def made(numbers: Sequence[int]) -> Iterator[tuple[list[Any], Any]]:
+            for one in self.outputs([planned[number] for number in numbers]):
+                yield [astuple(image) for image in one.batch.left_out], make(one)
+
+        found = work.gather(key, [len(one) for one in planned], made, advance)
+        if found is None:
+            return None
+        for left_out, _ in found.values:
+            if self.source.allowance is not None:
+                self.source.allowance.add(self.split, (Unreadable(*image) for image in left_out))
+        return replace(found, values=[value for _, value in found.values])
 
 
 class ModelMeasure(ABC):

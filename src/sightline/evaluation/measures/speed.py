@@ -95,19 +95,14 @@ def measured(subject: MeasureInput) -> list[MetricValue]:
         singles = [1000 * one for one in _times(functools.partial(_seconds, subject, single.to(device)), _SINGLES)]
         grown = _grown(batch, device)
     limits = median_limits(batches)
-    rows = [
-        MetricValue(
-            "throughput", count / statistics.median(batches), "images/s", count, better="higher",
-            counted="images a pass", interval=None if limits is None else (count / limits[1], count / limits[0]),
-        )
-    ]  # fmt: skip
+    throughput = MetricValue(
+        "throughput", count / statistics.median(batches), "images/s", count, better="higher", counted="images a pass",
+        interval=None if limits is None else (count / limits[1], count / limits[0]),
+    )  # fmt: skip
     first, middle, third = statistics.quantiles(singles, n=4, method="inclusive")
     latency = MetricValue("latency", middle, "ms", len(singles), better="lower", counted="passes")
-    rows += [
-        replace(latency, interval=median_limits(singles)),
-        replace(latency, value=first, slices={"quartile": 1}),
-        replace(latency, value=third, slices={"quartile": 3}),
-    ]
+    quartiles = [replace(latency, value=one, slices={"quartile": part}) for part, one in ((1, first), (3, third))]
+    rows = [throughput, replace(latency, interval=median_limits(singles)), *quartiles]
     if grown is not None:
         held = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
         memory = (held + grown) / _MIB

@@ -42,6 +42,14 @@ class Preparation(RandomResizedCrop):
 
 
 @dataclass(frozen=True)
+class OwnPreparation(Preparation):
+    """The model's crop fraction, crop mode and filter, as `preprocessing` and `evaluate --data` take them: pixel by
+    pixel timm's `create_transform` of that size."""
+
+    name: ClassVar[str] = "model"
+
+
+@dataclass(frozen=True)
 class Whole(RandomResizedCrop):
     """Images that were cut to a square before: shown whole, whatever the preparation."""
 

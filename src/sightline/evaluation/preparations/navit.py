@@ -1,11 +1,13 @@
-"""NaViT's preparation: nothing but a resize that keeps the aspect."""
+"""NaViT's preparation, and how its paper prepares images for the ViT that it is compared with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sightline.data.crops import eval_crop, whole_crop
 from sightline.data.sizes import View
+from sightline.data.targets import Crop
 from sightline.evaluation.preparations.base import Preparation
 
 
@@ -22,3 +24,19 @@ class NaViTPreparation(Preparation):
         if isinstance(resolution, View):
             return resolution
         return View("tokens", max(round(resolution / patch_size), 1) ** 2)
+
+
+@dataclass(frozen=True)
+class BaselinePreparation(Preparation):
+    """Of the ViT beside it (appendix G, "Crop"): images are resized to a square, whatever their aspect, of whose sides
+    the middle 87.5 % are shown; those of ImageNet-A and ObjectNet keep their aspect, and the middle 75 % of the shorter
+    side, as a square, are shown. The filter is the model's: the paper does not say its own."""
+
+    name: ClassVar[str] = "navit_vit_baseline"
+
+    def measured(self, size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
+        if self.crop is None:
+            return whole_crop(size, image_size)
+        if self.careful:
+            return eval_crop(size, image_size, 0.75)
+        return eval_crop(size, image_size, 0.875, "squash")

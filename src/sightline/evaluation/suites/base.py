@@ -6,7 +6,7 @@ import copy
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -99,6 +99,51 @@ class Suite(ABC):
             UnreadableDataError: a folder may not be read.
         """
 
+    @classmethod
+    def parse(cls, argument: str, *allowed: str) -> tuple[str, dict[str, str]]:
+        """What follows the colon, "ROOT,option=value,...", taken apart.
+
+        Raises:
+            InputError: an option is not known, is given twice, or has no value.
+        """
+        found = re.fullmatch(r"([^,]*)((?:,[a-z0-9_]+=[^,]*)*)", argument)
+        if found is None:
+            raise InputError(f"suite {cls.name}:{argument}: expected ROOT,option=value (options: {', '.join(allowed)})")
+        options: dict[str, str] = {}
+        for pair in found[2].split(",")[1:]:
+            option, _, value = pair.partition("=")
+            require_known(f"suite {cls.name}: option", option, allowed)
+            if option in options or not value:
+                wrong = "twice" if value else "without a value"
+                raise InputError(f"suite {cls.name}: option {option} {wrong} (expected: one)")
+            options[option] = value
+        return found[1], options
+
+    @classmethod
+    def root(cls, argument: str) -> Path:
+        """The folder that an argument names.
+
+        Raises:
+            InputError: there is none.
+        """
+        if not argument:
+            raise InputError(f"suite {cls.name}: needs a folder: --suite {cls.name}:ROOT")
+        if not Path(argument).is_dir():
+            raise InputError(f"suite {cls.name}: {argument}: no such folder")
+        return Path(argument)
+
+    @classmethod
+    def chosen(cls, asked: str | None, allowed: Iterable[str], what: str) -> tuple[str, ...]:
+        """Words with + between them, each one of some; all where nothing was asked for.
+
+        Raises:
+            InputError: a word is none of them; names the nearest.
+        """
+        words = tuple(allowed) if asked is None else tuple(dict.fromkeys(asked.split("+")))
+        for word in words:
+            require_known(f"suite {cls.name}: {what}", word, tuple(allowed))
+        return words
+
 
 def list_suites() -> tuple[str, ...]:
     """The names of all suites, sorted; any data set is one too."""
@@ -128,55 +173,10 @@ def of_source(spec: str) -> OpenedSuite:
     return OpenedSuite(tuple(EvalSet(spec, source, split) for split in usual), (), folders)
 
 
-def options_in(argument: str, allowed: Collection[str], suite: str) -> tuple[str, dict[str, str]]:
-    """What follows a suite's colon, "ROOT,option=value,...", taken apart.
-
-    Raises:
-        InputError: an option is not known, is given twice, or has no value.
-    """
-    found = re.fullmatch(r"([^,]*)((?:,[a-z0-9_]+=[^,]*)*)", argument)
-    if found is None:
-        raise InputError(f"suite {suite}:{argument}: expected ROOT,option=value (options: {', '.join(allowed)})")
-    options: dict[str, str] = {}
-    for pair in found[2].split(",")[1:]:
-        option, _, value = pair.partition("=")
-        require_known(f"suite {suite}: option", option, allowed)
-        if option in options or not value:
-            wrong = "twice" if value else "without a value"
-            raise InputError(f"suite {suite}: option {option} {wrong} (expected: one)")
-        options[option] = value
-    return found[1], options
-
-
-def chosen_of(asked: str | None, allowed: Sequence[str], what: str) -> tuple[str, ...]:
-    """Words with + between them, each one of some; all where nothing was asked for.
-
-    Raises:
-        InputError: a word is none of them; names the nearest.
-    """
-    words = tuple(allowed) if asked is None else tuple(dict.fromkeys(asked.split("+")))
-    for word in words:
-        require_known(what, word, allowed)
-    return words
-
-
 def place_of(root: Path, names: Sequence[str], fits: Callable[[Path], bool] = Path.is_dir) -> Path | None:
     """The first of some folders below a root, or the root itself where it is called so; None where there is none."""
     here = [root] if root.name in {Path(name).name for name in names} and root.is_dir() else []
     return next((one for one in (*(root / name for name in names), *here) if one.is_dir() and fits(one)), None)
-
-
-def required_root(argument: str, suite: str) -> Path:
-    """The folder that a suite's argument names.
-
-    Raises:
-        InputError: there is none.
-    """
-    if not argument:
-        raise InputError(f"suite {suite}: needs a folder: --suite {suite}:ROOT")
-    if not Path(argument).is_dir():
-        raise InputError(f"suite {suite}: {argument}: no such folder")
-    return Path(argument)
 
 
 @dataclass(frozen=True)

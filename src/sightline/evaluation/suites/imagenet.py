@@ -17,11 +17,8 @@ from sightline.evaluation.suites.base import (
     OpenedSuite,
     Suite,
     SuiteImages,
-    chosen_of,
     in_class_folders,
-    options_in,
     place_of,
-    required_root,
 )
 
 # Where each is looked for below ROOT, as it is unpacked or as it is usually put.
@@ -53,12 +50,12 @@ class ImageNetSuite(Suite):
 
     @classmethod
     def open(cls, argument: str) -> OpenedSuite:
-        place, options = options_in(argument, ("parts", *_PLACES), cls.name)
-        asked = chosen_of(options.pop("parts", None), tuple(_PLACES), f"suite {cls.name}: part")
-        root = required_root(place, cls.name) if place or not options else None
+        place, options = cls.parse(argument, "parts", *_PLACES)
+        asked = cls.chosen(options.pop("parts", None), _PLACES, "part")
+        root = cls.root(place) if place or not options else None
         parts: list[EvalSet] = []
         missing: list[str] = []
-        folders: list[Path] = [] if root is None else [root]
+        folders = [] if root is None else [root]
         for name in asked:
             try:
                 if name in options:
@@ -91,7 +88,7 @@ def _data(name: str) -> str:
 def _own(name: str, place: str) -> EvalSet:
     """A data set whose place was said."""
     if not place.startswith("hf:"):
-        return _part(name, required_root(place, "imagenet"), (".",))
+        return _part(name, ImageNetSuite.root(place), (".",))
     if name == "hr":
         raise InputError(f"imagenet-hr: {place} says one label an image (expected a folder with metadata.jsonl)")
     source, split = imagenet.from_datasets(place)

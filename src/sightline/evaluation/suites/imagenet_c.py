@@ -13,17 +13,7 @@ from sightline.evaluation.corruptions import CORRUPTIONS, SEVERITIES, SIDE, corr
 from sightline.evaluation.imagenet import VALIDATION, synsets, validation
 from sightline.evaluation.preparations.base import Whole
 from sightline.evaluation.scoring import Scoring
-from sightline.evaluation.suites.base import (
-    TEST,
-    EvalSet,
-    OpenedSuite,
-    Suite,
-    SuiteImages,
-    chosen_of,
-    options_in,
-    place_of,
-    required_root,
-)
+from sightline.evaluation.suites.base import TEST, EvalSet, OpenedSuite, Suite, SuiteImages, place_of
 
 _RESIZED = 256
 
@@ -38,11 +28,10 @@ class ImageNetCSuite(Suite):
 
     @classmethod
     def open(cls, argument: str) -> OpenedSuite:
-        place, options = options_in(argument, ("corruptions", "severities"), cls.name)
-        root = required_root(place, cls.name)
-        kinds = chosen_of(options.get("corruptions"), tuple(CORRUPTIONS), f"suite {cls.name}: corruption")
-        every = tuple(str(number + 1) for number in range(SEVERITIES))
-        levels = chosen_of(options.get("severities"), every, f"suite {cls.name}: severity")
+        place, options = cls.parse(argument, "corruptions", "severities")
+        root = cls.root(place)
+        kinds = cls.chosen(options.get("corruptions"), CORRUPTIONS, "corruption")
+        levels = cls.chosen(options.get("severities"), [str(one + 1) for one in range(SEVERITIES)], "severity")
         folder = place_of(root, VALIDATION)
         if folder is None:
             looked = f"looked for the folders {', '.join(VALIDATION)}"

@@ -24,9 +24,7 @@ from sightline.evaluation.suites.base import (
     Suite,
     SuiteImages,
     in_class_folders,
-    options_in,
     place_of,
-    required_root,
 )
 from sightline.io.read import CONFIGURATION, read_text
 
@@ -47,8 +45,7 @@ class ImageNetSSuite(Suite):
 
     @classmethod
     def open(cls, argument: str) -> OpenedSuite:
-        place, _ = options_in(argument, (), cls.name)
-        root = required_root(place, cls.name)
+        root = cls.root(cls.parse(argument)[0])
         names = tuple(f"ImageNetS{size}" for size in _SIZES)
         found = place_of(root, (*names, "."), lambda one: (one / "validation-segmentation").is_dir())
         if found is None:

@@ -12,17 +12,7 @@ from sightline.data.source import Example
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.scoring import Scoring
-from sightline.evaluation.suites.base import (
-    TEST,
-    EvalSet,
-    OpenedSuite,
-    Suite,
-    SuiteImages,
-    in_class_folders,
-    options_in,
-    place_of,
-    required_root,
-)
+from sightline.evaluation.suites.base import TEST, EvalSet, OpenedSuite, Suite, SuiteImages, in_class_folders, place_of
 from sightline.io.read import RECORD, read_json, read_text
 
 # Its images have a red frame, so that nobody trains on them unseen; it is to be cut off.
@@ -38,8 +28,7 @@ class ObjectNetSuite(Suite):
 
     @classmethod
     def open(cls, argument: str) -> OpenedSuite:
-        place, _ = options_in(argument, (), cls.name)
-        root = required_root(place, cls.name)
+        root = cls.root(cls.parse(argument)[0])
         found = place_of(root, (".", "objectnet-1.0", "objectnet"), lambda one: (one / "mappings").is_dir())
         if found is None:
             raise InputError(

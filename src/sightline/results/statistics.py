@@ -1,14 +1,12 @@
-"""What can be said of two models on the same images, of trainings with several seeds, and of two orders; by numpy and
-scipy alone.
-
-Nothing here gives a verdict: each function gives a number with its interval or its p, and says of what.
-"""
+"""What can be said of two models on the same images, of trainings with several seeds, and of two orders: numbers with
+their interval or p, and no verdict."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Any, Literal
 
 import numpy as np
@@ -48,13 +46,13 @@ def mcnemar(first: NDArray[Any], second: NDArray[Any]) -> McNemar:
     Raises:
         InputError: they are of different shapes.
     """
-    from scipy.stats import binom
+    from scipy.stats import binomtest
 
     one, other = np.asarray(first, bool), np.asarray(second, bool)
     if one.shape != other.shape or one.ndim != 1 or not len(one):
         raise InputError(f"right answers {list(one.shape)} and {list(other.shape)}: expected the same images, some")
     b, c = int((one & ~other).sum()), int((other & ~one).sum())
-    return McNemar(b, c, min(1.0, 2 * float(binom.cdf(min(b, c), b + c, 0.5))) if b + c else 1.0)
+    return McNemar(b, c, float(binomtest(b, b + c).pvalue) if b + c else 1.0)
 
 
 def cohens_h(first: float, second: float) -> float:
@@ -83,21 +81,21 @@ def bootstrap_intervals(values: NDArray[Any], *, resamples: int = RESAMPLES, see
     Raises:
         InputError: there is no image, or the values are no table.
     """
+    from scipy.stats import bootstrap
+
     table = np.asarray(values, np.float64)
     if table.ndim != 2 or not len(table):
         raise InputError(f"values {list(table.shape)}: expected [images, columns] of at least one image")
-    images, draws, means = len(table), np.random.default_rng(seed), []
-    step = max(_TOGETHER // images, 1)
-    for start in range(0, resamples, step):
-        count = min(step, resamples - start)
-        drawn = draws.integers(images, size=(count, images)) + images * np.arange(count)[:, None]
-        # How often each image was drawn: one product for all columns.
-        often = np.bincount(drawn.ravel(), minlength=count * images).reshape(count, images)
-        means.append(often @ table / images)
-    return [_middle(column) for column in np.concatenate(means).T]
+    if len(table) == 1:
+        return [(value, value) for value in table[0].tolist()]
+    found: Any = bootstrap(
+        (table,), np.mean, n_resamples=resamples, batch=max(_TOGETHER // table.size, 1), method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval  # fmt: skip
+    return list(zip(found.low.tolist(), found.high.tolist(), strict=True))
 
 
-def mean_over_seeds(values: Sequence[float]) -> tuple[float, Interval | None]:
+def student_interval(values: Sequence[float]) -> tuple[float, Interval | None]:
     """The mean of several trainings, and where the mean of all trainings lies with 95 % (Student's t with one degree of
     freedom less than there are); None of one.
 
@@ -108,11 +106,10 @@ def mean_over_seeds(values: Sequence[float]) -> tuple[float, Interval | None]:
 
     if not values:
         raise InputError("mean of no value: expected at least one")
-    count, mean = len(values), math.fsum(values) / len(values)
-    if count < 2:
+    mean = fmean(values)
+    if len(values) < 2:
         return mean, None
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    reach = float(t.ppf((1 + LEVEL) / 2, count - 1)) * deviation / math.sqrt(count)
+    reach = float(t.ppf((1 + LEVEL) / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
     return mean, (mean - reach, mean + reach)
 
 
@@ -160,7 +157,7 @@ def rank_correlation(
     Raises:
         InputError: they are not of as many things, at least three.
     """
-    means = np.array([math.fsum(values) / len(values) for values in first])
+    means = np.array([fmean(values) for values in first])
     given = np.asarray(second, np.float64)
     if len(means) != len(given) or len(means) < 3:
         raise InputError(f"orders of {len(means)} and {len(given)} things: expected as many, and at least 3")
