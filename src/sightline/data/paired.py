@@ -13,7 +13,7 @@ from sightline.data.image_file import MAX_PIXELS, read_label_map, said_if_turned
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below
 from sightline.data.skip_policy import Unreadable
-from sightline.data.stored import FileSource, split_roles
+from sightline.data.stored import FileSource
 from sightline.data.targets import IGNORE, Pixels
 from sightline.errors import InputError, UnreadableDataError
 from sightline.io.read import CONFIGURATION, read_text
@@ -129,21 +129,21 @@ class SegmentationFiles(FileSource):
         """
         self.task, self.classes, self.pixel_classes, self.legend = "segmentation", (), tuple(names), legend
         self.skipped = tuple(skipped)
-        listed, rows, map_of = list[tuple[str, Path]](), dict[str, np.ndarray](), list[int]()
+        listed, map_of = list[tuple[str, Path]](), list[int]()
         for folder, (images, maps) in parts.items():
             if missing := [key for key in images if key not in maps]:
                 said = f"{images[missing[0]]}: no map of labels ({len(missing)} of {len(images)} images have none"
                 raise InputError(f"{said}; expected one for each, as in {next(iter(maps.values())).parent})")
             strays = (str(maps[key]) for key in maps if key not in images)
             self.skipped += tuple(Unreadable(path, "a map of labels without an image") for path in strays)
-            rows[folder] = np.arange(len(images)) + len(listed)
-            map_of += [*(rows[folder] + len(images)).tolist(), *[-1] * len(images)]
+            first = len(listed) + len(images)
+            map_of += [*range(first, first + len(images)), *[-1] * len(images)]
             listed += [(folder, part[key]) for part in (images, maps) for key in images]
         self._map_of = np.array(map_of, np.int64)
         self._places = {folder: next(iter(images.values())).parent for folder, (images, _) in parts.items()}
         names_listed = [f"{folder}/{path.relative_to(root).as_posix()}" for folder, path in listed]
         listing = ImageIndex.of_files(names_listed, [path for _, path in listed])
-        super().__init__(root, listing, rows, split_roles(parts, roles))
+        super().__init__(root, listing, np.flatnonzero(self._map_of >= 0).tolist(), roles)
 
     def map_path(self, row: int) -> str:
         """Where the map of labels of an image is."""
