@@ -50,13 +50,6 @@ def test_best_fit_leaves_the_least_room_at_each_step(lengths):
     assert best_fit(lengths, 40) == plain
 
 
-def test_a_case_by_hand():
-    assert first_fit([6, 5, 4, 3, 2], 10) == [[0, 2], [1, 3, 4]]
-    assert first_fit([6, 5, 4, 3, 2], 10, 2) == [[0, 2], [1, 3], [4]]
-    assert best_fit([2, 3, 4, 5, 6], 10) == [[4, 2], [3, 1, 0]]
-    assert first_fit([], 10) == []
-
-
 @pytest.mark.parametrize("how", sorted(PACKERS))
 def test_an_image_longer_than_a_sequence_is_named(how):
     with pytest.raises(InputError, match=r"image 1: .*11 .*10"):

@@ -142,12 +142,3 @@ def test_no_two_scenes_of_any_split_or_seed_share_a_number() -> None:
         for scene in (draw(task, split, index, seed) for index in range(500)):
             drawn += (scene.size, *scene.position, *scene.background.colour, scene.objects[0].rotation)
     assert len(set(drawn)) == len(drawn)
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [("glyph", "train", 0), ("pairs", "heldout_fonts", 0), ("glyphs", "train", 0, -1), ("glyphs", "train", 2**64)],
-)
-def test_unknown_names_and_numbers_are_refused(asked: tuple) -> None:
-    with pytest.raises(InputError):
-        draw(*asked)
