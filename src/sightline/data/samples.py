@@ -113,7 +113,7 @@ class _HalvesUp(int):
 
 
 class PpmFile(PpmImageFile):
-    """A PPM or PGM whose numbers are given as they are written; `maxval` is white, None where Pillow has scaled them."""
+    """A PPM or PGM whose numbers are given as they are written; `maxval` is white, None where Pillow scaled them."""
 
     maxval: int | None = None
 
