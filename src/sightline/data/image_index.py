@@ -66,14 +66,11 @@ class ImageIndex:
         names: paths below the folder, of the split, the class and the file; paths: where they are, what messages name.
         stats: int64 [files, 3], as `stamp_of`. Of a part of a file: its own size, and that file's times.
         contents: where the bytes of rows are that are no files of their own; None: `paths` are files.
-        sizes: int32 [files, 2], (height, width) upright; 0 where it is not known.
-        samples: uint8 [files, 16], a digest of a sample of the content.
+        sizes: int32 [files, 2], (height, width) upright, 0 where unknown; frames: row -> how many, of clips.
+        samples: uint8 [files, 16], digests of samples; digests: row -> half of the whole's SHA-256, where asked for.
         read: bool [files], whether the header was read, and needs not be again.
-        frames: row -> how many it has, of clips (`EncodedImage.header`).
         faults: row -> why its header cannot be read; damaged: why its pixels cannot be decoded, where that was tried.
-        digests: row -> half of the SHA-256 of the whole file, in hexadecimal, where that was asked for.
-        notes: what was measured of the whole (`noted`).
-        changed: whether more is known than was remembered.
+        notes: what was measured of the whole (`noted`); changed: whether more is known than was remembered.
     """
 
     names: list[str]
@@ -171,12 +168,8 @@ class ImageIndex:
 
     def duplicates(self, *, across: bool, rows: Sequence[int] | None = None) -> list[list[int]]:
         """Groups of rows whose files hold the same bytes, in order, told by size, then a sample, and only then by the
-        whole. Empty files, and what cannot be read, are left out.
-
-        Args:
-            across: only groups that reach over two splits; few files need to be read for those.
-            rows: only among these, rising; None: all.
-        """
+        whole, among some rising rows or all; `across`: those that reach over two splits, for which few files are read.
+        Empty files, and what cannot be read, are left out."""
         groups = [list(range(len(self.names)) if rows is None else rows)]
         sizes = np.maximum(self.stats[:, 0], 0).tolist()
         keys = (sizes.__getitem__, lambda row: self.samples[row].tobytes(), self.digest)

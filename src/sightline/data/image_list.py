@@ -41,8 +41,7 @@ def list_images(
 
     Args:
         given: the words; paths that are not UTF-8 hold surrogates, as `os.fsdecode` makes them.
-        stdin: where the list of `-` comes from, as bytes.
-        skipped: what is passed over in folders and data sets is added.
+        stdin: where the list of `-` comes from; skipped: what is passed over in folders and data sets is added.
         clips: what is taken of a folder, where a folder may be a clip; what a pattern matches in a folder that it
             matches too is a part of that.
 
@@ -74,8 +73,8 @@ def list_images(
 
 
 def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[str | EncodedImage]:
-    """All images of the data set of files that a word names, as `wds:SHARDS`; none where it names none. What the data
-    set passed over is added to `skipped`. Raises InputError where its images are no files, or as it is opened."""
+    """All images of the data set of files that a word names, as `wds:SHARDS`; none where it names none; `skipped` is as
+    `list_images`. Raises InputError where its images are no files, or as it is opened."""
     # They find their files by this module.
     from sightline.data.open import list_sources, open_source, parse_spec
     from sightline.data.stored import FileSource
@@ -194,8 +193,8 @@ def scan_class_folders(
     that holds images and no class folders, beside one that has class folders or without `train`, has no labels.
 
     Args:
-        below: what finds the examples of a class folder, as `images_below`; things: what they are called; holds: as
-            what they stand in a folder directly, as `holds_images`; stamp: what an `ImageIndex` keeps of one.
+        below, things, holds, stamp: what finds the examples of a class folder, what they are called, as what they stand
+            in a folder directly, and what an `ImageIndex` keeps of one.
 
     Returns:
         The names of the classes, sorted; the images, split by split, sorted by path, and the label of each, `NO_LABEL`

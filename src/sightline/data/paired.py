@@ -27,12 +27,8 @@ UNREAD = -1
 
 
 class LabelMapping:
-    """Which class each stored number means.
-
-    Attributes:
-        values: the stored number of each class; ignored: of pixels that count nowhere.
-        expected: the numbers that are allowed, in words.
-    """
+    """Which class each stored number means: `values` of the classes, in their order, `ignored` those of pixels that
+    count nowhere; `expected` says so in words."""
 
     def __init__(self, class_of: Sequence[int], expected: str, ignored: Sequence[int] = (IGNORE,)) -> None:
         self.values, self.ignored, self.expected = tuple(class_of), tuple(ignored), expected
@@ -69,15 +65,12 @@ def files_below(
     others: Sequence[str] = (),
     first_wins: bool = False,
 ) -> dict[str, Path]:
-    """The files below a folder that end in one of these, by their paths below it without that ending, sorted.
+    """The files below a folder that end in one of these, by their paths below it without that ending, sorted; raises
+    InputError where there is no such folder, or no such file in it, UnreadableDataError where one may not be read.
 
     Args:
         skipped: what ends otherwise, and hidden files, are added here; what ends in one of `others` is not.
-        first_wins: of files that differ in their ending alone, that whose ending stands first is meant.
-
-    Raises:
-        InputError: no such folder, no such file in it, or two files that differ in their ending alone.
-        UnreadableDataError: a folder may not be read.
+        first_wins: of files that differ in their ending alone, that whose ending stands first is meant; else refused.
     """
     expected = f"(expected: files ending in {', '.join(endings)})"
     if not folder.is_dir():
@@ -120,12 +113,10 @@ class SegmentationFiles(FileSource):
         skipped: Iterable[Unreadable] = (),
         roles: Mapping[str, str] | None = None,
     ) -> None:
-        """A data set of these images and maps; raises InputError where an image has no map.
+        """A data set of the images and the maps of each folder of a split; raises InputError where an image has no map.
 
         Args:
-            parts: folder of a split -> its images and its maps.
-            names: of the classes; legend: what numbers in the maps mean.
-            skipped: what was passed over; roles: as `split_roles`.
+            names: of the classes; legend: what numbers in the maps mean; roles: as `split_roles`.
         """
         self.task, self.classes, self.pixel_classes, self.legend = "segmentation", (), tuple(names), legend
         self.skipped = tuple(skipped)
