@@ -81,23 +81,16 @@ class CocoFile:
     Attributes:
         path: the file; digest: half of its SHA-256, in hexadecimal.
         image_ids, files, sizes: of each image: its id, what names its file, (height, width) in pixels.
-        absent, unfinished: of each image, rising numbers of classes as LVIS says them; `absent` is None where nothing
-            is said.
+        absent, unfinished: of each image, rising numbers of classes as LVIS says them, or None.
         names: id of a category -> its name, by rising id.
         faults: image -> the first thing that is wrong with what is said of it; it is not to be used.
         left_out: what is passed over, as pycocotools and torchvision do -> how often.
     """
 
     def __init__(self, path: Path, file_key: str = "file_name") -> None:
-        """Read a file, of 2 GiB at most.
-
-        Args:
-            file_key: what of an image names its file.
-
-        Raises:
-            InputError: it is no such file, or one that contradicts itself: a key is missing, an id is there twice, an
-                annotation is of an image or a category that is not there. One line with the file and the place.
-        """
+        """Read a file, of 2 GiB at most, in which `file_key` of an image names its file; raises InputError where it is
+        no such file, or contradicts itself: a key is missing, an id is there twice, an annotation is of an image or a
+        category that is not there."""
         self.path, said = path, self._read(path)
         self.image_ids = list(self._by_id("images", said.images))
         self._by_id("annotations", said.annotations)

@@ -76,15 +76,8 @@ class Clip(EncodedImage, ABC):
     def frames(
         self, places: Sequence[int], *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None
     ) -> Iterator[Image.Image]:
-        """Some of its frames as RGB by the rules of `read_image`, one decoded at a time.
-
-        Args:
-            places: from 0, rising; a frame that is named twice is decoded once.
-            max_pixels, least: as `read_image`.
-
-        Raises:
-            UnreadableDataError: as `header`, or a frame cannot be decoded or is of another size than the first.
-        """
+        """Some of its frames, from 0, rising, as RGB by the rules of `read_image`, one decoded at a time and once;
+        raises as `header`, or where a frame cannot be decoded or is of another size than the first."""
         counts, size = Counter(places), None
         for place, picture in zip(counts, self.decode(list(counts), max_pixels, least), strict=True):
             size = size or picture.size

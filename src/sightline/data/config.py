@@ -25,18 +25,15 @@ class PackingConfig:
     """How images of every size are shown in training, and packed.
 
     Attributes:
-        tokens: slots of a step, all images together, their prefix tokens too; what they do not fill is not there.
-        padded: rising lengths, for compilers that make a program for each shape: a step is padded to the least that
-            holds it (`packing.padded_length`). None pads nothing.
+        tokens: slots of a step, all images together, their prefix tokens too.
+        padded: rising lengths, to the least of which that holds it a step is padded, for compilers.
         algorithm: `first_fit` (NaViT appendix B.3), or `best_fit`, which leaves less room but puts images of one
             length into one step.
-        most_images: of a step (the paper's E_max); None sets no limit.
+        most_images: of a step (the paper's E_max).
         resolutions: lowest and highest side in pixels, of which one is drawn for each image; None shows each at its
-            own size.
-        measure, distribution: as `ResolutionSampling`.
+            own size. measure, distribution: as `ResolutionSampling`.
         aspect: `native` keeps each image's own, `square` crops.
-        most_tokens: patches of one image, before any is dropped; larger ones are shown smaller. None takes what a
-            step holds.
+        most_tokens: patches of one image, before any is dropped; larger ones are shown smaller.
         drop: `constant`, `beta`, `length` or `schedule`; None drops no token. drop_options: its fields.
     """
 
@@ -84,8 +81,7 @@ class MixingConfig:
 
     Attributes:
         mixup: alpha of Beta(alpha, alpha), of which the image's share is drawn (Zhang et al. 2018); 0 never mixes so.
-        cutmix: the same for the share that a box of another image leaves (Yun et al. 2019). With both, half of the
-            images each.
+        cutmix: the same for the share that a box of another image leaves (Yun et al. 2019). With both, half each.
         chance: that an image is mixed at all.
     """
 

@@ -46,13 +46,8 @@ class ClassificationFiles(FileSource):
         labels: Sequence[int],
         faults: Mapping[int, str] | None = None,
     ) -> None:
-        """A data set of these images, all rows of the listing; raises InputError where a split to train on has one
-        class alone.
-
-        Args:
-            labels: of each row; `NO_LABEL` where it has none.
-            faults: row -> why its label cannot be read.
-        """
+        """A data set of these images, all rows of the listing, each with a label or `NO_LABEL`; `faults`: row -> why
+        its label cannot be read. Raises InputError where a split to train on has one class alone."""
         self.task, self.classes, self.labels, self._faults = "classification", tuple(classes), labels, faults or {}
         if "train" in listing.splits and len(self.classes) == 1:
             place = self._places.get("train", root / "train")
@@ -130,10 +125,8 @@ def understood(
     than half of the images: they are no labels.
 
     Args:
-        said: of each image its number or its word, `NO_LABEL` or `BAD_LABEL`.
-        splits: the split of each.
-        where: what says it, for messages.
-        names: of the classes, where they have some.
+        said: of each image its number or its word, `NO_LABEL` or `BAD_LABEL`; splits: the split of each.
+        where: what says it, for messages; names: of the classes, where they have some.
     """
     said = [NO_LABEL if one in ("", "-1") else one for one in said]
     within = ((splits == "train") | ("train" not in splits)).tolist()

@@ -28,13 +28,8 @@ _DAMAGE = (tarfile.TarError, ValueError, LookupError, ArithmeticError, RuntimeEr
 
 
 class TarSample(NamedTuple):
-    """A sample of an archive.
-
-    Attributes:
-        name: the member that is its image; offset, size: of the image's bytes, 0 where they cannot be read.
-        label: a number or a word, `NO_LABEL` or `BAD_LABEL`.
-        fault: why the image cannot be read, or else why the label is no number.
-    """
+    """A sample of an archive: the member that is its image, where its bytes are, of size 0 where they cannot be read, a
+    number, a word, `NO_LABEL` or `BAD_LABEL`, and why the image cannot be read, or else why the label is no number."""
 
     name: str
     offset: int = 0
