@@ -196,8 +196,8 @@ def thread_map(
 
 
 def read_header(path: ImageRef) -> tuple[tuple[int, ...], bytes, str | None, bool]:
-    """What a file's header and a sample of its bytes say: (height, width), of a clip with the number of frames, the
-    sample, and why the header cannot be read, or None; last whether such a fault is the file's own. Never raises."""
+    """What a file's header and bytes say: (height, width), of a clip with the frames too, a digest of a sample, and
+    why the header cannot be read, or None; last whether such a fault is the file's own. Never raises."""
     size, sample, reason, lasting = (0, 0), bytes(_DIGEST), None, True
     try:
         size = (path.header() if isinstance(path, EncodedImage) else None) or read_image_size(path, max_pixels=None)
@@ -206,24 +206,16 @@ def read_header(path: ImageRef) -> tuple[tuple[int, ...], bytes, str | None, boo
         lasting = isinstance(error, UnreadableDataError) and not isinstance(error, InaccessibleDataError)
     try:
         if reason is None or isinstance(path, EncodedImage) or os.path.isfile(path):
-            sample = _content_sample(path)
+            # Of the whole of a small file, of the beginning, middle and end of others.
+            with open_image_bytes(path) as file:
+                seen, end = hashlib.sha256(), file.seek(0, os.SEEK_END)
+                for place in (0, end // 2, end - _SAMPLE) if end > SAMPLED_WHOLE else (0,):
+                    file.seek(place)
+                    seen.update(file.read(_SAMPLE if end > SAMPLED_WHOLE else end))
+            sample = seen.digest()[:_DIGEST]
     except (OSError, UnreadableDataError) as error:
         reason, lasting = reason or str(error).removeprefix(f"{path}: "), False
     return size, sample, reason, lasting
-
-
-def _content_sample(path: ImageRef) -> bytes:
-    """16 bytes that tell contents apart: of the whole of a small file, of the beginning, middle and end of others."""
-    with open_image_bytes(path) as file:
-        size = file.seek(0, os.SEEK_END)
-        places = [(0, SAMPLED_WHOLE)]
-        if size > SAMPLED_WHOLE:
-            places = [(place, _SAMPLE) for place in (0, size // 2, size - _SAMPLE)]
-        seen = hashlib.sha256()
-        for place, count in places:
-            file.seek(place)
-            seen.update(file.read(count))
-    return seen.digest()[:_DIGEST]
 
 
 def _file(place: Path) -> Path | None:

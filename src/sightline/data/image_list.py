@@ -21,8 +21,8 @@ STDIN = "-"
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 NO_LABEL, NO_CLASS = -1, "?"
 """The label of an image that has none, and what stands for its class in the image's name."""
-Chosen = Callable[[str, list[str]], list[str]]
-"""Given a folder and the images in it: what is taken of them."""
+ANIMATIONS = (".gif", ".webp")
+"""How files are called that may hold many frames."""
 Listed = str | EncodedImage | Unreadable
 
 
@@ -30,7 +30,7 @@ def list_images(
     given: Iterable[str],
     stdin: BinaryIO | None = None,
     skipped: list[Unreadable] | None = None,
-    clips: Chosen | None = None,
+    clips: bool = False,
 ) -> list[Listed]:
     """The image files that words name, in the order of the words; a file named twice is there twice.
 
@@ -42,8 +42,8 @@ def list_images(
     Args:
         given: the words; paths that are not UTF-8 hold surrogates, as `os.fsdecode` makes them.
         stdin: where the list of `-` comes from; skipped: what is passed over in folders and data sets is added.
-        clips: what is taken of a folder, where a folder may be a clip; what a pattern matches in a folder that it
-            matches too is a part of that.
+        clips: a folder of images is one clip, of whose GIF and WebP files alone each is one; what a pattern matches in
+            a folder that it matches too is a part of that.
 
     Returns:
         The paths, or where the bytes are, and in their place the folders that could not be read.
@@ -106,10 +106,10 @@ def _listed(stdin: BinaryIO | None) -> list[str]:
     return paths
 
 
-def _in_folder(folder: str, skipped: list[Unreadable], clips: Chosen | None) -> list[Listed]:
+def _in_folder(folder: str, skipped: list[Unreadable], clips: bool) -> list[Listed]:
     """What a folder and those below it hold, in natural order, and in their place those that cannot be read."""
     closed: list[Unreadable] = []
-    found: dict[str, Listed] = {path: path for path in images_below(folder, skipped, closed=closed, chosen=clips)}
+    found: dict[str, Listed] = {path: path for path in images_below(folder, skipped, closed=closed, clips=clips)}
     for path in found:
         if path.lower().endswith(IMAGE_SUFFIXES) and os.path.isdir(path) and not holds_images(Path(path)):
             found[path] = Unreadable(path, "a folder, not an image file")
@@ -117,11 +117,11 @@ def _in_folder(folder: str, skipped: list[Unreadable], clips: Chosen | None) -> 
     return [found[path] for path in sorted(found, key=natural_key)]
 
 
-def _matched(pattern: str, skipped: list[Unreadable], clips: Chosen | None) -> list[Listed]:
+def _matched(pattern: str, skipped: list[Unreadable], clips: bool) -> list[Listed]:
     """The files that match, or with `clips` what is in the outermost folders that do too."""
     matched = sorted(_glob(pattern), key=natural_key)
     folders = [path for path in matched if os.path.isdir(path)]
-    if clips is None:
+    if not clips:
         return [path for path in matched if path not in folders]
     inside = tuple(os.path.join(path, "") for path in folders)
     outer = [path for path in matched if not path.startswith(inside)]
@@ -155,13 +155,13 @@ def images_below(
     skipped: list[Unreadable],
     suffixes: tuple[str, ...] = IMAGE_SUFFIXES,
     closed: list[Unreadable] | None = None,
-    chosen: Chosen | None = None,
+    clips: bool = False,
 ) -> list[str]:
     """The images in a folder and the folders in it, and folders of an image's name that hold none, which are faults.
 
     Args:
         skipped: what is passed over is added, also files that end in none of `suffixes`.
-        closed: as `folders.walk`, as which this raises; chosen: what is taken of each folder, instead of all images.
+        closed: as `folders.walk`, as which this raises; clips: as `list_images`.
     """
     found, named_so = list[str](), list[str]()
     for place, folders, files in walk(folder, skipped, closed):
@@ -169,7 +169,8 @@ def images_below(
         for path in (entry.path for entry in files if not entry.name.lower().endswith(suffixes)):
             reason = "unknown extension" if os.path.exists(path) else "a link to what is not there"
             skipped.append(Unreadable(path, reason))
-        found += images if chosen is None else chosen(place, images)
+        framed = clips and not all(path.lower().endswith(ANIMATIONS) for path in images)
+        found += [place] if framed else images
         named_so += [entry.path for entry in folders if entry.name.lower().endswith(suffixes)]
     return found + [path for path in named_so if not any(one.startswith((f"{path}/", path)) for one in found)]
 

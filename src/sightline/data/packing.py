@@ -22,17 +22,13 @@ def first_fit(lengths: Sequence[int], capacity: int, most_images: int | None = N
     """Each image of so many tokens, in the order in which they come, into the first sequence of `capacity` tokens, and
     of at most so many images (E_max), with enough room (NaViT appendix B.3)."""
     sequences, room = list[list[int]](), list[int]()
-    # Sequences before it are full.
-    first_open = 0
     for image, length in enumerate(lengths):
-        number = next((one for one in range(first_open, len(sequences)) if room[one] >= length), len(sequences))
-        if number == len(sequences):
+        number = next((one for one, left in enumerate(room) if left >= length), len(room))
+        if number == len(room):
             sequences.append([])
             room.append(capacity)
         sequences[number].append(image)
         room[number] = 0 if len(sequences[number]) == most_images else room[number] - length
-        while first_open < len(sequences) and room[first_open] == 0:
-            first_open += 1
     return sequences
 
 

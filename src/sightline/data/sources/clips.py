@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from PIL import Image
 
-from sightline.data.clip_file import ANIMATIONS, Clip, ClipHeader, clip_at, clip_stamp, is_frame, too_long
+from sightline.data.clip_file import Clip, ClipHeader, clip_at, clip_stamp, is_frame, too_long
 from sightline.data.crops import FrameStream, Picture, size_of
 from sightline.data.folders import entries_of, folders_in, walk
-from sightline.data.image_list import holds_images, scan_class_folders
+from sightline.data.image_list import ANIMATIONS, holds_images, scan_class_folders
 from sightline.data.labelled import ClassificationFiles
 from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
