@@ -4,7 +4,6 @@ and workers get a copy. Masks are pixel for pixel those of pycocotools."""
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from array import array
 from collections import Counter
@@ -26,6 +25,7 @@ _LARGEST = 1 << 31
 _NO_AREA = "objects without area in their image"
 _SHORT = "parts of outlines with fewer than 3 points"
 _CUT = "boxes beyond their image, cut"
+_POLYGONS, _RUNS = 1, 2
 # x, y of three points.
 _LEAST_NUMBERS = 6
 # How far outside of its image a corner may be, in pixels, at least: far outside there is nothing to draw.
@@ -138,7 +138,7 @@ class CocoFile:
 
     def _add_objects(self, annotations: Sequence[_Annotation]) -> None:
         boxes, areas, crowd, classes, images = array("d"), array("d"), bytearray(), array("q"), array("q")
-        outlines, ends, passed, self.faults = bytearray(), array("q", [0]), Counter[str](), dict[int, str]()
+        outlines, ends, passed, self.faults = array("d"), array("q", [0]), Counter[str](), dict[int, str]()
         places = {known: image for image, known in enumerate(self.image_ids)}
         for number, one in enumerate(annotations):
             where = f"annotations[{number}]"
@@ -157,13 +157,17 @@ class CocoFile:
                     raise ValueError(f"its area {str(area)[:40]} (expected: square pixels)")
                 if (one.iscrowd or 0) not in (0, 1):
                     raise ValueError(f"its iscrowd {str(one.iscrowd)[:40]} (expected: 0 or 1)")
-                outline, short = _outline(one.segmentation, size)
+                kind, parts, short = _outline(one.segmentation, size)
             except (ValueError, TypeError, OverflowError) as error:
                 self.faults.setdefault(image, f"{self.path}: annotation {one.id}: {error}")
                 continue
             passed[_CUT] += was_cut
             passed[_SHORT] += short
-            outlines += json.dumps(outline).encode()
+            # Of each its kind, then each part after its length.
+            outlines.append(kind)
+            for part in parts:
+                outlines.append(len(part))
+                outlines.extend(part)
             ends.append(len(outlines))
             boxes.extend(box)
             areas.append(area)
@@ -173,8 +177,7 @@ class CocoFile:
         self.left_out = {what: passed[what] for what in (_NO_AREA, _SHORT, _CUT) if passed[what]}
         self._boxes, self._areas, self._crowd = np.array(boxes).reshape(-1, 4), np.array(areas), np.array(crowd, bool)
         self._labels, image_of = np.array(classes, np.int64), np.array(images, np.int64)
-        # As text: a copy for a worker costs no object for each number.
-        self._outlines, self._ends = bytes(outlines), ends
+        self._outlines, self._ends = np.array(outlines), ends
         # The objects of an image, in the order of the file.
         self._order = np.argsort(image_of, kind="stable")
         self._starts = np.searchsorted(image_of[self._order], np.arange(len(self.sizes) + 1))
@@ -184,14 +187,14 @@ class CocoFile:
         outline of an object is not known; an area that is not said is that of the mask, or of the box."""
         rows = self._order[self._starts[image] : self._starts[image + 1]]
         size, boxes, areas = self.sizes[image], self._boxes[rows], self._areas[rows]
-        outlines = [json.loads(self._outlines[self._ends[row] : self._ends[row + 1]]) for row in rows.tolist()]
+        outlines = [self._outlines[self._ends[row] : self._ends[row + 1]] for row in rows.tolist()]
         # The objects are the last axis in memory, in which a crop moves them together.
         masks = np.zeros((*size, len(rows)), bool).transpose(2, 0, 1)
         for place, outline in enumerate(outlines):
             masks[place] = _mask(outline, size)
             if np.isnan(areas[place]):
                 areas[place] = masks[place].sum() or np.prod(boxes[place, 2:] - boxes[place, :2])
-        known, said = None not in outlines, (self.absent[image], self.unfinished[image])
+        known, said = all(one[0] for one in outlines), (self.absent[image], self.unfinished[image])
         return Objects(boxes, self._labels[rows], size, self._crowd[rows], areas, masks if known else None, *said)
 
 
@@ -207,22 +210,22 @@ def _box(said: Any, size: tuple[int, int]) -> tuple[tuple[float, ...], bool]:
     return cut, cut != box
 
 
-def _outline(said: Any, size: tuple[int, int]) -> tuple[Any, int]:
-    """An outline in an image of (height, width) as pycocotools takes it, runs or polygons, and how many polygons of
-    fewer than three points were left out; None and [] say that it is not known. Raises ValueError, TypeError or
-    OverflowError where it is none."""
+def _outline(said: Any, size: tuple[int, int]) -> tuple[int, list[Any], int]:
+    """An outline in an image of (height, width): whether it is of polygons or runs, 0 where it is not known, its parts,
+    and how many polygons of fewer than three points were left out. Raises ValueError, TypeError or OverflowError where
+    it is none."""
     if isinstance(said, dict) and said:
-        return {"size": list(size), "counts": _runs(said, size)}, 0
+        return _RUNS, [_runs(said, size)], 0
     parts = [_polygon(one, size) for one in said or ()]
     taken = [part for part in parts if len(part) >= _LEAST_NUMBERS]
-    return taken if said else None, len(parts) - len(taken)
+    return _POLYGONS if said else 0, taken, len(parts) - len(taken)
 
 
-def _polygon(said: Any, size: tuple[int, int]) -> list[float]:
+def _polygon(said: Any, size: tuple[int, int]) -> array[float]:
     """(x, y) of the corners, one after the other, in pixels; a last number without a second one is left out."""
     if not isinstance(said, list):
         raise ValueError(f"its outline: {str(said)[:40]!r} (expected: a list of x, y, ...)")
-    part, reach = array("d", said[: len(said) // 2 * 2]).tolist(), max(2 * max(size), _REACH)
+    part, reach = array("d", said[: len(said) // 2 * 2]), max(2 * max(size), _REACH)
     if len(part) >= _LEAST_NUMBERS and (far := [corner for corner in part if not abs(corner) <= reach]):
         raise ValueError(f"its outline: a corner at {far[0]} (expected: within the image)")
     return part
@@ -239,14 +242,21 @@ def _runs(said: dict[str, Any], size: tuple[int, int]) -> list[int]:
     return runs
 
 
-def _mask(outline: Any, size: tuple[int, int]) -> np.ndarray:
+def _mask(outline: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """What an outline encloses in its image of (height, width): bool [height, width]."""
     from pycocotools import mask as coco_masks
 
-    if not outline:
+    parts, at = list[Any](), 1
+    while at < len(outline):
+        end = at + 1 + int(outline[at])
+        parts.append(outline[at + 1 : end].tolist())
+        at = end
+    if not parts:
         return np.zeros(size, bool)
-    encoded: Any = coco_masks.frPyObjects(outline, *size)
-    return coco_masks.decode(coco_masks.merge(encoded) if isinstance(encoded, list) else encoded).astype(bool)
+    if outline[0] == _RUNS:
+        parts = [{"size": list(size), "counts": list(map(int, parts[0]))}]
+    encode: Any = coco_masks.frPyObjects
+    return coco_masks.decode(coco_masks.merge(encode(parts, *size))).astype(bool)
 
 
 def runs_of_text(text: str) -> list[int]:
