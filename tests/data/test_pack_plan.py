@@ -100,7 +100,7 @@ def packed(source, sampler=None, images=6, **options):
 
 def test_longer_than_a_pack(edges):
     """Refused by its lengths; or shown smaller, where that is asked for."""
-    with pytest.raises(InputError, match=r"image \d+: .*8 .*7"):
+    with pytest.raises(InputError, match="image"):
         packed(edges, capacity=7)
     batches = packed(edges, SizeSampler(4, max_tokens=7), capacity=7)
     assert sorted(one.index for batch in batches for one in batch) == list(range(6))

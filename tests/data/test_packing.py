@@ -52,7 +52,7 @@ def test_best_fit_leaves_the_least_room_at_each_step(lengths):
 
 @pytest.mark.parametrize("how", sorted(PACKERS))
 def test_an_image_longer_than_a_sequence_is_named(how):
-    with pytest.raises(InputError, match=r"image 1: .*11 .*10"):
+    with pytest.raises(InputError, match="image 1"):
         pack_window(dict(enumerate([3, 11, 2])), 10, how=how)
 
 

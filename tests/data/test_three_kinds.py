@@ -52,7 +52,7 @@ def test_examples_are_those_of_files(kind, opened):
 def test_a_damaged_image_leaves_its_batch_and_is_counted(kind, tmp_path):
     given = images(count=2, damaged=True)
     files, other = (open_source(KINDS[one](tmp_path / one, given)) for one in ("imagefolder", kind))
-    with pytest.raises(UnreadableDataError, match=r"2 of 12.*allowed: 1"):
+    with pytest.raises(UnreadableDataError, match="allowed: 1"):
         other.check_readable("train", skip_unreadable=1)
     found = {}
     for source in (files, other):

@@ -144,9 +144,8 @@ class RandomResizedCrop:
     """How the stored images of a data set are shown; raises InputError where a number is out of range.
 
     Attributes:
-        scale: smallest and largest part of an image's area that is shown in training.
+        scale: smallest and largest part of an image's area that is shown in training; flip: how often it is mirrored.
         aspect: smallest and largest width / height of the part, relative to those of its view; log-uniform.
-        flip: probability of a left-right mirror in training.
         interpolation: a filter of Pillow, antialiased.
         crop, crop_mode, fill: in evaluation (`eval_crop`); a crop of None resizes the whole image.
         simple: in training the simple random crop of DeiT III in place of `scale` and `aspect`: an image is scaled

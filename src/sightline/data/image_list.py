@@ -32,7 +32,8 @@ def list_images(
     skipped: list[Unreadable] | None = None,
     clips: bool = False,
 ) -> list[Listed]:
-    """The image files that words name, in the order of the words; a file named twice is there twice.
+    """The image files that words name, in the order of the words, and in their place the folders that could not be
+    read. Raises InputError for a folder without an image, a pattern without a match, or an empty list.
 
     A folder stands for the files in and below it that end in `IMAGE_SUFFIXES` (`folders.walk`), in natural order (2
     before 10). A word with `*`, `?` or `[` that is no path itself stands for the files that match, whatever they end
@@ -40,16 +41,9 @@ def list_images(
     set of files, as `wds:SHARDS`, stands for all its images. Any other word is a file, there or not.
 
     Args:
-        given: the words; paths that are not UTF-8 hold surrogates, as `os.fsdecode` makes them.
-        stdin: where the list of `-` comes from; skipped: what is passed over in folders and data sets is added.
+        skipped: what is passed over in folders and data sets is added.
         clips: a folder of images is one clip, of whose GIF and WebP files alone each is one; what a pattern matches in
             a folder that it matches too is a part of that.
-
-    Returns:
-        The paths, or where the bytes are, and in their place the folders that could not be read.
-
-    Raises:
-        InputError: a folder without an image, a pattern without a match, or an empty list.
     """
     passed_over = [] if skipped is None else skipped
     found: list[Listed] = []
@@ -202,9 +196,8 @@ def scan_class_folders(
         where it has none; what was passed over; split -> its folder.
 
     Raises:
-        InputError: no such folder, no class folder, a class folder without an image, a class that `train` lacks, or
-            names that may mean splits and classes alike.
-        UnreadableDataError: a folder may not be read.
+        InputError: the folder is not so, a class folder is empty, a class is not in `train`, or names may mean splits
+            and classes alike.
     """
     if not root.is_dir():
         raise InputError(f"{root}: no such folder (expected: SPLIT/CLASS/{things} or CLASS/{things} in it)")

@@ -223,11 +223,7 @@ class Source(ABC):
         self, split: str, *, skip_unreadable: SkipUnreadable = 0, progress: Progress | None = None
     ) -> tuple[Self, tuple[Unreadable, ...]]:
         """Read every header of a split, before hours of work depend on it; no pixel is decoded. An image that turns out
-        damaged later leaves its batch, within the same number.
-
-        Args:
-            skip_unreadable: how many unreadable images of a split may be left out, or "all".
-            progress: called with (headers read, images in all).
+        damaged later leaves its batch, within the same number. `progress` is called with (headers read, images in all).
 
         Returns:
             The source to use from here on, without the unreadable images and with every other label as it was, and

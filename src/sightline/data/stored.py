@@ -87,7 +87,6 @@ class FileSource(Source):
         place, options = options_of(argument, cls.options)
         if not place:
             raise InputError(f"the data set {cls.name} needs a folder: {cls.name}:DIR")
-        # Each kind is made of its folder and its options.
         kind: Any = cls
         return kind(place, **options)
 

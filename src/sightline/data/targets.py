@@ -186,8 +186,7 @@ class Objects(Target):
     """Where the objects of an image are.
 
     Attributes:
-        boxes: float64 [n, 4], (y0, x0, y1, x1) in pixels of a picture of `size`.
-        labels: int64 [n], which class each is.
+        boxes: float64 [n, 4], (y0, x0, y1, x1) in pixels of a picture of `size`; labels: int64 [n], the class of each.
         size: (height, width) in pixels; in evaluation that of the stored image's part that is shown.
         crowd: bool [n], many objects in one box, where a detection counts neither as right nor as wrong.
         areas: float64 [n] in square pixels of that picture, by which objects are small or large.
