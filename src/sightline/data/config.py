@@ -86,8 +86,7 @@ class MixingConfig:
 
     Attributes:
         mixup: alpha of Beta(alpha, alpha), of which the image's share is drawn (Zhang et al. 2018); 0 never mixes so.
-        cutmix: the same for the share that a box of another image leaves (Yun et al. 2019). With both, half of the
-            images each.
+        cutmix: the same for the share that a box of another image leaves (Yun et al. 2019). With both, half each.
         chance: that an image is mixed at all.
     """
 

@@ -45,14 +45,8 @@ def parse_spec(spec: str) -> tuple[str, str, str | None]:
 
 def open_source(spec: str, progress: Progress | None = None) -> Source:
     """A data set from `name` or `name:argument`: "scenes", "scenes:pairs", "digits", "imagefolder:DIR"; with
-    `,minival=0.01` behind it, that share of `train` is held out as `minival` (`FileSource.hold_out`).
-
-    Args:
-        progress: as `Source.open`.
-
-    Raises:
-        InputError: the name or the argument is not known, or nothing can be held out.
-    """
+    `,minival=0.01` behind it, that share of `train` is held out as `minival` (`FileSource.hold_out`). Raises InputError
+    where the name or the argument is not known, or nothing can be held out; `progress` is as `Source.open`."""
     name, argument, share = parse_spec(spec)
     if name not in list_sources() and (kind := _kind_of(spec)):
         raise InputError(f"data {spec}: a path alone; did you mean {kind}:{spec}?")
