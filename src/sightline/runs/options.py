@@ -356,3 +356,27 @@ class PackOptions:
     drop: float | None = None
     images: Whole = None
     seed: Int = 0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ClassesOptions:
+    """Which classes are compared, between what.
+
+    Attributes:
+        split: Of the logits; test unless given.
+        between: Two sizes, as 224,1024 or 32,native; that of the training and the largest that all have unless given.
+        against: The line that gaps are measured from; the other one of two, else mean, the mean of all.
+        first: Only images whose ILSVRC number is at most this (5000: those of LookHere's appendix).
+        most: Classes of each kind that are shown.
+        out: A folder for the files.
+        overwrite: Replace those that exist.
+    """
+
+    split: str | None = None
+    between: Words = ()
+    against: str | None = None
+    first: Whole = None
+    most: Int = 5
+    out: Path | None = None
+    overwrite: Switch = False
