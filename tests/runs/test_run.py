@@ -14,7 +14,8 @@ import sightline
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from sightline.results.analysis import AnalysisRow
-from sightline.results.rows import read_rows
+from sightline.results.rows import dump_rows, read_rows
+from sightline.runs.classes import classes
 from sightline.runs.options import AnalyseOptions, CascadeOptions, EvaluateOptions, PackOptions
 from sightline.runs.packing import pack
 from sightline.runs.table import summarise
@@ -95,6 +96,15 @@ def test_pack_gives_the_figures_of_the_command(cli):
     found = pack("scenes", PackOptions(images=50), resolutions="64..256", sequence_length=512)
     assert found.figures == {name: said[name] for name in found.figures}
     assert len(found.lengths) == 50
+
+
+def test_classes_gives_the_effects_of_the_command(cli, run_copy, tmp_path):
+    run = sightline.Run.open(run_copy, device="cpu")
+    run.evaluate(resolutions=[8, 24], images=40, logits=tmp_path / "logits", out=tmp_path / "rows.jsonl")
+    said = cli("classes", tmp_path / "logits", "--json", "--threads", 1)[1]
+    found = classes(tmp_path / "logits", between=[8, 24], out=tmp_path / "study")
+    assert dump_rows(found.effects) == said == (tmp_path / "study" / "class_effects.jsonl").read_text()
+    assert len(found.frame()) == len(found.effects)
 
 
 def test_summarise_gives_the_lines_of_the_command(cli, run_copy):

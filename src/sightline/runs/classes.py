@@ -87,8 +87,7 @@ def classes(
         chosen = "" if asked.first is None else f"those with an ILSVRC number of at most {asked.first:,}"
         page = classes_page.render(study, effects, rows[0], again, most=asked.most, chosen=chosen)
         # A lone surrogate (a folder's name that is not UTF-8) must not cost the page.
-        for place, text in zip(
-            written, (dump_rows(rows), dump_rows(effects), page.encode("utf-8", "replace")), strict=True
-        ):
+        texts = (dump_rows(rows), dump_rows(effects), page.encode("utf-8", "replace"))
+        for place, text in zip(written, texts, strict=True):
             write_out(place, text)
     return ComparedClasses(study, effects, asked.out)
