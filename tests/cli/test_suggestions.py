@@ -30,6 +30,7 @@ def test_a_family_of_encodings_is_named_by_its_members(asked, refused):
 @pytest.mark.parametrize(("option", "meant"), [
     ("--learning-rate", "--lr"), ("--weight_decy", "--weight-decay"), ("--encodng", "--encoding"),
     ("--optimizer.ema_decay", "--optimizer.ema"), ("--wd", "--weight-decay"), ("--batch", "--batch-size"),
+    ("--image", "--images"),
 ])  # fmt: skip
 def test_settings_are_options_and_near_names_are_said(option, meant, refused):
     for words in ((option, "1"), (f"{option}=1",)):

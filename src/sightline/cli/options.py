@@ -78,7 +78,7 @@ def collect_settings(app: App, commands: Sequence[str], arguments: ArgumentColle
         if ours:
             argument.tokens.clear()
         elif values:
-            # As one mapping, which `runs.options.Mapping` reads.
+            # As one mapping, which `runs.options.KeyOptions` reads.
             argument.tokens[:] = [argument.tokens[0].evolve(keys=(), value=json.dumps(values))]
     _given.set(given)
 
@@ -122,8 +122,11 @@ def meant(option: str, taken: Iterable[str], *, trains: bool = False) -> str:
     name = _field(option.partition("=")[0])
     if name == "set":
         return "an option for each setting, as --optimizer.lr 1e-3 or --task-options.threshold .1"
-    here = {_field(one): one for one in taken}
-    there = {} if trains else {_field(one): one for one in _option_names(TrainConfig)}
+    # Of options that end alike the shortest is meant, as --images and not --validation.images.
+    here, there = (
+        {_field(one): one for one in sorted(names, key=len, reverse=True)}
+        for names in (taken, () if trains else _option_names(TrainConfig))
+    )
     if not known_as(name, here) and (found := known_as(name, there)):
         return f"sightline train {there[found[0]]}"
     return " or ".join(here[one] for one in near(name, here))
