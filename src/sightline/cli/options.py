@@ -122,14 +122,19 @@ def meant(option: str, taken: Iterable[str], *, trains: bool = False) -> str:
     name = _field(option.partition("=")[0])
     if name == "set":
         return "an option for each setting, as --optimizer.lr 1e-3 or --task-options.threshold .1"
-    # Of options that end alike the shortest is meant, as --images and not --validation.images.
-    here, there = (
-        {_field(one): one for one in sorted(names, key=len, reverse=True)}
-        for names in (taken, () if trains else _option_names(TrainConfig))
-    )
+    here, there = _by_field(taken), {} if trains else _by_field(_option_names(TrainConfig))
     if not known_as(name, here) and (found := known_as(name, there)):
         return f"sightline train {there[found[0]]}"
     return " or ".join(here[one] for one in near(name, here))
+
+
+def _by_field(options: Iterable[str]) -> dict[str, str]:
+    """Options by the last part of their names; of those that end alike the shortest, as --images."""
+    found: dict[str, str] = {}
+    for one in options:
+        name = _field(one)
+        found[name] = min(one, found.get(name, one), key=len)
+    return found
 
 
 def _field(option: str) -> str:
