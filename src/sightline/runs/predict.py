@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from sightline import __version__
 from sightline.analysis.memory import side_of, warn_of_memory
 from sightline.attention.cpu import chosen_precision
-from sightline.data.clip_file import Clip, clip_stamp, list_clips
+from sightline.data.clip_file import Clip, list_clips
 from sightline.data.image_file import EncodedImage
-from sightline.data.image_list import list_images
+from sightline.data.image_list import clip_stamp, list_images
 from sightline.data.preprocessing import Resolution
 from sightline.data.sizes import MOST_FRAMES
 from sightline.data.skip_policy import Unreadable
