@@ -274,11 +274,10 @@ def _class_folders(root: Path, clips: bool, skipped: list[Unreadable]) -> dict[s
     class."""
     names = folders_in(root)
     known = [name for name in names if split_called(name) is not None]
-    flat = {
-        kind: name for name in reversed(names) if known and name not in known and (kind := held_in(root / name, clips))
-    }
+    held = {name: held_in(root / name, clips) for name in names} if known else {}
+    flat = {kind: name for name, kind in reversed(held.items()) if kind and name not in known}
     # A clip may be a folder, and stands in a class folder as that does in a split.
-    classes = [name for name in known if flat and held_in(root / name, clips) in ("files", *flat)]
+    classes = [name for name in known if flat and held[name] in ("files", *flat)]
     splits = [name for name in known if folders_in(root / name) and (name not in classes or not clips)]
     if classes and splits:
         said = f"{splits[0]} holds folders, as a split does, and {classes[0]} none, as the class {min(flat.values())}"
