@@ -111,10 +111,10 @@ def collate_packed(
     pixels: Pixels | None = None,
     padded: Sequence[int] | None = None,
 ) -> CollatedTokens:
-    """Images of any grids in one row, of each the patches that are kept.
+    """Images of any grids in one row, of each the patches that are kept, by their row-major numbers, int64 and rising,
+    or all.
 
     Args:
-        patch_indices: for each image the row-major numbers of its patches, int64 and rising; None for all.
         pixels: for each image what `Patchifier.valid_size` says of it; None for all.
         padded: rising lengths of slots, to the least of which that holds it the row is padded.
     """

@@ -27,8 +27,7 @@ from sightline.data.image_file import (
     read_picture,
     rgb_pixels,
 )
-from sightline.data.image_index import NOT_A_FILE, stamp_of
-from sightline.data.image_list import ANIMATIONS, IMAGE_SUFFIXES, list_images, natural_key
+from sightline.data.image_list import ANIMATIONS, is_frame, list_images, natural_key
 from sightline.data.sizes import MOST_FRAMES
 from sightline.data.skip_policy import Unreadable
 from sightline.errors import UnreadableDataError
@@ -164,25 +163,6 @@ class FrameFolder(Clip):
             if place >= len(paths):
                 raise UnreadableDataError(f"{self.name}: has no frame {place} (holds {len(paths)})")
             yield read_picture(paths[place], max_pixels=max_pixels, least=least)
-
-
-def is_frame(name: str) -> bool:
-    """Whether a file of this name in a folder is a frame of a clip."""
-    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
-
-
-def clip_stamp(path: str) -> tuple[int, int, int]:
-    """As `stamp_of`; of a folder of frames all their bytes, and when they, or their names, last changed."""
-    if not os.path.isdir(path):
-        return stamp_of(path)
-    try:
-        frames = [entry.stat() for entry in entries_of(path) if is_frame(entry.name)]
-        every = [os.stat(path), *frames]
-    # A link to a missing file among them: reading says which.
-    except (OSError, ValueError):
-        return NOT_A_FILE
-    size = sum(one.st_size for one in frames)
-    return size, max(one.st_mtime_ns for one in every), max(one.st_ctime_ns for one in every)
 
 
 def list_clips(

@@ -75,8 +75,7 @@ def eval_crop(
         mode: `center` scales until `image_size` / `crop` is just covered, `squash` changes the aspect, `border` scales
             until the image just fits inside, with the colour `fill`, from 0 to 255, beside it.
 
-    Raises:
-        InputError: `crop` or `mode` is not allowed, or the size has no pixels.
+    Raises InputError where `crop` or `mode` is not allowed, or the size has no pixels.
     """
     if not 0 < crop <= 1:
         raise InputError(f"crop {crop}: expected more than 0, at most 1", field="crop", value=crop)

@@ -6,13 +6,13 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from sightline.data.folders import entries_of, folders_in, is_folder, split_called, split_folders, walk
 from sightline.data.image_file import EncodedImage
-from sightline.data.image_index import ImageIndex, stamp_of
+from sightline.data.image_index import NOT_A_FILE, ImageIndex, Stamp, stamp_of
 from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
 from sightline.io.read import ROWS
@@ -116,7 +116,7 @@ def _in_folder(folder: str, skipped: list[Unreadable], clips: bool) -> list[List
     closed: list[Unreadable] = []
     found: dict[str, Listed] = {path: path for path in images_below(folder, skipped, closed=closed, clips=clips)}
     for path in found:
-        if path.lower().endswith(IMAGE_SUFFIXES) and os.path.isdir(path) and not holds_images(Path(path)):
+        if path.lower().endswith(IMAGE_SUFFIXES) and os.path.isdir(path) and not held_in(Path(path)):
             found[path] = Unreadable(path, "a folder, not an image file")
     found |= {one.path: one for one in closed}
     return [found[path] for path in sorted(found, key=natural_key)]
@@ -180,27 +180,57 @@ def images_below(
     return found + [path for path in named_so if not any(one.startswith((f"{path}/", path)) for one in found)]
 
 
-def holds_images(folder: Path) -> str:
-    """As what images stand in a folder directly: "files", or "" where none does."""
-    found = (entry for entry in entries_of(folder) if entry.name.lower().endswith(IMAGE_SUFFIXES))
-    return "files" if any(entry.name[0] != "." and not is_folder(entry) for entry in found) else ""
+def is_frame(name: str) -> bool:
+    """Whether a file of this name in a folder is a frame of a clip."""
+    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
+
+
+def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[str]:
+    """The clips of a class folder: its own image files, one each, and every folder below it that holds image files (by
+    `folders.walk`, as which it raises). What is passed over is added to `skipped`."""
+    for place, folders, files in walk(folder, skipped):
+        others, reason = files, "unknown extension"
+        if place == str(folder):
+            yield from (entry.path for entry in files if is_frame(entry.name))
+        elif any(is_frame(entry.name) for entry in (*files, *folders)):
+            yield place
+            others, reason = [*files, *folders], "no frame, in a folder of frames"
+            folders.clear()
+        elif not folders:
+            skipped.append(Unreadable(place, "a folder without frames"))
+        skipped += [Unreadable(entry.path, reason) for entry in others if not is_frame(entry.name)]
+
+
+def clip_stamp(path: str) -> Stamp:
+    """As `stamp_of`; of a folder of frames all their bytes, and when they, or their names, last changed."""
+    if not os.path.isdir(path):
+        return stamp_of(path)
+    try:
+        frames = [entry.stat() for entry in entries_of(path) if is_frame(entry.name)]
+        every = [os.stat(path), *frames]
+    # A link to a missing file among them: reading says which.
+    except (OSError, ValueError):
+        return NOT_A_FILE
+    size = sum(one.st_size for one in frames)
+    return size, max(one.st_mtime_ns for one in every), max(one.st_ctime_ns for one in every)
+
+
+def held_in(folder: Path, clips: bool = False) -> str:
+    """As what images, or clips, stand in a folder directly: "files", "folders" of frames, or "" where none does."""
+    if any(is_frame(entry.name) and not is_folder(entry) for entry in entries_of(folder)):
+        return "files"
+    inside = [folder / name for name in folders_in(folder)] if clips else []
+    moving = any(entry.name.lower().endswith(ANIMATIONS) for one in inside for entry in entries_of(one))
+    return "folders" if inside and not moving and all(map(held_in, inside)) else ""
 
 
 def scan_class_folders(
-    root: Path,
-    below: Callable[[Path, list[Unreadable]], Iterable[str]] = images_below,
-    things: str = "images",
-    holds: Callable[[Path], str] = holds_images,
-    stamp: Callable[[str], tuple[int, int, int]] = stamp_of,
+    root: Path, clips: bool = False
 ) -> tuple[tuple[str, ...], ImageIndex, list[int], tuple[Unreadable, ...], dict[str, Path]]:
-    """Find the images of `root/SPLIT/CLASS/**` or of `root/CLASS/**`, by their extensions; no image is opened.
+    """Find the images, or clips, of `root/SPLIT/CLASS/**` or of `root/CLASS/**`, by their extensions; none is opened.
 
     The classes are those of `train`, or where there is no `train` those of all splits together. A split to measure on
     that holds images and no class folders, beside one that has class folders or without `train`, has no labels.
-
-    Args:
-        below, things, holds, stamp: what finds the examples of a class folder, what they are called, as what they stand
-            in a folder directly, and what an `ImageIndex` keeps of one.
 
     Returns:
         The names of the classes, sorted; the images, split by split, sorted by path, and the label of each, `NO_LABEL`
@@ -210,11 +240,12 @@ def scan_class_folders(
         InputError: the folder is not so, a class folder is empty, a class is not in `train`, or names may mean splits
             and classes alike.
     """
+    things, below, stamp = ("clips", clips_below, clip_stamp) if clips else ("images", images_below, stamp_of)
     if not root.is_dir():
         raise InputError(f"{root}: no such folder (expected: SPLIT/CLASS/{things} or CLASS/{things} in it)")
     skipped: list[Unreadable] = []
-    places = _class_folders(root, holds, skipped)
-    held = {split: holds(folder) for split, folder in places.items()}
+    places = _class_folders(root, clips, skipped)
+    held = {split: held_in(folder, clips) for split, folder in places.items()}
     inside = {split: folders_in(folder) for split, folder in places.items()}
     withheld = any(inside.values()) or not ("train" in places or root in places.values())
     names, paths, told = list[str](), list[str](), list[tuple[str, str]]()
@@ -227,7 +258,7 @@ def scan_class_folders(
             strays = (entry for entry in entries_of(folder) if not is_folder(entry))
             skipped += [Unreadable(entry.path, "not in a class folder") for entry in strays]
         else:
-            hint = f"; images without labels are images:{root}" if held[split] and things == "images" else ""
+            hint = f"; images without labels are images:{root}" if held[split] and not clips else ""
             raise InputError(f"{folder}: no class folders in it (expected: CLASS/{things}{hint})")
         of_class = {name: folder if name == NO_CLASS else folder / name for name in inside[split]}
         found = sorted((path, name) for name, place in of_class.items() for path in below(place, skipped))
@@ -248,16 +279,17 @@ def scan_class_folders(
     return tuple(classes), ImageIndex.of_files(names, paths, stamp), labels, tuple(skipped), places
 
 
-def _class_folders(root: Path, holds: Callable[[Path], str], skipped: list[Unreadable]) -> dict[str, Path]:
+def _class_folders(root: Path, clips: bool, skipped: list[Unreadable]) -> dict[str, Path]:
     """Split -> the folder of its class folders; `test` is the whole where they stand in it directly. A folder of a
     split's name that holds class folders is that split; one that holds images directly, beside others that do, is a
     class."""
     names = folders_in(root)
     known = [name for name in names if split_called(name) is not None]
-    flat = {kind: name for name in reversed(names) if known and name not in known and (kind := holds(root / name))}
+    held = {name: held_in(root / name, clips) for name in names} if known else {}
+    flat = {kind: name for name, kind in reversed(held.items()) if kind and name not in known}
     # A clip may be a folder, and stands in a class folder as that does in a split.
-    classes = [name for name in known if flat and holds(root / name) in ("files", *flat)]
-    splits = [name for name in known if folders_in(root / name) and (name not in classes or holds is holds_images)]
+    classes = [name for name in known if flat and held[name] in ("files", *flat)]
+    splits = [name for name in known if folders_in(root / name) and (name not in classes or not clips)]
     if classes and splits:
         said = f"{splits[0]} holds folders, as a split does, and {classes[0]} none, as the class {min(flat.values())}"
         raise InputError(f"{root}: {said} (expected: splits that hold class folders, or class folders alone)")

@@ -45,11 +45,8 @@ def read_example(
     files alone, so that any worker, and a run that goes on, leaves out the same.
 
     Returns:
-        The example, whose target has the share of the pixels, before a token is dropped; None where it cannot be read.
-        And the image that cannot be: that one, or what it would have been mixed with.
-
-    Raises:
-        UnreadableDataError: one cannot be read, and the source has no allowance for that.
+        The example, whose target has the share of the pixels, before a token is dropped, or None; and the image that
+        cannot be read: that one, or what it was to be mixed with. Raises UnreadableDataError without an allowance.
     """
 
     def read(source: Source, index: int) -> Example | Unreadable:

@@ -92,11 +92,8 @@ def bucket_lengths(packs: Iterable[int], count: int) -> tuple[int, ...]:
     """The rising lengths, `count` at most, that need the fewest padding slots for these packs, found exactly (equal
     steps would not do: packs of a token budget are nearly as long as each other).
 
-    Args:
-        packs: slots of each pack, prefix tokens included (`TokenLayout.slots`).
-
-    Raises:
-        InputError: no length is asked for, or there is no pack.
+    A pack is said by its slots, prefix tokens included; raises InputError where no length is asked for, or there is no
+    pack.
     """
     check_value("bucket count", count, Count)
     slots, packs_of = np.unique(np.fromiter(packs, np.int64), return_counts=True)

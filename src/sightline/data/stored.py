@@ -105,7 +105,7 @@ class FileSource(Source):
     @abstractmethod
     def target(self, row: int, size: tuple[int, int]) -> Target:
         """What is said of the image of a row, whose pixels are (height, width); raises UnreadableDataError, which names
-        the file, where that cannot be read, or is not said of such an image."""
+        the file, where that cannot be read."""
 
     def class_name(self, row: int) -> str:
         """What an image counts as where images are counted: its class, if it has one."""

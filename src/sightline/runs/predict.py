@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from sightline import __version__
 from sightline.analysis.memory import side_of, warn_of_memory
 from sightline.attention.cpu import chosen_precision
-from sightline.data.clip_file import Clip, FrameFolder, clip_stamp, list_clips
+from sightline.data.clip_file import Clip, FrameFolder, list_clips
 from sightline.data.image_file import EncodedImage
-from sightline.data.image_list import images_of_set, list_images
+from sightline.data.image_list import clip_stamp, images_of_set, list_images
 from sightline.data.preprocessing import Resolution
 from sightline.data.sizes import MOST_FRAMES
 from sightline.data.skip_policy import Unreadable

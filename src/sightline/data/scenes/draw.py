@@ -8,8 +8,18 @@ from collections.abc import Callable
 import numpy as np
 
 from sightline.data.rng import generator
-from sightline.data.scenes.description import Background, Colour, Grating, Pair, Scene, SceneObject, Stroke
-from sightline.data.scenes.outlines import SHAPES, glyph_set, object_points
+from sightline.data.scenes.outlines import (
+    SHAPES,
+    Background,
+    Colour,
+    Grating,
+    Pair,
+    Scene,
+    SceneObject,
+    Stroke,
+    glyph_set,
+    object_points,
+)
 from sightline.errors import require_known
 
 DRAW_ORDER = 1

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sightline.data.crops import check_image_size
-from sightline.data.scenes.description import Background, Scene, SceneObject
-from sightline.data.scenes.outlines import object_points, outline, placed_points
+from sightline.data.scenes.outlines import Background, Scene, SceneObject, object_points, outline, placed_points
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,12 +9,10 @@ from typing import Any, ClassVar
 
 from PIL import Image
 
-from sightline.data.clip_file import Clip, ClipHeader, clip_at, clip_stamp, is_frame, too_long
+from sightline.data.clip_file import Clip, ClipHeader, clip_at, too_long
 from sightline.data.crops import FrameStream, Picture, size_of
-from sightline.data.folders import entries_of, folders_in, walk
-from sightline.data.image_list import ANIMATIONS, holds_images, scan_class_folders
+from sightline.data.image_list import scan_class_folders
 from sightline.data.labelled import ClassificationFiles
-from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
 
 
@@ -35,7 +33,7 @@ class Clips(ClassificationFiles):
 
     def __init__(self, root: str | Path, flip: str | None = None) -> None:
         """Scan the folder DIR; raises as `ImageFolder`, and where `flip` is no share."""
-        found = scan_class_folders(Path(root), clips_below, "clips", holds_clips, clip_stamp)
+        found = scan_class_folders(Path(root), clips=True)
         classes, listing, labels, self.skipped, self._places = found
         listing.contents = clip_of
         super().__init__(Path(root), classes, listing, labels)
@@ -77,27 +75,3 @@ class Clips(ClassificationFiles):
 def clip_of(row: int, path: str) -> Clip:
     """The clip of a row of a listing, at its path."""
     return clip_at(path)
-
-
-def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[str]:
-    """The clips of a class folder: its own image files, one each, and every folder below it that holds image files (by
-    `folders.walk`, as which it raises). What is passed over is added to `skipped`."""
-    for place, folders, files in walk(folder, skipped):
-        others, reason = files, "unknown extension"
-        if place == str(folder):
-            yield from (entry.path for entry in files if is_frame(entry.name))
-        elif any(is_frame(entry.name) for entry in (*files, *folders)):
-            yield place
-            others, reason = [*files, *folders], "no frame, in a folder of frames"
-            folders.clear()
-        elif not folders:
-            skipped.append(Unreadable(place, "a folder without frames"))
-        skipped += [Unreadable(entry.path, reason) for entry in others if not is_frame(entry.name)]
-
-
-def holds_clips(folder: Path) -> str:
-    """As what clips stand in a folder directly: "files", "folders" of frames, or "" where none does."""
-    inside = [folder / name for name in folders_in(folder)]
-    moving = (entry for one in inside for entry in entries_of(one) if entry.name.lower().endswith(ANIMATIONS))
-    framed = inside and all(map(holds_images, inside)) and not any(moving)
-    return holds_images(folder) or ("folders" if framed else "")
