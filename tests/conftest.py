@@ -91,8 +91,8 @@ def tiny_run(tmp_path_factory):
     from sightline.cli.app import main
 
     out = tmp_path_factory.mktemp("runs") / "tiny"
-    options = [word for key, value in _TINY.items() for word in ("--set", f"model_options.{key}={value}")]
-    arguments = ["--images", "64", "--threads", "1", "--set", "precision=float32", *options]
+    options = [f"--model_options.{key}={value}" for key, value in _TINY.items()]
+    arguments = ["--images", "64", "--threads", "1", "--precision=float32", *options]
     assert main(["train", "--data", "digits", "--out", str(out), *arguments]) == 0
     return out
 

@@ -19,6 +19,8 @@ from PIL import Image
 
 from sightline import training
 from sightline.hub.load import to_nested
+from sightline.io.config import merge
+from sightline.io.yaml import parse_yaml
 from sightline.models import Model
 from sightline.recipes.config import TrainingData
 from sightline.training.checkpointer import Checkpointer
@@ -220,3 +222,15 @@ class Unmeasured(TrainingData):
 
     def measure(self, config: TrainConfig) -> None:
         return None
+
+
+def nested(*settings: str) -> dict[str, Any]:
+    """What `--KEY=VALUE` says of a configuration, from "optimizer.lr=1e-3"."""
+    found: dict[str, Any] = {}
+    for setting in settings:
+        key, _, text = setting.partition("=")
+        value = parse_yaml(text, key)
+        for name in reversed(key.split(".")):
+            value = {name: value}
+        found = merge(found, value)
+    return found

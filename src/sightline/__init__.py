@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sightline.hub.load import save_model as save_model
     from sightline.hub.push import push_to_hub as push_to_hub
     from sightline.models import list_models as list_models
+    from sightline.runs.compare import compare as compare
     from sightline.runs.run import Run as Run
     from sightline.tokens.grid import Grid as Grid
     from sightline.tokens.layout import TokenLayout as TokenLayout
@@ -38,6 +39,7 @@ _HOMES = {
     "Run": "sightline.runs.run",
     "TokenLayout": "sightline.tokens.layout",
     "add_encodings": "sightline.encodings",
+    "compare": "sightline.runs.compare",
     "create_encoding": "sightline.encodings",
     "create_model": "sightline.hub.fine_tune",
     "export_model": "sightline.export",

@@ -197,22 +197,22 @@ def _locate(places: Sequence[str | int], cls: type | None, path: str = "") -> tu
             path += f"[{step}]"
         elif owner is not None and step in owner.__dataclass_fields__:  # type: ignore[attr-defined]
             path = f"{path}.{step}".lstrip(".")
-            inside = owner = _group(get_type_hints(owner)[step])
+            inside = owner = dataclass_in(get_type_hints(owner)[step])
     return path, cls if not places else inside
 
 
-def _group(hint: Any) -> Any:
-    """The dataclass in an annotation, or None."""
+def dataclass_in(hint: Any) -> Any:
+    """The dataclass in an annotation, as `PackingConfig | None`; None where there is none."""
     if dataclasses.is_dataclass(hint):
         return hint
-    return next((found for one in get_args(hint) if (found := _group(one)) is not None), None)
+    return next((found for one in get_args(hint) if (found := dataclass_in(one)) is not None), None)
 
 
 def _unknown_key_error(where: str, path: str, key: str, owner: Any, value: object) -> InputError:
     """`lr` may also mean `optimizer.lr`, a key of one of the groups."""
     hints = get_type_hints(owner)
     names = {one.name: one.name for one in dataclasses.fields(owner)}
-    groups = {name: _group(hints[name]) for name in names}
+    groups = {name: dataclass_in(hints[name]) for name in names}
     inside = {one.name: f"{name}.{one.name}" for name, at in groups.items() if at for one in dataclasses.fields(at)}
     paths = inside | names
     close = [paths[one] for one in known_as(key, paths) or near(key, names) or near(key, inside)]

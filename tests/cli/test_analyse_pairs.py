@@ -125,7 +125,7 @@ def test_too_few_images_are_said_and_the_rest_stands(analysed):
 
 @pytest.mark.usefixtures("undrawn")
 def test_of_patches_models_of_one_grid_are_compared(analysed):
-    out, err = analysed("abc", *CKA, "--set", "cka.of=patches")
+    out, err = analysed("abc", *CKA, "--options.cka.of=patches")
     assert files(out) == ["a+b.cka.npz", "a.cka.npz", "b.cka.npz", "c.cka.npz"]
     assert "left out: cka of a with c: no size of one grid that both take" in err
     assert Analysis.read(out / "a+b.cka.npz").about["options"] == {"of": "patches"}

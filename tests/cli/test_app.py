@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import io
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 import sightline
 from sightline.cli import app, commands
@@ -28,9 +31,8 @@ def {name}(word: str, *, resolution: int = 32, pool: Literal["cls", "mean"] = "c
 
 @pytest.fixture
 def verb(tmp_path, monkeypatch):
-    """A verb from a file of a test's own, as a new file in `commands/` would be."""
-    # What looks for a near option knows those of `train`, which is not found any more where it was not imported before.
-    importlib.import_module("sightline.cli.commands.train")
+    """A command from a file of a test's own, as a new file in `commands/` would be."""
+    monkeypatch.setattr(app, "COMMANDS", {"say_it": "Say a word."})
     (tmp_path / "say_it.py").write_text(VERB.format(name="say_it"))
     monkeypatch.setattr(commands, "__path__", [str(tmp_path)])
     yield
@@ -125,6 +127,29 @@ def test_help_without_home_terminal_or_locale(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_of_commands_is_that_of_their_files():
+    files = sorted(one.name for one in pkgutil.iter_modules(commands.__path__))
+    assert list(app.COMMANDS) == files
+    for name in files:
+        command = getattr(importlib.import_module(f"sightline.cli.commands.{name}"), name)
+        said = command.help if isinstance(command, App) else inspect.getdoc(command).partition("\n\n")[0]
+        assert app.COMMANDS[name] == said
+
+
+def test_no_help_needs_torch():
+    code = "import sys; from sightline.cli.app import COMMANDS, main; [main([one, '--help']) for one in COMMANDS]; "
+    done = subprocess.run(
+        [sys.executable, "-c", code + "print(); print('torch' in sys.modules)"], capture_output=True, text=True
+    )
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("False", "")
+
+
+def test_a_fault_shows_its_traceback_where_asked(capsys):
+    for words, count in ((["encodings", "rope"], 0), (["--debug", "encodings", "rope"], 1)):
+        assert app.main(words) == 2
+        assert capsys.readouterr().err.count("Traceback") == count
 
 
 def test_help_loads_nothing_heavy():

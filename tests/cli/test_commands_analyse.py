@@ -77,7 +77,7 @@ def test_two_models_give_arrays_rows_figures_and_a_page(cli, models, tmp_path):
 
 
 def test_an_option_of_a_measure_is_kept_with_its_arrays(cli, models, tmp_path):
-    words = ("--images", "2", "--measures", "attention_maps", "--set", "attention_maps.query=[0,1]")
+    words = ("--images", "2", "--measures", "attention_maps", "--options.attention_maps.query=[0,1]")
     maps = []
     for name, more in (("corner", words), ("middle", words[:-2])):
         out = tmp_path / name
@@ -133,8 +133,8 @@ def test_what_does_not_fit_is_refused_where_it_was_asked_for(refused, models, tm
         (["--images", "0"], ["--images"]),
         (["--workers", "-1"], ["--workers"]),
         (["--images", "10000000000000"], ["--images 10000000000000", "at most 1,000,000"]),
-        (["--set", "attention_distnace.x=1"], ["attention_distnace", "attention_distance"]),
-        (["--set", "attention_distance.x=1"], ["attention_distance", "'x'", "it has no options"]),
+        (["--options.attention_distnace.x=1"], ["attention_distnace", "attention_distance"]),
+        (["--options.attention_distance.x=1"], ["attention_distance.x", "no options"]),
         (["--no-pretrained"], ["--no-pretrained", "timm:NAME"]),
     ],
 )  # fmt: skip

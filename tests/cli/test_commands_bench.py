@@ -15,6 +15,7 @@ from sightline.cli.app import main
 from sightline.cli.commands import bench
 from sightline.distributed import machine
 from sightline.models import model_config
+from sightline.runs.memory import memory_rows
 from tests.processes import group, wait_for
 from tests.tiny import tree
 
@@ -33,15 +34,15 @@ def room(monkeypatch):
     return make
 
 
-def test_what_a_forward_and_a_training_step_take(cli, room, tmp_path):
-    out = tmp_path / "new" / "memory.jsonl"
-    words = ["--resolution", "1024", "--encoding", "lookhere_90", "--out", out]
+def test_what_a_forward_and_a_training_step_take(cli, room):
+    words = ["--resolution", "1024", "--encoding", "lookhere_90"]
     code, said, err = cli(*ASKED, *words)
     assert (code, err) == (0, "")
     for word in ("1024x1024 px", "4,097 tokens", "forward", "training step", *PARTS, "total", "64 GiB"):
         assert word in said, said
     assert all(len(line) <= 82 for line in said.splitlines()), said
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    rows = [json.loads(line) for line in cli(*ASKED, *words, "--json")[1].splitlines()]
+    assert rows == memory_rows("vit_base_patch16", 1024, encoding="lookhere_90")
     assert [row["pass"] for row in rows] == ["forward", "training step"]
     for row in rows:
         one = estimate_memory(
@@ -54,28 +55,19 @@ def test_what_a_forward_and_a_training_step_take(cli, room, tmp_path):
         assert (row["device"], row["hardware"]) == ("cpu", machine.hardware_name())
         assert row["commit"]
         assert row["torch"]
-    assert cli(*ASKED, "--resolution", "224x448", "--batch", 3, "--dtype", "bfloat16", "--out", out)[0] == 0
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    words = ["--resolution", "224x448", "--batch", 3, "--dtype", "bfloat16", "--json"]
+    rows = [json.loads(line) for line in cli(*ASKED, *words)[1].splitlines()]
     assert [(row["resolution"], row["batch"], row["dtype"]) for row in rows] == [([224, 448], 3, "bfloat16")] * 2
-    assert [file.name for file in out.parent.iterdir()] == ["memory.jsonl"]
 
 
 @pytest.mark.parametrize("resolution", ["100000", "16" + "0" * 88])
-def test_what_does_not_fit_is_said(resolution, cli, room, tmp_path):
+def test_what_does_not_fit_is_said_and_not_refused(resolution, cli, room):
     room(21 << 30)
-    code, said, err = cli(*ASKED, "--resolution", resolution, "--out", tmp_path / "rows")
+    code, said, err = cli(*ASKED, "--resolution", resolution)
     assert (code, err) == (0, "")
-    assert "A forward does not fit here." in said
-    assert (tmp_path / "rows").exists()
-
-
-def test_a_training_step_that_does_not_fit_is_said_and_not_refused(cli, room, tmp_path):
+    assert said.count("does not fit here.") == 2
     room(2 << 30)
-    out = tmp_path / "rows"
-    code, said, err = cli(*ASKED, "--resolution", "512x1024", "--out", out)
-    assert (code, err) == (0, "")
-    assert "A training step does not fit here." in said
-    assert len(out.read_text().splitlines()) == 2
+    assert cli(*ASKED, "--resolution", "512x1024")[1].count("does not fit here.") == 1
 
 
 def test_where_the_memory_is_not_known_nothing_is_refused(cli, room):
@@ -96,7 +88,6 @@ def test_where_the_memory_is_not_known_nothing_is_refused(cli, room):
         (["--resolution", "0"], ["--resolution 0"]),
         (["--resolution", "224x"], ["--resolution 224x"]),
         (["--resolution", "9" * 5000], ["--resolution 9"]),
-        (["--resolution", "224", "--out", "."], ["--out .", "is a folder"]),
         (["--resolution", "224", "--device", "cuda:99"], ["cuda:99"]),
         (["--resolutoin", "224"], ["--resolutoin", "--resolution", "See: sightline bench memory --help"]),
     ],
@@ -111,16 +102,6 @@ def test_names(refused):
     refused("bench", "memory", "--model", "vit_bse_patch16", "--resolution", "224", says=["vit_base_patch16"])
     refused("bench", "memroy", says=["memroy", "memory"])
     refused("bench", "memory", "--resolution", "224", says=["--model"])
-
-
-def test_json_is_a_flag_as_everywhere_and_the_old_spelling_names_the_new(cli, refused, room, tmp_path):
-    out = tmp_path / "rows"
-    code, said, err = cli(*ASKED, "--resolution", "224", "--json", "--out", out)
-    assert (code, err) == (0, "")
-    assert [json.loads(line)["pass"] for line in said.splitlines()] == ["forward", "training step"]
-    assert out.read_text() == said
-    refused(*ASKED, "--resolution", "224", "--json", tmp_path / "new", says=[f"--out {tmp_path / 'new'}", "--json"])
-    assert not (tmp_path / "new").exists()
 
 
 def test_help(cli):

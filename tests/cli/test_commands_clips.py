@@ -12,11 +12,7 @@ from sightline.results.predictions import read_predictions
 from sightline.results.rows import read_rows
 from tests.clips import frames_of, make, save_folder, save_gif, save_still
 
-_MODEL = [
-    word
-    for name, value in {"depth": 1, "dim": 48, "heads": 4}.items()
-    for word in ("--set", f"model_options.{name}={value}")
-]
+_MODEL = [f"--model_options.{name}={value}" for name, value in {"depth": 1, "dim": 48, "heads": 4}.items()]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +36,7 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--images",
         "16",
     ]
-    assert main(["train", *words, "--threads", "1", "--out", str(out), "--set", "precision=float32", *_MODEL]) == 0
+    assert main(["train", *words, "--threads", "1", "--out", str(out), "--precision=float32", *_MODEL]) == 0
     return out
 
 
@@ -138,16 +134,14 @@ def test_predict_goes_on_and_notices_another_frame(run: Path, tmp_path: Path, ca
         (["evaluate", "{run}", "--frames", "4,x"], 2, "--frames x: expected whole numbers of frames"),
         (["evaluate", "{run}", "--frames", "0"], 2, "--frames 0: expected whole numbers of frames"),
         (["train", "--data", "moving", "--encoding", "rpe_learned"], 2, "encoding rpe_learned: a grid of 3 axes"),
-        (["train", "--data", "moving", "--task", "segmentation", "--head", "pix"], 2, "segmentation"),
+        (["train", "--data", "moving", "--task", "segmentation", "--task-options.head", "pix"], 2, "segmentation"),
         (
             [
                 "train",
                 "--data",
                 "moving",
-                "--set",
-                "model_options.embedder=patches",
-                "--set",
-                "model_options.embedder_options={}",
+                "--model_options.embedder=patches",
+                "--model_options.embedder_options={}",
             ],
             2,
             "is of clips",

@@ -22,7 +22,12 @@ from tests.contract.randomise import randomise_parameters
 from tests.parity.golden_files import FOLDER, golden
 from tests.tiny import put, reseal, tree
 
-TINY = ["--set", "model=vit_tiny_patch16_224", "--set", "depth=1", "--set", "img_size=32", "--set", "num_classes=4"]
+TINY = [
+    "--arguments.model=vit_tiny_patch16_224",
+    "--arguments.depth=1",
+    "--arguments.img_size=32",
+    "--arguments.num_classes=4",
+]
 
 
 @pytest.fixture(scope="module")
@@ -172,14 +177,14 @@ def test_what_is_refused_writes_nothing(cli, refused, source, state, tmp_path):
     for words, says in (
         (["tim", source, dest, *TINY], ["did you mean 'timm'"]),
         (["timm", tmp_path / "none.safetensors", dest, *TINY], ["none.safetensors", "no such file"]),
-        (["timm", source, dest], ["does not record the arguments", "--set model="]),
-        (["timm", source, dest, "--set", "depth=1"], ["has no model"]),
+        (["timm", source, dest], ["does not record the arguments", "--arguments.model="]),
+        (["timm", source, dest, "--arguments.depth=1"], ["has no model"]),
         (
-            ["timm", source, dest, *TINY, "--set", "embed_dim=384"],
+            ["timm", source, dest, *TINY, "--arguments.embed_dim=384"],
             ["timm.safetensors", "patch_embed.proj.weight", "expected [384, 3"],
         ),
         (["timm", tmp_path, dest, *TINY], ["is a folder"]),
-        (["deit", source, dest, "--set", "embed_dims=192"], ["did you mean 'embed_dim'"]),
+        (["deit", source, dest, "--arguments.embed_dims=192"], ["did you mean 'embed_dim'"]),
     ):
         refused("convert", *words, says=says)
     for name, one in (("nan", torch.tensor(float("nan"))), ("short", None)):
@@ -251,7 +256,7 @@ def test_a_source_inside_the_checkpoint_is_not_deleted(cli, refused, source, tmp
 
 def test_how_the_original_was_built_is_not_what_it_is(cli, source, tmp_path):
     """Neither verifying nor exporting looks for published weights."""
-    code, _, err = cli("convert", "timm", source, tmp_path / "m", *TINY, "--set", "pretrained=true")
+    code, _, err = cli("convert", "timm", source, tmp_path / "m", *TINY, "--arguments.pretrained=true")
     assert code == 0, err
     model = sightline.load_model(tmp_path / "m")
     assert "pretrained" not in model.config.origin["config"]

@@ -198,9 +198,9 @@ def test_found_36_a_packed_run_at_native_aspect_is_tested_so(cli, tmp_path):
     """By `train` at its end, by `evaluate` unless sizes are given, and by the words of `predict` where they are."""
     data = pictures(tmp_path / "data")
     run = tmp_path / "run"
-    options = ["--images", 8, "--threads", 1, "--set", "model_options.depth=1", "--set", "precision=float32"]
+    options = ["--images", 8, "--threads", 1, "--model_options.depth=1", "--precision=float32"]
     words = ["--data", data, "--model", "vit_micro_patch4", "--resolution", 16, *options]
-    code, out, _ = cli("train", *words, "--set", "packing.tokens=200", "--set", "packing.most_tokens=60", "--out", run)
+    code, out, _ = cli("train", *words, "--packing.tokens=200", "--packing.most_tokens=60", "--out", run)
     assert code == 0
     assert "max:60" in out
     assert {row.view for row in read_rows(run / "results.jsonl")} == {"square", "max:60"}

@@ -53,7 +53,7 @@ def test_they_are_loaded_by_nothing_else():
         ((), "0 models are given (expected one or two)"),
         (("a", "b", "c"), "3 models"),
         (("a", "--port", "-1"), "--port"),
-        (("a", "--port", "65536"), "expected 0 to 65535"),
+        (("a", "--port", "65536"), "at most 65,535"),
         (("a", "--port", "80.5"), "no whole number"),
         (("a", "--no-pretrained"), "--no-pretrained: goes with timm:NAME alone (got a)"),
         (("a", "--max-mib", "0"), "--max-mib"),
@@ -152,7 +152,7 @@ def test_images_of_a_folder(cli, opened, tmp_path):
     assert err.count("\n") == 6
     assert err.endswith("left out: 3 more\n")
     (tmp_path / "images/below/b.png").unlink()
-    from sightline.explorer.faults import HttpError
+    from sightline.explorer.errors import HttpError
 
     with pytest.raises(HttpError, match="no such file"):
         opened[0].pictures.pixels(listed["id"])

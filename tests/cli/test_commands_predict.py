@@ -248,7 +248,7 @@ def test_bad_names_for_people(cli, tiny_run, tmp_path):
 
 
 def test_a_softmax_where_it_was_trained_with_one(cli, tiny_run, tmp_path):
-    config = ["--config", tiny_run / "config.yaml", "--set", "loss=ce", "--threads", 1]
+    config = ["--config", tiny_run / "config.yaml", "--loss=ce", "--threads", 1]
     assert cli("train", *config, "--out", tmp_path / "ce")[0] == 0
     code, out, _ = cli("predict", tmp_path / "ce", INPUTS / "good.jpg", "--topk", 10, "--json")
     assert code == 0

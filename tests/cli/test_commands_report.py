@@ -127,7 +127,7 @@ def test_what_cannot_share_a_page(cli, refused, tiny_run, tmp_path):
 def test_a_page_shows_one_data_set(cli, refused, tmp_path):
     """That of the training, where it was measured; what else was measured is named, and shown where it is asked for."""
     run, page, other = tmp_path / "r", tmp_path / "a.html", tmp_path / "b.html"
-    small = ["--set", "model_options.depth=1", "--set", "model_options.dim=48", "--set", "model_options.heads=4"]
+    small = ["--model_options.depth=1", "--model_options.dim=48", "--model_options.heads=4"]
     train = ["train", "--recipe", "segment_scenes", "--images", 64, "--resolution", 16, "--threads", 1, *small]
     assert cli(*train, "--out", run)[0] == 0
     evaluate = ["evaluate", run, "--data", "scenes:search", "--resolutions", "16,24", "--images", 4]

@@ -18,8 +18,8 @@ from sightline.recipes import recipe
 from sightline.results.rows import read_rows
 from tests.tiny import MEASURES, MODEL, log_lines, tree, weights
 
-OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
-TINY = ["--data", "digits", "--images", 64, "--threads", 1, "--set", "precision=float32", *OPTIONS]
+OPTIONS = [f"--model_options.{key}={value}" for key, value in MODEL.items()]
+TINY = ["--data", "digits", "--images", 64, "--threads", 1, "--precision=float32", *OPTIONS]
 
 LEFT = {
     "checkpoint", "checkpoint.best", "checkpoints", "config.yaml", "log.jsonl", "predictions.csv", "progress.json",
@@ -54,7 +54,7 @@ def test_the_saved_configuration_makes_the_run_again(cli, tiny_run):
 
 
 def test_an_option_goes_before_the_file_and_the_file_before_the_recipe(cli, tiny_run):
-    code, *_ = cli("train", "--config", tiny_run / "config.yaml", "--images", 32, "--set", "seed=4", "--out", "a")
+    code, *_ = cli("train", "--config", tiny_run / "config.yaml", "--images", 32, "--seed=4", "--out", "a")
     assert code == 0
     config = read_yaml("a/config.yaml")
     assert (config["images"], config["seed"], config["model_options"]["depth"]) == (32, 4, 1)
@@ -63,7 +63,7 @@ def test_an_option_goes_before_the_file_and_the_file_before_the_recipe(cli, tiny
 
 
 def test_joined_encodings_with_options_of_a_part(cli):
-    settings = ["--set", "encoding_options.rope_mixed.theta=50", "--encoding", "rope_mixed+learned_1d"]
+    settings = ["--encoding_options.rope_mixed.theta=50", "--encoding", "rope_mixed+learned_1d"]
     assert cli("train", *TINY, *settings, "--out", "a")[0] == 0
     assert cli("train", "--config", "a/config.yaml", "--out", "b", "--threads", 1)[0] == 0
     assert weights(Path("a")) == weights(Path("b"))
@@ -157,7 +157,7 @@ def test_resume_of_a_finished_run_keeps_what_was_measured(cli, run_copy):
 
 
 def test_a_rate_beyond_all_bounds_ends_with_4(cli):
-    code, out, err = cli("train", *TINY, "--set", "optimizer.lr=1e20", "--set", "optimizer.warmup=0", "--out", "a")
+    code, out, err = cli("train", *TINY, "--optimizer.lr=1e20", "--optimizer.warmup=0", "--out", "a")
     assert (code, out) == (4, "")
     assert "error: step 2 " in err.splitlines()[-1]
     assert not Path("a/results.jsonl").exists()
@@ -166,11 +166,11 @@ def test_a_rate_beyond_all_bounds_ends_with_4(cli):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--set", "images=3"], ["--set images=3", "--images is given as well"]),
-        (["--set", "data=scenes"], ["--set data=scenes", "--data"]),
+        (["--images=3"], ["--images"]),
+        (["--data=scenes"], ["--data"]),
         (["--epochs", "2"], ["images 64 and epochs 2.0"]),
         (["--epochs", "nan"], ["epochs", "finite"]),
-        (["--seed", "1.5"], ["--seed", "int"]),
+        (["--seed", "1.5"], ["seed = 1.5", "whole number"]),
         (["--seed", str(2**64)], ["seed = 18446744073709551616"]),
         (["--resolution", "18"], ["18", "multiple of patch_size 4", "16 or 20"]),
         (["--encoding", "lookher_90"], ["'lookher_90' is not known; did you mean 'lookhere_90'?"]),
@@ -209,8 +209,8 @@ def test_the_recipe_of_digits(cli, tmp_path):
 
 def test_a_run_that_begins_with_another(cli, refused, tiny_run, tmp_path):
     """Another encoding is new; weights, preparation and sizes are the other run's, before the first step."""
-    words = ["train", "--data", "digits", "--images", "64", "--init-from", tiny_run, "--set", "precision=float32"]
-    code, _, err = cli(*words, "--encoding", "rope_mixed", "--out", tmp_path / "a", "--set", "optimizer.lr=1e-30")
+    words = ["train", "--data", "digits", "--images", "64", "--init-from", tiny_run, "--precision=float32"]
+    code, _, err = cli(*words, "--encoding", "rope_mixed", "--out", tmp_path / "a", "--optimizer.lr=1e-30")
     assert code == 0
     assert "encoding.freqs" in err
     before, after = (sightline.load_model(folder) for folder in (tiny_run, tmp_path / "a"))
@@ -231,12 +231,9 @@ def test_a_named_recipe(cli):
     """Packed, within a budget; what the flags say replaces the recipe's own."""
     small = [
         *OPTIONS,
-        "--set",
-        "packing.tokens=256",
-        "--set",
-        "packing.resolutions=[8,24]",
-        "--set",
-        "precision=float32",
+        "--packing.tokens=256",
+        "--packing.resolutions=[8,24]",
+        "--precision=float32",
     ]
     code, out, err = cli("train", "--recipe", "navit_scenes", "--tokens", 2000, "--threads", 1, *small, "--out", "a")
     assert code == 0, err
@@ -265,7 +262,7 @@ def test_the_two_recipes_differ_in_the_data_path_alone():
 )
 def test_a_part_of_the_recipe_s_packing(cli, setting, expected):
     """What is said of packing is laid over the recipe before it is checked."""
-    words = ["--recipe", "navit_scenes", "--set", setting, "--tokens", 1500, "--threads", 1, *OPTIONS]
+    words = ["--recipe", "navit_scenes", f"--{setting}", "--tokens", 1500, "--threads", 1, *OPTIONS]
     code, _, err = cli("train", *words, "--out", "a")
     assert code == 0, err
     packing = read_yaml("a/config.yaml")["packing"]
@@ -283,6 +280,6 @@ def test_a_part_of_the_recipe_s_packing(cli, setting, expected):
     ],
 )
 def test_packing_is_refused_before_anything_is_written(refused, settings, says):
-    words = [word for setting in settings for word in ("--set", setting)]
+    words = [f"--{setting}" for setting in settings]
     refused("train", "--recipe", "navit_scenes", *words, "--out", "a", says=[says])
     assert not Path("a").exists()

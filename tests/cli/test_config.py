@@ -1,44 +1,115 @@
-"""Settings of `--set`: where they are put, and what is refused."""
+"""Options that are made of a configuration: what is given is read as YAML, nested, and nothing else is."""
 
 from __future__ import annotations
 
+from dataclasses import field
+from typing import Annotated, Any, Literal
+
 import pytest
+from cyclopts import App, CycloptsError, Parameter
 
+from sightline.cli.options import collect_settings, given_settings, settings_class
 from sightline.errors import InputError
-from sightline.runs.settings import apply_settings
+from sightline.io.config import config_dataclass
+from sightline.runs.options import KeyOptions
 
 
-def test_settings_are_put_in_and_the_mapping_is_left_alone():
-    mapping = {"optimizer": {"lr": 1, "loss": "ce"}}
-    merged = apply_settings(mapping, ["optimizer.lr=1e-3", "ema.lr=2", "resolutions=[20, 32]", "name=a=b", "epochs="])
-    assert merged == {
-        "optimizer": {"lr": 1e-3, "loss": "ce"},
-        "ema": {"lr": 2},
-        "resolutions": [20, 32],
-        "name": "a=b",
-        "epochs": None,
-    }
-    assert mapping == {"optimizer": {"lr": 1, "loss": "ce"}}
+@config_dataclass
+class Inner:
+    """A group.
+
+    Attributes:
+        lr: a rate.
+        betas: of the moments.
+    """
+
+    lr: float = 1.0
+    betas: tuple[float, float] | None = None
+
+
+@config_dataclass
+class Outer:
+    """A configuration.
+
+    Attributes:
+        name: a text.
+        count: how many.
+        sides: some numbers.
+        fast: a switch.
+        kind: of two.
+        optimizer: a group.
+        packing: a group that may be none.
+        options: by name.
+    """
+
+    name: str = "n"
+    count: int | None = None
+    sides: tuple[int, ...] = ()
+    fast: bool = True
+    kind: Literal["a", "b"] = "a"
+    optimizer: Inner = field(default_factory=Inner)
+    packing: Inner | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+Settings: Any = settings_class(Outer)
+
+
+def run(*words: str) -> tuple[dict[str, Any], Any]:
+    app = App(
+        config=(collect_settings,), result_action="return_value", print_error=False, exit_on_error=False,
+        default_parameter=Parameter(negative=()),
+    )  # fmt: skip
+
+    @app.default
+    def command(
+        *, settings: Annotated[Settings | None, Parameter(name="*")] = None, other: int = 3, more: KeyOptions = None
+    ):
+        return given_settings(), (other, more)
+
+    return app(list(words))
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("words", "given"),
     [
-        (["lr"], ["--set lr", "expected key=value"]),
-        (["=3"], ["expected key=value"]),
-        (["a..b=3"], ["expected key=value"]),
-        (["a=1", "a=2"], ["a is set twice"]),
-        (["a.b=1", "a={}"], ["a.b is set as well"]),
-        (["a={}", "a.b=1"], ["a is set as well"]),
-        (["name.x=1"], ['name is "n", not a group of keys']),
-        (["a=[1"], ["--set a=[1", "not valid YAML"]),
-        (["a=*b"], ["aliases"]),
+        ([], {}),
+        (["--count", "3"], {"count": 3}),
+        (["--count=-3"], {"count": -3}),
+        (["--count", "null"], {"count": None}),
+        (["--name", "12"], {"name": "12"}),
+        (["--optimizer.lr", "1e-3"], {"optimizer": {"lr": 1e-3}}),
+        (["--lr", "1e-3"], {"optimizer": {"lr": 1e-3}}),
+        (["--optimizer.betas", ".9", ".99"], {"optimizer": {"betas": [0.9, 0.99]}}),
+        (["--optimizer.betas=.9,.99"], {"optimizer": {"betas": [0.9, 0.99]}}),
+        (["--optimizer.betas", "[.9, .99]"], {"optimizer": {"betas": [0.9, 0.99]}}),
+        (["--sides", "16"], {"sides": [16]}),
+        (["--packing", "null"], {"packing": None}),
+        (["--packing", "{lr: 2}"], {"packing": {"lr": 2}}),
+        (["--packing.lr", "2"], {"packing": {"lr": 2}}),
+        (["--fast"], {"fast": True}),
+        (["--fast=false"], {"fast": False}),
+        (["--options.a_b.c", "[1, x]", "--options.d", "no"], {"options": {"a_b": {"c": [1, "x"]}, "d": "no"}}),
+        (["--options", "{a: {}}"], {"options": {"a": {}}}),
     ],
 )
-def test_settings_that_are_refused(settings, words):
-    with pytest.raises(InputError) as error:
-        apply_settings({"name": "n"}, settings)
-    message = str(error.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message, message
+def test_what_is_given(words, given):
+    assert run(*words) == (given, (3, None))
+
+
+def test_other_options_keep_what_is_theirs():
+    assert run("--other", "4", "--more.a.b", "[1,2]", "--more.c", ".5") == ({}, (4, {"a": {"b": [1, 2]}, "c": 0.5}))
+    assert run("--more", "{a: 1}") == ({}, (3, {"a": 1}))
+    assert run("--kind", "b", "--other", "5") == ({"kind": "b"}, (5, None))
+
+
+@pytest.mark.parametrize("words", [["--packing", "null", "--packing.lr", "2"], ["--count", "[1"], ["--more.a", "*b"]])
+def test_words_that_are_refused(words):
+    with pytest.raises(InputError):
+        run(*words)
+
+
+@pytest.mark.parametrize("words", [["--optimizer.lrr", "2"], ["--count", "1", "--count", "2"], ["--set", "count=1"]])
+def test_options_that_are_not_there(words):
+    with pytest.raises(CycloptsError):
+        run(*words)

@@ -12,8 +12,8 @@ from tests.tiny import pictures, tree
 
 PAPER = ("train", "--recipe", "lookhere_150ep", "--encoding", "lookhere_90", "--dry-run")
 SMALL = (
-    "--model", "vit_micro_patch4", "--resolution", 16, "--set", "model_options.depth=1", "--set",
-    "model_options.dim=48", "--set", "model_options.heads=4", "--set", "precision=float32",
+    "--model", "vit_micro_patch4", "--resolution", 16, "--model_options.depth=1", "--model_options.dim=48",
+    "--model_options.heads=4", "--precision=float32",
 )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def test_the_paper_s_own_model_on_every_kind_of_data(kind, cli, tmp_path, monkey
 def test_a_paper_s_run_on_a_small_folder(cli, tmp_path, packed):
     data = pictures(tmp_path / "data", count=20)
     before = tree(tmp_path)
-    more = ("--set", "packing.tokens=200", "--set", "packing.most_tokens=20", "--images", 6000) if packed else ()
+    more = ("--packing.tokens=200", "--packing.most_tokens=20", "--images", 6000) if packed else ()
     code, out, err = cli(*PAPER, "--data", data, *SMALL, *more, "--out", tmp_path / "run", "--json")
     assert code == 0, err
     found = json.loads(out)
@@ -79,7 +79,7 @@ def test_what_does_not_fit_is_said(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "available_memory", lambda *_: 25_000_000)
     code, out, err = cli(*PAPER, "--data", data, *SMALL, "--json")
     assert code == 0, err
-    assert "accumulate=" in " ".join(json.loads(out)["missing"])
+    assert "--accumulate " in " ".join(json.loads(out)["missing"])
     assert err.count("sightline: warning: ") == 1
 
 
@@ -87,7 +87,7 @@ def test_a_step_has_no_more_images_than_the_data(cli, tmp_path):
     data = pictures(tmp_path / "data", count=20)
     found = []
     for batch in (40, 2048):
-        code, out, err = cli(*PAPER, "--data", data, *SMALL, "--set", f"batch_size={batch}", "--json")
+        code, out, err = cli(*PAPER, "--data", data, *SMALL, f"--batch_size={batch}", "--json")
         assert code == 0, err
         found.append(json.loads(out)["memory"])
     assert found[0] == found[1]
@@ -103,6 +103,6 @@ def test_the_data_that_is_missing_can_be_pasted(cli, tmp_path):
 
 def test_what_is_wrong_is_refused(cli, tmp_path):
     data = pictures(tmp_path / "data")
-    code, _, err = cli(*PAPER, "--data", data, "--set", "optimizer.name=adamv", "--out", tmp_path / "run")
+    code, _, err = cli(*PAPER, "--data", data, "--optimizer.name=adamv", "--out", tmp_path / "run")
     assert code == 2
     assert "did you mean 'adam'" in err

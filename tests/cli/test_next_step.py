@@ -30,7 +30,7 @@ def test_found_34_each_line_can_be_pasted(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(next_step.importlib.util, "find_spec", lambda name: None)
     words = ["train", "--data", pictures(tmp_path / "my pictures"), "--model", "vit_micro_patch4", "--resolution", "16"]
-    words += ["--images", "8", "--set", "model_options.depth=1", "--set", "packing.tokens=200", "--out", "runs/a b"]
+    words += ["--images", "8", "--model_options.depth=1", "--packing.tokens=200", "--out", "runs/a b"]
     seen = []
     for _ in range(2):
         while words[0] != "export":
@@ -77,7 +77,7 @@ def test_no_export_is_offered_of_what_is_not_exported(cli, tmp_path):
 def test_what_is_fine_tuned_on_has_labels(cli, tmp_path):
     """Images of which nothing is said are none to fine-tune a classifier on."""
     pictures(tmp_path / "data")
-    words = ["--set", "model_options.depth=1", "--resolution", "8", "--images", "4", "--model", "vit_micro_patch4"]
+    words = ["--model_options.depth=1", "--resolution", "8", "--images", "4", "--model", "vit_micro_patch4"]
     for data, named in ((f"images:{tmp_path / 'data'}", "imagefolder:DIR"), (f"imagefolder:{tmp_path / 'data'}", None)):
         out = tmp_path / data.partition(":")[0]
         code, _, err = cli("train", "--task", "masked_patches", "--data", data, *words, "--out", out)
@@ -121,12 +121,12 @@ def test_the_packed_training_is_offered(cli, tmp_path, monkeypatch):
     """By the check of the data; both commands train."""
     monkeypatch.chdir(tmp_path)
     data = pictures(tmp_path / "my pictures")
-    short = ["--images", "8", "--model", "vit_micro_patch4", "--set", "model_options.depth=1", "--threads", "1"]
+    short = ["--images", "8", "--model", "vit_micro_patch4", "--model_options.depth=1", "--threads", "1"]
     code, out, _ = cli("data", "check", data)
     packed = ["train", "--recipe", "navit_imagefolder", "--data", data, "--out", "runs/my pictures_packed"]
     assert (code, others(out, "packed, each at its own aspect")) == (0, packed)
     assert following(out) == ["train", "--data", data, "--out", "runs/my pictures"]
-    sized = ["--resolution", "16", "--set", "packing.tokens=200", "--set", "packing.resolutions=[8,16]"]
+    sized = ["--resolution", "16", "--packing.tokens=200", "--packing.resolutions=[8,16]"]
     assert cli(*following(out), *short, "--resolution", "16")[0] == 0
     assert cli(*packed, *short, *sized)[0] == 0
 
@@ -142,7 +142,7 @@ def test_each_list_names_a_command_that_works(cli, tmp_path, monkeypatch):
     assert words == ["train", "--recipe", "navit_imagefolder", "--data", data, "--out", "runs/mine_packed"]
     assert following(cli("pack", "stats", "scenes:pairs", "--images", 9)[1])[-2:] == ["--data", "scenes:pairs"]
     words = following(cli("pack", "stats", "digits", "--images", 9)[1])
-    assert words == ["train", "--data", "digits", "--set", "packing.tokens=1024"]
+    assert words == ["train", "--data", "digits", "--packing.tokens=1024"]
 
 
 @pytest.mark.parametrize(("name", "options", "offered"), [

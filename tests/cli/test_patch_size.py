@@ -117,9 +117,9 @@ def test_what_is_asked_again_at_other_patches_is_another_work(model, photo, cli,
 def test_train_with_patch_sizes_and_predict(cli, photo, tmp_path):
     words = [
         "train", "--data", "digits", "--out", tmp_path / "run", "--images", "96", "--threads", "1",
-        "--set", "precision=float32", "--set", "model_options.depth=1", "--set", "model_options.dim=48",
-        "--set", "model_options.heads=4", "--set", "model_options.embedder=flexible",
-        "--set", "model_options.embedder_options={base: 8}", "--set", "patch_sizes={sizes: [8, 4, 2]}",
+        "--precision=float32", "--model_options.depth=1", "--model_options.dim=48",
+        "--model_options.heads=4", "--model_options.embedder=flexible",
+        "--model_options.embedder_options={base: 8}", "--patch_sizes={sizes: [8, 4, 2]}",
     ]  # fmt: skip
     code, _, err = cli(*words)
     assert code == 0, err
@@ -131,10 +131,10 @@ def test_train_with_patch_sizes_and_predict(cli, photo, tmp_path):
 
 def test_patch_sizes_that_cannot_be_are_refused(refused, tmp_path):
     words = ("train", "--data", "digits", "--out", tmp_path / "run", "--images", "32")
-    refused(*words, "--set", "patch_sizes={sizes: [8, 4]}", says=["expected model_options.embedder flexible"])
-    options = ("--set", "model_options.embedder=flexible", "--set")
-    refused(*words, *options, "patch_sizes={sizes: [8, 5]}", says=["patch_size 5: does not divide"])
-    refused(*words, *options, "patch_sizes={size: [8]}", says=["patch_sizes"])
+    refused(*words, "--patch_sizes={sizes: [8, 4]}", says=["expected model_options.embedder flexible"])
+    options = ("--model_options.embedder=flexible",)
+    refused(*words, *options, "--patch_sizes={sizes: [8, 5]}", says=["patch_size 5: does not divide"])
+    refused(*words, *options, "--patch_sizes={size: [8]}", says=["patch_sizes"])
     assert not (tmp_path / "run").exists()
 
 

@@ -61,7 +61,7 @@ def sightline(*words: object) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_an_encoding_is_trained_and_its_next_command_measures_it(folder):
     words = ["--encoding", "slanted", "--data", "digits", "--images", 64, "--out", "run", "--threads", 1]
-    tiny = [word for one in ("depth=1", "dim=48", "heads=4") for word in ("--set", f"model_options.{one}")]
+    tiny = [f"--model_options.{one}" for one in ("depth=1", "dim=48", "heads=4")]
     trained = sightline("train", "--plugins", folder.name, *words, *tiny)
     assert trained.returncode == 0, trained.stderr
     last = trained.stdout.splitlines()[-1]

@@ -8,12 +8,11 @@ import os
 import pytest
 import torch
 
-from sightline.cli.commands.predict import _listed
 from sightline.data.image_list import list_images
 from sightline.distributed.ranks import Ranks
 from sightline.hub.load import load_model
 from sightline.runs import predict as answers
-from sightline.runs.predict import PredictRequest, write_answers
+from sightline.runs.predict import PredictRequest, list_inputs, write_answers
 from sightline.runs.progress import Progress
 from sightline.tasks.base import task_of
 from tests.data.three_kinds import images, made
@@ -84,7 +83,7 @@ def shared(ranks: Ranks, run, spec, out):
     """As the command does: the first lists, the others find the bytes by what it says."""
     torch.set_num_threads(1)
     answers._PARTS = 4
-    files = _listed(run, (spec,), ranks, Progress())
+    files = list_inputs(run, (spec,), Progress(), ranks)
     model = load_model(run)
     asked = PredictRequest(model, task_of(model), "native", None, "float32", 10**6, 3)
     return write_answers(asked, files, out, ranks, lambda _: None)

@@ -81,7 +81,7 @@ def test_no_training_of_another_model_is_offered(cli, tmp_path, monkeypatch):
     """The recipe of packed images has a model, sizes and a length of its own."""
     monkeypatch.chdir(tmp_path)
     words = ["--model", "vit_micro_patch4", "--encoding", "rope_axial", "--resolution", "16", "--images", "12"]
-    words += ["--set", "model_options.depth=1", "--threads", "1"]
+    words += ["--model_options.depth=1", "--threads", "1"]
     code, _, err = cli("train", "--data", pictures(tmp_path / "data"), *words, "--out", "mine")
     assert code == 0, err
     code, out, err = cli("evaluate", "mine", "--resolutions", "16")

@@ -8,11 +8,11 @@ from sightline.cli.run_config import training_config
 from sightline.errors import InputError
 from sightline.hub.load import save_model
 from sightline.models import create_model
-from tests.tiny import Unmeasured
+from tests.tiny import Unmeasured, nested
 
 
 def asked(*settings, recipe, **flags):
-    return training_config(None, flags, settings, recipe, data=Unmeasured())
+    return training_config(None, flags | nested(*settings), recipe, data=Unmeasured())
 
 
 @pytest.mark.parametrize(

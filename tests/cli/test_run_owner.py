@@ -14,8 +14,8 @@ from sightline.results.rows import read_rows, update_rows
 from sightline.training import checkpointer, jobs
 from tests.tiny import MODEL, tiny_config, tree
 
-OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
-TINY = ["--data", "digits", "--images", 64, "--threads", 1, "--set", "precision=float32", *OPTIONS]
+OPTIONS = [f"--model_options.{key}={value}" for key, value in MODEL.items()]
+TINY = ["--data", "digits", "--images", 64, "--threads", 1, "--precision=float32", *OPTIONS]
 
 
 @pytest.mark.parametrize("how", ["--resume", "--overwrite"])
@@ -47,7 +47,7 @@ def test_found_30_a_folder_that_is_renamed_in_mid_run_ends_it_with_5(cli, tmp_pa
         (tmp_path / "a").rename(tmp_path / "b")
 
     monkeypatch.setattr(checkpointer, "write_checkpoint", rename)
-    words = [*TINY, "--set", "checkpoint_every=32", "--set", "batch_size=32"]
+    words = [*TINY, "--checkpoint_every=32", "--batch_size=32"]
     code, out, err = cli("train", *words, "--out", tmp_path / "a")
     assert (code, out) == (5, "")
     assert f"{tmp_path / 'a'}: it was moved or deleted" in err.splitlines()[-1]

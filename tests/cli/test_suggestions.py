@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.cli.commands.evaluate import evaluate
-from sightline.cli.commands.predict import predict
-from sightline.cli.commands.train import train
-from sightline.cli.options import meant, option_names
-from sightline.data.open import open_source
-from sightline.data.stored import FileSource
+from sightline.cli.options import meant
+from sightline.data.open import open_source, recognised
 from sightline.errors import _SYNONYMS, did_you_mean, near
-from sightline.training.config import OptimizerConfig, TrainConfig
+from sightline.io.yaml import read_yaml
 from tests.data.dense_folders import coco, masks
 from tests.data.three_kinds import images, saved, shards
-from tests.tiny import pictures
+from tests.tiny import nested, pictures
 
 
 @pytest.mark.parametrize("asked", ["rope", "RoPE"])
@@ -31,67 +27,63 @@ def test_a_family_of_encodings_is_named_by_its_members(asked, refused):
     assert did_you_mean("lr", ["optimizer"]) == ""
 
 
-@pytest.mark.parametrize(("option", "says"), [
-    ("--lr", "--set optimizer.lr="), ("--batch-size", "--set batch_size="), ("--learning-rate", "--set optimizer.lr="),
-    ("--weight-decay", "--set optimizer.weight_decay="), ("--optimizer.lr", "--set optimizer.lr="),
-    ("--weight_decy", "--set optimizer.weight_decay="), ("--encodng", "--encoding"),
+@pytest.mark.parametrize(("option", "meant"), [
+    ("--learning-rate", "--lr"), ("--weight_decy", "--weight-decay"), ("--encodng", "--encoding"),
+    ("--optimizer.ema_decay", "--optimizer.ema"), ("--wd", "--weight-decay"), ("--batch", "--batch-size"),
 ])  # fmt: skip
-def test_options_that_are_settings(option, says, refused):
+def test_settings_are_options_and_near_names_are_said(option, meant, refused):
     for words in ((option, "1"), (f"{option}=1",)):
-        refused("train", "--data", "digits", *words, says=[f"Did you mean {says}"])
+        refused("train", "--data", "digits", *words, says=[f"Did you mean {meant}?"])
+
+
+def test_the_names_that_people_type_are_options(cli, tmp_path):
+    out = tmp_path / "run"
+    words = ["--lr", "2e-3", "--batch-size", "16", "--epochs", "2", "--flip", "0.5", "--val", "null"]
+    data = pictures(tmp_path / "data")
+    words += ["--resolution", "8"]
+    assert cli("train", data, *words, "--weight-decay", "0", "--threads", "1", "--out", out)[0] == 0
+    config = read_yaml(out / "config.yaml")
+    found = [config[name] for name in ("batch_size", "images", "flip", "validation")]
+    assert (found, config["optimizer"]["lr"], config["optimizer"]["weight_decay"]) == ([16, 16, 0.5, None], 2e-3, 0)
+    assert config["data"] == data
 
 
 MEANT = {
-    "workers": ("--set workers", None, "train --set workers"),
+    "num-workers": ("--workers", "--workers", "train --workers"),
     "img-size": ("--resolution", "--resolutions", "--resolution"),
     "pretrained": ("--init-from", "--model", "--model"),
     "checkpoint": ("--init-from", "--model", "--model"),
-    "ema_decay": ("--set optimizer.ema", "train --set optimizer.ema", "train --set optimizer.ema"),
-    "optimizer.ema_decay": ("--set optimizer.ema", "train --set optimizer.ema", "train --set optimizer.ema"),
-    "batch_size": ("--set batch_size", "train --set batch_size", "train --set batch_size"),
-    "bs": ("--set batch_size", "train --set batch_size", "train --set batch_size"),
-    "learning-rate": ("--set optimizer.lr", "train --set optimizer.lr", "train --set optimizer.lr"),
-    "weight-decay": ("--set optimizer.weight_decay",) + ("train --set optimizer.weight_decay",) * 2,
-    "wd": ("--set optimizer.weight_decay",) + ("train --set optimizer.weight_decay",) * 2,
+    "ema_decay": ("--optimizer.ema", "train --optimizer.ema", "train --optimizer.ema"),
+    "bs": ("--batch-size", "train --batch-size", "train --batch-size"),
+    "learning-rate": ("--lr", "train --optimizer.lr", "train --optimizer.lr"),
 }
 
 
 @pytest.mark.parametrize("option", MEANT)
 def test_names_of_other_programs(option, refused):
-    for command, wanted in zip((train, evaluate, predict), MEANT[option], strict=True):
-        if wanted is None:
-            continue
-        said = refused(command.__name__, "x", f"--{option}", "1", says=[wanted])
-        [hint] = re.findall(r"[Dd]id you mean '?(?:sightline )?([^?'=]+?)(?:=\.\.\.)?'?\?", said)
+    for command, wanted in zip(("train", "evaluate", "predict"), MEANT[option], strict=True):
+        said = refused(command, "x", f"--{option}", "1", says=[wanted])
+        [hint] = re.findall(r"[Dd]id you mean '?(?:sightline )?([^?']+?)'?\?", said)
         assert hint == wanted
-        *by, name = hint.split()
-        owner = OptimizerConfig if name.startswith("optimizer.") else TrainConfig
-        taken = {one.name for one in fields(owner)} if "--set" in by else option_names(command)
-        assert name.removeprefix("optimizer.").removeprefix("--").replace("-", "_") in taken
 
 
-def test_synonyms_are_of_names_that_there_are():
-    settings = {one.name for kind in (TrainConfig, OptimizerConfig) for one in fields(kind)}
-    options = {name for one in (train, evaluate, predict) for name in option_names(one)}
-    assert _SYNONYMS.keys() <= settings | options
+def test_synonyms_are_of_names_that_there_are(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    helps = " ".join(cli(command, "--help")[1] for command in ("train", "evaluate", "predict"))
+    assert [name for name in _SYNONYMS if not re.search(rf"--([a-z-]+\.)?{name.replace('_', '-')}\b", helps)] == []
 
 
 @pytest.mark.parametrize(
     ("key", "asked"),
     [
-        ("ema_decay", "optimizer.ema"),
-        ("optimizer.ema_decay", "ema"),
-        ("wd", "optimizer.weight_decay"),
-        ("bs", "batch_size"),
-        ("learning-rate", "optimizer.lr"),
-        ("img_size", "resolution"),
-        ("pretrained", "init_from"),
-        ("lr", "optimizer.lr"),
-        ("encodng", "encoding"),
+        ("ema_decay", "optimizer.ema"), ("optimizer.ema_decay", "ema"), ("wd", "optimizer.weight_decay"),
+        ("bs", "batch_size"), ("learning-rate", "optimizer.lr"), ("img_size", "resolution"),
+        ("pretrained", "init_from"), ("lr", "optimizer.lr"), ("encodng", "encoding"),
     ],
-)
-def test_settings_of_other_programs(key, asked, refused):
-    refused("train", "--data", "digits", "--set", f"{key}=1", says=[f"did you mean '{asked}'?"])
+)  # fmt: skip
+def test_settings_of_other_programs(key, asked, refused, tmp_path):
+    (tmp_path / "run.yaml").write_text(json.dumps(nested(f"{key}=1")))
+    refused("train", "--data", "digits", "--config", tmp_path / "run.yaml", says=[f"did you mean '{asked}'?"])
 
 
 def test_all_members_of_a_family_are_said():
@@ -100,7 +92,7 @@ def test_all_members_of_a_family_are_said():
     assert meant("--no", ["--no-shrink", "--no-pretrained"]) == "--no-shrink or --no-pretrained"
 
 
-def test_a_folder_alone_is_what_it_looks_like(cli, refused, tmp_path, monkeypatch):
+def test_a_folder_alone_is_what_it_looks_like(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pictures(tmp_path / "data")
     short = ["--model", "vit_micro_patch4", "--resolution", "8", "--images", "4", "--threads", "1"]
@@ -111,20 +103,34 @@ def test_a_folder_alone_is_what_it_looks_like(cli, refused, tmp_path, monkeypatc
     assert json.loads(cli("data", "check", "data", "--json")[1])["data"] == "imagefolder:data"
     assert cli("evaluate", "run0", "--data", "data", "--resolutions", "8")[0] == 0
     assert cli("train", "data,minival=0.3", *short, "--out", "held")[0] == 0
-    for kind, made in (
-        ("images", str(tmp_path / "data" / "train" / "a")),
-        ("masks", str(masks(tmp_path / "m"))),
-        ("coco", str(coco(tmp_path / "c"))),
-        ("wds", shards(tmp_path / "w", images(count=1)).partition(":")[2]),
-    ):
-        refused("train", made, says=[f"did you mean {kind}:{made}?"])
-        assert isinstance(open_source(f"{kind}:{made}"), FileSource)
 
 
-def test_a_table_alone_is_named(refused, tmp_path):
+def test_every_layout_of_a_folder_is_recognised(cli, tmp_path):
+    pictures(tmp_path / "data")
+    folders = {
+        "images": (tmp_path / "data" / "train" / "a", "masked_patches"),
+        "masks": (masks(tmp_path / "m"), "segmentation"),
+        "coco": (coco(tmp_path / "c"), "detection"),
+        "wds": (shards(tmp_path / "w", images(count=1)).partition(":")[2], "classification"),
+    }
+    for kind, (folder, task) in folders.items():
+        words = ["--model", "vit_micro_patch4", "--resolution", 32, "--images", 4, "--threads", 1]
+        code, _, err = cli("train", folder, *words, "--out", tmp_path / kind)
+        assert code == 0, err
+        config = read_yaml(tmp_path / kind / "config.yaml")
+        assert (config["data"], config["task"]) == (f"{kind}:{folder}", task)
+        assert f"{kind}:{folder}" in err
+        assert json.loads(cli("data", "check", folder, "--json")[1])["data"] == f"{kind}:{folder}"
+    # Masks are none of the images.
+    code, out, err = cli("predict", tmp_path / "masks", tmp_path / "m", "--json")
+    assert code == 0, err
+    assert {Path(json.loads(line)["image"]).relative_to(tmp_path).parts[1] for line in out.splitlines()} == {"images"}
+
+
+def test_a_table_alone_is_recognised(tmp_path):
     pytest.importorskip("datasets")
     made = saved(tmp_path / "h", images(count=1)).partition(":")[2]
-    refused("train", made, says=[f"did you mean hf:{made}?"])
+    assert recognised(made) == f"hf:{made}"
 
 
 def test_more_epochs_of_a_run_are_another_one(cli, tmp_path):
@@ -164,6 +170,6 @@ def test_mirrored_images_are_warned_of_once_the_run_begins(cli, tmp_path):
     words += ["--images", "4", "--out", tmp_path / "run"]
     for more in (["--dry-run"], []):
         code, _, err = cli(*words, *more)
-        assert (code, err.count("flip=0")) == (0, 1), err
+        assert (code, err.count("--flip 0")) == (0, 1), err
     code, _, err = cli(*words, "--seed", "1", "--resume")
-    assert (code, err.count("flip=0")) == (2, 0), err
+    assert (code, err.count("--flip 0")) == (2, 0), err

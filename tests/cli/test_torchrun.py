@@ -20,8 +20,8 @@ from tests.ranks import free_port
 from tests.tiny import Unmeasured, log_lines, train
 
 SMALL = (
-    "--data", "digits", "--set", "model_options.depth=1", "--set", "model_options.dim=48", "--set",
-    "model_options.heads=4", "--set", "precision=float32", "--set", "batch_size=32", "--set", "checkpoint_every=64",
+    "--data", "digits", "--model_options.depth=1", "--model_options.dim=48", "--model_options.heads=4",
+    "--precision=float32", "--batch_size=32", "--checkpoint_every=64",
 )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def test_a_killed_rank_ends_all_and_four_go_on(tmp_path):
         launcher.communicate(timeout=240)
         assert len(log_lines(tmp_path / "run")) >= before + 4
     steps = len(log_lines(tmp_path / "run"))
-    config = training_config(tmp_path / "run" / "config.yaml", {}, (), data=Unmeasured())
+    config = training_config(tmp_path / "run" / "config.yaml", {}, data=Unmeasured())
     passed = iter(range(10_000))
     with pytest.raises(StoppedError):
         train(config, tmp_path / "one", stop=lambda: next(passed) >= steps - 1)

@@ -227,9 +227,9 @@ def test_counted() -> None:
 def test_by_the_command_line(tmp_path, capsys) -> None:
     where = str(tmp_path / "run")
     options = "architecture=axial", "pool=mean", "depth=2", "dim=48", "heads=4"
-    settings = [word for one in options for word in ("--set", f"model_options.{one}")]
+    settings = [f"--model_options.{one}" for one in options]
     made = ["--data", "digits", "--encoding", "rope_axial", "--resolution", "16", "--images", "64"]
-    assert app.main(["train", *made, *settings, "--set", "validation=null", "--out", where]) == 0
+    assert app.main(["train", *made, *settings, "--validation=null", "--out", where]) == 0
     looked = ["analyse", where, "--images", "2", "--resolutions", "16", "--measures"]
     assert app.main([*looked, "attention_distance,entropy", "--out", str(tmp_path / "inside")]) == 0
     assert app.main([*looked, "attention_rollout", "--out", str(tmp_path / "refused")]) == 2

@@ -67,11 +67,11 @@ def test_what_merges_patches_or_cuts_clips_is_refused_before_the_work(refused, t
     """Nothing is made: a patch that is hidden is no patch any more where four became one."""
     out = tmp_path / "run"
     words = ("train", "--data", "digits", "--task", "masked_patches", "--images", "32", "--out", out)
-    own = ("--set", "model_options.architecture=swin", "--set", "model_options.pool=mean", "--set")
-    window = "model_options.architecture_options={depths: [2, 2], heads: [4, 8], window: 2}"
-    of_swin = (*own, window, "--set", "model_options.depth=4", "--set", "model_options.heads=4")
+    own = ("--model_options.architecture=swin", "--model_options.pool=mean")
+    window = "--model_options.architecture_options={depths: [2, 2], heads: [4, 8], window: 2}"
+    of_swin = (*own, window, "--model_options.depth=4", "--model_options.heads=4")
     refused(*words, *of_swin, says=["architecture swin: head 'masked_patches' reads patches of one size"])
-    tubelets = ("--set", "model_options.embedder=tubelets", "--set", "model_options.embedder_options={frames: 2}")
+    tubelets = ("--model_options.embedder=tubelets", "--model_options.embedder_options={frames: 2}")
     refused(*words, *tubelets, says=["head masked_patches: a grid of 3 axes (expected 2)"])
     refused("train", "--data", "moving", *words[3:], says=["head masked_patches: a grid of 3 axes (expected 2)"])
     # Of an architecture of somebody else's, which refuses nothing itself.

@@ -233,7 +233,7 @@ def source_of(project: str, file: Path, classes: int) -> list[str]:
     state |= {name: one.clone() for name, one in BESIDE[project].items()}
     if project == "segmenter":
         torch.save({"model": state, "optimizer": {}, "n_cls": classes}, file)
-        return ["--set", "normalization=vit"]
+        return ["--arguments.normalization=vit"]
     if project == "eomt":
         state["attn_mask_probs"] = torch.zeros(given["num_blocks"])
         state = {name if name in BESIDE[project] else f"network.{name}": one for name, one in state.items()}
@@ -283,7 +283,7 @@ def test_names_and_sources_that_do_not_fit(refused: Any, cli: Any, tmp_path: Pat
         names.write_text(content, encoding="utf-8")
         refused(*words, *told, "--names", names, says=["names.txt", says])
     refused(*words, *told, "--names", tmp_path / "none.txt", says=["none.txt"])
-    refused(*words, says=["does not record the arguments", "--set normalization=vit"])
+    refused(*words, says=["does not record the arguments", "--arguments.normalization=vit"])
     refused("convert", "eomt", tmp_path / "w.pth", tmp_path / "m", says=["w.pth", "missing encoder.backbone"])
     state, _ = export_weights(ours("owlvit"), "owlvit")
     del state["query_embeds"]

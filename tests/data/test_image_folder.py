@@ -123,22 +123,6 @@ def test_images_may_lie_deeper_and_others_are_listed(tmp_path: Path) -> None:
     }
 
 
-def test_an_image_in_two_splits_is_measured_in_none_that_another_saw(tmp_path: Path) -> None:
-    """Left out of test and named; the folders of a split that holds nothing else are refused."""
-    make(tmp_path)
-    twin = tmp_path / "test" / "dog" / "other name.png"
-    shutil.copyfile(tmp_path / "train" / "cat" / "2.png", twin)
-    source = ImageFolder(tmp_path)
-    assert (source.length("train"), source.length("test")) == (8, 8)
-    assert str(twin) not in names(source)
-    [left] = [item for item in source.skipped if item.path == str(twin)]
-    assert str(tmp_path / "train" / "cat" / "2.png") in left.reason
-    shutil.rmtree(tmp_path / "test")
-    shutil.copytree(tmp_path / "train", tmp_path / "test")
-    with pytest.raises(InputError, match="overlap"):
-        ImageFolder(tmp_path)
-
-
 def test_files_of_one_size_or_with_one_end_are_not_one_image(tmp_path: Path) -> None:
     contents = {"a": b"a" + b"x" * 40_000, "b": b"b" + b"x" * 40_000, "c": b"", "d": b"", "e": b"a" + b"x" * 40_000}
     # One differs where no sample is taken.
@@ -171,25 +155,6 @@ def damaged(tmp_path: Path) -> Path:
     (cat / "1_folder.png").mkdir()
     (cat / "1_link.png").symlink_to(tmp_path / "nowhere.png")
     return tmp_path / "images"
-
-
-def test_unreadable_images_are_left_out_and_no_label_is_shifted(damaged: Path) -> None:
-    calls: list[tuple[int, int]] = []
-    source = ImageFolder(damaged)
-    with pytest.raises(UnreadableDataError, match=r"5 of 14.*allowed: 4"):
-        source.check_readable("test", skip_unreadable=4)
-    remaining, bad = source.check_readable("test", skip_unreadable=6, progress=lambda *call: calls.append(call))
-    assert calls[-1] == (14, 14)
-    names = ["1_bomb_100000x100000.png", "1_folder.png", "1_link.png", "1_text.jpg", "1_zero_bytes.jpg"]
-    assert [Path(item.path).name for item in bad] == names
-    # Of the truncated one, the header is good.
-    assert [remaining.length("test"), source.length("test"), remaining.length("train")] == [9, 14, 8]
-    [batch] = uniform_batches(remaining, "test", indices=range(9), image_size=(6, 6), batch_size=9, patch_size=2)
-    assert [Path(item.path).name for item in batch.left_out] == ["1_truncated.jpg"]
-    assert remaining.allowance is not None
-    assert len(remaining.allowance.left_out("test")) == 6
-    for label, name in zip(batch.targets["labels"].tolist(), batch.names, strict=True):
-        assert Path(name).parent.name == remaining.classes[label]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

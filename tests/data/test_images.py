@@ -45,8 +45,8 @@ def test_what_is_refused(tmp_path):
 
 def test_masked_patches_are_trained_on_it_and_measured(tmp_path, cli):
     draw(tmp_path / "all", 9)
-    out, words = tmp_path / "run", ["--set", "model_options.depth=1", "--set", "model_options.dim=48"]
-    words += ["--set", "model_options.heads=4", "--images", "16", "--set", "batch_size=8", "--threads", "1"]
+    out, words = tmp_path / "run", ["--model_options.depth=1", "--model_options.dim=48"]
+    words += ["--model_options.heads=4", "--images", "16", "--batch_size=8", "--threads", "1"]
     code, _, err = cli("train", "--data", f"images:{tmp_path / 'all'},minival=0.3", "--out", out, *words)
     assert code == 0, err
     assert "task: masked_patches" in (out / "config.yaml").read_text()

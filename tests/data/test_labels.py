@@ -202,7 +202,7 @@ def test_names_with_dots_are_said_to_be_that(tmp_path):
 
 def test_a_run_keeps_its_words_and_measures_by_them(tmp_path, cli):
     spec = f"wds:{shards(tmp_path / 'data', {'train': WORDS * 2, 'val': WORDS}, 'json')}"
-    words = ["--model", "vit_micro_patch4", "--resolution", "8", "--images", "6", "--set", "model_options.depth=1"]
+    words = ["--model", "vit_micro_patch4", "--resolution", "8", "--images", "6", "--model_options.depth=1"]
     code, _, err = cli("train", "--data", spec, *words, "--out", tmp_path / "run", "--threads", "1")
     assert code == 0, err
     assert load_model(tmp_path / "run").config.class_names == ("Ant", "cat", "dog")

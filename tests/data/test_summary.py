@@ -85,8 +85,7 @@ def test_found_14_a_recipe_for_other_data_is_refused(refused, tmp_path):
         refused("train", "--recipe", name, "--data", f"imagefolder:{root}", "--out", tmp_path / "run", says=says)
 
 
-TINY = [word for key, value in {"depth": 1, "dim": 48, "heads": 4}.items() for word in
-        ("--set", f"model_options.{key}={value}")]  # fmt: skip
+TINY = [f"--model_options.{key}={value}" for key, value in {"depth": 1, "dim": 48, "heads": 4}.items()]
 
 
 @pytest.mark.parametrize("name", ["imagefolder", "navit_imagefolder"])

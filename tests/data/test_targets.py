@@ -25,29 +25,6 @@ def painted(mask):
     return np.repeat(10 * mask[..., None], 3, axis=2)
 
 
-def test_by_hand():
-    mask = np.arange(12).reshape(3, 4)
-    assert Crop((1, 1, 3, 3), (2, 2)).apply_to_map(mask).tolist() == [[5, 6], [9, 10]]
-    assert Crop((1, 1, 3, 3), (2, 2), mirrored=True).apply_to_map(mask).tolist() == [[6, 5], [10, 9]]
-    assert Crop((0, 2, 1, 4), (2, 4)).apply_to_map(mask).tolist() == [[2, 2, 3, 3]] * 2
-    # Each centre takes what it lies in, not a mean: halved, of four pixels the last.
-    assert Crop((1, 0, 3, 4), (1, 2)).apply_to_map(mask).tolist() == [[9, 11]]
-    # Further axes stay as they are.
-    two = Crop((0, 1, 1, 3), (1, 2), mirrored=True).apply_to_map(np.stack([mask, -mask], axis=-1))
-    assert two.tolist() == [[[2, -2], [1, -1]]]
-
-
-def test_boxes_by_hand():
-    boxes = np.array([[4, 8, 12, 24], [0, 0, 2, 2], [10, 30, 30, 60]], float)
-    crop = Crop((2, 4, 18, 36), (32, 32))
-    # Twice as high, as wide as it was; what lies outside has no area, what lies over the edge ends there.
-    assert crop.apply_to_boxes(boxes).tolist() == [[4, 4, 20, 20], [0, 0, 0, 0], [16, 26, 32, 32]]
-    mirrored = Crop(crop.box, crop.image_size, mirrored=True)
-    assert mirrored.apply_to_boxes(boxes).tolist() == [[4, 12, 20, 28], [0, 32, 0, 32], [16, 0, 32, 6]]
-    assert mirrored.apply_to_boxes(np.zeros((0, 4))).shape == crop.apply_to_boxes(np.zeros((0, 4))).shape == (0, 4)
-    assert boxes[0].tolist() == [4, 8, 12, 24], "and what was given stays"
-
-
 @pytest.mark.parametrize("image_size", [(32, 32), (20, 45), (3, 2), (1, 1)])
 def test_what_is_reflected_is_so_in_masks_too(image_size):
     """By the simple crop, of pictures of any shape."""

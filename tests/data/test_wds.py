@@ -222,7 +222,7 @@ def test_commas_of_braces_are_no_options():
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files are not listed here")
 def test_many_shards_do_not_stay_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(tar_index, "_opened", functools.lru_cache(maxsize=2)(tar_index._OpenFile))
+    monkeypatch.setattr(tar_index, "_opened", functools.lru_cache(maxsize=2)(tar_index._opened.__wrapped__))
     for number in range(8):
         write_tar(tmp_path / f"train-{number}.tar", sample(number, number % 2))
     source = WebDataset(str(tmp_path))

@@ -113,7 +113,7 @@ def test_available_memory_of_this_machine():
 def test_found_21_workers_beyond_any_use(count, refused, tmp_path, tiny_run):
     """Refused before one is started, and before the run's folder is made."""
     says = [f"workers {count}", "at most 16", "1 cores"]
-    refused("train", "--data", "digits", "--images", 8, "--set", f"workers={count}", "--out", tmp_path / "r", says=says)
+    refused("train", "--data", "digits", "--images", 8, f"--workers={count}", "--out", tmp_path / "r", says=says)
     refused("evaluate", tiny_run, "--resolutions", 16, "--workers", count, says=says)
     refused("cascade", tiny_run, "--workers", count, "--out", tmp_path / "c", says=says)
     assert not any(tmp_path.iterdir())

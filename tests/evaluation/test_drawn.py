@@ -18,8 +18,8 @@ from sightline.evaluation import EvaluateConfig, evaluate, measure
 from sightline.evaluation.measure import RunInfo
 from sightline.tasks.drawing import class_colours, overlay, sheet
 
-WORDS = ["--data", "scenes:pairs", "--task", "segmentation", "--set", "model_options={depth: 1, dim: 48, heads: 4}",
-         "--set", "batch_size=16", "--images", "32", "--resolution", "16"]  # fmt: skip
+WORDS = ["--data", "scenes:pairs", "--task", "segmentation", "--model_options={depth: 1, dim: 48, heads: 4}",
+         "--batch_size=16", "--images", "32", "--resolution", "16"]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -89,11 +89,18 @@ def test_measurements_that_rows_tell_apart_have_pictures_of_their_own(run):
 def test_options_of_the_task_by_the_command(run, tmp_path, capsys):
     """Windows are looked through; what cannot be is refused before anything is measured."""
     words = ["evaluate", str(run), "--resolutions", "16,24", "--images", "4", "--out", str(tmp_path / "rows.jsonl")]
-    windows = ["--set", "inference.kind=mmseg", "--set", "inference.window=16", "--set", "inference.stride=8"]
+    windows = [
+        "--task-options.inference.kind=mmseg",
+        "--task-options.inference.window=16",
+        "--task-options.inference.stride=8",
+    ]
     for wrong, says in (
-        (["--set", "inference.kind=slide"], "slide"),
-        ([*windows[:2], "--set", "inference.window=18", "--set", "inference.stride=8"], "nearest to 18: 16 or 20"),
-        (["--set", "thresold=0.1"], "thresold"),
+        (["--task-options.inference.kind=slide"], "slide"),
+        (
+            [*windows[:1], "--task-options.inference.window=18", "--task-options.inference.stride=8"],
+            "nearest to 18: 16 or 20",
+        ),
+        (["--task-options.thresold=0.1"], "thresold"),
     ):
         assert main([*words, *wrong]) == 2
         error = capsys.readouterr().err

@@ -16,9 +16,9 @@ import numpy as np
 from PIL import Image
 
 from sightline.explorer.app import Explorer
-from sightline.explorer.pictures import ImageStore
+from sightline.explorer.images import ImageStore
+from sightline.explorer.models import ExplorerModel
 from sightline.explorer.serve import listen, serve
-from sightline.explorer.subjects import ExplorerModel
 from sightline.models import Model
 
 MIB = 1 << 20

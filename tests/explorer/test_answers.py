@@ -14,7 +14,7 @@ from sightline.analysis.measures.logit_lens import lens
 from sightline.attention.dispatch import record_attention
 from sightline.data.preprocessing import preprocessing
 from sightline.errors import InputError
-from sightline.explorer.subjects import ExplorerModel
+from sightline.explorer.models import ExplorerModel
 from tests.contract.contract import build
 from tests.explorer.served import array, png, serving
 

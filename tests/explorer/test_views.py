@@ -12,7 +12,7 @@ import torch
 
 from sightline.errors import InputError
 from sightline.explorer import answers, app
-from sightline.explorer.subjects import ExplorerModel
+from sightline.explorer.models import ExplorerModel
 from tests.contract.contract import build
 from tests.explorer.served import serving
 

@@ -103,8 +103,8 @@ def test_found_05_changed_data_is_named(change, cli, folder, tmp_path):
     damage, says = CHANGES[change]
     damage(folder)
     words = ["train", "--data", f"imagefolder:{folder}", "--model", "vit_micro_patch4", "--resolution", 16]
-    words += [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
-    code, _, err = cli(*words, "--epochs", 2, "--set", "batch_size=4", "--threads", 1, "--resume", "--out", out)
+    words += [f"--model_options.{key}={value}" for key, value in MODEL.items()]
+    code, _, err = cli(*words, "--epochs", 2, "--batch_size=4", "--threads", 1, "--resume", "--out", out)
     assert code == 2, err
     last = err.splitlines()[-1]
     for word in says:

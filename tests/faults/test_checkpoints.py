@@ -143,8 +143,8 @@ def test_the_configuration_of_another_run(change, says, cli, refuses, checkpoint
     from tests.tiny import MODEL
 
     options = {**MODEL, **change.pop("model_options", {})}
-    words = [word for key, value in options.items() for word in ("--set", f"model_options.{key}={value}")]
-    words += [word for key, value in change.items() for word in ("--set", f"{key}={value}")]
+    words = [f"--model_options.{key}={value}" for key, value in options.items()]
+    words += [f"--{key}={value}" for key, value in change.items()]
     base = [] if "data" in change else ["--data", "digits"]
     code, _, err = cli(
         "train", *base, *words, "--images", 32, "--resolution", 16, "--threads", 1, "--out", tmp_path / "other"

@@ -15,8 +15,8 @@ SMALL = {**MODEL, "patch_size": 4}
 
 def words_of(task, head, settings):
     given = {"model_options": SMALL, **settings}
-    pairs = [word for name, value in given.items() for word in ("--set", f"{name}={json.dumps(value)}")]
-    head = ["--head", head] if head else []
+    pairs = [f"--{name}={json.dumps(value)}" for name, value in given.items()]
+    head = ["--task-options.head", head] if head else []
     return ["train", "--data", "scenes:pairs", "--task", task, *head, "--threads", 1, "--images", 32, *pairs]
 
 

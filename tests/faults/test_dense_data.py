@@ -9,8 +9,8 @@ from PIL import Image
 
 from tests.data import dense_folders as folders
 
-TINY = ("--images", 8, "--resolution", 16, "--set", "model_options.depth=1", "--set", "model_options.dim=48",
-        "--set", "model_options.heads=4", "--set", "validation=null", "--threads", 1)  # fmt: skip
+TINY = ("--images", 8, "--resolution", 16, "--model_options.depth=1", "--model_options.dim=48",
+        "--model_options.heads=4", "--validation=null", "--threads", 1)  # fmt: skip
 
 
 def test_a_label_outside_the_range_ends_a_run_or_is_found_before_it(cli, tmp_path):
@@ -19,7 +19,7 @@ def test_a_label_outside_the_range_ends_a_run_or_is_found_before_it(cli, tmp_pat
     path = root / "annotations/training/ADE_train_00000001.png"
     Image.fromarray(np.full(folders.SIZES[1], 151, np.uint8)).save(path)
     said = f"{path}: value 151 at row 0, column 0 is no class"
-    words = ("train", "--task", "segmentation", "--head", "pix", "--data", f"ade20k:{root}", *TINY)
+    words = ("train", "--task", "segmentation", "--task-options.head", "pix", "--data", f"ade20k:{root}", *TINY)
     code, _, err = cli(*words, "--out", tmp_path / "run")
     assert code == 3
     assert said in err

@@ -14,8 +14,8 @@ from sightline.results.rows import read_rows
 from tests.tiny import INPUTS, MODEL, SOFTMAX_MEASURES, log_lines, tree, weights
 
 CLASSES = ("bright ones", "dunkle Häuser", "zebra")
-OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
-TRAIN = ["--model", "vit_micro_patch4", "--resolution", 16, "--threads", 1, "--set", "batch_size=4", *OPTIONS]
+OPTIONS = [f"--model_options.{key}={value}" for key, value in MODEL.items()]
+TRAIN = ["--model", "vit_micro_patch4", "--resolution", 16, "--threads", 1, "--batch_size=4", *OPTIONS]
 
 
 def picture(label, number, rng):
@@ -50,7 +50,7 @@ def train(cli, folder, tmp_path):
 
 
 def test_trained_and_measured(train, cli, folder, tmp_path):
-    code, out, err = train("--set", "optimizer.lr=3e-3", "--set", "loss=ce")
+    code, out, err = train("--optimizer.lr=3e-3", "--loss=ce")
     assert code == 0, err
     run = tmp_path / "run"
     assert read_yaml(run / "config.yaml")["images"] == 15
@@ -121,7 +121,7 @@ def test_some_may_be_left_out_and_are_named(train, cli, folder, damaged, tmp_pat
 
 def test_some_of_the_classes_in_another_folder(train, cli, folder, tmp_path):
     """Labels go by name: a folder with the last class alone is measured as what it is."""
-    assert train("--set", "loss=ce")[0] == 0
+    assert train("--loss=ce")[0] == 0
     run = tmp_path / "run"
     other = tmp_path / "other"
     shutil.copytree(folder / "test" / CLASSES[2], other / CLASSES[2])

@@ -21,10 +21,10 @@ from sightline.training import loop
 from tests.ranks import together
 from tests.tiny import INPUTS, MODEL, TRAINING, log_lines, tiny_config, train, tree, wait_for_saves, weights
 
-OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+OPTIONS = [f"--model_options.{key}={value}" for key, value in MODEL.items()]
 # Six steps, a checkpoint after each.
-WORDS = ["train", "--data", "digits", "--images", 192, "--resolution", 16, "--threads", 1, "--set", "precision=float32",
-         "--set", "checkpoint_every=32", "--set", "validation=null", *OPTIONS]  # fmt: skip
+WORDS = ["train", "--data", "digits", "--images", 192, "--resolution", 16, "--threads", 1, "--precision=float32",
+         "--checkpoint_every=32", "--validation=null", *OPTIONS]  # fmt: skip
 BEFORE = 4
 
 

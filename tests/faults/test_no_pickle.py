@@ -178,7 +178,7 @@ def test_data_that_are_pickles_are_not_loaded(kind, cli, tmp_path):
             (root / "train" / name / "0.png").write_bytes(bomb)
             (root / "train" / name / "1.png").write_bytes(encoded(torch.zeros(8, 8, 3, dtype=torch.uint8).numpy()))
             (root / "train" / name / "index.pkl").write_bytes(bomb)
-    options = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+    options = [f"--model_options.{key}={value}" for key, value in MODEL.items()]
     code, _, err = cli("train", "--data", f"{kind}:{root}", "--images", 8, "--resolution", 16, "--threads", 1, *options,
                        "--out", tmp_path / "run")  # fmt: skip
     assert code in (2, 3)

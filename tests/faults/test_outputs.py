@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.tiny import MODEL, tree
 
-OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+OPTIONS = [f"--model_options.{key}={value}" for key, value in MODEL.items()]
 TRAIN = ["--images", 32, "--threads", 1, *OPTIONS]
 BENCH = ["bench", "memory", "--model", "vit_micro_patch4", "--resolution", "32", "--device", "cpu"]
 

@@ -56,7 +56,7 @@ def test_a_plug_in_s_fault_is_raised_as_itself(tmp_path, monkeypatch, where):
     monkeypatch.setattr(plugins, "given", [])
     monkeypatch.setattr(plugins, "__path__", list(plugins.__path__))
     monkeypatch.setenv("WHERE", where)
-    words = ["train", "--device", "cpu", *SMALL, "--images", "64", "--set", "task=broken", "--out", tmp_path / "run"]
+    words = ["train", "--device", "cpu", *SMALL, "--images", "64", "--task=broken", "--out", tmp_path / "run"]
     with pytest.raises(RuntimeError, match=f"broken in {where}"):
         main([*map(str, words), "--plugins", str(tmp_path / "plug")])
 
@@ -96,8 +96,7 @@ def test_torchrun_shows_the_traceback(tmp_path, where):
         *SMALL,
         "--images",
         "64",
-        "--set",
-        "task=broken",
+        "--task=broken",
         "--out",
         tmp_path / "run",
         "--plugins",

@@ -51,11 +51,11 @@ os.scandir = lambda path=".": Listed(scandir(path))
 os.listdir = lambda path=".": sorted(listdir(path), reverse=bool(os.environ.get("REVERSED")))
 """
 SAME = {
-    "two workers and other hashes": (["--set", "workers=2"], {"PYTHONHASHSEED": "4242"}),
-    "four workers and another order": (["--set", "workers=4"], {"REVERSED": "1"}),
+    "two workers and other hashes": (["--workers=2"], {"PYTHONHASHSEED": "4242"}),
+    "four workers and another order": (["--workers=4"], {"REVERSED": "1"}),
     "a cold cache": ([], {"SIGHTLINE_CACHE": "cache"}),
     "a warm cache, other hashes, another order": (
-        ["--set", "workers=2"], {"SIGHTLINE_CACHE": "cache", "PYTHONHASHSEED": "7", "REVERSED": "1"}
+        ["--workers=2"], {"SIGHTLINE_CACHE": "cache", "PYTHONHASHSEED": "7", "REVERSED": "1"}
     ),
 }  # fmt: skip
 

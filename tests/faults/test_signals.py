@@ -15,10 +15,10 @@ from sightline.hub.load import read_config_record
 from tests.processes import group, wait_for
 from tests.tiny import MODEL, log_lines, weights
 
-OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
-TINY = ["--data", "digits", "--threads", "1", "--set", "precision=float32", *OPTIONS]
+OPTIONS = [f"--model_options.{key}={value}" for key, value in MODEL.items()]
+TINY = ["--data", "digits", "--threads", "1", "--precision=float32", *OPTIONS]
 # Many steps, and no checkpoint among them.
-LONG = [*TINY, "--images", "40000", "--set", "batch_size=8", "--set", "checkpoint_every=40000"]
+LONG = [*TINY, "--images", "40000", "--batch_size=8", "--checkpoint_every=40000"]
 
 
 def start(*words, **options):
@@ -54,7 +54,7 @@ def end(process):
 )
 def test_found_28_a_signal_finishes_the_step_and_saves(number, code, workers, whole_group, cli, tmp_path):
     out = tmp_path / "a"
-    process = start("train", *LONG, "--set", f"workers={workers}", "--out", out)
+    process = start("train", *LONG, f"--workers={workers}", "--out", out)
     training(process, out)
     (os.killpg if whole_group else os.kill)(process.pid, number)
     returned, said, err = end(process)
@@ -73,7 +73,7 @@ def test_found_28_a_signal_finishes_the_step_and_saves(number, code, workers, wh
 def test_found_28_what_was_stopped_and_went_on_is_as_if_it_had_not_been(cli, tmp_path, monkeypatch):
     from sightline.training import loop
 
-    words = [*TINY, "--images", 96, "--set", "batch_size=16"]
+    words = [*TINY, "--images", 96, "--batch_size=16"]
     assert cli("train", *words, "--out", tmp_path / "whole")[0] == 0
     real = loop.train_step
 
@@ -122,7 +122,7 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     ended, saver, real_saver = threading.Event(), [], loop.Checkpointer.__init__
     monkeypatch.setattr(loop.Checkpointer, "__init__", heard)
     monkeypatch.setattr(loop, "train_step", step)
-    words = [*TINY, "--images", 96, "--set", "batch_size=16", "--set", "checkpoint_every=32"]
+    words = [*TINY, "--images", 96, "--batch_size=16", "--checkpoint_every=32"]
     returned, _, err = cli("train", *words, "--out", tmp_path / "a")
     assert returned == code
     assert "--resume" in err
@@ -155,7 +155,7 @@ def test_found_27_a_signal_while_everything_is_imported_is_one_line(number, code
 @pytest.mark.slow
 def test_found_27_a_second_interrupt_with_workers_is_one_line(tmp_path):
     out = tmp_path / "a"
-    process = start("train", *LONG, "--set", "workers=2", "--out", out)
+    process = start("train", *LONG, "--workers=2", "--out", out)
     training(process, out)
     for _ in range(3):
         if process.poll() is None:

@@ -122,8 +122,11 @@ def undisturbed(planned):
 
 
 # {1, 2, 4} ranks x three kinds of data x three ways of showing them; with two workers files, and two ranks of others.
+# By default without workers, and of others two ranks alone.
+EVERY_TIME = [*QUICK, *itertools.product(SHOWN, (1, 2, 4), [0], ["imagefolder"]),
+              *itertools.product(SHOWN, [2], [0], ["hf", "wds"])]  # fmt: skip
 PRODUCT = [
-    pytest.param(*case, marks=[pytest.mark.slow] if case[2] and case not in QUICK else [], id="-".join(map(str, case)))
+    pytest.param(*case, marks=[] if case in EVERY_TIME else [pytest.mark.slow], id="-".join(map(str, case)))
     for case in itertools.product(SHOWN, (1, 2, 4), (0, 2), ("imagefolder", "hf", "wds"))
     if not case[2] or case in QUICK or case[3] == "imagefolder" or case[1] == 2
 ]

@@ -44,7 +44,7 @@ def test_found_06_a_run_s_scores_survive_every_way_of_saving(tiny_run, run_copy,
     # A run by the other loss, begun with these weights, says the other thing.
     code, _, err = cli(
         "train", "--data", "digits", "--init-from", run_copy, "--images", 32, "--out", tmp_path / "ce",
-        "--set", "loss=ce", "--resolution", 16,
+        "--loss=ce", "--resolution", 16,
     )  # fmt: skip
     assert code == 0, err
     assert sum(said(tmp_path / "ce")) == pytest.approx(1, abs=1e-5)

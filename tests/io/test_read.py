@@ -96,7 +96,7 @@ def test_found_18_as_rows_or_a_log(kind, name, refused, run_copy, tmp_path):
 @pytest.mark.parametrize("name", ["a.safetensors", "a.pth", "a.npz"])
 def test_found_30_as_weights(kind, name, refused, run_copy, tmp_path):
     said = make(kind, tmp_path / name)
-    words = ["convert", "vision_transformer", tmp_path / name, tmp_path / "m", "--set", "model_name=x"]
+    words = ["convert", "vision_transformer", tmp_path / name, tmp_path / "m", "--arguments.model_name=x"]
     if kind != "folder":
         refused(*words, says=[name, said])
     weights = run_copy / "checkpoint" / "model.safetensors"
@@ -169,5 +169,5 @@ def test_found_27_in_the_checksums(number, refused, run_copy):
 def test_found_27_of_a_run(setting, refused, tmp_path):
     key = setting.partition("=")[0].rpartition(".")[2]
     out = tmp_path / "run"
-    refused("train", "--data", "digits", "--images", 8, "--set", setting, "--out", out, says=[key])
+    refused("train", "--data", "digits", "--images", 8, f"--{setting}", "--out", out, says=[key])
     assert tree(tmp_path) == {}

@@ -79,7 +79,7 @@ def test_found_19_every_size_has_a_bound(name):
 
 def test_found_19_a_training_of_a_hundred_million_layers_is_refused(refused, tmp_path):
     option = "model_options.depth=100000000"
-    refused("train", "--data", "digits", "--out", tmp_path / "run", "--set", option, says=["depth = 100000000", "512"])
+    refused("train", "--data", "digits", "--out", tmp_path / "run", f"--{option}", says=["depth = 100000000", "512"])
     assert not (tmp_path / "run").exists()
 
 

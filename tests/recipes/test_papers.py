@@ -134,13 +134,13 @@ def test_the_first_loss(name, loss):
 
 def test_fine_tuning_needs_a_model(tmp_path):
     with pytest.raises(InputError, match="vit_finetune"):
-        training_config(None, {"data": f"imagefolder:{tmp_path}"}, (), "vit_finetune", data=Unmeasured())
+        training_config(None, {"data": f"imagefolder:{tmp_path}"}, "vit_finetune", data=Unmeasured())
 
 
 def test_fine_tuning_keeps_what_it_says_of_the_model(tiny_run, tmp_path):
     """The drop of layers, the head that begins with 0 and the size are the recipe's; all else is the model's."""
     flags = {"data": f"imagefolder:{tmp_path}", "init_from": str(tiny_run)}
-    high = training_config(None, flags, (), "lookhere_highres", data=Unmeasured())
+    high = training_config(None, flags, "lookhere_highres", data=Unmeasured())
     assert (high.model_options, high.resolution) == ({"drop_path": 0.2}, 384)
-    tuned = training_config(None, flags, (), "vit_finetune", data=Unmeasured())
+    tuned = training_config(None, flags, "vit_finetune", data=Unmeasured())
     assert (tuned.model_options, tuned.resolution) == ({"head": "linear", "head_std": 0.0}, 384)

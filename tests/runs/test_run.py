@@ -15,7 +15,9 @@ from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from sightline.results.analysis import AnalysisRow
 from sightline.results.rows import read_rows
-from sightline.runs.options import AnalyseOptions, CascadeOptions, EvaluateOptions
+from sightline.runs.options import AnalyseOptions, CascadeOptions, EvaluateOptions, PackOptions
+from sightline.runs.packing import pack
+from sightline.runs.table import summarise
 
 FEW = ["--images", 6, "--threads", 1, "--device", "cpu"]
 
@@ -69,6 +71,35 @@ def test_predict_gives_the_answers_of_the_command(cli, run_copy, tmp_path):
     one = next(run.predict(tmp_path / "1.png", resolution="16"))
     assert one["seen_size"] == (16, 16)
     assert sum(entry["score"] for entry in one["top"]) <= 10
+
+
+def test_predict_into_a_file_gives_the_file_of_the_command(cli, run_copy, tmp_path):
+    for number in range(3):
+        Image.new("RGB", (16, 20), (60 * number, 0, 9)).save(tmp_path / f"{number}.png")
+    images = tmp_path / "*.png"
+    assert cli("predict", run_copy, images, "--predictions", tmp_path / "one.jsonl", "--device", "cpu")[0] == 0
+    run = sightline.Run.open(run_copy, device="cpu")
+    said = list(run.predict(images, predictions=tmp_path / "two.jsonl"))
+    assert (tmp_path / "two.jsonl").read_text() == (tmp_path / "one.jsonl").read_text()
+    assert said == [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()]
+    with pytest.raises(InputError):
+        run.predict(images, predictions=tmp_path / "two.jsonl")
+    # Classification draws nothing.
+    with pytest.raises(InputError):
+        run.predict(images, out=tmp_path / "drawn")
+
+
+def test_pack_gives_the_figures_of_the_command(cli):
+    words = ["--resolutions", "64..256", "--images", 50, "--sequence-length", 512]
+    said = json.loads(cli("pack", "stats", "scenes", *words, "--json")[1])
+    found = pack("scenes", PackOptions(images=50), resolutions="64..256", sequence_length=512)
+    assert found.figures == {name: said[name] for name in found.figures}
+    assert len(found.lengths) == 50
+
+
+def test_summarise_gives_the_lines_of_the_command(cli, run_copy):
+    said = cli("table", run_copy, "--split", "test", "--by", "seed", "--json")[1]
+    assert summarise([run_copy], split="test", by="seed").dump() == said
 
 
 def test_predict_needs_no_data(run_copy, tmp_path):

@@ -280,7 +280,7 @@ def test_an_answer_alone_or_beside_others_and_its_picture(trained, tmp_path, cli
 
 def test_a_classifier_begins_with_its_trunk(trained, tmp_path, capsys):
     before = load_model(trained)
-    words = ["--images", "64", "--threads", "1", "--set", "precision=float32", "--set", "optimizer.lr=1e-9"]
+    words = ["--images", "64", "--threads", "1", "--precision=float32", "--optimizer.lr=1e-9"]
     out = tmp_path / "tuned"
     encoding = ["--encoding", "rope_axial+learned_1d"]
     assert main(["train", "--data", "digits", "--init-from", str(trained), "--out", str(out), *encoding, *words]) == 0

@@ -146,8 +146,8 @@ def test_what_an_image_was_padded_with_is_cut_off():
     assert (task.decode(output, Crop((0, 0, 18, 26), (9, 13))).labels == 1).all()
 
 
-TRAIN = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "precision=float32", "--encoding",
-         "rope_axial", "--set", "optimizer.lr=3e-3"]  # fmt: skip
+TRAIN = ["--model_options={depth: 1, dim: 48, heads: 4}", "--precision=float32", "--encoding",
+         "rope_axial", "--optimizer.lr=3e-3"]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -155,9 +155,10 @@ TRAIN = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "preci
 def test_a_run_learns_is_measured_predicts_and_is_reported(head, packed, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(measure, "default_image_count", lambda source: 12)
     out = tmp_path / "run"
-    shown = ["--recipe", "navit_scenes", "--data", "scenes:pairs", "--set", "packing.tokens=256"] if packed else [
-        "--data", "scenes:pairs", "--set", "batch_size=16"]  # fmt: skip
-    words = ["train", *shown, *TRAIN, "--task", "segmentation", "--head", head, "--images", "320", "--out", str(out)]
+    shown = ["--recipe", "navit_scenes", "--data", "scenes:pairs", "--packing.tokens=256"] if packed else [
+        "--data", "scenes:pairs", "--batch_size=16"]  # fmt: skip
+    words = ["train", *shown, *TRAIN, "--task", "segmentation", "--task-options.head", head, "--images", "320"]
+    words += ["--val.images", "16", "--val.times", "1", "--out", str(out)]
     assert main(words) == 0, capsys.readouterr().err
     losses = [json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()]
     assert np.mean(losses[-3:]) < losses[0]

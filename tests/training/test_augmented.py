@@ -10,19 +10,18 @@ import pytest
 from sightline.data.pack_plan import epoch_order
 from sightline.data.sources.scenes import Scenes
 from sightline.errors import InputError
-from sightline.io.config import build_config
+from sightline.io.config import build_config, merge
 from sightline.models import model_config
-from sightline.runs.settings import apply_settings
 from sightline.training import TrainConfig
 from sightline.training.plan import training_plan
-from tests.tiny import tiny_config
+from tests.tiny import nested, tiny_config
 from tests.training.test_goes_on import AUGMENT
 
 
 def test_a_file_and_single_settings_say_what_is_done():
     def config(*settings):
         return build_config(
-            TrainConfig, apply_settings({"augment": AUGMENT, "parts": "simple", "repeats": 3}, settings), "train"
+            TrainConfig, merge({"augment": AUGMENT, "parts": "simple", "repeats": 3}, nested(*settings)), "train"
         )
 
     assert (config().augment, config().parts, config().repeats) == (AUGMENT, "simple", 3)

@@ -22,7 +22,7 @@ from sightline.tasks.base import predict_batch
 from sightline.tasks.detection import Detection, DetectionOptions
 
 HEADS = sorted(registry.classes(BoxHead, "sightline.models.heads"))
-TINY = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "precision=float32"]
+TINY = ["--model_options={depth: 1, dim: 48, heads: 4}", "--precision=float32"]
 
 
 def run(*words: str | Path) -> None:
@@ -38,10 +38,10 @@ def test_detection_trains_is_measured_and_predicts(
 ) -> None:
     monkeypatch.setattr(measure, "default_image_count", lambda source: 24)
     out = tmp_path / "run"
-    packs = ["--recipe", "navit_scenes", "--set", "packing.tokens=256", "--set", "packing.drop=null"]
-    size = packs if packed else ["--set", "batch_size=16"]
-    what = ["--data", "scenes:pairs", "--set", "task=detection", "--set", f"task_options={{head: {head}}}", *TINY]
-    what += ["--set", "validation.images=16", "--set", "validation.times=1"]
+    packs = ["--recipe", "navit_scenes", "--packing.tokens=256", "--packing.drop=null"]
+    size = packs if packed else ["--batch_size=16"]
+    what = ["--data", "scenes:pairs", "--task=detection", f"--task_options={{head: {head}}}", *TINY]
+    what += ["--validation.images=16", "--validation.times=1"]
     run("train", *what, *size, "--resolution", "16", "--images", "128", "--encoding", "rope_axial", "--out", out)
     losses = [json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()]
     quarter = len(losses) // 4

@@ -98,8 +98,8 @@ def test_what_no_run_wrote_is_never_deleted(undisturbed, tmp_path):
 
 def test_commands_take_an_older_one(cli, refused, tmp_path):
     out = tmp_path / "a"
-    words = ["--data", "digits", "--threads", 1, "--images", 64, "--set", "keep_last=2", "--set", "checkpoint_every=32"]
-    words += [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+    words = ["--data", "digits", "--threads", 1, "--images", 64, "--keep_last=2", "--checkpoint_every=32"]
+    words += [f"--model_options.{key}={value}" for key, value in MODEL.items()]
     assert cli("train", *words, "--out", out)[0] == 0
     place = step_folder(out, 1)
     code, said, err = cli("predict", place, INPUTS / "good.jpg")

@@ -58,7 +58,7 @@ def test_found_17_a_log_that_is_gone_or_damaged_is_written_anew_from_the_checkpo
 @pytest.mark.parametrize("place", ["/proc/self/mem", "/"], ids=["file", "folder"])
 def test_a_log_that_cannot_be_read_is_named(place, cli, tmp_path):
     words = ["train", "--data", "digits", "--images", 64, "--threads", 1, "--out", tmp_path / "a"]
-    words += [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+    words += [f"--model_options.{key}={value}" for key, value in MODEL.items()]
     assert cli(*words)[0] == 0
     (tmp_path / "a" / "log.jsonl").unlink()
     # A file that nobody may read, also not the owner of all.

@@ -18,7 +18,7 @@ from sightline.results.rows import read_rows
 from sightline.training import TrainConfig
 from tests.tiny import MODEL, pictures, tiny_config, tree, weights
 
-OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+OPTIONS = [f"--model_options.{key}={value}" for key, value in MODEL.items()]
 
 
 def measured(folder):

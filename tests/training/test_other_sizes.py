@@ -16,7 +16,7 @@ from sightline.models import create_model
 from tests.contract.randomise import randomise_parameters
 
 SMALL = {"depth": 1, "dim": 48, "heads": 4, "num_classes": 10}
-TRAIN = ("train", "--data", "digits", "--images", 16, "--set", "precision=float32", "--set", "batch_size=8")
+TRAIN = ("train", "--data", "digits", "--images", 16, "--precision=float32", "--batch_size=8")
 
 
 @pytest.mark.parametrize("encoding", ["learned_1d", "rope_axial", "rpe_learned", "lookhere_90"])
@@ -81,7 +81,7 @@ def test_found_26_training_begins_with_a_model_of_timm_s(size, resolution, cli, 
     given = {"model": "vit_tiny_patch16_224", "depth": 1, "img_size": size, "patch_size": 4, "num_classes": 10}
     sightline.save_model(import_weights("timm", build(given).state_dict(), given), tmp_path / "m")
     monkeypatch.setattr("sightline.evaluation.measure.default_image_count", lambda source: 4)
-    begin = ("train", "--data", "scenes", *TRAIN[3:], "--init-from", tmp_path / "m", "--set", "workers=0")
+    begin = ("train", "--data", "scenes", *TRAIN[3:], "--init-from", tmp_path / "m", "--workers=0")
     code, _, err = cli(*begin, "--out", tmp_path / "run")
     assert code == 0, err
     model = sightline.load_model(tmp_path / "run")

@@ -176,7 +176,7 @@ class Inked(Augmentation):
         return image * 0 if self.by and draws.random() < 1 else image
 '''
 
-TINY = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "precision=float32"]
+TINY = ["--model_options={depth: 1, dim: 48, heads: 4}", "--precision=float32"]
 
 
 @pytest.fixture(scope="module")
@@ -198,10 +198,10 @@ def run(folder: Path, *words: str | Path) -> str:
 
 @pytest.mark.slow
 def test_a_task_trains_packed_is_measured_predicts_and_is_reported(folder: Path, tmp_path: Path) -> None:
-    out, recipe, size = tmp_path / "run", ["--recipe", "navit_scenes"], ["--set", "packing.tokens=256"]
-    task = ["--set", "task=brightness", "--set", "task_options={scale: 2.0}", "--set", "optimizer.lr=3e-3"]
-    more = ["--images", "480", "--set", "augment={inked: {by: 0}}", "--set", "workers=1", "--encoding", "rope_axial"]
-    workers = [*more, "--set", "validation.times=2"]
+    out, recipe, size = tmp_path / "run", ["--recipe", "navit_scenes"], ["--packing.tokens=256"]
+    task = ["--task=brightness", "--task_options={scale: 2.0}", "--optimizer.lr=3e-3"]
+    more = ["--images", "480", "--augment={inked: {by: 0}}", "--workers=1", "--encoding", "rope_axial"]
+    workers = [*more, "--validation.times=2"]
     said = run(folder, "train", *recipe, *TINY, *size, *task, *workers, "--out", out)
     assert "squared" in said
     losses = [json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()]

@@ -20,9 +20,9 @@ from sightline.training.checkpointer import Checkpointer
 from tests.tiny import ENDLESS, MODEL, Stopped, digest, log_lines, train
 
 # Six steps, of which two, four and six are saved.
-TINY = ["--data", "digits", "--threads", "1", "--images", "96", "--set", "precision=float32"]
-TINY += ["--set", "batch_size=16", "--set", "checkpoint_every=32", "--set", "validation=null"]
-TINY += [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+TINY = ["--data", "digits", "--threads", "1", "--images", "96", "--precision=float32"]
+TINY += ["--batch_size=16", "--checkpoint_every=32", "--validation=null"]
+TINY += [f"--model_options.{key}={value}" for key, value in MODEL.items()]
 
 
 class Held:

@@ -42,12 +42,13 @@ def test_a_head_trains_is_measured_and_predicts(
     out = tmp_path / "run"
     # Those that take whole images refuse token dropping.
     drop = "" if head == "segmenter" else ", drop: null"
-    size = ["--recipe", "navit_scenes", "--set"]
-    size += [f"packing={{tokens: 256, resolutions: [16, 32], aspect: square{drop}}}"]
+    size = ["--recipe", "navit_scenes"]
+    size += [f"--packing={{tokens: 256, resolutions: [16, 32], aspect: square{drop}}}"]
     options = json.dumps({"head": head, "head_options": SMALL[head]})
-    words = ["train", *(size if packed else ["--set", "batch_size=16"]), "--data", "scenes:many"]
-    words += ["--set", "model_options={depth: 2, dim: 48, heads: 4}", "--set", "precision=float32", "--task"]
-    words += ["segmentation", "--set", f"task_options={options}", "--images", "640", "--out", str(out)]
+    words = ["train", *(size if packed else ["--batch_size=16"]), "--data", "scenes:many"]
+    words += ["--model_options={depth: 2, dim: 48, heads: 4}", "--precision=float32", "--task"]
+    words += ["segmentation", f"--task_options={options}", "--images", "640", "--out", str(out)]
+    words += ["--val.images", "16", "--val.times", "1"]
     assert main(words) == 0, capsys.readouterr().err
     losses = [json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()]
     # One batch's loss is mostly its scenes: a quarter beside another.
@@ -77,8 +78,8 @@ def test_a_head_of_whole_images_refuses_dropped_tokens_before_a_run(
     task: str, head: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """Also where a schedule drops none at first."""
-    words = ["train", "--recipe", "navit_scenes", "--data", "scenes:pairs", "--task", task, "--head", head]
-    words += ["--set", "packing.drop=schedule", "--images", "64", "--out", str(tmp_path / "run")]
+    words = ["train", "--recipe", "navit_scenes", "--data", "scenes:pairs", "--task", task, "--task-options.head", head]
+    words += ["--packing.drop=schedule", "--images", "64", "--out", str(tmp_path / "run")]
     assert main(words) == 2
     assert f"train: packing.drop schedule: head {head} " in capsys.readouterr().err.splitlines()[-1]
     assert not list(tmp_path.iterdir())

@@ -22,16 +22,15 @@ from sightline.data.targets import Crop
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation.predict import predict_split
 from sightline.hub.load import load_model
-from sightline.io.config import build_config
+from sightline.io.config import build_config, merge
 from sightline.models import model_config
 from sightline.recipes import list_recipes, recipe
-from sightline.runs.settings import apply_settings
 from sightline.tasks.base import Task, make_task, task_class
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.tasks.windows import InferenceMode
 from sightline.training.config import OptimizerConfig, TrainConfig, ValidationConfig
 from sightline.training.setup import build_model, resolve, resolve_config
-from tests.tiny import MODEL, pictures, train, weights
+from tests.tiny import MODEL, nested, pictures, train, weights
 
 TASKS = ("classification", "segmentation", "detection", "masked_patches")
 PACKING = PackingConfig(tokens=64, resolutions=(8, 16), drop="constant", drop_options={"drop": 0.2})
@@ -271,7 +270,7 @@ def test_an_option_of_answers(task, name, runs):
         said = functools.partial(answers, model, task)
         given = {"threshold": 0.0, "shown": 0.0} if task == "detection" else {}
         setting = f"{name}={json.dumps(OF_ANSWERS[task][name])}"
-        changed = taken(name, functools.partial(said, apply_settings(given, [setting])))
+        changed = taken(name, functools.partial(said, merge(given, nested(setting))))
         assert changed is None or changed != said(given), under
 
 
@@ -287,7 +286,7 @@ def answers(model, task, options):
 
 @pytest.mark.parametrize("head", ["fcos", "pix"])
 def test_a_head_that_is_not_the_models_is_refused(head, runs):
-    """`evaluate --set head=...` measures the model that there is."""
+    """`evaluate --task-options.head` measures the model that there is."""
     task, other = ("detection", "owlvit") if head == "fcos" else ("segmentation", "linear_map")
     model = load_model(runs.folder(base_config(runs, task, task_options={"head": head})))
     make_task(task, model.config, {"head": head})
@@ -396,4 +395,4 @@ def test_mirrored_images_of_left_and_right_are_warned_of(names, warned, tmp_path
             flip=flip,
         )
         train(config, tmp_path / str(flip), device="cpu", warn=said.append)
-        assert any("flip=0" in line for line in said) == says
+        assert any("--flip 0" in line for line in said) == says

@@ -223,9 +223,9 @@ def test_a_tracker_that_fails_ends_no_run(wandb, tmp_path):
 @pytest.mark.slow
 def test_the_command_line_tracks_profiles_and_overwrites(cli, tmp_path):
     data = pictures(tmp_path / "data", count=48)
-    options = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+    options = [f"--model_options.{key}={value}" for key, value in MODEL.items()]
     words = ["train", "--data", f"{data},minival=0.2", "--images", 64, "--resolution", 16, "--threads", 1, *options,
-             "--set", "batch_size=8", "--out", tmp_path / "run", "--track", "tensorboard", "--profile"]  # fmt: skip
+             "--batch_size=8", "--out", tmp_path / "run", "--track", "tensorboard", "--profile"]  # fmt: skip
     code, out, err = cli(*words)
     assert code == 0, err
     for name in PHASES:

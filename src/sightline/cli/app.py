@@ -1,23 +1,21 @@
-"""The command `sightline`: finds its verbs in `commands/`, and turns every fault of the user into one line.
+"""The command `sightline`: its commands, and one line for every fault of the user.
 
-A verb is what its file holds under the file's own name: a function, or an `App` with sub-verbs. It imports what it
-needs inside its function, so that `sightline --help` stays quick. Nothing here is slow to import: signals are heeded
-before anything else is.
+A command is what its file in `commands/` holds under the file's own name: a function, or an `App` with sub-commands.
+The file is imported when the command is called, and imports what it needs inside its function, so that `--help` stays
+quick. Nothing here is slow to import: signals are heeded before anything else is.
 """
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
-import pkgutil
 import shutil
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sightline import __version__, plugins
-from sightline.cli import commands
 from sightline.distributed import machine, ranks, signals
 from sightline.errors import InputError, RanksError, SightlineError, StoppedError, StorageError
 
@@ -28,19 +26,47 @@ if TYPE_CHECKING:
 PIPE_CLOSED = 1
 # In fewer columns, rich puts a letter a line and takes minutes to find that out.
 _NARROWEST = 40
+# Each with the first line of its own help, which a test compares: its file is not imported for the list of all.
+COMMANDS = {
+    "analyse": "Look inside models: how far heads look, how they differ, and what layers know, at every size.",
+    "bench": "What models cost here: memory before it is tried, and measured time.",
+    "cascade": "Measure accuracy against tokens and time: budgets alone, and a cascade of two.",
+    "classes": "Compare classes between sizes and models, from stored logits: changes, spreads, gaps, confused pairs.",
+    "compare": "Train position encodings alike, with several seeds, test them at many sizes, and say what differs.",
+    "convert": "Turn another project's weights into a checkpoint of ours, with its rules.",
+    "data": "Folders of images.",
+    "demo": "Train three position encodings on small scenes at 32 px, test them from 20 to 148 px, show the result.",
+    "encodings": "List the position encodings: each with its knob; of one, its paper and its rule for a new grid.",
+    "evaluate": "Measure a model at a list of resolutions: top-1, top-5, by group and by size.",
+    "explore": "Look into one or two models on a local page: where each head looks, at any size, from any patch.",
+    "export": "Write a model as one file that ONNX Runtime or torch alone runs, for any batch, height and width.",
+    "models": "List the registered models: width, depth, heads, parameters and training resolution.",
+    "pack": "Images of every size in sequences without padding.",
+    "predict": "Say what is in images, of any size and shape.",
+    "report": "Write one self-contained HTML page that compares runs: curves, tables, scenes, fields of view.",
+    "rescore": "Measure stored logits again: every metric of a classifier, with no model and no images.",
+    "scenes": "Draw scenes of the embedded data set on one sheet, to look at them.",
+    "status": "Say where a run, or a sweep, is: from its files alone, from any terminal or machine that sees them.",
+    "sweep": "Train every cell of a grid once, or search (TPE), and print best and average for each encoding.",
+    "table": "Print the best and the average of some runs for each encoding, with the settings of the best.",
+    "train": "Train a model at one resolution, or packed at many, and test it at its own.",
+    "verify": "Compare a converted checkpoint with what it was converted from; exit code 1 where they differ.",
+}
+_debug = False
 
 
 def build_app() -> App:
-    """The command-line application with every verb of `commands/`."""
+    """The command-line application with every command."""
     from cyclopts import App, Parameter
 
+    from sightline.cli.options import collect_settings
     from sightline.runs.options import convert_strictly
 
     app = App(
         name="sightline",
         help="Plain vision transformers at any resolution and aspect ratio.",
         help_epilogue="--plugins DIR: every command finds the encodings, tasks, data sets, metrics, embedders and "
-        "architectures in that folder's files too; they run.",
+        "architectures in that folder's files too; they run. --debug: a fault shows its traceback.",
         version=__version__,
         # `main` prints errors in one line and chooses the exit code.
         print_error=False,
@@ -49,10 +75,10 @@ def build_app() -> App:
         suppress_keyboard_interrupt=False,
         # An option is named once: no --no-json beside --json.
         default_parameter=Parameter(negative=(), converter=convert_strictly),
+        config=(collect_settings,),
     )
-    for module in pkgutil.iter_modules(commands.__path__):
-        verb = getattr(importlib.import_module(f"{commands.__name__}.{module.name}"), module.name)
-        app.command(verb, name=module.name.replace("_", "-"))
+    for name, summary in COMMANDS.items():
+        app.command(f"sightline.cli.commands.{name}:{name}", name=name.replace("_", "-"), help=summary)
     return app
 
 
@@ -97,7 +123,7 @@ def _run(arguments: list[str]) -> int:
             os.getcwd()
         except FileNotFoundError:
             raise InputError("the current folder was deleted; go to one that exists (cd)") from None
-        arguments = _without_plugins(arguments)
+        arguments = _common_options(arguments)
         app = build_app()
         signals.imported()
         result = _call(app, arguments)
@@ -129,11 +155,15 @@ def _run(arguments: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _without_plugins(arguments: list[str]) -> list[str]:
-    """The other arguments; what `--plugins DIR` names is found from here on."""
-    rest, words = [], iter(arguments)
+def _common_options(arguments: list[str]) -> list[str]:
+    """The other arguments; what `--plugins DIR` names is found from here on, and `--debug` shows tracebacks."""
+    global _debug
+    rest, words, _debug = [], iter(arguments), False
     plugins.given.clear()
     for word in words:
+        if word == "--debug":
+            _debug = True
+            continue
         name, equals, folder = word.partition("=")
         if name != "--plugins":
             rest.append(word)
@@ -187,6 +217,8 @@ def _say_interrupted() -> int:
 
 
 def _complain(error: SightlineError) -> int:
+    if _debug:
+        traceback.print_exception(error)
     line = " ".join(str(error).split())
     if ranks.is_main_process():
         print(f"sightline: error: {line}", file=sys.stderr)

@@ -112,7 +112,7 @@ def dry_run(setup: TrainSetup, device: torch.device, processes: int, warn: Calla
     missing = []
     if memory is not None and available is not None and memory > available:
         parts = -(-memory // available) * config.accumulate
-        missing.append(f"memory (--set accumulate={2 * parts}, --set recompute=true, or more processes)")
+        missing.append(f"memory (--accumulate {2 * parts}, --recompute, or more processes)")
     if device.type == "cpu":
         missing.append("a GPU")
     if source.validation_split is None and config.validation is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,17 @@ from sightline.convert import find_project
 from sightline.convert.timm import read_timm_folder
 from sightline.convert.weights import read_weights
 from sightline.errors import InputError
+from sightline.io.config import merge
 from sightline.io.read import CONFIGURATION, read_text
 from sightline.io.yaml import read_yaml
-from sightline.runs.settings import apply_settings
 
 
 def read_source(
-    project: str, source: Path, config: Path | None, settings: Sequence[str], *, needed: bool = True
+    project: str, source: Path, config: Path | None, given: Mapping[str, Any], *, needed: bool = True
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the arguments.
 
-    Arguments come from the source where it records them, then from `config`, then from `settings`.
+    Arguments come from the source where it records them, then from `config`, then from `given`.
 
     Args:
         needed: arguments must be there, where weights alone do not tell enough.
@@ -34,20 +34,20 @@ def read_source(
     example = find_project(project).example
     if not source.exists():
         raise InputError(f"{source}: no such file or folder")
-    given: dict[str, Any] = {}
+    stored: dict[str, Any] = {}
     if source.is_dir():
         folder = read_timm_folder(source) if project == "timm" else None
         if folder is None:
             expected = "a file, or a folder that timm saved for the Hub" if project == "timm" else "a file of weights"
             raise InputError(f"{source}: is a folder (expected {expected})")
-        given, source = folder.given, folder.weights
-    asked = apply_settings({**given, **(read_yaml(config) if config else {})}, settings)
+        stored, source = folder.given, folder.weights
+    asked = merge({**stored, **(read_yaml(config) if config else {})}, given)
     # Read only now: it may be large.
     state, recorded = read_weights(source, lambda said: print(f"{source}: {said}", file=sys.stderr))
     arguments = {**recorded, **asked}
     if needed and example and not arguments:
         raise InputError(
-            f"{source}: does not record the arguments of its class; give them with --config FILE or --set {example}"
+            f"{source}: does not record the arguments of its class (expected --config FILE, or --arguments.{example})"
         )
     return state, arguments
 

@@ -19,7 +19,7 @@ from sightline.runs.outputs import run_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sightline.training.run import Run
+    from sightline.training.run import OpenedRun
 
 _ONNX = ("onnx", "onnxscript", "onnxruntime")
 
@@ -57,7 +57,7 @@ def command(*words: object) -> str:
     return command_line(*words, name=str(called) if unknown else "sightline")
 
 
-def say_after_evaluation(run: Run, data: str | None, views: Sequence[str]) -> None:
+def say_after_evaluation(run: OpenedRun, data: str | None, views: Sequence[str]) -> None:
     """After an evaluation: images of a folder at their own sizes, unless `views` has that; and the cascade of a
     classifier, else the report."""
     from sightline.recipes import supports
@@ -73,7 +73,7 @@ def say_after_evaluation(run: Run, data: str | None, views: Sequence[str]) -> No
         say_next("cascade", run.path, data, *writing("--out", beside(run_of(run.path), "_cascade")))
 
 
-def say_report(run: Run) -> None:
+def say_report(run: OpenedRun) -> None:
     """After what is measured of a run: its report; of a model alone what comes after that."""
     home = run_of(run.path)
     if run.training and (home / RESULTS).exists():

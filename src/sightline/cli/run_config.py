@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +17,7 @@ from sightline.cli.progress import Bars
 from sightline.errors import InputError
 from sightline.hub.fine_tune import describe_init
 from sightline.hub.load import load_model
+from sightline.io.config import merge, named_after
 from sightline.io.read import format_bytes
 from sightline.io.run_files import CHECKPOINT, CONFIG
 from sightline.io.yaml import read_yaml
@@ -25,18 +26,18 @@ from sightline.reports.seen import seen_sizes
 from sightline.reports.tables import print_accuracy
 from sightline.reports.words import quantity
 from sightline.results.rows import dump_rows
-from sightline.runs.console import command_line
-from sightline.runs.settings import apply_settings
+from sightline.runs.console import command_line, warn
+from sightline.training.checkpointer import last_whole
 from sightline.training.config import TrainConfig
 from sightline.training.loop import TrainProgress
 from sightline.training.run import TrainResult
-from sightline.training.setup import TrainSetup
+from sightline.training.setup import TrainSetup, set_up
 
 if TYPE_CHECKING:
     from sightline.cli.commands.train import RunOptions
 
 
-def asked_training(fields: Mapping[str, object], how: RunOptions) -> tuple[TrainConfig, Path, TrainingData]:
+def asked_training(given: Mapping[str, Any], how: RunOptions) -> tuple[TrainConfig, Path, TrainingData]:
     """What `sightline train` was asked for, checked; the folder of the run; and its data, opened where that was needed.
 
     Raises:
@@ -49,19 +50,17 @@ def asked_training(fields: Mapping[str, object], how: RunOptions) -> tuple[Train
         name = how.recipe or wanted.data.replace(":", "_").replace("/", "_")
         return how.out or Path("runs") / f"{name}_{wanted.encoding}"
 
-    settings = how.settings if how.head is None else (*how.settings, f"task_options.head={how.head}")
     began = (lambda wanted: folder_of(wanted) / CONFIG) if how.resume else None
     # What takes no time is not worth a line: more may yet be refused.
     with Bars(late=0.5) as bars:
         data = TrainingData(bars.move)
-        config = training_config(how.config, fields, settings, how.recipe, data=data, began=began)
+        config = training_config(how.config, given, how.recipe, data=data, began=began)
     return config, folder_of(config), data
 
 
 def training_config(
     file: Path | None,
-    flags: Mapping[str, object],
-    settings: Sequence[str],
+    given: Mapping[str, Any],
     recipe: str | None = None,
     *,
     data: TrainingData,
@@ -71,22 +70,43 @@ def training_config(
 
     Args:
         file: a YAML file of `TrainConfig`'s fields.
-        flags: fields that have their own option; None where not given.
-        settings: "key=value", as `--set` gives them.
+        given: what goes before the file, nested as YAML has it.
         recipe, data, began: as `config_with_recipe`.
 
     Raises:
-        InputError: see `build_config`; also a field that a flag and `--set` both give.
+        InputError: see `build_config`.
     """
-    given = {key: value for key, value in flags.items() if value is not None}
-    named = {setting.partition("=")[0].strip(): setting for setting in settings}
-    for key in named.keys() & given.keys():
-        raise InputError(f"--set {named[key]}: --{key.replace('_', '-')} is given as well, expected one of them")
-    asked = apply_settings({**(read_yaml(file) if file else {}), **given}, settings)
+    asked = merge(read_yaml(file) if file else {}, given)
     config = config_with_recipe(asked, data, file=file, recipe=recipe, began=began)
-    if config.packing is not None and "batch_size" in named:
-        raise InputError(f"batch_size {asked['batch_size']}: not with packing (expected packing.tokens, of a step)")
+    if config.packing is not None and "batch_size" in given:
+        said = f"batch_size {given['batch_size']}: not with packing (expected packing.tokens, of a step)"
+        raise InputError(said, field="batch_size", value=given["batch_size"])
     return config
+
+
+def set_up_training(
+    asked: TrainConfig,
+    folder: Path,
+    data: TrainingData,
+    how: RunOptions,
+    device: torch.device,
+    processes: int,
+    bars: Bars,
+) -> TrainSetup:
+    """Open the data, and check and build the run, which with --resume goes on from the last checkpoint of its folder.
+
+    Raises:
+        InputError, UnreadableDataError: as `set_up`.
+    """
+    with named_after(how.config):
+        source = data.open(asked)
+    setup = set_up(
+        asked, source, device=device, last=last_whole(folder, warn) if how.resume else None, test=True,
+        accept_changed_data=how.accept_changed_data, processes=processes, file=how.config or Path("train"),
+        warn=warn, progress=bars.move,
+    )  # fmt: skip
+    say_set_up(asked, data, setup, bars)
+    return setup
 
 
 def say_set_up(asked: TrainConfig, data: TrainingData, setup: TrainSetup, bars: Bars) -> None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Sequence
 
 from sightline.cli import next_step
 from sightline.io.read import format_bytes
 from sightline.io.run_files import CELLS
 from sightline.reports.tables import print_table
 from sightline.reports.words import capital, number, quantity, title, unit
+from sightline.runs.table import SummaryTable
 from sightline.sweeps.run import SweepResult
-from sightline.sweeps.scores import Objective, SummaryRow, best_and_average, best_of
+from sightline.sweeps.scores import best_and_average, best_of
 from sightline.sweeps.space import format_settings
 from sightline.training.status import RunStatus
 
 
-def print_best_and_average(lines: Sequence[SummaryRow], by: str, wanted: Objective) -> None:
+def print_best_and_average(found: SummaryTable) -> None:
     """Print a line for each encoding."""
-    one = lines[0].best.measured
+    wanted, one = found.wanted, found.rows[0].best.measured
     shown = "" if wanted.split is None else f" at {', '.join(wanted.shown)}" if wanted.shown else ""
     heading = f"{capital(title(one.metric))} on {wanted.split or 'validation images'}{shown}"
     heading += f" in {unit(one.unit)}" if one.unit else ""
@@ -31,20 +30,20 @@ def print_best_and_average(lines: Sequence[SummaryRow], by: str, wanted: Objecti
             number(line.average, one.unit),
             format_settings(line.settings) or line.best.run,
         )
-        for line in lines
+        for line in found.rows
     ]
-    print_table((by, "runs", "best", "average", "settings of the best"), rows, title=heading)
+    print_table((found.by, "runs", "best", "average", "settings of the best"), rows, title=heading)
 
 
 def print_sweep(found: SweepResult, *, as_json: bool) -> None:
     """Print best and average of the cells of a sweep for each encoding, and where no cell failed what to type next."""
     asked, scores = found.sweep, found.scores
-    lines = best_and_average(scores) if scores else []
+    table = SummaryTable("encoding", asked.wanted, best_and_average(scores) if scores else [])
     if as_json:
-        print(dump_lines(lines, "encoding"), end="", flush=True)
+        print(table.dump(), end="", flush=True)
         return
-    if lines:
-        print_best_and_average(lines, "encoding", asked.wanted)
+    if table.rows:
+        print_best_and_average(table)
         print(f"runs: {asked.out / CELLS}", flush=True)
     if found.state.failed:
         return
@@ -56,11 +55,6 @@ def print_sweep(found: SweepResult, *, as_json: bool) -> None:
         next_step.say_next("table", asked.out, "--by", others[0])
     else:
         next_step.say_next("evaluate", asked.out / CELLS / best_of(scores).run)
-
-
-def dump_lines(lines: Sequence[SummaryRow], by: str) -> str:
-    """The same as JSON, an object a line."""
-    return "".join(json.dumps(line.as_record(by)) + "\n" for line in lines)
 
 
 def status_rows(at: RunStatus) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from sightline.data.image_file import said_if_turned
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below
 from sightline.data.skip_policy import Unreadable
-from sightline.data.stored import FileSource, split_roles
+from sightline.data.stored import FileSource
 from sightline.data.targets import Objects
 from sightline.errors import InputError, UnreadableDataError
 
@@ -24,10 +24,9 @@ class DetectionFiles(FileSource):
     """Images with objects: boxes, outlines, crowds.
 
     A file that contradicts itself is refused when it is opened; an object that says nonsense (a box that is not finite,
-    runs that do not fill the image) makes its image one that cannot be read, and so does an image of another size. What
-    published files have is read as pycocotools and torchvision do: boxes are cut at the edge; an object whose box has
-    no area then, and a polygon of fewer than three points, are left out (`left_out`); an area that is not said is that
-    of the mask, or of the box.
+    runs that do not fill the image), or an image of another size, cannot be read. What published files have is read as
+    pycocotools and torchvision do: boxes are cut at the edge; objects without area then, and polygons of fewer than
+    three points, are left out (`left_out`); an area that is not said is that of the mask, or of the box.
 
     Attributes:
         annotation_files: split's own name -> its annotations, below the folder; those that are not there are no split.
@@ -60,21 +59,20 @@ class DetectionFiles(FileSource):
             raise InputError(f"{first.path}: has no categories (expected: one or more)")
         self.task, self.classes = "detection", ()
         self.category_ids, self.object_classes = tuple(first.names), tuple(first.names.values())
-        paths, names, rows = list[Path](), list[str](), dict[str, np.ndarray]()
-        # Behind the images of each file that file, as a part of the data.
-        self._said_by: list[tuple[CocoFile, int]] = []
+        # Of each row the annotations and the number of the image in them; behind the images of a file that file itself.
+        paths, names, self._said_by = list[Path](), list[str](), list[tuple[CocoFile, int]]()
         for own, said in parts.items():
-            images = self._images(root, own, said)
-            rows[own] = np.arange(len(paths), len(paths) + len(images))
-            paths += [*images, said.path]
-            names += [f"{own}/{path.relative_to(root).as_posix()}" for path in (*images, said.path)]
-            self._said_by += [(said, number) for number in range(len(images) + 1)]
-        super().__init__(root, ImageIndex.of_files(names, paths), rows, split_roles(parts, self.roles))
-        for own, said in parts.items():
+            listed = [*self._images(root, own, said), said.path]
+            paths += listed
+            names += [f"{own}/{path.relative_to(root).as_posix()}" for path in listed]
+            self._said_by += [(said, number) for number in range(len(listed))]
+        images = [row for row, (said, number) in enumerate(self._said_by) if number < len(said.files)]
+        super().__init__(root, ImageIndex.of_files(names, paths), images, self.roles)
+        for row in set(range(len(paths))).difference(images):
             # Of the annotations the whole content is known.
-            row = int(rows[own][-1]) + 1
-            self.listing.samples[row] = np.frombuffer(bytes.fromhex(said.digest), np.uint8)
-            self.listing.read[row], self.listing.digests[row] = True, said.digest
+            digest = self._said_by[row][0].digest
+            self.listing.samples[row] = np.frombuffer(bytes.fromhex(digest), np.uint8)
+            self.listing.read[row], self.listing.digests[row] = True, digest
         self.left_out = {str(said.path): said.left_out for said in parts.values() if said.left_out}
         self._places = there
 

@@ -4,7 +4,6 @@ and workers get a copy. Masks are pixel for pixel those of pycocotools."""
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 from array import array
 from collections import Counter
@@ -82,23 +81,16 @@ class CocoFile:
     Attributes:
         path: the file; digest: half of its SHA-256, in hexadecimal.
         image_ids, files, sizes: of each image: its id, what names its file, (height, width) in pixels.
-        absent, unfinished: of each image, rising numbers of classes as LVIS says them; `absent` is None where nothing
-            is said.
+        absent, unfinished: of each image, rising numbers of classes as LVIS says them, or None.
         names: id of a category -> its name, by rising id.
         faults: image -> the first thing that is wrong with what is said of it; it is not to be used.
         left_out: what is passed over, as pycocotools and torchvision do -> how often.
     """
 
     def __init__(self, path: Path, file_key: str = "file_name") -> None:
-        """Read a file, of 2 GiB at most.
-
-        Args:
-            file_key: what of an image names its file.
-
-        Raises:
-            InputError: it is no such file, or one that contradicts itself: a key is missing, an id is there twice, an
-                annotation is of an image or a category that is not there. One line with the file and the place.
-        """
+        """Read a file, of 2 GiB at most, in which `file_key` of an image names its file; raises InputError where it is
+        no such file, or contradicts itself: a key is missing, an id is there twice, an annotation is of an image or a
+        category that is not there."""
         self.path, said = path, self._read(path)
         self.image_ids = list(self._by_id("images", said.images))
         self._by_id("annotations", said.annotations)
@@ -146,7 +138,7 @@ class CocoFile:
 
     def _add_objects(self, annotations: Sequence[_Annotation]) -> None:
         boxes, areas, crowd, classes, images = array("d"), array("d"), bytearray(), array("q"), array("q")
-        self._outlines, passed, self.faults = _Outlines(), Counter[str](), dict[int, str]()
+        outlines, ends, passed, self.faults = array("d"), array("q", [0]), Counter[str](), dict[int, str]()
         places = {known: image for image, known in enumerate(self.image_ids)}
         for number, one in enumerate(annotations):
             where = f"annotations[{number}]"
@@ -165,11 +157,18 @@ class CocoFile:
                     raise ValueError(f"its area {str(area)[:40]} (expected: square pixels)")
                 if (one.iscrowd or 0) not in (0, 1):
                     raise ValueError(f"its iscrowd {str(one.iscrowd)[:40]} (expected: 0 or 1)")
-                passed[_SHORT] += self._outlines.add(one.segmentation, size)
+                kind, parts, short = _outline(one.segmentation, size)
             except (ValueError, TypeError, OverflowError) as error:
                 self.faults.setdefault(image, f"{self.path}: annotation {one.id}: {error}")
                 continue
             passed[_CUT] += was_cut
+            passed[_SHORT] += short
+            # Of each its kind, then each part after its length.
+            outlines.append(kind)
+            for part in parts:
+                outlines.append(len(part))
+                outlines.extend(part)
+            ends.append(len(outlines))
             boxes.extend(box)
             areas.append(area)
             crowd.append(int(one.iscrowd or 0))
@@ -178,6 +177,7 @@ class CocoFile:
         self.left_out = {what: passed[what] for what in (_NO_AREA, _SHORT, _CUT) if passed[what]}
         self._boxes, self._areas, self._crowd = np.array(boxes).reshape(-1, 4), np.array(areas), np.array(crowd, bool)
         self._labels, image_of = np.array(classes, np.int64), np.array(images, np.int64)
+        self._outlines, self._ends = np.array(outlines), ends
         # The objects of an image, in the order of the file.
         self._order = np.argsort(image_of, kind="stable")
         self._starts = np.searchsorted(image_of[self._order], np.arange(len(self.sizes) + 1))
@@ -186,15 +186,15 @@ class CocoFile:
         """The objects of an image, by its number; those of one with a fault are not to be used. Masks are None where an
         outline of an object is not known; an area that is not said is that of the mask, or of the box."""
         rows = self._order[self._starts[image] : self._starts[image + 1]]
-        size, boxes, areas, outlines = self.sizes[image], self._boxes[rows], self._areas[rows], self._outlines
+        size, boxes, areas = self.sizes[image], self._boxes[rows], self._areas[rows]
+        outlines = [self._outlines[self._ends[row] : self._ends[row + 1]] for row in rows.tolist()]
         # The objects are the last axis in memory, in which a crop moves them together.
         masks = np.zeros((*size, len(rows)), bool).transpose(2, 0, 1)
-        for place, row in enumerate(rows.tolist()):
-            masks[place] = outlines.mask(row, size)
+        for place, outline in enumerate(outlines):
+            masks[place] = _mask(outline, size)
             if np.isnan(areas[place]):
                 areas[place] = masks[place].sum() or np.prod(boxes[place, 2:] - boxes[place, :2])
-        known = all(outlines.kinds[row] for row in rows.tolist())
-        said = self.absent[image], self.unfinished[image]
+        known, said = all(one[0] for one in outlines), (self.absent[image], self.unfinished[image])
         return Objects(boxes, self._labels[rows], size, self._crowd[rows], areas, masks if known else None, *said)
 
 
@@ -210,48 +210,19 @@ def _box(said: Any, size: tuple[int, int]) -> tuple[tuple[float, ...], bool]:
     return cut, cut != box
 
 
-class _Outlines:
-    """Outlines in the order in which they were added; each has parts, polygons or one of runs, each part numbers.
-
-    Attributes:
-        kinds: of each whether it is of polygons or runs; 0 where it is not known.
-    """
-
-    def __init__(self) -> None:
-        self.kinds, self._parts, self._starts = bytearray(), array("q", [0]), array("q", [0])
-        self._numbers = array("d")
-
-    def add(self, said: Any, size: tuple[int, int]) -> int:
-        """Take the outline of an object in an image of (height, width); None and [] say that it is not known. Returns
-        how many polygons of fewer than three points were left out; so is a last number without a second one. Raises
-        ValueError, TypeError or OverflowError where it is no outline in such an image, and takes nothing."""
-        kind = _RUNS if isinstance(said, dict) and said else _POLYGONS if said else 0
-        parts = [_runs(said, size)] if kind == _RUNS else [_polygon(one, size) for one in said or ()]
-        taken = [part for part in parts if kind == _RUNS or len(part) >= _LEAST_NUMBERS]
-        for part in taken:
-            self._numbers.extend(part)
-            self._starts.append(len(self._numbers))
-        self._parts.append(len(self._starts) - 1)
-        self.kinds.append(kind)
-        return len(parts) - len(taken)
-
-    def mask(self, outline: int, size: tuple[int, int]) -> np.ndarray:
-        """What it encloses in its image of (height, width): bool [height, width]."""
-        from pycocotools import mask as coco_masks
-
-        starts = self._starts[self._parts[outline] : self._parts[outline + 1] + 1]
-        parts = [self._numbers[start:end].tolist() for start, end in itertools.pairwise(starts)]
-        if not parts:
-            return np.zeros(size, bool)
-        if self.kinds[outline] == _RUNS:
-            runs = np.array(parts[0], np.int64)
-            return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(size[::-1]).T
-        encoded: Any = coco_masks.frPyObjects(parts, *size)  # pyright: ignore[reportArgumentType, reportCallIssue]
-        return coco_masks.decode(coco_masks.merge(encoded)).astype(bool)
+def _outline(said: Any, size: tuple[int, int]) -> tuple[int, list[Any], int]:
+    """An outline in an image of (height, width): whether it is of polygons or runs, 0 where it is not known, its parts,
+    and how many polygons of fewer than three points were left out. Raises ValueError, TypeError or OverflowError where
+    it is none."""
+    if isinstance(said, dict) and said:
+        return _RUNS, [_runs(said, size)], 0
+    parts = [_polygon(one, size) for one in said or ()]
+    taken = [part for part in parts if len(part) >= _LEAST_NUMBERS]
+    return _POLYGONS if said else 0, taken, len(parts) - len(taken)
 
 
 def _polygon(said: Any, size: tuple[int, int]) -> array[float]:
-    """(x, y) of the corners, one after the other, in pixels."""
+    """(x, y) of the corners, one after the other, in pixels; a last number without a second one is left out."""
     if not isinstance(said, list):
         raise ValueError(f"its outline: {str(said)[:40]!r} (expected: a list of x, y, ...)")
     part, reach = array("d", said[: len(said) // 2 * 2]), max(2 * max(size), _REACH)
@@ -269,6 +240,23 @@ def _runs(said: dict[str, Any], size: tuple[int, int]) -> list[int]:
         shown = f"its outline: size {str(own)[:40]}, counts {str(counts)[:40]}"
         raise ValueError(f"{shown} (expected: {list(size)}, and runs that add up to {size[0] * size[1]})")
     return runs
+
+
+def _mask(outline: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """What an outline encloses in its image of (height, width): bool [height, width]."""
+    from pycocotools import mask as coco_masks
+
+    parts, at = list[Any](), 1
+    while at < len(outline):
+        end = at + 1 + int(outline[at])
+        parts.append(outline[at + 1 : end].tolist())
+        at = end
+    if not parts:
+        return np.zeros(size, bool)
+    if outline[0] == _RUNS:
+        parts = [{"size": list(size), "counts": list(map(int, parts[0]))}]
+    encode: Any = coco_masks.frPyObjects
+    return coco_masks.decode(coco_masks.merge(encode(parts, *size))).astype(bool)
 
 
 def runs_of_text(text: str) -> list[int]:

@@ -27,9 +27,7 @@ class Batch:
             float32 from 0 to 255 where an image was fitted. Slots are those of patches and of padding.
         layout: where they stand, with the model's prefix tokens.
         targets: by name what a task made of the images' targets: tensors, or groups and lists of them.
-        indices: torch.int64 [images], the index of each image in its split.
-        names: for each image the name of its example, such as its file.
-        slices: for each image what a measurement may be cut by, as `Example`.
+        indices: torch.int64 [images], of each image in its split; names, slices: as `Example`.
         left_out: images that belong here and cannot be read; none of the others takes their place.
     """
 

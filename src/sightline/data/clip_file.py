@@ -28,13 +28,11 @@ from sightline.data.image_file import (
     rgb_pixels,
 )
 from sightline.data.image_index import NOT_A_FILE, stamp_of
-from sightline.data.image_list import IMAGE_SUFFIXES, list_images, natural_key
+from sightline.data.image_list import ANIMATIONS, IMAGE_SUFFIXES, list_images, natural_key
 from sightline.data.sizes import MOST_FRAMES
 from sightline.data.skip_policy import Unreadable
 from sightline.errors import UnreadableDataError
 
-ANIMATIONS = (".gif", ".webp")
-"""How files are called that may hold many frames."""
 MOST_TIMES = 16
 """All frames of a clip together have at most so many times the pixels that an image may have."""
 
@@ -62,7 +60,7 @@ class Clip(EncodedImage, ABC):
     """One clip; its bytes are those of all of its frames' files, one after the other."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, _open_file)
+        self.name = path
 
     @abstractmethod
     def header(self) -> ClipHeader:
@@ -76,15 +74,8 @@ class Clip(EncodedImage, ABC):
     def frames(
         self, places: Sequence[int], *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None
     ) -> Iterator[Image.Image]:
-        """Some of its frames as RGB by the rules of `read_image`, one decoded at a time.
-
-        Args:
-            places: from 0, rising; a frame that is named twice is decoded once.
-            max_pixels, least: as `read_image`.
-
-        Raises:
-            UnreadableDataError: as `header`, or a frame cannot be decoded or is of another size than the first.
-        """
+        """Some of its frames, from 0, rising, as RGB by the rules of `read_image`, one decoded at a time and once;
+        raises as `header`, or where a frame cannot be decoded or is of another size than the first."""
         counts, size = Counter(places), None
         for place, picture in zip(counts, self.decode(list(counts), max_pixels, least), strict=True):
             size = size or picture.size
@@ -104,6 +95,11 @@ class AnimationFile(Clip):
 
     Of a GIF that is cut off the frames before the cut are counted.
     """
+
+    def open(self) -> io.BufferedReader:
+        if reason := check_image_file(self.name):
+            raise UnreadableDataError(f"{self.name}: {reason}")
+        return open(self.name, "rb")
 
     def header(self) -> ClipHeader:
         with opened_image(self.name, None) as image:
@@ -175,12 +171,6 @@ def is_frame(name: str) -> bool:
     return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
 
 
-def _open_file(path: str) -> io.BufferedReader:
-    if reason := check_image_file(path):
-        raise UnreadableDataError(f"{path}: {reason}")
-    return open(path, "rb")
-
-
 def clip_stamp(path: str) -> tuple[int, int, int]:
     """As `stamp_of`; of a folder of frames all their bytes, and when they, or their names, last changed."""
     if not os.path.isdir(path):
@@ -201,13 +191,7 @@ def list_clips(
     """What words name to a model of clips: as `list_images`, as which it raises, but a folder of frames is one clip.
 
     A folder that holds image files other than GIF and WebP is one of frames, and so is each such folder in another one;
-    of a folder's GIF and WebP files each is a clip. A folder that a pattern matches is as one that is named; what it
-    matches in such a folder is a part of that.
+    of a folder's GIF and WebP files each is a clip. A folder that a pattern matches is as one that is named.
     """
-
-    def clips(place: str, images: list[str]) -> list[str]:
-        moving = [path for path in images if path.lower().endswith(ANIMATIONS)]
-        return moving if len(moving) == len(images) else [place]
-
-    found = list_images(given, stdin, skipped, clips)
+    found = list_images(given, stdin, skipped, clips=True)
     return [clip_at(one) if isinstance(one, str) else one for one in found]

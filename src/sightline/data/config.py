@@ -33,11 +33,13 @@ class PackingConfig:
         most_images: of a step (the paper's E_max); None sets no limit.
         resolutions: lowest and highest side in pixels, of which one is drawn for each image; None shows each at its
             own size.
-        measure, distribution: as `ResolutionSampling`.
+        measure: what `distribution` is of: the side, or the area.
+        distribution: uniform, normal, or biased to low or high sides (`ResolutionSampling`).
         aspect: `native` keeps each image's own, `square` crops.
         most_tokens: patches of one image, before any is dropped; larger ones are shown smaller. None takes what a
             step holds.
-        drop: `constant`, `beta`, `length` or `schedule`; None drops no token. drop_options: its fields.
+        drop: `constant`, `beta`, `length` or `schedule`; None drops no token.
+        drop_options: its fields.
     """
 
     tokens: Count = 2048
@@ -84,8 +86,7 @@ class MixingConfig:
 
     Attributes:
         mixup: alpha of Beta(alpha, alpha), of which the image's share is drawn (Zhang et al. 2018); 0 never mixes so.
-        cutmix: the same for the share that a box of another image leaves (Yun et al. 2019). With both, half of the
-            images each.
+        cutmix: the same for the share that a box of another image leaves (Yun et al. 2019). With both, half each.
         chance: that an image is mixed at all.
     """
 

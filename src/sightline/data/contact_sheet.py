@@ -23,17 +23,8 @@ def contact_sheet(
     seed: int = 0,
     indices: Sequence[int] | None = None,
 ) -> np.ndarray:
-    """The first examples of a split at several sizes, each with its class name below.
-
-    Args:
-        image_sizes: (height, width) in pixels; each gets its own rows, with the same examples.
-        columns: examples in a row; rows: for each image size.
-        seed: the run's seed, which matters for `train`.
-        indices: of the examples, at most columns x rows; the first ones unless given.
-
-    Returns:
-        uint8 [height, width, 3], white between the images; every image is shown pixel for pixel.
-    """
+    """The first examples of a split, or those of `indices`, at several (height, width) in pixels, in `rows` x `columns`
+    each, with its class name below: uint8 [height, width, 3], every image pixel for pixel."""
     count, length = columns * rows, source.length(split)
     chosen = (range(count if length is None else length) if indices is None else indices)[:count]
     font = ImageFont.load_default(size=11)

@@ -71,11 +71,9 @@ def eval_crop(
 
     Args:
         size, image_size: (height, width) in pixels of the image and of the result.
-        crop: the fraction of the scaled image that is shown, above 0 up to 1: (height, width) / `crop`, rounded down,
-            is what it is scaled to.
-        mode: `center` scales until that is just covered, `squash` changes the aspect, `border` scales until the image
-            just fits inside.
-        fill: the colour beside an image that fits inside, values from 0 to 255.
+        crop: the fraction of the scaled image that is shown, above 0 up to 1.
+        mode: `center` scales until `image_size` / `crop` is just covered, `squash` changes the aspect, `border` scales
+            until the image just fits inside, with the colour `fill`, from 0 to 255, beside it.
 
     Raises:
         InputError: `crop` or `mode` is not allowed, or the size has no pixels.
@@ -111,11 +109,8 @@ def _stored_box(
 
 
 def apply_crop(image: Picture, crop: Crop, interpolation: str = "bicubic") -> np.ndarray:
-    """Crop an image; filters reach beyond the part where the image goes on.
-
-    Args:
-        image: of a clip the same part of each frame is shown.
-        interpolation: a filter of Pillow, antialiased; one of `INTERPOLATIONS`.
+    """Crop an image by one of `INTERPOLATIONS`, antialiased; filters reach beyond the part where the image goes on. Of
+    a clip the same part of each frame is shown.
 
     Returns:
         uint8 [height, width, 3], or with frames before; the image itself where it is shown as it is.
@@ -126,10 +121,11 @@ def apply_crop(image: Picture, crop: Crop, interpolation: str = "bicubic") -> np
     require_known("interpolation", interpolation, INTERPOLATIONS)
     check_image_size(crop.image_size)
     size = size_of(image)
-    unchanged = crop.box == (0, 0, *size) and crop.image_size == size and not crop.mirrored
-    if unchanged and not isinstance(image, FrameStream):
+    if isinstance(image, FrameStream):
+        return np.stack([apply_crop(frame, crop, interpolation) for frame in image])
+    if crop.box == (0, 0, *size) and crop.image_size == size and not crop.mirrored:
         return np.asarray(image)
-    if isinstance(image, FrameStream) or (isinstance(image, np.ndarray) and image.ndim > 3):
+    if isinstance(image, np.ndarray) and image.ndim > 3:
         return np.stack([apply_crop(frame, crop, interpolation) for frame in image])
     (y0, x0, y1, x1), (height, width), (rows, cols) = crop.scaled(size)
     picture = Image.fromarray(image) if isinstance(image, np.ndarray) else image
@@ -148,17 +144,15 @@ class RandomResizedCrop:
     """How the stored images of a data set are shown; raises InputError where a number is out of range.
 
     Attributes:
-        scale: smallest and largest part of an image's area that is shown in training.
+        scale: smallest and largest part of an image's area that is shown in training; flip: how often it is mirrored.
         aspect: smallest and largest width / height of the part, relative to those of its view; log-uniform.
-        flip: probability of a left-right mirror in training.
         interpolation: a filter of Pillow, antialiased.
-        crop: in evaluation (`eval_crop`); None resizes the whole image.
-        crop_mode, fill: in evaluation (`eval_crop`).
+        crop, crop_mode, fill: in evaluation (`eval_crop`); a crop of None resizes the whole image.
         simple: in training the simple random crop of DeiT III in place of `scale` and `aspect`: an image is scaled
             until it just covers `image_size`, enlarged by its own reflection of 4 pixels on each side, then cut
             anywhere. Of a square size it is, value by value, torchvision's `Resize(size)`, `RandomCrop(size,
-            padding=4, padding_mode="reflect")` and `RandomHorizontalFlip` of Pillow images; of an image more than 16
-            times as long as wide, which is never scaled as a whole, to a level or two.
+            padding=4, padding_mode="reflect")` and `RandomHorizontalFlip` of Pillow images (of an image more than 16
+            times as long as wide to a level or two).
     """
 
     scale: tuple[float, float] = (0.35, 1.0)
@@ -205,21 +199,13 @@ class RandomResizedCrop:
     def train_crop(
         self, size: tuple[int, int], image_size: tuple[int, int], *, seed: int, epoch: int, index: int
     ) -> Crop:
-        """A random part of an image, perhaps mirrored, as a function of (seed, epoch, index) alone.
-
-        Args:
-            size, image_size: as `eval_crop`; seed, epoch, index: as `Source.example`.
-
-        Raises:
-            InputError: the size is not allowed.
-        """
+        """A random part of an image, perhaps mirrored, as a function of (seed, epoch, index) alone; arguments and
+        errors as `eval_crop` and `Source.example`."""
         check_image_size(image_size)
         (height, width), (rows, cols) = size, image_size
         if self.simple:
             rng = generator("simple_crop/1", seed, index, epoch=epoch)
-            scaled = rows, max(rows * width // height, cols)
-            if rows * width < cols * height:
-                scaled = max(cols * height // width, rows), cols
+            scaled = max(cols * height // width, rows), max(rows * width // height, cols)
             top, left = (
                 int(rng.integers(whole + 2 * _SIMPLE_BORDER - part + 1)) - _SIMPLE_BORDER
                 for whole, part in zip(scaled, image_size, strict=True)

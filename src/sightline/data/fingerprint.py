@@ -21,12 +21,9 @@ class Fingerprint:
     """Of what a run trains on.
 
     Attributes:
-        digest: of everything below; equal for equal data, and for a copy of it elsewhere.
-        classes: in the order of the labels.
-        files: (path below the folder, size in bytes, digest of a sample of its content) of each image, in order;
-            empty for a data set that comes with the package.
-        stamps: (time of change in nanoseconds, digest of the whole content or "" where it is not known) of each; no
-            part of `digest`.
+        digest: of classes and files; equal for equal data, and for a copy of it elsewhere.
+        files: (path below the folder, size in bytes, digest of a sample of its content) of each image, in order.
+        stamps: (time of change in ns, digest of the whole content or "" where it is not known) of each.
     """
 
     digest: str

@@ -47,14 +47,11 @@ def is_folder(entry: Entry) -> bool:
 def walk(
     folder: str | Path, skipped: list[Unreadable], closed: list[Unreadable] | None = None
 ) -> Iterator[tuple[str, list[Entry], list[Entry]]]:
-    """A folder and those below it, each before those in it, with the folders and the other entries in it by name.
+    """A folder and those below it, each before those in it, with the folders and the other entries in it by name. What
+    the caller removes from the list of folders is not entered.
 
-    Links to folders are followed; no folder is entered below itself, so that a ring of links ends. What the caller
-    removes from the list of folders is not entered.
-
-    Args:
-        skipped: what is passed over is added: what is hidden, and links to a folder that they stand below.
-        closed: folders that may not be read are added, and the walk goes on; None raises UnreadableDataError.
+    Links to folders are followed; no folder is entered below itself, so that a ring of links ends. What is hidden, and
+    such links, are added to `skipped`; folders that may not be read to `closed`, or raise UnreadableDataError.
     """
     waiting = [(os.fspath(folder), frozenset(map(os.path.realpath, Path(os.path.abspath(folder)).parents)))]
     while waiting:
@@ -124,8 +121,7 @@ def split_folders(root: Path, otherwise: str, skipped: list[Unreadable]) -> dict
 
 
 def folder_like(name: str, root: Path) -> Path:
-    """The folder in `root` of the split that a name means: that of the same name, else the one that means the same;
-    raises InputError where several do."""
+    """The folder in `root` of that name, else the one that means the same split; raises InputError where several do."""
     alike = [] if (root / name).exists() or not root.is_dir() else folders_in(root)
     return root / next(iter(splits_among((one for one in alike if is_same_split(one, name)), root).values()), name)
 

@@ -38,12 +38,8 @@ _LIMIT = threading.Lock()
 
 
 class EncodedImage:
-    """The encoded bytes of one image; `str` of it is what messages call it.
-
-    Attributes:
-        name: of the image, as the path of one that is a file.
-        stamp: tells it from other bytes of this name (size, times), where that is known.
-    """
+    """The encoded bytes of one image, which messages call `name`; `stamp` tells it from other bytes of this name (size,
+    times), where that is known."""
 
     stamp: tuple[int, ...] = ()
 
@@ -55,13 +51,13 @@ class EncodedImage:
         return self.name
 
     def open(self) -> io.BufferedReader:
-        """Its bytes, to read and to seek in; raises UnreadableDataError ("NAME: reason") where they are not there, or
-        not all of them, and OSError where the system does not let them be read."""
+        """Its bytes, to read and to seek in; raises UnreadableDataError ("NAME: reason") where they are not all there,
+        OSError where the system does not let them be read."""
         return self._opener(self.name)
 
     def header(self) -> tuple[int, int, int] | None:
-        """(height, width) in pixels and the number of frames of a clip; None of an image, whose bytes say it. Raises
-        UnreadableDataError where it cannot be read."""
+        """(height, width) in pixels and the number of frames of a clip; None of an image, whose bytes say it; raises
+        as `open`."""
         return None
 
 
@@ -102,19 +98,14 @@ class ByteRange(io.RawIOBase):
 
 
 def read_image(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None) -> np.ndarray:
-    """An image file as RGB, upright, first frame only.
+    """An image file as RGB, uint8 [height, width, 3], upright, first frame only.
 
-    The format is told by the content, not by the name. The EXIF orientation is applied. Transparency is laid over
-    `BACKGROUND`. 16 bits are scaled to 8, not clipped; 1-bit, palette and CMYK images are converted.
+    The format is told by the content. The EXIF orientation is applied, transparency laid over `BACKGROUND`, 16 bits are
+    scaled to 8; 1-bit, palette and CMYK images are converted.
 
     Args:
-        path: the file, or where its bytes are.
         max_pixels: largest width x height, checked before anything is decoded.
-        least: (height, width) that are enough: a JPEG is then decoded at 1/2, 1/4 or 1/8 where that leaves as much,
-            which skips most of the work. None decodes it whole.
-
-    Returns:
-        uint8 [height, width, 3].
+        least: (height, width) that are enough: a JPEG is then decoded at 1/2, 1/4 or 1/8 where that leaves as much.
 
     Raises:
         UnreadableDataError: the file is missing, not a readable image in one of `FORMATS`, damaged, too large, or of
@@ -125,8 +116,7 @@ def read_image(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[int
 
 
 def read_picture(path: ImageRef, *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None) -> Image.Image:
-    """As `read_image`, of the same pixels as Pillow holds them, a loaded RGB image: one that is RGB and upright in its
-    file is not copied."""
+    """As `read_image`, as an RGB image of Pillow: one that is RGB and upright in its file is not copied."""
     with opened_image(path, max_pixels, least) as image:
         samples = Samples(image, path)
         if _is_rgb(samples):
@@ -157,8 +147,7 @@ def _upright(samples: Samples) -> np.ndarray:
         return np.array(image)
     upright = np.empty((width, height, 3) if orientation >= 5 else (height, width, 3), np.uint8)
     stored = _as_stored(upright, orientation)
-    # In strips of whole rows, each turned as it is written: a large image as RGBA, RGB and array at once, or as two
-    # arrays, would take over a gigabyte.
+    # In strips of whole rows, each turned as it is written: a second copy of a large image would take a gigabyte.
     step = max(_STRIP_PIXELS // width, 1)
     for top in range(0, height, step):
         strip = samples.picture(top, min(top + step, height))
@@ -177,15 +166,10 @@ def _as_stored(upright: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def read_label_map(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """The stored numbers of a PNG, upright: the indices of a palette, or grey values of 1 to 16 bits, each as it is
-    written. Colours whose three channels are equal are grey, and an alpha that is opaque everywhere is left out. The
-    palette itself, and a colour that is said to be transparent, change nothing. Raises UnreadableDataError as
-    `read_image`, or where it is no PNG (a lossy format would change the numbers), has colours, or is transparent
-    somewhere.
-
-    Returns:
-        uint8 or uint16 [height, width].
-    """
+    """The stored numbers of a PNG, upright, uint8 or uint16 [height, width]: the indices of a palette, or grey values
+    of 1 to 16 bits, each as it is written, whatever is said to be transparent. Colours whose three channels are equal
+    are grey, and an alpha that is opaque everywhere is left out. Raises UnreadableDataError as `read_image`, or where
+    it is no PNG (a lossy format would change the numbers), has colours, or is transparent somewhere."""
     with opened_image(path, max_pixels) as image:
         if image.format != "PNG":
             said = f"{image.format} with {image.mode} pixels (expected: a PNG with one number a pixel)"
@@ -197,12 +181,9 @@ def read_label_map(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS
     if numbers.ndim == 3:
         # The last of 2 and 4 channels is alpha.
         colours, alpha = np.split(numbers, [numbers.shape[2] - 1 + numbers.shape[2] % 2], axis=2)
-        wrong = {
-            "a colour": (colours != colours[..., :1]).any(axis=2),
-            "transparent": (alpha != np.iinfo(numbers.dtype).max).any(axis=2),
-        }
-        for kind, where in wrong.items():
-            for row, col in np.argwhere(where)[:1].tolist():
+        most = np.iinfo(numbers.dtype).max
+        for kind, wrong in (("a colour", colours != colours[..., :1]), ("transparent", alpha != most)):
+            for row, col in np.argwhere(wrong.any(axis=2))[:1].tolist():
                 said = f"{numbers[row, col].tolist()} at row {row}, column {col} is {kind}"
                 raise UnreadableDataError(f"{path}: {said} (expected: one number a pixel, or equal channels)")
         numbers = colours[..., 0]
@@ -213,7 +194,7 @@ def read_label_map(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS
 
 def read_image_size(path: ImageRef, *, max_pixels: int | None = MAX_PIXELS) -> tuple[int, int]:
     """(height, width) in pixels of what `read_image` would give, from the file's header; no pixel is decoded. Raises as
-    `read_image`, where the header shows it; a `max_pixels` of None takes any number."""
+    `read_image`; a `max_pixels` of None takes any number."""
     with opened_image(path, max_pixels) as image:
         width, height = image.size
         return (width, height) if _orientation(image) >= 5 else (height, width)
@@ -253,17 +234,14 @@ def opened_image(path: ImageRef, max_pixels: int | None, least: tuple[int, int] 
 
 def _identified(path: ImageRef) -> Image.Image:
     """An image whose header was read, of any size: Pillow has a limit of its own for all of a process."""
-
-    def read() -> Image.Image:
-        return Image.open(path.open() if isinstance(path, EncodedImage) else path, formats=_READERS)
-
+    place = path.open() if isinstance(path, EncodedImage) else path
     try:
-        return read()
+        return Image.open(place, formats=_READERS)
     except Image.DecompressionBombError:
         with _LIMIT:
             limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
             try:
-                return read()
+                return Image.open(place, formats=_READERS)
             finally:
                 Image.MAX_IMAGE_PIXELS = limit
 
@@ -331,5 +309,5 @@ def _has_late_metadata(image: PngImageFile) -> bool:
         kinds.append(head[4:])
         file.seek(int.from_bytes(head[:4], "big") + 4, os.SEEK_CUR)
     file.seek(place)
-    behind = kinds[kinds.index(b"IDAT") :] if b"IDAT" in kinds else []
-    return not {b"eXIf", b"tEXt", b"zTXt", b"iTXt"}.isdisjoint(behind)
+    behind = b"".join(kinds).partition(b"IDAT")[2]
+    return any(kind in behind for kind in (b"eXIf", b"tEXt", b"zTXt", b"iTXt"))

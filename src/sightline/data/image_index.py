@@ -66,14 +66,11 @@ class ImageIndex:
         names: paths below the folder, of the split, the class and the file; paths: where they are, what messages name.
         stats: int64 [files, 3], as `stamp_of`. Of a part of a file: its own size, and that file's times.
         contents: where the bytes of rows are that are no files of their own; None: `paths` are files.
-        sizes: int32 [files, 2], (height, width) upright; 0 where it is not known.
-        samples: uint8 [files, 16], a digest of a sample of the content.
+        sizes: int32 [files, 2], (height, width) upright, 0 where unknown; frames: row -> how many, of clips.
+        samples: uint8 [files, 16], digests of samples; digests: row -> half of the whole's SHA-256, where asked for.
         read: bool [files], whether the header was read, and needs not be again.
-        frames: row -> how many it has, of clips (`EncodedImage.header`).
         faults: row -> why its header cannot be read; damaged: why its pixels cannot be decoded, where that was tried.
-        digests: row -> half of the SHA-256 of the whole file, in hexadecimal, where that was asked for.
-        notes: what was measured of the whole (`noted`).
-        changed: whether more is known than was remembered.
+        notes: what was measured of the whole (`noted`); changed: whether more is known than was remembered.
     """
 
     names: list[str]
@@ -171,12 +168,8 @@ class ImageIndex:
 
     def duplicates(self, *, across: bool, rows: Sequence[int] | None = None) -> list[list[int]]:
         """Groups of rows whose files hold the same bytes, in order, told by size, then a sample, and only then by the
-        whole. Empty files, and what cannot be read, are left out.
-
-        Args:
-            across: only groups that reach over two splits; few files need to be read for those.
-            rows: only among these, rising; None: all.
-        """
+        whole, among some rising rows or all; `across`: those that reach over two splits, for which few files are read.
+        Empty files, and what cannot be read, are left out."""
         groups = [list(range(len(self.names)) if rows is None else rows)]
         sizes = np.maximum(self.stats[:, 0], 0).tolist()
         keys = (sizes.__getitem__, lambda row: self.samples[row].tobytes(), self.digest)
@@ -203,8 +196,8 @@ def thread_map(
 
 
 def read_header(path: ImageRef) -> tuple[tuple[int, ...], bytes, str | None, bool]:
-    """What a file's header and a sample of its bytes say: (height, width), of a clip with the number of frames, the
-    sample, and why the header cannot be read, or None; last whether such a fault is the file's own. Never raises."""
+    """What a file's header and bytes say: (height, width), of a clip with the frames too, a digest of a sample, and
+    why the header cannot be read, or None; last whether such a fault is the file's own. Never raises."""
     size, sample, reason, lasting = (0, 0), bytes(_DIGEST), None, True
     try:
         size = (path.header() if isinstance(path, EncodedImage) else None) or read_image_size(path, max_pixels=None)
@@ -213,24 +206,16 @@ def read_header(path: ImageRef) -> tuple[tuple[int, ...], bytes, str | None, boo
         lasting = isinstance(error, UnreadableDataError) and not isinstance(error, InaccessibleDataError)
     try:
         if reason is None or isinstance(path, EncodedImage) or os.path.isfile(path):
-            sample = _content_sample(path)
+            # Of the whole of a small file, of the beginning, middle and end of others.
+            with open_image_bytes(path) as file:
+                seen, end = hashlib.sha256(), file.seek(0, os.SEEK_END)
+                for place in (0, end // 2, end - _SAMPLE) if end > SAMPLED_WHOLE else (0,):
+                    file.seek(place)
+                    seen.update(file.read(_SAMPLE if end > SAMPLED_WHOLE else end))
+            sample = seen.digest()[:_DIGEST]
     except (OSError, UnreadableDataError) as error:
         reason, lasting = reason or str(error).removeprefix(f"{path}: "), False
     return size, sample, reason, lasting
-
-
-def _content_sample(path: ImageRef) -> bytes:
-    """16 bytes that tell contents apart: of the whole of a small file, of the beginning, middle and end of others."""
-    with open_image_bytes(path) as file:
-        size = file.seek(0, os.SEEK_END)
-        places = [(0, SAMPLED_WHOLE)]
-        if size > SAMPLED_WHOLE:
-            places = [(place, _SAMPLE) for place in (0, size // 2, size - _SAMPLE)]
-        seen = hashlib.sha256()
-        for place, count in places:
-            file.seek(place)
-            seen.update(file.read(count))
-    return seen.digest()[:_DIGEST]
 
 
 def _file(place: Path) -> Path | None:

@@ -21,8 +21,8 @@ STDIN = "-"
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 NO_LABEL, NO_CLASS = -1, "?"
 """The label of an image that has none, and what stands for its class in the image's name."""
-Chosen = Callable[[str, list[str]], list[str]]
-"""Given a folder and the images in it: what is taken of them."""
+ANIMATIONS = (".gif", ".webp")
+"""How files are called that may hold many frames."""
 Listed = str | EncodedImage | Unreadable
 
 
@@ -30,34 +30,30 @@ def list_images(
     given: Iterable[str],
     stdin: BinaryIO | None = None,
     skipped: list[Unreadable] | None = None,
-    clips: Chosen | None = None,
+    clips: bool = False,
 ) -> list[Listed]:
-    """The image files that words name, in the order of the words; a file named twice is there twice.
+    """The image files that words name, in the order of the words, and in their place the folders that could not be
+    read. Raises InputError for a folder without an image, a pattern without a match, or an empty list.
 
     A folder stands for the files in and below it that end in `IMAGE_SUFFIXES` (`folders.walk`), in natural order (2
     before 10). A word with `*`, `?` or `[` that is no path itself stands for the files that match, whatever they end
     in; `**` stands for any folders. `-` stands for a list on standard input, a path a line, each taken as it is. A data
-    set of files, as `wds:SHARDS`, stands for all its images. Any other word is a file, there or not.
+    set of files, as `wds:SHARDS` or a folder with the layout of one, stands for all its images. Any other word is a
+    file, there or not.
 
     Args:
-        given: the words; paths that are not UTF-8 hold surrogates, as `os.fsdecode` makes them.
-        stdin: where the list of `-` comes from, as bytes.
         skipped: what is passed over in folders and data sets is added.
-        clips: what is taken of a folder, where a folder may be a clip; what a pattern matches in a folder that it
-            matches too is a part of that.
-
-    Returns:
-        The paths, or where the bytes are, and in their place the folders that could not be read.
-
-    Raises:
-        InputError: a folder without an image, a pattern without a match, or an empty list.
+        clips: a folder of images is one clip, of whose GIF and WebP files alone each is one; what a pattern matches in
+            a folder that it matches too is a part of that.
     """
     passed_over = [] if skipped is None else skipped
     found: list[Listed] = []
     for word in given:
         if word == STDIN:
             found += _listed(stdin)
-        elif images := images_of_set(word, passed_over):
+        elif (images := images_of_set(word, passed_over)) or (
+            os.path.isdir(word) and (images := _images_of_layout(word, passed_over))
+        ):
             found += images
         elif os.path.isdir(word):
             if not (inside := _in_folder(word, passed_over, clips)):
@@ -74,8 +70,8 @@ def list_images(
 
 
 def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[str | EncodedImage]:
-    """All images of the data set of files that a word names, as `wds:SHARDS`; none where it names none. What the data
-    set passed over is added to `skipped`. Raises InputError where its images are no files, or as it is opened."""
+    """All images of the data set of files that a word names, as `wds:SHARDS`; none where it names none; `skipped` is as
+    `list_images`. Raises InputError where its images are no files, or as it is opened."""
     # They find their files by this module.
     from sightline.data.open import list_sources, open_source, parse_spec
     from sightline.data.stored import FileSource
@@ -97,6 +93,14 @@ def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[st
     return [one if isinstance(one, EncodedImage) else os.fspath(one) for _, one in found]
 
 
+def _images_of_layout(folder: str, skipped: list[Unreadable]) -> list[str | EncodedImage]:
+    """The images of a folder that holds shards, tables, or more than images, as masks; none where it does not."""
+    from sightline.data.open import recognised
+
+    spec = recognised(folder)
+    return [] if spec.partition(":")[0] in ("imagefolder", "images") else images_of_set(spec, skipped)
+
+
 def _listed(stdin: BinaryIO | None) -> list[str]:
     content = b"" if stdin is None else stdin.read(ROWS + 1)
     # As bytes: a file's name may be in no encoding at all.
@@ -107,10 +111,10 @@ def _listed(stdin: BinaryIO | None) -> list[str]:
     return paths
 
 
-def _in_folder(folder: str, skipped: list[Unreadable], clips: Chosen | None) -> list[Listed]:
+def _in_folder(folder: str, skipped: list[Unreadable], clips: bool) -> list[Listed]:
     """What a folder and those below it hold, in natural order, and in their place those that cannot be read."""
     closed: list[Unreadable] = []
-    found: dict[str, Listed] = {path: path for path in images_below(folder, skipped, closed=closed, chosen=clips)}
+    found: dict[str, Listed] = {path: path for path in images_below(folder, skipped, closed=closed, clips=clips)}
     for path in found:
         if path.lower().endswith(IMAGE_SUFFIXES) and os.path.isdir(path) and not holds_images(Path(path)):
             found[path] = Unreadable(path, "a folder, not an image file")
@@ -118,11 +122,11 @@ def _in_folder(folder: str, skipped: list[Unreadable], clips: Chosen | None) -> 
     return [found[path] for path in sorted(found, key=natural_key)]
 
 
-def _matched(pattern: str, skipped: list[Unreadable], clips: Chosen | None) -> list[Listed]:
+def _matched(pattern: str, skipped: list[Unreadable], clips: bool) -> list[Listed]:
     """The files that match, or with `clips` what is in the outermost folders that do too."""
     matched = sorted(_glob(pattern), key=natural_key)
     folders = [path for path in matched if os.path.isdir(path)]
-    if clips is None:
+    if not clips:
         return [path for path in matched if path not in folders]
     inside = tuple(os.path.join(path, "") for path in folders)
     outer = [path for path in matched if not path.startswith(inside)]
@@ -156,13 +160,13 @@ def images_below(
     skipped: list[Unreadable],
     suffixes: tuple[str, ...] = IMAGE_SUFFIXES,
     closed: list[Unreadable] | None = None,
-    chosen: Chosen | None = None,
+    clips: bool = False,
 ) -> list[str]:
     """The images in a folder and the folders in it, and folders of an image's name that hold none, which are faults.
 
     Args:
         skipped: what is passed over is added, also files that end in none of `suffixes`.
-        closed: as `folders.walk`, as which this raises; chosen: what is taken of each folder, instead of all images.
+        closed: as `folders.walk`, as which this raises; clips: as `list_images`.
     """
     found, named_so = list[str](), list[str]()
     for place, folders, files in walk(folder, skipped, closed):
@@ -170,7 +174,8 @@ def images_below(
         for path in (entry.path for entry in files if not entry.name.lower().endswith(suffixes)):
             reason = "unknown extension" if os.path.exists(path) else "a link to what is not there"
             skipped.append(Unreadable(path, reason))
-        found += images if chosen is None else chosen(place, images)
+        framed = clips and not all(path.lower().endswith(ANIMATIONS) for path in images)
+        found += [place] if framed else images
         named_so += [entry.path for entry in folders if entry.name.lower().endswith(suffixes)]
     return found + [path for path in named_so if not any(one.startswith((f"{path}/", path)) for one in found)]
 
@@ -194,17 +199,16 @@ def scan_class_folders(
     that holds images and no class folders, beside one that has class folders or without `train`, has no labels.
 
     Args:
-        below: what finds the examples of a class folder, as `images_below`; things: what they are called; holds: as
-            what they stand in a folder directly, as `holds_images`; stamp: what an `ImageIndex` keeps of one.
+        below, things, holds, stamp: what finds the examples of a class folder, what they are called, as what they stand
+            in a folder directly, and what an `ImageIndex` keeps of one.
 
     Returns:
         The names of the classes, sorted; the images, split by split, sorted by path, and the label of each, `NO_LABEL`
         where it has none; what was passed over; split -> its folder.
 
     Raises:
-        InputError: no such folder, no class folder, a class folder without an image, a class that `train` lacks, or
-            names that may mean splits and classes alike.
-        UnreadableDataError: a folder may not be read.
+        InputError: the folder is not so, a class folder is empty, a class is not in `train`, or names may mean splits
+            and classes alike.
     """
     if not root.is_dir():
         raise InputError(f"{root}: no such folder (expected: SPLIT/CLASS/{things} or CLASS/{things} in it)")

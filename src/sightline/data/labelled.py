@@ -46,23 +46,19 @@ class ClassificationFiles(FileSource):
         labels: Sequence[int],
         faults: Mapping[int, str] | None = None,
     ) -> None:
-        """A data set of these images, all rows of the listing; raises InputError where a split to train on has one
-        class alone.
-
-        Args:
-            labels: of each row; `NO_LABEL` where it has none.
-            faults: row -> why its label cannot be read.
-        """
+        """A data set of these images, all rows of the listing, each with a label or `NO_LABEL`; `faults`: row -> why
+        its label cannot be read. Raises InputError where a split to train on has one class alone."""
         self.task, self.classes, self.labels, self._faults = "classification", tuple(classes), labels, faults or {}
-        folders, absent = np.array(listing.splits), np.asarray(labels) == NO_LABEL
-        rows = {folder: np.flatnonzero(folders == folder) for folder in dict.fromkeys(listing.splits)}
-        if "train" in rows and len(self.classes) == 1:
+        if "train" in listing.splits and len(self.classes) == 1:
             place = self._places.get("train", root / "train")
             raise InputError(f"{place}: one class only, {self.classes[0]!r} (expected: at least 2)")
-        without = [folder for folder, own in rows.items() if absent[own].all() or not self.classes]
+        super().__init__(root, listing)
+        absent = np.asarray(labels) == NO_LABEL
+        without = [folder for folder, own in self._rows.items() if absent[own].all() or not self.classes]
         self.unlabelled = frozenset(without)
-        super().__init__(root, listing, rows, split_roles([one for one in rows if one not in without] or rows))
-        if len(without) == len(rows) and self._no_label is None:
+        if len(without) < len(self._rows):
+            self._take_roles(split_roles(one for one in self._rows if one not in without))
+        elif self._no_label is None:
             first = min(self._faults, default=0)
             said = f"{self._faults.get(first, 'no label')}; no label of {root} can be read"
             expected = "(expected: labels, to train on or to measure; predict needs none)"
@@ -129,10 +125,8 @@ def understood(
     than half of the images: they are no labels.
 
     Args:
-        said: of each image its number or its word, `NO_LABEL` or `BAD_LABEL`.
-        splits: the split of each.
-        where: what says it, for messages.
-        names: of the classes, where they have some.
+        said: of each image its number or its word, `NO_LABEL` or `BAD_LABEL`; splits: the split of each.
+        where: what says it, for messages; names: of the classes, where they have some.
     """
     said = [NO_LABEL if one in ("", "-1") else one for one in said]
     within = ((splits == "train") | ("train" not in splits)).tolist()

@@ -41,13 +41,8 @@ def read_example(
     mixing: MixingConfig | None = None,
     augment: Sequence[Augmentation] = (),
 ) -> tuple[Example | None, Unreadable | None]:
-    """An example at a size, augmented, mixed with another at the same size: a function of its arguments and the files
-    alone, so that any worker, and a run that goes on, leaves out the same.
-
-    Args:
-        image_size: (height, width) in pixels.
-        mixing: None mixes nothing.
-        augment: what is done to each of the two before they are mixed.
+    """An example of (height, width) pixels, augmented, then mixed with another one: a function of its arguments and the
+    files alone, so that any worker, and a run that goes on, leaves out the same.
 
     Returns:
         The example, whose target has the share of the pixels, before a token is dropped; None where it cannot be read.
@@ -57,7 +52,7 @@ def read_example(
         UnreadableDataError: one cannot be read, and the source has no allowance for that.
     """
 
-    def read(index: int, source: Source = source) -> Example | Unreadable:
+    def read(source: Source, index: int) -> Example | Unreadable:
         try:
             example = source.example(split, index, image_size, seed=seed, epoch=epoch)
         except UnreadableDataError as error:
@@ -68,7 +63,7 @@ def read_example(
         image = apply_augmentations(example.image, augment, seed=seed, epoch=epoch, index=index)
         return replace(example, image=image)
 
-    example = read(index)
+    example = read(source, index)
     if isinstance(example, Unreadable):
         return None, example
     if mixing is None:
@@ -86,28 +81,21 @@ def read_example(
     if source.sampling is not None and source.is_video:
         # A clip is mixed with as many frames of another one.
         source = source.with_view(frames=replace(source.sampling, count=len(example.image), exact=True))
-    other = read(partner, source)
+    other = read(source, partner)
     if isinstance(other, Unreadable):
         return alone, other
     if cutmix:
-        image, share = _cutmix(example.image, other.image, share, centre)
+        # A box of about 1 - share of the area; of a clip the same of every frame.
+        image, side, (height, width) = example.image.copy(), math.sqrt(1 - share), example.image.shape[-3:-1]
+        (top, bottom), (left, right) = (
+            (round(max((at - side / 2), 0.0) * length), round(min((at + side / 2), 1.0) * length))
+            for at, length in zip(centre.tolist(), (height, width), strict=True)
+        )
+        image[..., top:bottom, left:right, :] = other.image[..., top:bottom, left:right, :]
+        share = 1 - (bottom - top) * (right - left) / (height * width)
     else:
         image = np.rint(share * example.image + (1.0 - share) * other.image).astype(np.uint8)
     return replace(example, image=image, target=example.target.mix(other.target, share)), None
-
-
-def _cutmix(image: np.ndarray, other: np.ndarray, share: float, centre: np.ndarray) -> tuple[np.ndarray, float]:
-    """The image with a box of the other one, of about 1 - share of its area, and the share that is left; of a clip the
-    same box of every frame."""
-    height, width = image.shape[-3:-1]
-    side = math.sqrt(1 - share)
-    (top, bottom), (left, right) = (
-        (round(max((at - side / 2), 0.0) * length), round(min((at + side / 2), 1.0) * length))
-        for at, length in zip(centre.tolist(), (height, width), strict=True)
-    )
-    result = image.copy()
-    result[..., top:bottom, left:right, :] = other[..., top:bottom, left:right, :]
-    return result, 1 - (bottom - top) * (right - left) / (height * width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +103,7 @@ class SampleSpec:
     """One image of a batch that is to come: which it is, in which pass, and how it is shown.
 
     Attributes:
-        image_size: (height, width) in pixels.
-        tokens: how many of its patches stay.
+        image_size: (height, width) in pixels; tokens: how many of its patches stay.
         patch_indices: int64, the row-major numbers of its patches that stay, rising; None for all.
         patch_size: side of its patches in pixels, the same for all of a batch; None for the model's own.
     """
@@ -134,12 +121,10 @@ class Collator:
     """Makes a batch of what was planned: it holds no state, so any worker makes the same one.
 
     Attributes:
-        source, split: of the images; seed: the run's.
         rows: an image to flat rows, the embedder's half.
-        targets: what a task makes of the targets of some examples.
+        targets: what a task makes of some examples.
         arrange: `collate_uniform`, or `collate_packed` for images of any sizes in one row.
-        num_prefix_tokens: of each image, in the layout.
-        mixing: of images with one another; augment: of each image, before.
+        num_prefix_tokens: of each image, in the layout; seed, mixing, augment: as `read_example`.
     """
 
     source: Source
@@ -187,12 +172,8 @@ class Collator:
 def uniform(
     indices: Iterable[int], image_size: tuple[int, int], tokens: int, batch_size: int, epoch: int = 0
 ) -> list[list[SampleSpec]]:
-    """A plan of images of one size, in that order, the last batch smaller where it must be; raises InputError where the
-    batch size is out of range.
-
-    Args:
-        image_size: (height, width) in pixels; tokens: the patches of that size.
-    """
+    """A plan of images of one (height, width) in pixels, with so many patches each, in their order, the last batch
+    smaller where it must be; raises InputError where the batch size is out of range."""
     check_value("batch_size", batch_size, Count)
     specs = [SampleSpec(int(index), epoch, image_size, tokens) for index in indices]
     return [specs[start : start + batch_size] for start in range(0, len(specs), batch_size)]
@@ -210,7 +191,7 @@ def load_batches(
 
     Raises:
         InputError: the number of workers is out of range, or there is no such split; before the first batch.
-        UnreadableDataError: an image could not be read, when its batch is asked for, beyond the source's allowance.
+        UnreadableDataError: an image of the batch could not be read, beyond the source's allowance.
     """
     from torch.utils.data import DataLoader
 

@@ -18,7 +18,9 @@ _HELD_OUT = re.compile(r",minival=([^,/]*)(?=,|$)")
 # Data set -> what is in its folders; the first that fits is meant.
 _LAYOUTS = {
     "wds": ("*.tar",), "hf": ("dataset_dict.json", "state.json", "*.parquet", "data/*.parquet"),
-    "coco": ("annotations/instances_*.json",), "masks": ("masks/*",), "imagefolder": ("*/*",),
+    "coco": ("annotations/instances_*.json",), "lvis": ("lvis_v1_*.json",), "masks": ("masks/*",),
+    "ade20k": ("annotations/training", "annotations/validation"), "cityscapes": ("leftImg8bit/*",),
+    "voc": ("SegmentationClass/*",), "imagefolder": ("*/*",),
 }  # fmt: skip
 
 
@@ -43,14 +45,8 @@ def parse_spec(spec: str) -> tuple[str, str, str | None]:
 
 def open_source(spec: str, progress: Progress | None = None) -> Source:
     """A data set from `name` or `name:argument`: "scenes", "scenes:pairs", "digits", "imagefolder:DIR"; with
-    `,minival=0.01` behind it, that share of `train` is held out as `minival` (`FileSource.hold_out`).
-
-    Args:
-        progress: as `Source.open`.
-
-    Raises:
-        InputError: the name or the argument is not known, or nothing can be held out.
-    """
+    `,minival=0.01` behind it, that share of `train` is held out as `minival` (`FileSource.hold_out`). Raises InputError
+    where the name or the argument is not known, or nothing can be held out; `progress` is as `Source.open`."""
     name, argument, share = parse_spec(spec)
     if name not in list_sources() and (kind := _kind_of(spec)):
         raise InputError(f"data {spec}: a path alone; did you mean {kind}:{spec}?")
@@ -69,16 +65,16 @@ def open_source(spec: str, progress: Progress | None = None) -> Source:
     return source.hold_out(part)
 
 
-def spelled(spec: str) -> str:
-    """A data set as `open_source` takes it: a path alone is `imagefolder:` where it looks so."""
-    alone = parse_spec(spec)[0] not in list_sources() and _kind_of(spec) == "imagefolder"
-    return f"imagefolder:{spec}" if alone else spec
+def recognised(spec: str) -> str:
+    """A data set as `open_source` takes it: before a path alone stands what its layout is of, as `coco:DIR`."""
+    kind = None if parse_spec(spec)[0] in list_sources() else _kind_of(spec)
+    return f"{kind}:{spec}" if kind else spec
 
 
 def _kind_of(spec: str) -> str | None:
     """The data set that a path looks like; None for what is no path."""
     path = Path(_HELD_OUT.sub("", spec))
-    if not path.exists():
+    if not spec or not path.exists():
         return None
     found = (kind for kind, patterns in _LAYOUTS.items() if any(any(path.glob(one)) for one in patterns))
     return "wds" if path.suffix == ".tar" else next(found, "images")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -35,8 +34,7 @@ class PlanPosition:
     """Where a plan stands between two windows: enough to go on from there.
 
     Attributes:
-        seen: how many images of the run were planned.
-        waiting: the numbers in the run of those that are in no batch yet.
+        seen: images of the run that were planned; waiting: the numbers of those that are in no batch yet.
     """
 
     seen: int = 0
@@ -45,15 +43,13 @@ class PlanPosition:
 
 @dataclass(frozen=True)
 class PackPlan:
-    """What will be in each batch, from lengths alone.
-
-    Every image of a pass comes once before the next pass begins; batches reach over the end of a pass.
+    """What will be in each batch, from lengths alone. Every image of a pass comes once before the next pass begins;
+    batches reach over the end of a pass.
 
     Attributes:
         capacity: tokens of a batch; how, most_images: as `pack_window`.
         images: how many are shown in all; None: endless.
         num_prefix_tokens: of each image, which take room too.
-        seed: of the order, the sizes and the drops.
         patch_sizes: of which one is drawn for each image; a batch holds images of one. None: all have the sampler's.
     """
 
@@ -137,13 +133,11 @@ def group_by_grid(
     aspect: Aspect = "native",
     tubelet: int | None = None,
 ) -> dict[Grid, list[int]]:
-    """The images of a split by the grid that each is shown as, smaller grids first, in their order within one; raises
-    UnreadableDataError where the header of an image cannot be read.
+    """The images of a split by the grid that each is shown as (`square`: as squares of as many patches), smaller grids
+    first, in their order within one; raises UnreadableDataError where the header of an image cannot be read.
 
     Args:
-        aspect: `square` shows them as squares of as many patches.
-        tubelet: frames of a patch, of a model of clips, whose grids have three sides and whose view is that of each
-            frame; None for images.
+        tubelet: frames of a patch, of a model of clips, whose view is that of each frame; None for images.
     """
     groups: dict[Grid, list[int]] = {}
     for index in indices:
@@ -173,11 +167,8 @@ class PackStatistics:
     """What was counted.
 
     Attributes:
-        images: that were given, and all of them packed.
-        patches, tokens: before and after dropping.
-        lengths: tokens of each image, as they were packed.
-        sequences: tokens and images of each sequence.
-        capacity: of a sequence.
+        images: that were packed; patches, tokens: before and after dropping.
+        lengths: tokens of each image; sequences: tokens and images of each sequence; capacity: of one.
     """
 
     images: int
@@ -215,13 +206,8 @@ def pack_statistics(
     seed: int = 0,
     advance: Progress | None = None,
 ) -> PackStatistics:
-    """Pack one pass over a split without reading a pixel; raises as `PackPlan.windows`.
-
-    Args:
-        capacity: tokens of a sequence; how, most_images: as `pack_window`.
-        images: how many of the split; None takes all, or 10,000 of an endless one.
-        advance: called with (images done, images in all).
-    """
+    """Pack `images` of a split (None: all, or 10,000 of an endless one) without reading a pixel; other arguments and
+    errors as `PackPlan`, `advance` is called with (images done, images in all)."""
     if source.is_video:
         raise InputError(f"data {source.name}: is of clips; what is counted is of images (expected images)")
     length = source.length(split)
@@ -229,14 +215,15 @@ def pack_statistics(
         raise InputError(f"images {images}: expected at most {_MOST_IMAGES:,} of a split without an end")
     count = min(images or length or 10_000, length or _MOST_IMAGES)
     plan = PackPlan(source, split, sampler, capacity, how, most_images, images=count, seed=seed)
-    lengths, sequences, patches = list[int](), list[tuple[int, int]](), 0
+    lengths, sequences, pixels = list[int](), list[tuple[int, int]](), 0
     for sequence in plan.batches():
         tokens = [sample.tokens for sample in sequence]
-        patches += sum(math.prod(sample.image_size) // sampler.patch_size**2 for sample in sequence)
+        pixels += sum(math.prod(sample.image_size) for sample in sequence)
         lengths += tokens
         sequences.append((sum(tokens), len(tokens)))
         if advance is not None:
             advance(len(lengths), count)
+    patches = pixels // sampler.patch_size**2
     return PackStatistics(count, patches, sum(lengths), tuple(lengths), tuple(sequences), capacity)
 
 
@@ -245,7 +232,7 @@ def histogram(values: Sequence[int], bins: int = 12) -> list[tuple[int, int, int
     if not values:
         return []
     low, high = min(values), max(values)
-    width = max(math.ceil((high - low + 1) / bins), 1)
-    counts = Counter((value - low) // width for value in values)
+    width = math.ceil((high - low + 1) / bins)
     starts = range(low, high + 1, width)
-    return [(first, min(first + width - 1, high), counts[at]) for at, first in enumerate(starts)]
+    counts = np.bincount((np.array(values) - low) // width, minlength=len(starts)).tolist()
+    return [(first, min(first + width - 1, high), count) for first, count in zip(starts, counts, strict=True)]

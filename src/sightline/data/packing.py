@@ -19,25 +19,16 @@ Sequences = list[list[int]]
 
 
 def first_fit(lengths: Sequence[int], capacity: int, most_images: int | None = None) -> Sequences:
-    """Each image into the first sequence with enough room (NaViT appendix B.3).
-
-    Args:
-        lengths: tokens of each image, in the order in which they come; none is longer than a sequence.
-        capacity: the length of a sequence.
-        most_images: in a sequence (the paper's E_max); an image that finds only such sequences opens a new one.
-    """
+    """Each image of so many tokens, in the order in which they come, into the first sequence of `capacity` tokens, and
+    of at most so many images (E_max), with enough room (NaViT appendix B.3)."""
     sequences, room = list[list[int]](), list[int]()
-    # Sequences before it are full.
-    first_open = 0
     for image, length in enumerate(lengths):
-        number = next((one for one in range(first_open, len(sequences)) if room[one] >= length), len(sequences))
-        if number == len(sequences):
+        number = next((one for one, left in enumerate(room) if left >= length), len(room))
+        if number == len(room):
             sequences.append([])
             room.append(capacity)
         sequences[number].append(image)
         room[number] = 0 if len(sequences[number]) == most_images else room[number] - length
-        while first_open < len(sequences) and room[first_open] == 0:
-            first_open += 1
     return sequences
 
 
@@ -77,13 +68,9 @@ def pack_window(
     earliest images, so that no packer sorts a stream by length.
 
     Args:
-        lengths: number in the stream -> tokens, rising: of the images that waited, and of the next ones.
-        seen: the first number of these; those below it waited.
+        lengths: number in the stream -> tokens, rising; seen: the images below this number waited.
         how: `first_fit` or `best_fit`; capacity, most_images: as there.
         last: nothing waits, since nothing comes after.
-
-    Returns:
-        The numbers of each sequence's images.
 
     Raises:
         InputError: an image is longer than a sequence; names it. Or the packer is not known.
@@ -102,14 +89,11 @@ def pack_window(
 
 
 def bucket_lengths(packs: Iterable[int], count: int) -> tuple[int, ...]:
-    """The rising lengths that need the fewest padding slots for these packs, found exactly.
-
-    Equal steps would not do: packs of a token budget are nearly as long as each other.
+    """The rising lengths, `count` at most, that need the fewest padding slots for these packs, found exactly (equal
+    steps would not do: packs of a token budget are nearly as long as each other).
 
     Args:
-        packs: slots of each pack, prefix tokens included (`TokenLayout.slots`); what is padded later must not be longer
-            than the longest of them.
-        count: of lengths, at most; packs of fewer different lengths need no more.
+        packs: slots of each pack, prefix tokens included (`TokenLayout.slots`).
 
     Raises:
         InputError: no length is asked for, or there is no pack.

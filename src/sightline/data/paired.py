@@ -13,7 +13,7 @@ from sightline.data.image_file import MAX_PIXELS, read_label_map, said_if_turned
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below
 from sightline.data.skip_policy import Unreadable
-from sightline.data.stored import FileSource, split_roles
+from sightline.data.stored import FileSource
 from sightline.data.targets import IGNORE, Pixels
 from sightline.errors import InputError, UnreadableDataError
 from sightline.io.read import CONFIGURATION, read_text
@@ -27,12 +27,8 @@ UNREAD = -1
 
 
 class LabelMapping:
-    """Which class each stored number means.
-
-    Attributes:
-        values: the stored number of each class; ignored: of pixels that count nowhere.
-        expected: the numbers that are allowed, in words.
-    """
+    """Which class each stored number means: `values` of the classes, in their order, `ignored` those of pixels that
+    count nowhere; `expected` says so in words."""
 
     def __init__(self, class_of: Sequence[int], expected: str, ignored: Sequence[int] = (IGNORE,)) -> None:
         self.values, self.ignored, self.expected = tuple(class_of), tuple(ignored), expected
@@ -69,15 +65,12 @@ def files_below(
     others: Sequence[str] = (),
     first_wins: bool = False,
 ) -> dict[str, Path]:
-    """The files below a folder that end in one of these, by their paths below it without that ending, sorted.
+    """The files below a folder that end in one of these, by their paths below it without that ending, sorted; raises
+    InputError where there is no such folder, or no such file in it, UnreadableDataError where one may not be read.
 
     Args:
         skipped: what ends otherwise, and hidden files, are added here; what ends in one of `others` is not.
-        first_wins: of files that differ in their ending alone, that whose ending stands first is meant.
-
-    Raises:
-        InputError: no such folder, no such file in it, or two files that differ in their ending alone.
-        UnreadableDataError: a folder may not be read.
+        first_wins: of files that differ in their ending alone, that whose ending stands first is meant; else refused.
     """
     expected = f"(expected: files ending in {', '.join(endings)})"
     if not folder.is_dir():
@@ -120,30 +113,28 @@ class SegmentationFiles(FileSource):
         skipped: Iterable[Unreadable] = (),
         roles: Mapping[str, str] | None = None,
     ) -> None:
-        """A data set of these images and maps; raises InputError where an image has no map.
+        """A data set of the images and the maps of each folder of a split; raises InputError where an image has no map.
 
         Args:
-            parts: folder of a split -> its images and its maps.
-            names: of the classes; legend: what numbers in the maps mean.
-            skipped: what was passed over; roles: as `split_roles`.
+            names: of the classes; legend: what numbers in the maps mean; roles: as `split_roles`.
         """
         self.task, self.classes, self.pixel_classes, self.legend = "segmentation", (), tuple(names), legend
         self.skipped = tuple(skipped)
-        listed, rows, map_of = list[tuple[str, Path]](), dict[str, np.ndarray](), list[int]()
+        listed, map_of = list[tuple[str, Path]](), list[int]()
         for folder, (images, maps) in parts.items():
             if missing := [key for key in images if key not in maps]:
                 said = f"{images[missing[0]]}: no map of labels ({len(missing)} of {len(images)} images have none"
                 raise InputError(f"{said}; expected one for each, as in {next(iter(maps.values())).parent})")
             strays = (str(maps[key]) for key in maps if key not in images)
             self.skipped += tuple(Unreadable(path, "a map of labels without an image") for path in strays)
-            rows[folder] = np.arange(len(images)) + len(listed)
-            map_of += [*(rows[folder] + len(images)).tolist(), *[-1] * len(images)]
+            first = len(listed) + len(images)
+            map_of += [*range(first, first + len(images)), *[-1] * len(images)]
             listed += [(folder, part[key]) for part in (images, maps) for key in images]
         self._map_of = np.array(map_of, np.int64)
         self._places = {folder: next(iter(images.values())).parent for folder, (images, _) in parts.items()}
         names_listed = [f"{folder}/{path.relative_to(root).as_posix()}" for folder, path in listed]
         listing = ImageIndex.of_files(names_listed, [path for _, path in listed])
-        super().__init__(root, listing, rows, split_roles(parts, roles))
+        super().__init__(root, listing, np.flatnonzero(self._map_of >= 0).tolist(), roles)
 
     def map_path(self, row: int) -> str:
         """Where the map of labels of an image is."""

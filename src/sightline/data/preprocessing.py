@@ -11,16 +11,7 @@ import numpy as np
 from PIL import Image
 
 from sightline.data.augmentations import Augmentations, apply_augmentations, make_augmentations
-from sightline.data.crops import (
-    CropMode,
-    Parts,
-    Picture,
-    RandomResizedCrop,
-    apply_crop,
-    eval_crop,
-    size_of,
-    whole_crop,
-)
+from sightline.data.crops import CropMode, Parts, Picture, RandomResizedCrop, apply_crop, eval_crop, size_of, whole_crop
 from sightline.data.image_file import read_picture, rgb_pixels
 from sightline.data.sizes import budget_grid, native_grid
 from sightline.data.source import Source
@@ -43,12 +34,9 @@ class Preprocessing:
     """From an image to the tensor that a model takes: what `predict`, `evaluate`, suites and exports read.
 
     Attributes:
-        resolution: the training images' (height, width) in pixels.
-        patch_size: of the model.
-        mean, std: of values in [0, 1], one value a channel.
-        interpolation: the filter of the resize.
-        crop, crop_mode: what is shown of an image, as `eval_crop`.
-        channels: 3 for RGB, 1 for grey.
+        resolution: the training images' (height, width) in pixels; patch_size: of the model.
+        mean, std: of values in [0, 1], one a channel; channels: 3 for RGB, 1 for grey.
+        interpolation: the filter of the resize; crop, crop_mode: as `eval_crop`.
     """
 
     resolution: tuple[int, int]
@@ -77,28 +65,23 @@ class Preprocessing:
 
     @property
     def fill(self) -> tuple[int, ...]:
-        """The colour beside an image that does not fill what is shown (`border`): the mean."""
+        """The colour beside an image that does not fill what is shown: the mean."""
         return tuple(round(255 * value) for value in self.mean * (3 // len(self.mean)))
 
     def prepared(self, source: SourceType, *, whole: bool = False) -> SourceType:
-        """A data set with this preparation in evaluation; `whole` cuts nothing off, as where each image keeps its own
-        aspect."""
+        """A data set with this preparation in evaluation; `whole` cuts nothing off."""
         return source.prepared(self.interpolation, None if whole else self.crop, self.crop_mode, self.fill)
 
     def crop_of(
         self, size: tuple[int, int], resolution: Resolution | None = None, max_tokens: int | None = None
     ) -> Crop:
-        """The part of an image that the model is given.
+        """The part of an image of (height, width) pixels that the model is given; raises InputError where the
+        resolution or `max_tokens` is none of these.
 
         Args:
-            size: (height, width) in pixels of the image.
             resolution: a square side or (height, width) to resize and crop to; `native` keeps the aspect ratio and
-                goes to the nearest multiples of the patch; `tokens` keeps it too and goes, up or down, as near to
-                `max_tokens` patches as it allows (NaViT appendix D); None is the training size.
-            max_tokens: with `native`, the most patches; larger images are scaled down with their aspect kept.
-
-        Raises:
-            InputError: `resolution` or `max_tokens` is none of these.
+                goes to the nearest multiples of the patch, `max_tokens` patches at most; `tokens` keeps it too and
+                goes, up or down, as near to so many as it allows (NaViT appendix D); None is the training size.
         """
         if resolution == "tokens" and max_tokens is None:
             raise InputError("resolution 'tokens': expected max_tokens, the number of patches")
@@ -132,25 +115,15 @@ class Preprocessing:
     def __call__(
         self, image: ImageLike, resolution: Resolution | None = None, max_tokens: int | None = None, **draw: Any
     ) -> torch.Tensor:
-        """A file, a PIL image, or uint8 [height, width, 3], to float32 [channels, height, width].
-
-        Args:
-            resolution, max_tokens: as `crop_of`; draw: as `TrainingPreprocessing.view`, of training alone.
-
-        Raises:
-            InputError: not an image of that kind, or as `crop_of`.
-            UnreadableDataError: the file cannot be read.
-        """
+        """A file, a PIL image or uint8 [height, width, 3] to float32 [channels, height, width]; arguments as `crop_of`
+        and, in training, `TrainingPreprocessing.view`. Raises InputError for what is no such image, or as `crop_of`,
+        UnreadableDataError for a file that cannot be read."""
         return self.normalise(self.view(image, resolution, max_tokens, **draw))
 
 
 @dataclass(frozen=True)
 class TrainingPreprocessing(Preprocessing):
-    """The same of a training image as in `sightline train`: a random part of it, perhaps mirrored, augmented.
-
-    Attributes:
-        parts: of which part, and how often mirrored; augment: what is done to it, in this order.
-    """
+    """The same of a training image as in `sightline train`: one of its `parts`, perhaps mirrored, augmented."""
 
     parts: RandomResizedCrop = field(default_factory=RandomResizedCrop)
     augment: Augmentations = ()
@@ -168,9 +141,9 @@ class TrainingPreprocessing(Preprocessing):
         """The pixels that the model is given, uint8 [height, width, 3].
 
         Args:
-            resolution, max_tokens: of the size, as `crop_of`; `native` and `tokens` show a part at the image's aspect.
-            seed, epoch, index: of which the draws are a function, those of `sightline train` for this image; an index
-                of None draws anew each time, from torch's global generator.
+            resolution, max_tokens: as `crop_of`; `native` and `tokens` show a part at the image's aspect.
+            seed, epoch, index: of which the draws are a function, those of `sightline train`; an index of None draws
+                anew each time, from torch's global generator.
         """
         if index is None:
             import torch
@@ -208,14 +181,12 @@ def preprocessing(
     flip: float = 0.5,
     augment: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Preprocessing:
-    """How to prepare images for a model, from its `pretrained_cfg` (ours or timm's).
+    """How to prepare images for a model, from its `pretrained_cfg` (ours or timm's): a function of an image, so that
+    `model(preprocessing(model)(path)[None])` gives logits.
 
     Args:
         training: as images of a folder are shown in training, for a loop of one's own; else as they are tested.
         parts, flip, augment: of training, as in `TrainConfig`.
-
-    Returns:
-        A function of an image; `model(preprocessing(model)(path)[None])` gives logits.
 
     Raises:
         InputError: the model takes neither grey images nor RGB, or a value is not allowed.

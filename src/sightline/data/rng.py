@@ -20,16 +20,9 @@ def _stream_code(stream: str) -> int:
 def generator(stream: str, seed: int, index: int = 0, *, epoch: int = 0) -> np.random.Generator:
     """The generator of one thing: Philox with key (seed, index), counting from (0, 0, epoch, stream).
 
-    Two streams never share a number under any seed, since they count through different parts of the counter.
-
-    Args:
-        stream: what the numbers are for, with the version of the order in which they are drawn: "scenes/glyphs/test/1".
-        seed: 0 to 2**64 - 1.
-        index: 0 to 2**64 - 1, such as the index of an image.
-        epoch: 0 to 2**64 - 1.
-
-    Raises:
-        InputError: a number is out of range.
+    Two streams never share a number under any seed, since they count through different parts of the counter. A stream
+    is called by what its numbers are for, with the version of their order: "scenes/glyphs/test/1". Raises InputError
+    where a number is not from 0 to 2**64 - 1.
     """
     for key, value in (("seed", seed), ("index", index), ("epoch", epoch)):
         if not 0 <= value < _LIMIT:

@@ -54,11 +54,8 @@ class _PngStream(PngStream):
 
 
 class PngFile(PngImageFile):
-    """A PNG that metadata does not make unreadable, with all bits of its numbers.
-
-    Attributes:
-        paired: whether a pixel of four bytes is two numbers of 16 bits, grey and alpha.
-    """
+    """A PNG that metadata does not make unreadable, with all bits of its numbers; `paired` where a pixel of four bytes
+    is two numbers of 16 bits, grey and alpha."""
 
     paired = False
 
@@ -83,11 +80,8 @@ class PngFile(PngImageFile):
 
 
 class TiffFile(TiffImageFile):
-    """A TIFF that says of which kind it is where that is not read.
-
-    Attributes:
-        white_is_zero: whether its numbers of more than 8 bits are to be inverted; Pillow inverts those of up to 8.
-    """
+    """A TIFF that says of which kind it is where that is not read; `white_is_zero` where its numbers of more than 8
+    bits are to be inverted, as Pillow does those of up to 8."""
 
     white_is_zero = False
 
@@ -119,11 +113,7 @@ class _HalvesUp(int):
 
 
 class PpmFile(PpmImageFile):
-    """A PPM or PGM whose numbers are given as they are written.
-
-    Attributes:
-        maxval: the number that is white; None where Pillow has scaled them.
-    """
+    """A PPM or PGM whose numbers are given as they are written; `maxval` is white, None where Pillow scaled them."""
 
     maxval: int | None = None
 
@@ -183,12 +173,7 @@ def _set_raw_modes(image: ImageFile, change: Callable[[str], str]) -> None:
 
 
 class Samples:
-    """The numbers of an image as they are stored.
-
-    Attributes:
-        image: the image, decoded.
-        plain: whether Pillow's pixels are those that the file means.
-    """
+    """The numbers of a decoded `image` as they are stored; `plain` where Pillow's pixels are what the file means."""
 
     def __init__(self, image: Image.Image, name: object = "image") -> None:
         """Decode an image; one that was decoded before is taken as Pillow has it. Raises UnreadableDataError, a line

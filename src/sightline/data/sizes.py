@@ -69,18 +69,9 @@ def _cut_normal(number: float, limit: float, mean: float = 0.0) -> float:
 
 
 def native_grid(image_size: tuple[float, float], patch_size: int, max_tokens: int | None = None) -> Grid:
-    """The grid of patches that fits an image best.
-
-    Each side is rounded to the nearest multiple of the patch, at least one. Where that gives more than `max_tokens`
-    patches, the grid within the limit whose aspect is nearest to the image's is taken, and of equal ones the largest.
-
-    Args:
-        image_size: (height, width) in pixels.
-        patch_size: side of a patch in pixels.
-        max_tokens: most patches allowed; None for any number.
-
-    Raises:
-        InputError: a side, `patch_size` or `max_tokens` is below 1.
+    """The grid of patches that fits an image of (height, width) pixels best: each side is rounded to the nearest
+    multiple of the patch, at least one. Where that gives more than `max_tokens` patches, the grid within the limit
+    whose aspect is nearest to the image's, and of equal ones the largest. Raises InputError where a number is below 1.
     """
     if min(*image_size, patch_size, 1 if max_tokens is None else max_tokens) < 1:
         size = f"{image_size[0]}x{image_size[1]}"
@@ -92,11 +83,9 @@ def native_grid(image_size: tuple[float, float], patch_size: int, max_tokens: in
     aspect = tall / wide
     ideal = math.sqrt(max_tokens * aspect)
     candidates = []
-    for near in (math.floor(ideal), math.ceil(ideal)):
-        rows = min(max(near, 1), max_tokens)
+    for near in (math.floor, math.ceil):
+        rows, cols = (min(max(near(side), 1), max_tokens) for side in (ideal, ideal / aspect))
         candidates.append(Grid(rows, min(max(math.floor(rows / aspect + 0.5), 1), max_tokens // rows)))
-    for near in (math.floor(ideal / aspect), math.ceil(ideal / aspect)):
-        cols = min(max(near, 1), max_tokens)
         candidates.append(Grid(min(max(math.floor(cols * aspect + 0.5), 1), max_tokens // cols), cols))
     return min(candidates, key=lambda grid: (abs(math.log(grid.rows / grid.cols / aspect)), -grid.cells, grid))
 
@@ -119,12 +108,7 @@ class TokenDrop(ABC):
 
     @abstractmethod
     def rate(self, rng: np.random.Generator, tokens: int, seen: int) -> float:
-        """A rate from 0 to 1.
-
-        Args:
-            rng: of this image alone.
-            tokens: of the image; seen: images of the run before this one.
-        """
+        """A rate from 0 to 1, of an image of so many tokens with a `rng` of its own, the run's `seen`-th."""
 
     def keep(self, rng: np.random.Generator, tokens: int, seen: int = 0) -> np.ndarray:
         """The tokens that stay: rising int64 indices, at least one of them."""
@@ -213,12 +197,11 @@ class SizeSampler:
     """At what sizes the images of a run are shown, and which of their patches: a function of seed, epoch and index.
 
     Attributes:
-        patch_size: side of a patch in pixels.
+        patch_size: side of a patch in pixels; tubelet: its frames, of a model of clips.
         resolutions: what sides are drawn; None shows each image at its own size.
         drop: how many tokens are left out; None keeps all.
         max_tokens: patches of an image, before any is dropped; larger ones are shown smaller.
         aspect: `native` keeps each image's own, `square` cuts its longer side.
-        tubelet: frames of a patch, of a model of clips; None for images.
     """
 
     patch_size: int
@@ -231,13 +214,8 @@ class SizeSampler:
     def sample(
         self, image_size: tuple[int, int], *, seed: int, index: int, epoch: int = 0, seen: int = 0, frames: int = 1
     ) -> tuple[Grid, np.ndarray | None]:
-        """The patches of one image, and int64 the row-major numbers of those that stay, rising; None for all.
-
-        Args:
-            image_size: (height, width) of the stored image, in pixels.
-            seen: images of the run before this one, for a drop that is scheduled.
-            frames: of a clip, which are shown.
-        """
+        """The patches of one image of stored (height, width) pixels and so many frames, the run's `seen`-th, and int64
+        the row-major numbers of those that stay, rising; None for all."""
         depth = 1 if self.tubelet is None else -(-frames // self.tubelet)
         # Of each frame, so that all together are not more; one at least.
         max_tokens = self.max_tokens and max(self.max_tokens // depth, 1)
@@ -258,14 +236,12 @@ class FrameSampling:
     """Of a clip, so many frames at equal distances, in their order.
 
     Without a stride they spread over the whole clip: it is cut into `count` equal spans, and of each the same place is
-    shown, the middle where a clip is measured, a place that is drawn for the clip in training. With one they are a part
-    of the clip: its middle, or one that begins at a drawn place in training; past its end its last frame is repeated.
+    shown, the middle where a clip is measured, a drawn place in training. With one they are a part of the clip: its
+    middle, or one that begins at a drawn place in training; past its end its last frame is repeated.
 
     Attributes:
-        count: frames that are shown.
-        stride: from one frame to the next, in frames of the clip.
-        exact: a clip of fewer frames shows some twice, so that all clips of a batch are alike. Else it shows those that
-            it has: an image one. For batches that are packed.
+        count: frames that are shown; stride: from one to the next, in frames of the clip.
+        exact: a clip of fewer frames shows some twice; else, for batches that are packed, those that it has.
     """
 
     count: Frames
@@ -277,12 +253,8 @@ class FrameSampling:
         return self.count if self.exact else min(self.count, math.ceil(stored / (self.stride or 1)))
 
     def positions(self, stored: int, share: float = 0.5) -> np.ndarray:
-        """Which: int64 [frames], rising, from 0 to `stored` - 1.
-
-        Args:
-            stored: frames of the clip.
-            share: 0 up to 1, where in its span each lies, or where the part begins; the middle unless drawn.
-        """
+        """Which of `stored`: int64 [frames], rising; `share`, 0 up to 1, is where in its span each lies, or where the
+        part begins."""
         numbers = np.arange(self.frame_count(stored))
         if self.stride is None:
             # In whole numbers: a float may round the last place up to the clip's end.
@@ -303,7 +275,6 @@ class View:
     Attributes:
         kind: `native` shows each at its own size, scaled down where it has more than `patches` patches; `tokens`
             scales it, up or down, to as near to `patches` patches as its aspect allows (NaViT appendix D).
-        patches: at least 1.
     """
 
     kind: Literal["native", "tokens"]

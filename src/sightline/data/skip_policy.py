@@ -24,25 +24,15 @@ class Unreadable:
 
 @dataclass(eq=False)
 class SkipPolicy:
-    """What a source may leave out of each split; shared by the copies of the source in one process.
-
-    Attributes:
-        allowed: how many of a split.
-        found: split -> path -> reason of those left out until now.
-    """
+    """How many images a source may leave out of each split, and split -> path -> reason of those left out until now;
+    shared by the copies of the source in one process."""
 
     allowed: SkipUnreadable = 0
     found: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def add(self, split: str, images: Iterable[Unreadable], where: str = "") -> None:
-        """Count images that are left out of a split; one that is met again counts once.
-
-        Args:
-            where: what an error begins with.
-
-        Raises:
-            UnreadableDataError: they are more than is allowed; the line names the first ones and the way on.
-        """
+        """Count images that are left out of a split; one that is met again counts once. Raises UnreadableDataError,
+        which begins with `where`, if they are more than is allowed; it names the first ones and the way on."""
         found = self.found.setdefault(split, {})
         for image in images:
             found.setdefault(image.path, image.reason)

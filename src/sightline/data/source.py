@@ -28,10 +28,9 @@ class Example:
 
     Attributes:
         image: uint8 [height, width, 3], RGB, or a clip [frames, height, width, 3] (`Source.sampling`).
-        target: as `Label`, whose number is an index into the source's `classes`.
         name: the file it came from, or a name such as "scenes/glyphs/test/17".
-        slices: what a measurement may be cut by: `group`, the name of the label's confusable group; `size`, the longest
-            side of the object's box as a fraction of the image's shorter side.
+        slices: what a measurement may be cut by: `group` of confusable labels, `size`, the longest side of the object's
+            box as a fraction of the image's shorter side.
     """
 
     image: np.ndarray
@@ -51,20 +50,16 @@ class Source(ABC):
     `seed` and `epoch` change the examples of the `train` split alone; all others are the same for every run.
 
     Attributes:
-        name: the name it is opened by.
-        task: what there is to learn, such as "glyphs", "pairs" or "classification".
+        name: it is opened by; task: what there is to learn, such as "glyphs", "pairs" or "classification".
         provides: what is said of each image, as attributes of its target: `label`, `pixels`, `objects`.
-        classes: the names of the classes, in the order of the labels.
-        pixel_classes: names of what `pixels` says; object_classes: of what `objects` are.
-        groups: name of a group of classes that are easily confused -> the labels in it; empty where there are none.
-        splits: the names of the splits, `train` first where there is one.
+        classes, pixel_classes, object_classes: names of what `label`, `pixels` and `objects` say, by their numbers.
+        groups: name of a group of classes that are easily confused -> the labels in it.
+        splits: their names, `train` first where there is one.
         skipped: the files that were passed over or left out, and why.
         left_out: file -> what it says that is passed over, as objects without area -> how often.
-        is_synthetic: its examples are drawn, and no folder's order tells them apart.
-        is_video: its examples are clips.
+        is_synthetic: its examples are drawn; is_video: they are clips.
         transform: how stored images are shown, a `RandomResizedCrop`; None where that is a way of their own.
-        still, sampling, max_pixels: as `still`, `frames` and `max_pixels` of `with_view`; without a sampling a clip is
-            shown as an image.
+        still, sampling, max_pixels: as in `with_view`; without a sampling a clip is shown as an image.
         allowance: what batches may leave out because it cannot be read; None refuses an image that cannot be read.
     """
 
@@ -108,11 +103,9 @@ class Source(ABC):
         """One example, the same in any order and in any process.
 
         Args:
-            split: one of `splits`.
             index: 0 up to `length(split)`, or any whole number below 2**64 of an endless split.
             image_size: (height, width) in pixels of the image returned.
-            seed: the run's seed; changes `train` alone.
-            epoch: the pass over the data; changes `train` alone, and only where images are augmented.
+            seed, epoch: of the run and its pass over the data; they change `train` alone.
 
         Raises:
             InputError: no such split, or the index or image size is out of range.
@@ -127,15 +120,14 @@ class Source(ABC):
     def shown(
         self, example: Example, split: str, index: int, image_size: tuple[int, int], *, seed: int, epoch: int
     ) -> Example:
-        """A stored example as `transform` shows it, what is said of it moved with the picture; the other arguments are
-        those of `example`."""
-        size, target = size_of(example.image), example.target
+        """A stored example as `transform` shows it, its target moved with the picture; arguments as `example`."""
+        size = size_of(example.image)
         if split != "train" or self.still:
             crop = self.transform.measured(size, image_size)
-            target = target.for_evaluation(crop)
+            target = example.target.for_evaluation(crop)
         else:
             crop = self.transform.train_crop(size, image_size, seed=seed, epoch=epoch, index=index)
-            target = target.transform(crop)
+            target = example.target.transform(crop)
         return replace(example, image=self.transform.cut(example.image, crop), target=target)
 
     def with_view(
@@ -152,11 +144,8 @@ class Source(ABC):
         """The same data set, shown in another way; what is None stays as it is.
 
         Args:
-            parts: of training images: the smallest part of an image's area of which a random one is shown, another one
-                each time (`train_crop`); the largest is the whole. Or "simple" (`RandomResizedCrop.simple`).
-            flip: how often a training image is mirrored, from 0 to 1.
-            interpolation: a filter of Pillow, antialiased.
-            aspect: of training images, as `RandomResizedCrop`, where stored images are shown.
+            parts: the smallest part of a training image's area that is shown, a random one each time, or "simple"
+                (`RandomResizedCrop`); flip, interpolation, aspect: as there.
             still: training images are shown as those that are measured: neither cut at random nor mirrored nor moved.
             frames: which frames of a clip are shown; an image is a clip of one.
             max_pixels: of the largest image that is read.
@@ -182,29 +171,23 @@ class Source(ABC):
     def prepared(
         self, interpolation: str, crop: float | None, crop_mode: CropMode = "center", fill: tuple[int, ...] = (0, 0, 0)
     ) -> Self:
-        """The same data set, whose measured images are prepared as for a model (`Preprocessing.prepared`); what is
-        drawn at any size needs nothing.
-
-        Args:
-            interpolation: a filter of Pillow, antialiased.
-            crop, crop_mode, fill: as `eval_crop`; a crop of None resizes the whole image.
-        """
+        """The same data set, whose measured images are prepared as for a model (`Preprocessing.prepared`); arguments as
+        `RandomResizedCrop`. What is drawn at any size needs nothing."""
         made = copy.copy(self)
-        if self.transform is not None:
+        if self.transform is not None and not self.is_synthetic:
             shown = {"interpolation": interpolation, "crop": crop, "crop_mode": crop_mode, "fill": fill}
             made.transform = replace(self.transform, **shown)
         return made
 
     def stored_size(self, split: str, index: int) -> tuple[int, int] | None:
         """(height, width) in pixels of the stored image, upright, from its header; None where an example is drawn at
-        whatever size is asked for. Raises InputError for no such split or index, UnreadableDataError for a header that
-        cannot be read."""
+        any size. Raises InputError for no such split or index, UnreadableDataError for an unreadable header."""
         self.check(split, index)
         return None
 
     def stored_frames(self, split: str, index: int) -> int | None:
-        """How many frames a clip has, without decoding one; None where it is drawn with as many as are asked for.
-        Raises as `stored_size`."""
+        """How many frames a clip has, without decoding one; None where it is drawn with any; raises as
+        `stored_size`."""
         self.check(split, index)
         return None if self.is_video else 1
 
@@ -227,9 +210,8 @@ class Source(ABC):
         return Fingerprint.of(f"{self.name}:{self.task}/1", self.classes)
 
     def changed_contents(self, before: Fingerprint, progress: Progress | None = None) -> tuple[list[str], list[str]]:
-        """What an equal fingerprint does not tell of files whose times differ: names of those whose content does, and
-        of those of which no more than the sample was known `before`, so that nobody can say. `progress` is called with
-        (files read whole, files in all)."""
+        """What an equal fingerprint does not tell: names of files whose times and content differ, and of those with
+        other times whose whole content was not known `before`. `progress`: (files read whole, files in all)."""
         return [], []
 
     def summary(self) -> Summary | None:
@@ -241,11 +223,7 @@ class Source(ABC):
         self, split: str, *, skip_unreadable: SkipUnreadable = 0, progress: Progress | None = None
     ) -> tuple[Self, tuple[Unreadable, ...]]:
         """Read every header of a split, before hours of work depend on it; no pixel is decoded. An image that turns out
-        damaged later leaves its batch, within the same number.
-
-        Args:
-            skip_unreadable: how many unreadable images of a split may be left out, or "all".
-            progress: called with (headers read, images in all).
+        damaged later leaves its batch, within the same number. `progress` is called with (headers read, images in all).
 
         Returns:
             The source to use from here on, without the unreadable images and with every other label as it was, and

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -40,12 +40,11 @@ class FileSource(Source):
 
     Attributes:
         options: names of what may stand behind the folder, as "DIR,flip=0"; `__init__` takes each as it is written.
-        root: the folder; listing: all files that are the data set, those beside the images too, whose names begin with
-            the folder of their split; images: the rows of all images among them.
+        root: the folder; listing: all files that are the data set; images: the rows of all images among them.
         cleaned: whether what stands in two splits was left out of one.
         unlabelled: splits of which no image has a label, which are not measured.
         reduced: whether a training image may be decoded at a part of its size, where nothing is said of its pixels.
-        remembered_as: the place by whose name the listing is kept; one folder may hold data sets of several kinds.
+        remembered_as: the place by whose name the listing is kept.
     """
 
     options: ClassVar[tuple[str, ...]] = ()
@@ -56,17 +55,25 @@ class FileSource(Source):
     remembered_as: Path | None = None
     _places: Mapping[str, Path] = {}
 
-    def __init__(self, root: Path, listing: ImageIndex, rows: Mapping[str, np.ndarray], folder_of: Mapping[str, str]):
+    def __init__(
+        self,
+        root: Path,
+        listing: ImageIndex,
+        images: Sequence[int] | None = None,
+        roles: Mapping[str, str] | None = None,
+    ) -> None:
         """A data set of these files.
 
         Args:
-            rows: folder of a split -> int64, the rows of its images in the order of the indices.
-            folder_of: name of a split -> its folder (`split_roles`); a folder may be asked for by several names.
+            images: the rows that are images, in the order of their indices; None: all.
+            roles: name of a split -> its folder, as `split_roles`.
         """
-        self.root, self.transform, self.groups = root, RandomResizedCrop(), {}
-        self.listing, self._rows = listing, dict(rows)
-        self.images: list[int] = np.sort(np.concatenate(list(self._rows.values()))).tolist()
-        self._take_roles(folder_of)
+        self.root, self.listing, self.transform, self.groups = root, listing, RandomResizedCrop(), {}
+        self.images = list(range(len(listing.names)) if images is None else images)
+        folders = np.array(listing.splits)[self.images]
+        rows = np.array(self.images)
+        self._rows = {folder: rows[folders == folder] for folder in dict.fromkeys(folders.tolist())}
+        self._take_roles(split_roles(self._rows, roles))
         self.remembered_as = self.remembered_as or root / f":{self.name}"
         self.listing.load(self.remembered_as)
 
@@ -80,7 +87,6 @@ class FileSource(Source):
         place, options = options_of(argument, cls.options)
         if not place:
             raise InputError(f"the data set {cls.name} needs a folder: {cls.name}:DIR")
-        # Each kind is made of its folder and its options.
         kind: Any = cls
         return kind(place, **options)
 
@@ -114,7 +120,7 @@ class FileSource(Source):
         return self._places.get(folder, self.root / folder)
 
     def _hint(self, split: str) -> str:
-        """What to do about a split that is not there, at the end of a message."""
+        """What to do about a split that is not there."""
         return ""
 
     def _leave_out_twins(self) -> None:
@@ -132,8 +138,8 @@ class FileSource(Source):
                 said = f"the same image as {paths[twins[here[0]]]}; the splits overlap, and nothing of {folder} is left"
                 raise InputError(f"{paths[here[0]]}: {said} (expected: no file in two splits)")
             self._rows[folder] = rows[~np.isin(rows, here)]
-            why = {row: f"the same image as {paths[twins[row]]}, left out of {folder}" for row in here}
-            self.skipped += tuple(Unreadable(paths[row], reason) for row, reason in why.items())
+            said = [f"the same image as {paths[twins[row]]}, left out of {folder}" for row in here]
+            self.skipped += tuple(map(Unreadable, [paths[row] for row in here], said))
         self.remember()
 
     def remember(self) -> None:
@@ -204,15 +210,9 @@ class FileSource(Source):
         return self.listing.faults.get(row) or too_large(height, width, self.max_pixels)
 
     def hold_out(self, share: float) -> Self:
-        """The same data set, of whose `train` a part is `minival` and nothing else: the last of a permutation, which is
-        the same for every run. An image that stands in `train` twice stays there; one that cannot be read moves no
-        other.
-
-        Args:
-            share: of the images, between 0 and 1.
-
-        Raises:
-            InputError: it has a minival of its own, or a share leaves nothing to one of them.
+        """The same data set, of whose `train` a share between 0 and 1 is `minival` and nothing else: the last of a
+        permutation, the same for every run. An image that stands in `train` twice stays there; one that cannot be read
+        moves no other. Raises InputError where it has a minival of its own, or a share leaves nothing to one of them.
         """
         folder, own = self._folder_of.get("train"), self._folder_of.get("minival")
         if own is not None or folder is None:
@@ -240,8 +240,8 @@ class FileSource(Source):
         return super().validation_split or ("test" if called in ("val", "validation") else None)
 
     def fingerprint(self, split: str = "train") -> Fingerprint:
-        """As `Source.fingerprint`: of all files of a split, or where there is none such of all splits; what is held out
-        of `train` is a part of that, which the name of the data says."""
+        """As `Source.fingerprint`: of all files of a split, or of all splits where there is none such; what is held out
+        of `train` counts as that."""
         asked = "train" if self._folder_of.get(split) == _HELD_OUT else split
         folders = [self._folder_of[asked]] if asked in self._folder_of else sorted(self._rows)
         files = self.listing
@@ -314,11 +314,8 @@ class FileSource(Source):
 
 
 def split_roles(folders: Iterable[str], roles: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Name of a split -> its folder: the folders under their own names, and those that play a role.
-
-    Args:
-        roles: name of a split -> a folder, which may not be there; None: the held-out one is `minival` or `test`.
-    """
+    """Name of a split -> its folder: the folders under their own names, and those that play a role: `roles`, whose
+    folders may not be there, or None where the held-out one is `minival` or `test`."""
     found = {folder: folder for folder in folders}
     if roles is None:
         held_out = next((one for one in ("val", "validation") if one in found), "")

@@ -25,11 +25,8 @@ class Summary:
     """Of a split.
 
     Attributes:
-        images: whose headers can be read.
-        side: median over them of the root of height x width, in pixels.
-        mean, std: of red, green and blue in [0, 1] over the centres of some images, each counted alike, to three
-            digits.
-        sampled: how many images those are of.
+        images: whose headers can be read; side: median over them of the root of height x width, in pixels.
+        mean, std: of red, green and blue in [0, 1] over the centres of `sampled` images, to three digits.
     """
 
     images: int

@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -28,13 +28,8 @@ _DAMAGE = (tarfile.TarError, ValueError, LookupError, ArithmeticError, RuntimeEr
 
 
 class TarSample(NamedTuple):
-    """A sample of an archive.
-
-    Attributes:
-        name: the member that is its image; offset, size: of the image's bytes, 0 where they cannot be read.
-        label: a number or a word; `NO_LABEL` where there is none, `BAD_LABEL` where it is neither.
-        fault: why the image cannot be read, or else why the label is no number.
-    """
+    """A sample of an archive: the member that is its image, where its bytes are, of size 0 where they cannot be read, a
+    number, a word, `NO_LABEL` or `BAD_LABEL`, and why the image cannot be read, or else why the label is no number."""
 
     name: str
     offset: int = 0
@@ -44,13 +39,8 @@ class TarSample(NamedTuple):
 
 
 class TarShard(NamedTuple):
-    """What is in an archive.
-
-    Attributes:
-        path: of the archive; stamp: its size and times, as `stamp_of`.
-        samples: in the order of the archive.
-        skipped: what is no part of a sample, with the reason.
-    """
+    """What is in an archive at `path`, whose `stamp` is as `stamp_of`: its samples, in their order, and what is no part
+    of one, with the reason."""
 
     path: str
     stamp: Stamp
@@ -68,11 +58,10 @@ def index_shards(
     """What is in each archive: one pass over its headers, but for those whose size and times are as remembered.
 
     Args:
-        remembered_as: as `image_index.keep`.
+        remembered_as: as `image_index.keep`; progress: called with (archives listed, archives to list).
         image: the extension of a sample's image; None: the only one that is an image's.
         label: the extension of a member that holds a whole number or a word, or the field of its `json` that does;
             None: `cls`, a number, else the field `label`, or `cls` with a number.
-        progress: called with (archives listed, archives to list).
 
     Raises:
         UnreadableDataError: one is no regular file, or the system does not let it be read.
@@ -133,11 +122,7 @@ def _scan(path: str, stamp: Stamp, image: str | None, label: str | None) -> TarS
 
 
 def _sample(
-    key: str,
-    members: dict[str, list[tuple[int, int]]],
-    file: io.BufferedReader,
-    image: str | None,
-    label: str | None,
+    key: str, members: dict[str, list[tuple[int, int]]], file: BinaryIO, image: str | None, label: str | None
 ) -> TarSample:
     text, known = (label or "cls").lower(), (f".{image}".lower(),) if image else IMAGE_SUFFIXES
     images, there = [one for one in members if f".{one}" in known], f"members: {', '.join(members)}; expected: {key}"
@@ -147,16 +132,17 @@ def _sample(
         file.seek(offset)
         number, fault = _label(file.read(min(size, CONFIGURATION)), said == text, label)
         fault = fault and f"{key}.{said}: {fault}"
+    name, (offset, size) = (f"{key}.{images[0]}", members[images[0]][0]) if images else (key, (0, 0))
     if not images:
         named = f"{image or 'jpg'}; image=EXT chooses; a key ends at the first dot of a name"
-        return TarSample(key, label=number, fault=f"no image ({there}.{named})")
-    name, (offset, size) = f"{key}.{images[0]}", members[images[0]][0]
-    lost = "" if size else "the member is empty"
-    if len(images) > 1:
-        lost = f"{' and '.join(images)} are images of one key (image=EXT chooses)"
+        fault = f"no image ({there}.{named})"
+    elif len(images) > 1:
+        fault, size = f"{' and '.join(images)} are images of one key (image=EXT chooses)", 0
     elif twice := [one for one, places in members.items() if len(places) > 1]:
-        lost = f"the key is there twice, with two members {key}.{twice[0]}"
-    return TarSample(name, 0, 0, number, lost) if lost else TarSample(name, offset, size, number, fault)
+        fault, size = f"the key is there twice, with two members {key}.{twice[0]}", 0
+    elif not size:
+        fault = "the member is empty"
+    return TarSample(name, offset, size, number, fault)
 
 
 def _label(content: bytes, alone: bool, asked: str | None) -> tuple[int | str, str]:
@@ -186,18 +172,10 @@ def _label(content: bytes, alone: bool, asked: str | None) -> tuple[int | str, s
     return value.strip() if words and isinstance(value, str) else BAD_LABEL, reason
 
 
-class _OpenFile:
+@lru_cache(maxsize=128)
+def _opened(path: str, _: Stamp) -> BinaryIO:
     """A file that stays open until nobody holds it any more; its stamp tells it from later ones at its path."""
-
-    def __init__(self, path: str, _: Stamp) -> None:
-        self.number = os.open(path, os.O_RDONLY)
-
-    def __del__(self) -> None:
-        if hasattr(self, "number"):
-            os.close(self.number)
-
-
-_opened = lru_cache(maxsize=128)(_OpenFile)
+    return open(path, "rb", buffering=0)
 
 
 class TarImages:
@@ -220,8 +198,8 @@ class TarImages:
         path, stamp = self._files[self._file[row]]
         # The file lives as long as what reads from it.
         file = _opened(path, stamp)
-        status = os.fstat(file.number)
+        status = os.fstat(file.fileno())
         if (status.st_size, status.st_mtime_ns) != stamp[:2]:
             said = f"{path}: changed since its members were listed; start the command again"
             raise InaccessibleDataError(f"{name}: {said}")
-        return io.BufferedReader(ByteRange(size, lambda at, count: os.pread(file.number, count, offset + at)))
+        return io.BufferedReader(ByteRange(size, lambda at, count: os.pread(file.fileno(), count, offset + at)))

@@ -43,12 +43,8 @@ class Crop:
     fill: tuple[int, ...] | None = None
 
     def apply_to_map(self, values: np.ndarray, outside: int = 0) -> np.ndarray:
-        """Values of pixels, as of a mask: each new pixel takes that in which its centre lies, as Pillow's `nearest`.
-
-        Args:
-            values: [height, width, ...] of the picture before; of the picture after is returned.
-            outside: the value of what is filled with a colour.
-        """
+        """Values of pixels [height, width, ...], as of a mask: each new pixel takes that in which its centre lies, as
+        Pillow's `nearest`, and `outside` where a colour is filled in."""
         size = values.shape[0], values.shape[1]
         box, scaled, shown = self.scaled(size)
         y, x = (line[lines] for line, lines in zip(map(_nearest, size, box[:2], box[2:], scaled), shown, strict=True))
@@ -60,17 +56,13 @@ class Crop:
         (height, width); as it is where there is no fill."""
         if self.fill is None:
             return shown
-        inside = [
-            (places >= 0) & (places < whole)
-            for places, whole in map(_places, size, self.box[:2], self.box[2:], self.image_size)
-        ]
-        if not all(one.all() for one in inside):
-            shown = shown.copy()
-            shown[~(inside[0][:, None] & inside[1])] = value
-        return shown
+        lines = map(_places, size, self.box[:2], self.box[2:], self.image_size)
+        rows, cols = ((places >= 0) & (places < whole) for places, whole in lines)
+        inside = (rows[:, None] & cols).reshape(*self.image_size, *[1] * (shown.ndim - 2))
+        return np.where(inside, shown, np.asarray(value, shown.dtype))
 
     def scaled(self, size: tuple[int, int]) -> tuple[Box, tuple[int, int], tuple[Lines, Lines]]:
-        """The box of a picture of (height, width) that is scaled, to which (height, width), and the rows and columns of
+        """Of a picture of (height, width) the box that is scaled, to which (height, width), and the rows and columns of
         that which are shown, before it is mirrored."""
         if not self.whole:
             return self.box, self.image_size, (slice(None), slice(None))
@@ -169,8 +161,7 @@ class Pixels(Target):
     Attributes:
         pixels: uint8 [height, width], the number of a class, or `IGNORE`. In training it is as large as the picture;
             in evaluation that of the stored image's part that is shown, at its own size.
-        origin: (row, column) of the stored image where that part begins; whole: (height, width) of that image, None of
-            the whole one.
+        origin: (row, column) where that part begins; whole: (height, width) of that image, None of the whole one.
     """
 
     pixels: np.ndarray
@@ -195,8 +186,7 @@ class Objects(Target):
     """Where the objects of an image are.
 
     Attributes:
-        boxes: float64 [n, 4], (y0, x0, y1, x1) in pixels of a picture of `size`.
-        labels: int64 [n], which class each is.
+        boxes: float64 [n, 4], (y0, x0, y1, x1) in pixels of a picture of `size`; labels: int64 [n], the class of each.
         size: (height, width) in pixels; in evaluation that of the stored image's part that is shown.
         crowd: bool [n], many objects in one box, where a detection counts neither as right nor as wrong.
         areas: float64 [n] in square pixels of that picture, by which objects are small or large.

@@ -18,9 +18,9 @@ from sightline.analysis.measures.logit_lens import check_classifier, lens, proba
 from sightline.analysis.measures.patch_colours import colours_of
 from sightline.analysis.one_query import attention_of, visible_to
 from sightline.data.batch import Batch
-from sightline.errors import InputError
-from sightline.explorer.asked import number_of, one_of, slot_of
-from sightline.explorer.subjects import Check, ExplorerModel, PassResult
+from sightline.errors import InputError, require_known
+from sightline.explorer.models import Check, ExplorerModel, PassResult
+from sightline.explorer.requests import number_of, slot_of
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
@@ -48,7 +48,7 @@ def attention(seen: PassResult, query: str | None) -> dict[str, Any]:
     attention to them (which is scaled to sum to 1), null for a prefix token, which stands nowhere.
 
     Raises:
-        Refused: 400, there is no such token.
+        InputError: there is no such token.
     """
     slot, before = _slot(seen, query)
     rows = torch.stack([attention_of(call, slot) for call in seen.calls])
@@ -92,9 +92,9 @@ def overlay(
     layers up to `layer`; it alone takes long, goes through all pairs of tokens, and calls `check` as it goes.
 
     Raises:
-        Refused: 400, the kind, the layer or the query is none that there is.
+        InputError: the kind, the layer or the query is none that there is.
     """
-    kind = one_of(kind, "kind", overlays_of(subject))
+    require_known("kind", kind, overlays_of(subject))
     depth = len(seen.calls)
     number = depth - 1 if layer is None else number_of(layer, "layer", depth)
     about = {"rows": seen.grid.rows, "cols": seen.grid.cols, "layer": number}

@@ -22,13 +22,14 @@ from starlette.routing import Route
 
 from sightline.errors import SightlineError
 from sightline.explorer import answers
-from sightline.explorer.asked import ViewSpec, read_query, read_question
-from sightline.explorer.faults import HttpError, superseded
+from sightline.explorer.errors import HttpError, superseded
 from sightline.explorer.gate import as_json
-from sightline.explorer.limits import BODY_SECONDS, MAX_PIXELS, QUESTION_BYTES, UPLOAD_BYTES, UPLOADS, WAITING
-from sightline.explorer.pictures import ImageStore, as_png
-from sightline.explorer.subjects import ExplorerModel
+from sightline.explorer.images import ImageStore, as_png
+from sightline.explorer.limits import MAX_PIXELS, QUESTION_BYTES, UPLOAD_BYTES, UPLOADS, WAITING
+from sightline.explorer.models import ExplorerModel
+from sightline.explorer.requests import ViewSpec, read_query, read_request
 from sightline.explorer.views import CachedView, CancelToken, ViewCache
+from sightline.io.config import check_value, whole
 
 T = TypeVar("T")
 _PAGE = Path(__file__).parent / "page"
@@ -145,7 +146,7 @@ class Explorer:
 
     def _of_view(self, request: Request, keys: tuple[str, ...]) -> tuple[CachedView, dict[str, Any]]:
         view = self.views[request.path_params["view"]]
-        return view, read_query(request.query_params.multi_items(), keys)
+        return view, read_query(request.query_params, keys)
 
     async def _said(self, answer: Callable[[], dict[str, Any]]) -> Response:
         content = await self._looked(lambda: as_json(answer()))
@@ -155,10 +156,9 @@ class Explorer:
         return await asyncio.get_running_loop().run_in_executor(self._looks, work)
 
     async def _view(self, request: Request) -> Response:
-        question = read_question(await _body(request, QUESTION_BYTES))
+        question = read_request(await _body(request, QUESTION_BYTES))
         wanted = question.wanted
-        if wanted.model >= len(self.subjects):
-            raise HttpError(400, f"model {wanted.model}: expected 0 to {len(self.subjects) - 1}")
+        check_value("model", wanted.model, whole(0, len(self.subjects) - 1))
         self.subjects[wanted.model].check(wanted)
         # Raises where it is not there.
         self.pictures[wanted.image]
@@ -209,7 +209,7 @@ class Explorer:
         """What `work` gives, in a thread of a pool; it is given up where whoever asked is gone, or `dropped` is set.
 
         Raises:
-            Refused: 409, it was given up; 503, too many others wait.
+            HttpError: 409, it was given up; 503, too many others wait.
         """
         if len(self._waiting) >= WAITING:
             raise HttpError(503, "too much is being computed; try again in a moment")
@@ -256,10 +256,10 @@ async def _left(request: Request) -> None:
 
 
 async def _body(request: Request, most: int) -> bytes:
-    """The body of a request, cut off where it is too long or takes too long.
+    """The body of a request, cut off where it is too long.
 
     Raises:
-        Refused: 413, 408; 400 where it breaks off.
+        HttpError: 413; 400 where it breaks off.
     """
     too_long = HttpError(413, f"more than {most >> 10} KiB are not taken here")
     length = request.headers.get("content-length", "")
@@ -268,13 +268,10 @@ async def _body(request: Request, most: int) -> bytes:
         raise too_long
     found = bytearray()
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
-                found += part
-                if len(found) > most:
-                    raise too_long
-    except TimeoutError:
-        raise HttpError(408, f"the request did not come within {BODY_SECONDS:g} seconds") from None
+        async for part in request.stream():
+            found += part
+            if len(found) > most:
+                raise too_long
     except ClientDisconnect:
         raise HttpError(400, "the request broke off") from None
     return bytes(found)
@@ -290,7 +287,7 @@ def _png(content: bytes) -> Response:
 
 async def _refused(_: Request, fault: HttpError) -> Response:
     response = _json({"error": fault.said, **fault.more}, fault.status)
-    if fault.status in (408, 413):
+    if fault.status == 413:
         response.headers["connection"] = "close"
     return response
 

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sightline.explorer.faults import HttpError
+from sightline.explorer.errors import HttpError
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
@@ -63,7 +63,7 @@ class Gate:
         await self.app(scope, receive, guarded)
 
     def check(self, scope: Scope) -> None:
-        """Raises Refused: 421 for another name than the server's, 403 for a page that is not its own."""
+        """Raises HttpError: 421 for another name than the server's, 403 for a page that is not its own."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or hosts[0].lower() not in self.names:

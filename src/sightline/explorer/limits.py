@@ -26,11 +26,7 @@ WAITING = 32
 """Views and long overlays that are computed or wait for it; beyond, a request is turned away."""
 THUMBNAIL = 160
 """The longer side of a small picture, in pixels."""
-BODY_SECONDS = 60.0
-"""Within which a whole body has to come."""
 CONNECTIONS = 128
-"""That are open at a time; a browser opens six. Each takes a file descriptor."""
-HEAD_SECONDS = 10.0
-"""Within which the head of a request has to come."""
+"""That are answered at a time; a browser opens six."""
 SHORTEST_SIDES = 2
 """In patches, of the least of the sizes that are proposed."""

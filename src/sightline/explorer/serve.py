@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import logging
@@ -11,14 +10,12 @@ import threading
 import webbrowser
 from collections.abc import Callable, Iterator
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sightline.errors import InputError
 from sightline.explorer.app import Explorer
-from sightline.explorer.gate import Gate, as_json, names_of
-from sightline.explorer.limits import CONNECTIONS, HEAD_SECONDS
+from sightline.explorer.gate import Gate, names_of
+from sightline.explorer.limits import CONNECTIONS
 
 PORT = 8765
 """Where it listens unless told otherwise, so that a link to a view goes on working."""
@@ -64,57 +61,6 @@ def url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-class _Impatient(H11Protocol):
-    """Closes a connection on which no whole head of a request comes in time, and what is more than `CONNECTIONS`."""
-
-    _waiting: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS:
-            transport.abort()
-        else:
-            self._wait()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._heard()
-        elif self._waiting is None:
-            self._wait()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        # Half a head may be there already; without one, the time to keep a connection alive counts.
-        if self.conn.trailing_data[0]:
-            self._wait()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._heard()
-        super().connection_lost(exc)
-
-    def send_400_response(self, msg: str) -> None:
-        """What is no HTTP is answered as everything else."""
-        body = as_json({"error": "this is no request that a browser makes"})
-        headers = [
-            (b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"), (b"x-content-type-options", b"nosniff"),
-        ]  # fmt: skip
-        with contextlib.suppress(h11.LocalProtocolError):
-            for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
-
-    def _wait(self) -> None:
-        self._heard()
-        self._waiting = self.loop.call_later(HEAD_SECONDS, self.transport.close)
-
-    def _heard(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
-
-
 class _Server(uvicorn.Server):
     """Ends when it is told to, and leaves signals to who listens to them."""
 
@@ -144,8 +90,8 @@ def serve(explorer: Explorer, listening: socket.socket, *, began: Callable[[], N
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
         Gate(explorer.app(), names_of(listening.getsockname()[1])),
-        http=_Impatient, ws="none", lifespan="off", loop="asyncio", log_config=None, access_log=False,
-        server_header=False, proxy_headers=False, timeout_keep_alive=30, timeout_graceful_shutdown=1,
+        http="h11", ws="none", limit_concurrency=CONNECTIONS, lifespan="off", loop="asyncio", log_config=None,
+        access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=30, timeout_graceful_shutdown=1,
     )  # fmt: skip
     try:
         _Server(config, began, ends).run(sockets=[listening])

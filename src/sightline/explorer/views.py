@@ -7,10 +7,10 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from sightline.explorer.asked import ViewSpec
-from sightline.explorer.faults import HttpError, expired, superseded
+from sightline.explorer.errors import HttpError, expired, superseded
 from sightline.explorer.limits import MOST_VIEWS
-from sightline.explorer.subjects import PassResult
+from sightline.explorer.models import PassResult
+from sightline.explorer.requests import ViewSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class ViewCache:
         """The view of that id.
 
         Raises:
-            Refused: 410 where it was given up, 404 where there was none.
+            HttpError: 410 where it was given up, 404 where there was none.
         """
         with self._lock:
             if number in self._views:
@@ -99,6 +99,6 @@ class CancelToken:
         return self._dropped.is_set()
 
     def check(self) -> None:
-        """Between two layers: raises Refused (409) where it is wanted no more."""
+        """Between two layers: raises HttpError (409) where it is wanted no more."""
         if self.dropped:
             raise superseded()

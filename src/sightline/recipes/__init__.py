@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sightline.data.open import list_sources, source_class
 from sightline.data.summary import Summary
 from sightline.errors import InputError, unknown_name_error
 from sightline.recipes import dense, embedded, flexible, folders, papers, self_supervised, video
@@ -40,6 +41,9 @@ _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "vit_masked_patches": ((*_LABELLED, "images"), papers.vit_masked_patches),
     "vit_scenes": (("scenes",), embedded.vit_scenes),
 }
+
+# What is said of images -> the task that learns it.
+_TASKS = {"pixels": "segmentation", "objects": "detection"}
 
 
 def list_recipes() -> tuple[str, ...]:
@@ -82,7 +86,12 @@ def recipe(name: str, data: str | None = None, summarise: Callable[[str], Summar
 
 
 def default_recipe(data: str, summarise: Callable[[str], Summary | None] | None = None) -> TrainConfig:
-    """The recipe of a data set, as `scenes:pairs`, `imagefolder:DIR` or `hf:NAME`; `TrainConfig`'s own defaults where
-    none is."""
+    """The recipe of a data set, as `scenes:pairs`, `imagefolder:DIR` or `hf:NAME`; where none is,
+    `TrainConfig`'s own defaults with the task of the data."""
     found = [name for name, (kinds, _) in _RECIPES.items() if name == kinds[0] and supports(name, data)]
-    return recipe(found[0], data, summarise) if found else TrainConfig(data=data)
+    if found:
+        return recipe(found[0], data, summarise)
+    kind = data.partition(":")[0]
+    # What is not known is refused where it is opened.
+    said = source_class(kind).provides if kind in list_sources() else ()
+    return TrainConfig(data=data, task=_TASKS.get(said[0] if said else "", TrainConfig.task))

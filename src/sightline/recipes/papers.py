@@ -1,4 +1,4 @@
-"""The papers' own runs. They are as their papers say, not as this machine can: `--set accumulate=8`, more processes or
+"""The papers' own runs. They are as their papers say, not as this machine can: `--accumulate 8`, more processes or
 fewer images make them possible elsewhere.
 
 ImageNet-1k has 1,281,167 training images. Where a paper is silent the docstring says what was chosen.
@@ -126,7 +126,7 @@ def vit_finetune(data: str = "imagefolder:.") -> TrainConfig:
 
     `sightline train --recipe vit_finetune --init-from RUN --data imagefolder:DIR`: at 384 px ViT-L/16 pre-trained on
     JFT-300M reaches a top-1 of 87.12 on ImageNet, ViT-B/16 pre-trained on ImageNet 77.91 (table 5). The 87.76 of table
-    2 are of 512 px and averaged weights: `--resolution 512 --set optimizer.ema=0.9999`. The paper states no time. Table
+    2 are of 512 px and averaged weights: `--resolution 512 --optimizer.ema 0.9999`. The paper states no time. Table
     4 sweeps `optimizer.lr` over .003, .01, .03 and .06.
 
     Chosen: .03 of these, 500 steps in which the rate rises, Inception's crop. The head is new for other classes, or
@@ -157,7 +157,7 @@ def vit_masked_patches(data: str = "imagefolder:.") -> TrainConfig:
     ImageNet it reaches a top-1 of 79.9, 2 % above training from nothing (section 4.6). The paper states no time for it.
 
     Decay is .1, as for all of its pre-training (section 4.1), and decoupled, so the optimizer is AdamW. Chosen:
-    Inception's crop (parts of .05), no clipping (none is named). `--set task_options.target=cells`, or `pixels`, are
+    Inception's crop (parts of .05), no clipping (none is named). `--task-options.target cells`, or `pixels`, are
     the paper's other two targets.
     """
     return _imagenet(

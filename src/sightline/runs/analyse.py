@@ -38,7 +38,6 @@ from sightline.runs.console import command_line, options_given
 from sightline.runs.options import AnalyseOptions, OpenOptions
 from sightline.runs.progress import Progress
 from sightline.runs.run import Run, named_apart
-from sightline.runs.settings import apply_settings
 from sightline.runs.sizes import parse_sizes, split_words
 from sightline.tokens.grid import Grid
 
@@ -99,7 +98,7 @@ def analyse(runs: Sequence[Run], asked: AnalyseOptions, progress: Progress) -> I
     usual = [one for one in measure_classes().values() if one.by_default]
     names = split_words(asked.measures)
     chosen = measures_by_name(names) if names else usual
-    given = options_of(asked.settings, chosen)
+    given = checked_options(asked.options or {}, chosen)
     first, data = runs[0], asked.data or runs[0].data
     if not data:
         raise InputError(f"{first.path}: does not say what it was trained on; give the data (--data)")
@@ -185,23 +184,23 @@ def usual_data(models: Sequence[str]) -> str:
     return one if one is not None and one.partition(":")[0] == SCENES else SCENES
 
 
-def options_of(settings: Sequence[str], chosen: Sequence[type[Measure]]) -> dict[str, dict[str, Any]]:
-    """Options by measure, from MEASURE.OPTION=VALUE.
+def checked_options(given: Mapping[str, Any], chosen: Sequence[type[Measure]]) -> dict[str, dict[str, Any]]:
+    """Options by measure.
 
     Raises:
         InputError: there is no such measure among those chosen, or it has no such option.
     """
-    given = apply_settings({}, settings)
     names = {one.name: one for one in chosen}
     for name, values in given.items():
-        require_known("--set: measure", name, names)
+        require_known("--options: measure", name, names)
         if not isinstance(values, Mapping):
-            raise InputError(f"--set {name}={values}: expected MEASURE.OPTION=VALUE, as {name}.OPTION=1")
+            said = f"--options.{name} {values}: expected --options.MEASURE.OPTION VALUE"
+            raise InputError(said, field=f"options.{name}", value=values)
         known = list(inspect.signature(names[name].__init__).parameters)[2:]
         for option in values:
             if not known:
-                raise InputError(f"--set: option of {name} {option!r} is not known (it has no options)")
-            require_known(f"--set: option of {name}", option, known)
+                raise InputError(f"--options.{name}.{option}: {name} has no options", field=f"options.{name}.{option}")
+            require_known(f"--options: option of {name}", option, known)
     return {name: dict(values) for name, values in given.items()}
 
 

@@ -38,7 +38,7 @@ DEMONSTRATION = 48_000
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonResult:
     """What a comparison is, and what came of it.
 
     Attributes:
@@ -67,16 +67,17 @@ def compare(
     device: str = "cpu",
     resume: bool = False,
     overwrite: bool = False,
-    begin: Callable[[Comparison], None] = lambda about: None,
+    begin: Callable[[ComparisonResult], None] = lambda about: None,
     observe: Callable[[JobProgress], None] = lambda at: None,
     **changes: Any,
-) -> Comparison:
+) -> ComparisonResult:
     """Train and measure all runs, several at a time, and write what they say of each other: rows, tables and a page.
 
     Args:
         options: encodings, seeds and sizes, changed by keywords: `encodings=["rope_axial", "lookhere_90"]`, ...
         out: the folder of the comparison, which holds those of its runs.
-        begin: told what will be done; observe: told how far each run is.
+        begin: called with what will be done.
+        observe: called with how far each run is.
 
     Raises:
         InputError: an encoding, a size or the folder is refused; nothing was written.
@@ -97,7 +98,7 @@ def compare(
             if job.after is None:
                 save_config(config, job.out)
         left = [job for job in jobs if not _is_done(job)]
-        about = Comparison(out, asked, jobs, len(left), at_once, where)
+        about = ComparisonResult(out, asked, jobs, len(left), at_once, where)
         begin(about)
         started = time.perf_counter()
         run_jobs(left, observe, warn, at_once)

@@ -34,11 +34,8 @@ def options_given(asked: Any) -> list[object]:
         if value == one.default or one.name in _LEFT_OUT:
             continue
         option = f"--{one.name.replace('_', '-')}"
-        if one.name == "settings":
-            settings = (
-                [f"{key}={json.dumps(one)}" for key, one in value.items()] if isinstance(value, Mapping) else value
-            )
-            words += [word for setting in settings for word in ("--set", setting)]
+        if isinstance(value, Mapping):
+            words += [word for key, inside in value.items() for word in (f"{option}.{key}", json.dumps(inside))]
         elif value is True:
             words.append(option)
         else:

@@ -32,7 +32,6 @@ from sightline.runs.console import warn
 from sightline.runs.frames import for_frames, in_frames
 from sightline.runs.options import EvaluateOptions
 from sightline.runs.progress import Progress
-from sightline.runs.settings import apply_settings
 from sightline.runs.sizes import parse_frames, parse_resolutions, split_words
 from sightline.tasks.base import Task, task_of
 
@@ -92,7 +91,7 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
     lengths = parse_frames(asked.frames)
     in_frames(run.model.config, run.source, lengths)
     places = _claim(run, asked)
-    task_options = apply_settings({}, asked.settings)
+    task_options = asked.task_options or {}
     task = task_of(run.model, task_options).bind(run.source, run.data)
     if asked.temperature:
         check_task(task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter, convert
 
 from sightline.errors import require_known
-from sightline.runs.sizes import split_words
 
 if TYPE_CHECKING:
     from cyclopts import Token
@@ -44,10 +44,19 @@ def _pixels(_: object, tokens: Sequence[Token]) -> int:
     return pixels
 
 
-def _spelled(_: object, tokens: Sequence[Token]) -> str:
-    from sightline.data.open import spelled
+def _mapping(_: object, tokens: Sequence[Token]) -> Any:
+    from sightline.io.yaml import parse_yaml
 
-    return spelled(tokens[0].value)
+    return parse_yaml(tokens[0].value, f"{tokens[0].keyword} {tokens[0].value}")
+
+
+def _recognised(_: object, tokens: Sequence[Token]) -> str:
+    from sightline.data.open import recognised
+
+    spec = recognised(tokens[0].value)
+    if spec != tokens[0].value:
+        print(f"{tokens[0].value}: recognised by its layout as {spec}", file=sys.stderr)
+    return spec
 
 
 _SKIP = Parameter(
@@ -66,8 +75,8 @@ MaxPixels = Annotated[
 ]
 RunOrModel = Annotated[Path, Parameter(help="The folder of a run or of a model.")]
 AnyModel = Annotated[Path, Parameter(help="The folder of a run or of a model, hf-hub:OWNER/NAME, or timm:NAME.")]
-Data = Annotated[str, Parameter(converter=_spelled)]
-AnyData = Annotated[str | None, Parameter(converter=_spelled)]
+Data = Annotated[str, Parameter(converter=_recognised)]
+AnyData = Annotated[str | None, Parameter(converter=_recognised)]
 DataToMeasure = Annotated[AnyData, Parameter(help="The data set; the one that it was trained on unless given.")]
 PatchSize = Annotated[
     int | None,
@@ -82,7 +91,8 @@ MostImages = Annotated[
     Parameter(help="At most this many of a split; 2000 of an embedded one unless given.", converter=_whole),
 ]
 Switch = Annotated[bool, Parameter(show_default=False)]
-Settings = Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)]
+KeyOptions = Annotated[dict[str, Any] | None, Parameter(converter=_mapping, accepts_keys=True)]
+"""Options of options: `--task-options.threshold .1`, as many as wanted."""
 Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)]
 Device = Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps.")]
 Int = Annotated[int, Parameter(converter=_whole)]
@@ -102,6 +112,8 @@ def changed(options: Any, changes: Mapping[str, Any]) -> Any:
     Raises:
         InputError: there is no such option; names the nearest.
     """
+    from sightline.runs.sizes import split_words
+
     names = [one.name for one in fields(options)]
     for name in changes:
         require_known("option", name, names)
@@ -112,8 +124,6 @@ def changed(options: Any, changes: Mapping[str, Any]) -> Any:
             return Path(value) if isinstance(value, str) else value
         if kinds[name] == "Words":
             return tuple(split_words(value))
-        if kinds[name] == "Settings":
-            return (value,) if isinstance(value, str) else value if isinstance(value, Mapping) else tuple(value)
         return value
 
     return replace(options, **{name: plain(name, value) for name, value in changes.items()})
@@ -157,9 +167,9 @@ class EvaluateOptions:
         temperature: Also measure minival at each resolution, and fit on it the temperature that a classifier's logits
             are divided by: nll, brier and ece after it are rows of their own.
         temperature_images: Images of minival for that.
-        settings: KEY=VALUE, options of the task: how images are looked at (inference.kind=segmenter,
-            inference.window=512, inference.stride=341, inference.scales=[0.75,1,1.25], inference.flip=true), which
-            boxes count (threshold=0.1).
+        task_options: Options of the task, as --task-options.threshold 0.1 (which boxes count) and
+            --task-options.inference.kind segmenter with .window 512, .stride 341, .scales [0.75,1,1.25], .flip true
+            (how images are looked at).
         out: A file for the rows, instead of the run's own; with --suite a folder.
         predictions: A file for what the model said of each image, instead of predictions.csv in the folder of the
             run, which holds those on the data of its training: CSV; of detection COCO's results (JSON), of segmentation
@@ -186,7 +196,7 @@ class EvaluateOptions:
     measures: Words = ()
     temperature: Switch = False
     temperature_images: Int = 1000
-    settings: Settings = ()
+    task_options: KeyOptions = None
     precision: Precision = "auto"
     out: Path | None = None
     predictions: Path | None = None
@@ -201,7 +211,7 @@ class EvaluateOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions:
-    """How images are shown to a model, and what it says of them.
+    """How images are shown to a model, what it says of them, and where that goes.
 
     Attributes:
         resolution: native keeps each image's own aspect ratio and size, scaled down where it has more than 1024
@@ -212,12 +222,19 @@ class PredictOptions:
             takes GIF and WebP files and folders of frames; a still is a clip of one frame.
         precision: auto, float32 or bfloat16, of the matrix products; auto is bfloat16 where this machine is faster with
             it, as in evaluate. Each answer names it.
+        out: A new folder for what the task draws of each image (labels with a palette, an overlay), and a sheet.
+        predictions: A file for the answers, a JSON object a line. Stopped or killed, the same command goes on where it
+            was; several processes (torchrun) share the images.
+        overwrite: Replace what is in --out, or --predictions.
     """
 
     resolution: str = "native"
     topk: Int = 5
     frames: Whole = None
     precision: str = "auto"
+    out: Path | None = None
+    predictions: Path | None = None
+    overwrite: Switch = False
 
 
 @Parameter(name="*")
@@ -234,7 +251,7 @@ class AnalyseOptions:
         images: How many of the split; unless given what takes about a minute of one core, from 4 to 32.
         measures: As attention_distance,entropy; all that fit the models and the data unless given, but for those that
             take many passes or give very large arrays.
-        settings: MEASURE.OPTION=VALUE, an option of a measure, as attention_maps.query=[0.25,0.75] (docs/ANALYSIS.md).
+        options: Options of measures, as --options.attention_maps.query [0.25,0.75] (docs/ANALYSIS.md).
         out: The folder; RUN/analysis of one run, else analysis, unless given.
         overwrite: Replace it if it exists.
     """
@@ -244,7 +261,7 @@ class AnalyseOptions:
     resolutions: Words = ()
     images: Whole = None
     measures: Words = ()
-    settings: Settings = ()
+    options: KeyOptions = None
     out: Path | None = None
     overwrite: Switch = False
     workers: Workers = 0
@@ -307,3 +324,35 @@ class CompareOptions:
     fine_tune: Int = 56
     no_fine_tune: Switch = False
     quick: Switch = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PackOptions:
+    """How images are packed, to see what that makes of a data set.
+
+    Attributes:
+        split: Of the data set.
+        patch_size: Side of a patch in pixels.
+        sequence_length: Tokens of a sequence, or the budget of a batch.
+        packing: first_fit, as the paper, or best_fit, which puts images of one length together.
+        most_images: In a sequence (the paper's E_max).
+        resolutions: native, or sides in pixels as 64..384 of which one is drawn for each image.
+        measure: What the distribution is of: the side, or the area.
+        distribution: uniform, normal, or biased to low or high sides.
+        drop: Rate of the tokens that are left out, from 0 to 1.
+        images: How many of the split; all, or 10,000 of an endless one.
+        seed: Of the draws.
+    """
+
+    split: str = "train"
+    patch_size: Int = 16
+    sequence_length: Int = 1024
+    packing: Literal["first_fit", "best_fit"] = "first_fit"
+    most_images: Whole = None
+    resolutions: str = "native"
+    measure: Literal["side", "area"] = "side"
+    distribution: Literal["uniform", "normal", "low", "high"] = "uniform"
+    drop: float | None = None
+    images: Whole = None
+    seed: Int = 0

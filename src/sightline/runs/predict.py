@@ -9,25 +9,27 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sightline import __version__
 from sightline.analysis.memory import side_of, warn_of_memory
 from sightline.attention.cpu import chosen_precision
-from sightline.data.clip_file import Clip, clip_stamp, list_clips
+from sightline.data.clip_file import Clip, FrameFolder, clip_stamp, list_clips
 from sightline.data.image_file import EncodedImage
-from sightline.data.image_list import list_images
+from sightline.data.image_list import images_of_set, list_images
 from sightline.data.preprocessing import Resolution
 from sightline.data.sizes import MOST_FRAMES
 from sightline.data.skip_policy import Unreadable
 from sightline.distributed import machine, signals
 from sightline.distributed.ranks import Ranks
-from sightline.errors import InputError, require_known
+from sightline.errors import InputError, SightlineError, require_known
 from sightline.evaluation.parts import kept_beside
 from sightline.evaluation.predict_images import Predicted, Unpredicted, predict_images
+from sightline.hub.load import config_from_record, read_config_record
 from sightline.io.atomic import make_parent, write_file
 from sightline.io.config import Count, check_value, whole
 from sightline.models import Model
+from sightline.runs import outputs
 from sightline.runs.console import warn
 from sightline.runs.drawings import Drawings
 from sightline.runs.options import PredictOptions
@@ -107,21 +109,79 @@ def prepare(run: Run, asked: PredictOptions) -> PredictRequest:
     return PredictRequest(run.model, task, view, max_tokens, precision, pixels, asked.topk, asked.frames)
 
 
+def list_inputs(
+    model: str | Path, words: Iterable[str | Path], progress: Progress, ranks: Ranks, stdin: BinaryIO | None = None
+) -> Images:
+    """The images, or the clips, that words stand for, as the first rank lists them: standard input can be read once,
+    and a folder may change meanwhile.
+
+    Raises:
+        InputError: as `list_images`.
+    """
+    try:
+        takes_clips = config_from_record(read_config_record(model)).takes_clips
+    except SightlineError:
+        # What is wrong with it is said where it is loaded.
+        takes_clips = False
+    names, passed_over = list(map(str, words)), list[Unreadable]()
+    list_all = list_clips if takes_clips else list_images
+    listed = list_all(names, stdin, passed_over) if ranks.is_main else []
+    progress.say(passed_over)
+    if ranks.size == 1:
+        return listed
+    pairs = [[one.path, one.reason] if isinstance(one, Unreadable) else [str(one), None] for one in listed]
+    told = [path if reason is None else Unreadable(path, reason) for path, reason in ranks.broadcast(pairs)]
+    # Those that are parts of a data set's files are that again.
+    known = {str(one): one for word in names for one in images_of_set(word)}
+    return listed if ranks.is_main else [known.get(one, one) if isinstance(one, str) else one for one in told]
+
+
+def claim_outputs(run: Run, task: Task, images: Images, asked: PredictOptions) -> Drawings | None:
+    """Refuse a file of answers, or a folder of drawings, that is there, or that something reads; what draws, if asked.
+
+    Raises:
+        InputError: see `outputs.claim_file` and `Drawings.into`; nothing was written.
+    """
+    out, file, overwrite = asked.out, asked.predictions, asked.overwrite
+    if file is not None and out is not None:
+        raise InputError("--out and --predictions: expected one of them (pictures go with printed answers)")
+    if file is not None:
+        # One that is not there is none of them.
+        there = images if file.exists() else ()
+        names = [
+            name
+            for image in there
+            for name in (image.files() if isinstance(image, FrameFolder) else [str(image)])
+            if isinstance(image, str | Clip) and "\0" not in name
+        ]
+        inputs = outputs.Inputs(models=[run.path], files=[Path(name) for name in names])
+        outputs.claim_file(file, inputs=inputs, overwrite=overwrite, option="--predictions")
+        outputs.check_writable(file)
+    if out is None:
+        return None
+    named = [str(image) for image in images if not isinstance(image, Unreadable)]
+    return Drawings.into(out, task, str(run.path), named, overwrite=overwrite)
+
+
 def answers(
     run: Run, images: Iterable[str | Path] | str | Path, asked: PredictOptions, progress: Progress
 ) -> Iterator[dict[str, Any]]:
-    """What is said of each image, in order: a line of `sightline predict --json` each.
-
-    Args:
-        images: files, folders, patterns and data sets, as on the command line.
-    """
+    """What is said of each image, in order: a line of `sightline predict --json` each; see `Run.predict`."""
+    words = [images] if isinstance(images, str | Path) else images
+    listed = list_inputs(run.path, words, progress, run.ranks)
     request = prepare(run, asked)
-    words = [str(one) for one in ([images] if isinstance(images, str | Path) else images)]
-    passed_over: list[Unreadable] = []
-    list_all = list_clips if run.model.config.takes_clips else list_images
-    listed = list_all(words, None, passed_over)
-    progress.say(passed_over)
-    return (request.record(outcome) for outcomes in request.outcomes(listed) for outcome in outcomes)
+    drawings = claim_outputs(run, request.task, listed, asked)
+    if asked.predictions is not None:
+        write_answers(request, listed, asked.predictions, run.ranks, progress.counter("predicting", len(listed)))
+        return map(json.loads, asked.predictions.read_text().splitlines())
+    return _records(request, listed, drawings)
+
+
+def _records(request: PredictRequest, images: Images, drawings: Drawings | None) -> Iterator[dict[str, Any]]:
+    for outcomes in request.outcomes(images):
+        yield from (request.record(outcome, drawings) for outcome in outcomes)
+    if drawings is not None:
+        drawings.finish()
 
 
 def write_answers(

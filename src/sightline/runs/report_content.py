@@ -29,7 +29,7 @@ from sightline.runs.outputs import run_of
 from sightline.tasks.base import task_of
 from sightline.tokens.grid import Grid
 from sightline.training.log import read_curve, read_log
-from sightline.training.run import Run, open_run
+from sightline.training.run import OpenedRun, open_run
 
 _SAMPLES_A_ROW = 6
 # Images that are looked at for some of different classes, and the side that is enough for it, in pixels.
@@ -40,7 +40,7 @@ _MISTAKES = 12
 _HEIGHT = 128
 
 
-def read_run(folder: Path) -> tuple[Run, list[ResultRow]]:
+def read_run(folder: Path) -> tuple[OpenedRun, list[ResultRow]]:
     """A run and its measured rows.
 
     Raises:
@@ -56,7 +56,7 @@ def read_run(folder: Path) -> tuple[Run, list[ResultRow]]:
     return run, measured
 
 
-def _summary(run: Run, rows: list[ResultRow]) -> content.RunSummary:
+def _summary(run: OpenedRun, rows: list[ResultRow]) -> content.RunSummary:
     model, training, folder = run.model, run.training, run.path
     log = read_log(folder / LOG)
     config, knob = training["config"], model.knob
@@ -140,7 +140,7 @@ def _fields(model: Model, run: str) -> list[content.FieldsOfViewFigure]:
     ]
 
 
-def _named(measured: Sequence[tuple[Run, list[ResultRow]]]) -> list[list[ResultRow]]:
+def _named(measured: Sequence[tuple[OpenedRun, list[ResultRow]]]) -> list[list[ResultRow]]:
     """The rows of each run under one name, which is that of no other one: a folder was renamed, or two are called so.
 
     Raises:
@@ -222,7 +222,7 @@ def compose_report(
     )
 
 
-def _inside(runs: Sequence[tuple[Run, str]]) -> list[AnalysisRow]:
+def _inside(runs: Sequence[tuple[OpenedRun, str]]) -> list[AnalysisRow]:
     """What `sightline analyse` left in the folders of runs, under their names here: of one data set and split alone.
 
     Raises:

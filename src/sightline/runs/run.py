@@ -25,8 +25,7 @@ from sightline.models.patch_size import set_patch_size
 from sightline.runs.options import AnalyseOptions, CascadeOptions, EvaluateOptions, OpenOptions, PredictOptions, changed
 from sightline.runs.outputs import Inputs, home_of
 from sightline.runs.progress import Progress
-from sightline.training.run import Run as OpenedRun
-from sightline.training.run import open_run
+from sightline.training.run import OpenedRun, open_run
 
 if TYPE_CHECKING:
     from sightline.runs.analyse import Inside
@@ -139,7 +138,8 @@ class Run(OpenedRun):
 
         Args:
             images: files, folders, patterns and data sets of files.
-            options: changed by keywords: `resolution="max:4096"`, `topk=1`, ...
+            options: changed by keywords: `resolution="max:4096"`, `topk=1`, `out="pictures"` for what the task draws,
+                `predictions="answers.jsonl"` for a file, with which a call that was stopped goes on, ...
         """
         from sightline.runs.predict import answers
 

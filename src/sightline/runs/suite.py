@@ -26,7 +26,6 @@ from sightline.runs.console import warn
 from sightline.runs.evaluate import Evaluation
 from sightline.runs.options import EvaluateOptions
 from sightline.runs.progress import Progress
-from sightline.runs.settings import apply_settings
 from sightline.runs.sizes import parse_resolutions_of
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def evaluate_suite(run: Run, asked: EvaluateOptions, progress: Progress) -> Eval
     config = EvaluateConfig(
         parse_resolutions_of(asked.resolutions, model.config.patch_size) or (identity.train_resolution,),
         images=asked.limit,
-        task_options=apply_settings({}, asked.settings),
+        task_options=asked.task_options or {},
         precision=check_value("precision", asked.precision, Precision),
         workers=asked.workers,
     )

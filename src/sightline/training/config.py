@@ -71,7 +71,8 @@ class OptimizerConfig:
     Attributes:
         lr: the highest learning rate.
         name: `adamw` (decoupled decay), `adam` (decay as a part of the gradient), `sgd` or `lamb` (timm's).
-        betas: of the moments, (0.9, 0.99) unless given; eps: beside the root of the second, 1e-8. Not of `sgd`.
+        betas: of the moments, (0.9, 0.99) unless given. Not of `sgd`.
+        eps: beside the root of the second moment, 1e-8 unless given. Not of `sgd`.
         momentum: of `sgd` alone, 0.9 unless given.
         weight_decay: on weights with two dimensions or more that the model does not except.
         head_decay: the same of the head's weights (NaViT appendix B.1); None takes `weight_decay`.
@@ -136,23 +137,26 @@ class TrainConfig:
 
     Attributes:
         data: a data set, as `scenes`, `scenes:pairs`, `digits`, `imagefolder:DIR`, `hf:NAME`, `wds:SHARDS`.
-        model: a registered model; None takes vit_micro_patch4, or what `init_from` is; model_options: fields of
-            `ViTConfig`.
+        model: a registered model; None takes vit_micro_patch4, or what `init_from` is.
+        model_options: fields of `ViTConfig`.
         init_from: what `load_model` takes: the first weights are this model's, all but those of another encoding and
             of other classes. Its preparation of images stays as it is.
         frozen: the head alone learns, on the trunk of `init_from` as it is (a probe).
-        encoding: a registered position encoding, or some joined by "+"; encoding_options: its configuration.
+        encoding: a registered position encoding, or some joined by "+".
+        encoding_options: its configuration.
         resolution: side of the training images in pixels; None takes the model's.
         progressive: sides in pixels of the training images before `resolution`, rising, each for an equal part of the
             run's steps (Tan and Le 2021, EfficientNetV2, section 4.2). Not with `packing`.
         patch_sizes: of which each step draws one (each pack, with `packing`), for a model whose embedder resizes its
             kernel to them (`embedder: flexible`); `resolution` stays, and the grid changes. None: the model's own.
-        frames: of each clip that are shown; None takes those of `init_from`, else 8; of a model of clips alone, which
-            takes an image as a clip of one frame. frame_stride: from one to the next, in frames of the clip; None
-            spreads them over it (`data.frames.FrameSampling`).
-        images: how many images are shown in all; epochs: the same in passes over the data; tokens: how many go
-            through the trunk, prefix tokens too; flops: how many operations the matrix products of training take
-            (`models.flops`). One of them, or none for 48,000 images.
+        frames: of each clip that are shown, for a model of clips, which takes an image as a clip of one frame; None
+            takes those of `init_from`, else 8.
+        frame_stride: from one frame to the next, in frames of the clip; None spreads them over it
+            (`data.frames.FrameSampling`).
+        images: how many images are shown in all; 48,000 where no other length is given.
+        epochs: the same in passes over the data.
+        tokens: the same in tokens that go through the trunk, prefix tokens too.
+        flops: the same in operations of the matrix products of training (`models.flops`).
         batch_size: images a step, 32 unless given; a packed run has none: `packing.tokens` says how much a step holds.
         accumulate: parts in which a process computes its images of a step one after the other, where they are too
             many at once.
@@ -163,10 +167,11 @@ class TrainConfig:
         sharing: `ddp`, each process of several holds the whole model; `fsdp`, each a part of every weight, gradient and
             moment. A process that is alone holds it all.
         packing: images of every size, packed; None shows all at `resolution`.
-        task: what is learnt: a file in `tasks/`, or a plug-in; task_options: its configuration.
-        loss: of classification, `bce` (summed over classes) unless given, `bce_mean` (their mean) or `ce`;
-            label_smoothing: share of the target spread over all classes, 0 unless given. None for tasks with a loss of
-            their own.
+        task: what is learnt: classification, segmentation, detection, masked_patches, or a plug-in's task.
+        task_options: its configuration, as the kind of head: pix for segmentation, fcos for detection.
+        loss: of classification, `bce` (summed over classes) unless given, `bce_mean` (their mean) or `ce`. None for
+            tasks with a loss of their own.
+        label_smoothing: of classification, the share of the target spread over all classes, 0 unless given.
         parts: smallest part of a training image's area that is shown, a random one each time, or `simple`: the simple
             random crop of DeiT III. Unless given, what is usual of the data: folders .35, drawn scenes whole.
         flip: how often a training image is mirrored left-right, from 0 to 1. Unless given, what is usual of the data:

@@ -41,7 +41,7 @@ from sightline.training.tracking import check_trackers, tracking
 
 
 @dataclass
-class Run:
+class OpenedRun:
     """What was trained, and the data that it is measured on.
 
     Attributes:
@@ -113,7 +113,7 @@ def open_run(
     skip_unreadable: SkipUnreadable | None = None,
     max_pixels: int | None = None,
     source: Source | None = None,
-) -> Run:
+) -> OpenedRun:
     """Open what `load_model` takes; what is None is as it was in its training.
 
     Args:
@@ -131,7 +131,7 @@ def open_run(
     skip = config.get("skip_unreadable", 0) if skip_unreadable is None else skip_unreadable
     pixels = config.get("max_pixels", MAX_PIXELS) if max_pixels is None else max_pixels
     check_value("--max-pixels", pixels, Count)
-    return Run(path, training, config, written, load_model(path).to(device), data, skip, pixels, source)
+    return OpenedRun(path, training, config, written, load_model(path).to(device), data, skip, pixels, source)
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def train(
 
 
 def measure_runs(
-    wanted: Sequence[tuple[Run, EvaluateConfig]],
+    wanted: Sequence[tuple[OpenedRun, EvaluateConfig]],
     on_tested: Callable[[int, int], None],
     keep: Callable[[str, StoredLogits], None] | None = None,
 ) -> tuple[list[ResultRow], list[Prediction], dict[str, Any]]:
@@ -277,7 +277,7 @@ def measure_runs(
     return rows, answers, pictures
 
 
-def _as_trained(config: TrainConfig, run: Run, split: str) -> EvaluateConfig:
+def _as_trained(config: TrainConfig, run: OpenedRun, split: str) -> EvaluateConfig:
     """A test at the size of the training; of a packed run at native aspect on images at their own aspect too."""
     assert config.resolution is not None
     source, patch = run.source, run.model.config.patch_size

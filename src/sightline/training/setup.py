@@ -146,7 +146,7 @@ def warn_of_mirrors(config: TrainConfig, source: Source, warn: Callable[[str], N
         other = pairs[0].replace("left", "right")
         warn(
             f"flip {config.flip:g}: so many training images are mirrored, and the classes {pairs[0]!r} and {other!r} "
-            "look alike then (--set flip=0 mirrors none)"
+            "look alike then (--flip 0 mirrors none)"
         )
 
 

@@ -54,7 +54,7 @@ class Validation:
             warn(
                 f"{config.data} has no split minival or val: no validation while training, and no best checkpoint "
                 f"beside the last (--data {config.data},minival={share:g} holds a part of train out; "
-                "--set validation=null to say nothing)"
+                "--val null to say nothing)"
             )
             return
         self._split = split = source.validation_split

@@ -97,9 +97,9 @@ def served_here(models: list[Path], images: Path) -> Iterator[str]:
     """The same in a thread of this process, which has torch already."""
     from sightline import load_model
     from sightline.explorer.app import Explorer
-    from sightline.explorer.pictures import ImageStore
+    from sightline.explorer.images import ImageStore
+    from sightline.explorer.models import ExplorerModel
     from sightline.explorer.serve import listen, serve, url_of
-    from sightline.explorer.subjects import ExplorerModel
 
     most_bytes = 64 << 20
     subjects = [ExplorerModel(load_model(model), model.name, most_bytes) for model in models]

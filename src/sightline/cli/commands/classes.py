@@ -22,7 +22,7 @@ def classes(
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Compare classes between sizes and models, from stored logits: falls, rises, spreads, gaps and confused pairs.
+    """Compare classes between sizes and models, from stored logits: changes, spreads, gaps, confused pairs.
 
     All over the images that every measurement holds. With --out also classes.jsonl (accuracy and how often it is named,
     of each class), class_effects.jsonl and classes.html.

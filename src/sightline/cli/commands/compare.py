@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sightline.runs.options import CompareOptions
 
 if TYPE_CHECKING:
-    from sightline.runs.compare import Comparison
+    from sightline.runs.compare import ComparisonResult
 
 
 def compare(
@@ -19,7 +19,7 @@ def compare(
     overwrite: bool = False,
     device: str = "cpu",
 ) -> None:
-    """Train position encodings alike, with several seeds each, test them at many sizes, and say what differs.
+    """Train position encodings alike, with several seeds, test them at many sizes, and say what differs.
 
     LookHere's controlled experiment on embedded scenes: one recipe, knobs tuned at each size, a short second training
     at a larger size, its tables and figures with intervals over seeds, tests of each two encodings. Writes
@@ -50,7 +50,7 @@ def compare(
     next_step.say_next("evaluate", done.jobs[0].out, "--resolutions", done.asked.resolutions[-1])
 
 
-def _say(about: Comparison) -> None:
+def _say(about: ComparisonResult) -> None:
     """What will be done, before it is."""
     from sightline.distributed import machine
     from sightline.recipes.compare import TRAINED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sightline.runs.options import Settings
+from sightline.runs.options import KeyOptions
 
 
 def convert(
@@ -13,7 +13,7 @@ def convert(
     dest: Path,
     *,
     config: Path | None = None,
-    settings: Settings = (),
+    arguments: KeyOptions = None,
     names: Path | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -28,7 +28,7 @@ def convert(
         dest: The folder to write.
         config: A YAML or JSON file of the arguments with which the original class was built; for timm also `model`, the
             name.
-        settings: One such argument, as embed_dim=384; may be given many times.
+        arguments: Such arguments, as --arguments.embed_dim 384.
         names: A text file of the classes' names, one a line; without, classes are numbers.
         overwrite: Replace the checkpoint at DEST.
     """
@@ -44,10 +44,10 @@ def convert(
     with progress.Bars() as bars:
         bars.move("reading", 0, 3)
         named = None if names is None else read_names(names)
-        state, arguments = read_source(project, source, config, settings)
+        state, found = read_source(project, source, config, arguments or {})
         bars.move("converting", 1, 3)
         with named_after(source):
-            model = import_weights(project, state, arguments)
+            model = import_weights(project, state, found)
         if named is not None:
             with named_after(names):
                 model.config = model.config.replace(class_names=named)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sightline.data.folder_check import FolderCheck
     from sightline.data.stored import FileSource
 
-data = App(help="Folders of images.")
+data = App(name="data", help="Folders of images.")
 
 _SHOWN = 20
 # Width over height: what lies between is one line.
@@ -50,25 +50,16 @@ def check(
     """
     from sightline.cli import progress
     from sightline.data.folder_check import check_folder
-    from sightline.data.image_file import MAX_PIXELS
-    from sightline.data.open import open_source
     from sightline.data.skip_policy import WAY_ON
-    from sightline.data.stored import FileSource
     from sightline.errors import InputError, UnreadableDataError
     from sightline.runs import outputs
     from sightline.runs.drawings import write_picture
 
     if sheet is not None:
         if sheet.suffix.lower() != ".png":
-            raise InputError(f"--sheet {sheet}: expected a name that ends in .png")
+            raise InputError(f"--sheet {sheet}: expected a name that ends in .png", field="sheet", value=sheet)
         outputs.claim_file(sheet, inputs=outputs.Inputs(data=[data]), overwrite=overwrite, option="--sheet")
-    with progress.Bars(late=progress.LATE) as bars:
-        source = open_source(data, partial(bars.move, "listing shards"))
-    source = source.with_view(max_pixels=max_pixels or MAX_PIXELS)
-    if not isinstance(source, FileSource):
-        raise InputError(
-            f"data check {data}: comes with the package, there are no files to check (expected: imagefolder:DIR)"
-        )
+    source = _opened(data, max_pixels)
     with progress.Bars() as bars:
         found = check_folder(source, progress=bars.move)
     following, packed, doubt = _next(data, source, found, max_pixels)
@@ -96,6 +87,21 @@ def check(
         if following:
             print(f"next: {following}")
     return code
+
+
+def _opened(data: str, max_pixels: int | None) -> FileSource:
+    from sightline.cli import progress
+    from sightline.data.image_file import MAX_PIXELS
+    from sightline.data.open import open_source
+    from sightline.data.stored import FileSource
+    from sightline.errors import InputError
+
+    with progress.Bars(late=progress.LATE) as bars:
+        source = open_source(data, partial(bars.move, "listing shards")).with_view(max_pixels=max_pixels or MAX_PIXELS)
+    if not isinstance(source, FileSource):
+        said = f"data check {data}: comes with the package, there are no files to check (expected: imagefolder:DIR)"
+        raise InputError(said, field="data", value=data)
+    return source
 
 
 def _show(found: FolderCheck, source: FileSource) -> None:

@@ -19,7 +19,7 @@ def demo(
     overwrite: bool = False,
     device: str = "cpu",
 ) -> None:
-    """Train three position encodings on 48,000 small scenes at 32 px, test them from 20 to 148 px, show the result.
+    """Train three position encodings on small scenes at 32 px, test them from 20 to 148 px, show the result.
 
     Nothing is downloaded: scenes are drawn, weights start from nothing. Writes report.html and results.jsonl.
 

@@ -8,7 +8,7 @@ from sightline.runs.options import Json
 
 
 def encodings(name: str | None = None, /, *, json: Json = False) -> None:
-    """List the position encodings: what each is, and its knob; of one, from which paper, and its rule for a new grid.
+    """List the position encodings: each with its knob; of one, its paper and its rule for a new grid.
 
     A knob is the number of an encoding that `evaluate --tune` searches at each size (docs/GLOSSARY.md).
 

@@ -13,7 +13,7 @@ from sightline.runs.options import Device
 if TYPE_CHECKING:
     from sightline.models import Model
 
-_LEAST_MIB, _MOST_MIB = 1, 1 << 20
+_MOST_MIB = 1 << 20
 # Of what is left out of a folder.
 _SAID = 5
 _TIMM = "timm:"
@@ -42,39 +42,22 @@ def explore(
         max_mib: Of what is kept of views (queries, keys and tokens of all layers); the oldest are given up.
         no_pretrained: With random weights instead of those that timm:NAME has published.
     """
-    from sightline.errors import InputError
-    from sightline.io.config import Index, check_value, whole
-
-    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise InputError(f"explore: needs {' and '.join(missing)}; install: pip install '.[explore]'")
-    if not 1 <= len(models) <= 2:
-        raise InputError(f"explore: {len(models)} models are given (expected one or two)")
-    if port is not None:
-        check_value("--port", port, Index)
-        if port > 65535:
-            raise InputError(f"--port {port}: expected 0 to 65535")
-    if no_pretrained and not any(model.startswith(_TIMM) for model in models):
-        raise InputError(f"--no-pretrained: goes with timm:NAME alone (got {', '.join(models)})")
-    check_value("--max-mib", max_mib, whole(_LEAST_MIB))
-    if max_mib > _MOST_MIB:
-        raise InputError(f"--max-mib {max_mib}: expected at most {_MOST_MIB}")
+    _refuse_options(models, port, max_mib, no_pretrained=no_pretrained)
 
     from sightline.distributed import machine, signals
     from sightline.explorer.app import Explorer
-    from sightline.explorer.pictures import ImageStore
+    from sightline.explorer.images import ImageStore
+    from sightline.explorer.models import ExplorerModel
     from sightline.explorer.serve import listen, open_browser, serve, url_of
-    from sightline.explorer.subjects import ExplorerModel
     from sightline.runs.console import warn
 
     where = machine.resolve_device(device)
     # Before a model is read, which takes longer.
     pictures, listening = ImageStore(images), listen(port)
     with listening:
-        for line in pictures.left_out[:_SAID]:
+        more = len(pictures.left_out) - _SAID
+        for line in (*pictures.left_out[:_SAID], *([f"{more} more"] if more > 0 else [])):
             warn(f"left out: {line}")
-        if len(pictures.left_out) > _SAID:
-            warn(f"left out: {len(pictures.left_out) - _SAID} more")
         most_bytes = max_mib << 20
         loaded = [_loaded(model, pretrained=not no_pretrained).to(where) for model in models]
         named = zip(loaded, _names(models), strict=True)
@@ -88,6 +71,21 @@ def explore(
 
         with signals.defer_interrupts() as told:
             serve(explorer, listening, began=began, ends=told.is_set)
+
+
+def _refuse_options(models: tuple[str, ...], port: int | None, max_mib: int, *, no_pretrained: bool) -> None:
+    from sightline.errors import InputError
+    from sightline.io.config import check_value, whole
+
+    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(f"explore: needs {' and '.join(missing)}; install: pip install '.[explore]'")
+    if not 1 <= len(models) <= 2:
+        raise InputError(f"explore: {len(models)} models are given (expected one or two)")
+    check_value("--port", port or 0, whole(0, 65535))
+    if no_pretrained and not any(model.startswith(_TIMM) for model in models):
+        raise InputError(f"--no-pretrained: goes with timm:NAME alone (got {', '.join(models)})")
+    check_value("--max-mib", max_mib, whole(1, _MOST_MIB))
 
 
 def _loaded(model: str, *, pretrained: bool) -> Model:

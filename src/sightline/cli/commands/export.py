@@ -12,10 +12,10 @@ from sightline.runs.options import PatchSize, RunOrModel, Threads
 
 if TYPE_CHECKING:
     from sightline.export import CheckRow
+    from sightline.export.program import ExportRecord
 
-_BATCHES = (1, 3)
-# Enough images for a share of equal answers.
-_INT8_BATCHES = (1, 31)
+# With weights in 8 bits enough images for a share of equal answers.
+_BATCHES = {False: (1, 3), True: (1, 31)}
 
 
 def export(
@@ -33,7 +33,7 @@ def export(
 ) -> None:
     """Write a model as one file that ONNX Runtime or torch alone runs, for any batch, height and width.
 
-    Sides are multiples of the patch, two patches and more. docs/EXPORT.md shows how such a file is run.
+    Sides are multiples of the patch, two patches and more (docs/EXPORT.md).
 
     Args:
         to: onnx (for ONNX Runtime and others), or torch (for torch.export.load).
@@ -51,7 +51,6 @@ def export(
     from sightline.errors import SightlineError
     from sightline.hub.load import load_model
     from sightline.runs import outputs
-    from sightline.runs.outputs import claim_file
     from sightline.runs.sizes import parse_sizes
 
     if threads is not None:
@@ -59,41 +58,48 @@ def export(
     exports.check_target(to, int8=int8)
     asked = None if sizes is None else parse_sizes([sizes], "--sizes", "96,160x288")
     file = output or Path(model.resolve().name.rpartition(":")[2] + exports.SUFFIXES[to])
-    claim_file(file, inputs=outputs.Inputs(models=[model]), overwrite=overwrite, option="--output")
+    outputs.claim_file(file, inputs=outputs.Inputs(models=[model]), overwrite=overwrite, option="--output")
     loaded = load_model(model, patch_size=patch_size)
     exports.check_exportable(loaded, to, int8=int8)
-    checked = (exports.default_sizes(loaded, to) if check or int8 else []) if asked is None else asked
+    usual = exports.default_sizes(loaded, to) if check or int8 else []
+    checked = usual if asked is None else asked
     exports.check_sizes(loaded, checked, to)
-    batches = _INT8_BATCHES if int8 else _BATCHES
     with progress.Bars() as bars:
         moved = functools.partial(bars.move, "exporting")
         record = exports.export_model(loaded, file, to=to, int8=int8, moved=moved)
         moved = functools.partial(bars.move, "checking")
-        rows = exports.check_export(file, loaded, checked, batches=batches, moved=moved) if checked else []
-    if json:
-        answer = {**dataclasses.asdict(record), "limit": None if int8 else exports.LIMIT}
-        print(json_module.dumps({**answer, "check": [dataclasses.asdict(row) for row in rows]}), flush=True)
-    else:
-        kind = f"ONNX opset {record.opset}{', int8' if int8 else ''}" if to == "onnx" else "torch.export"
-        sizes = "" if record.every_size else f", {record.example_size[0]}x{record.example_size[1]} pixels alone"
-        print(
-            f"{file}: {record.encoding}, {kind}{sizes}, {record.bytes / 1e6:.1f} MB, {record.seconds:.0f} s", flush=True
-        )
-        if rows:
-            _print_rows(rows, int8)
-        else:
-            next_step.say_next("export", model, "--to", to, "--output", file, "--overwrite", "--check")
+        rows = exports.check_export(file, loaded, checked, batches=_BATCHES[int8], moved=moved) if checked else []
     worst = max((row.difference for row in rows), default=0.0)
+    if json:
+        _print_json(record, rows, int8=int8)
+    else:
+        _print_record(record, file, int8=int8)
+        _print_rows(rows, int8)
+    if not (json or rows):
+        next_step.say_next("export", model, "--to", to, "--output", file, "--overwrite", "--check")
     if not int8 and not worst <= exports.LIMIT:
         raise SightlineError(f"{file}: differs from the model by up to {worst:.1e}, more than {exports.LIMIT:.0e}")
-    if not json and rows:
-        print("ONNX Runtime or torch alone runs it: docs/EXPORT.md shows how")
+
+
+def _print_json(record: ExportRecord, rows: list[CheckRow], *, int8: bool) -> None:
+    from sightline.export import LIMIT
+
+    answer = {**dataclasses.asdict(record), "limit": None if int8 else LIMIT}
+    print(json_module.dumps({**answer, "check": [dataclasses.asdict(row) for row in rows]}), flush=True)
+
+
+def _print_record(record: ExportRecord, file: Path, *, int8: bool) -> None:
+    kind = "torch.export" if record.opset is None else f"ONNX opset {record.opset}{', int8' if int8 else ''}"
+    sizes = "" if record.every_size else f", {record.example_size[0]}x{record.example_size[1]} pixels alone"
+    print(f"{file}: {record.encoding}, {kind}{sizes}, {record.bytes / 1e6:.1f} MB, {record.seconds:.0f} s", flush=True)
 
 
 def _print_rows(rows: list[CheckRow], int8: bool) -> None:
     from sightline.export import LIMIT
     from sightline.reports.tables import print_table
 
+    if not rows:
+        return
     lines = []
     for row in rows:
         cells = ("x".join(map(str, row.size)), "x".join(map(str, row.grid)), f"{row.difference:.1e}")

@@ -18,7 +18,7 @@ def rescore(
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Measure again what was stored of each image: every metric of a classifier, with no model and no images.
+    """Measure stored logits again: every metric of a classifier, with no model and no images.
 
     Where logits of minival are among the files, a temperature is fitted on them for what was shown in the same way.
 

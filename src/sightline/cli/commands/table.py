@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -34,51 +33,19 @@ def table(
         out: A file for the lines, a JSON object each.
         overwrite: Replace --out if it exists.
     """
-    from sightline.cli.sweep_table import dump_lines, print_best_and_average
-    from sightline.data.sizes import View
-    from sightline.errors import InputError
+    from sightline.cli.sweep_table import print_best_and_average
     from sightline.io.atomic import write_out
-    from sightline.io.run_files import CELLS
     from sightline.runs import outputs
-    from sightline.runs.console import warn
-    from sightline.runs.sizes import parse_resolutions
-    from sightline.sweeps.run import is_sweep, read_sweep
-    from sightline.sweeps.scores import Objective, best_and_average, score_of, unique_names
-    from sightline.training.status import run_status
+    from sightline.runs.table import summarise
 
-    if not runs:
-        raise InputError("table: expected at least one folder of a run, or of a sweep")
-    if resolutions and split is None:
-        raise InputError("--resolutions: goes with --split, whose rows are compared")
-    folders, wanted = [], Objective(metric, split)
-    shown = parse_resolutions(resolutions)
-    wanted = Objective(metric, split, tuple(one.name if isinstance(one, View) else f"{one} px" for one in shown))
-    for place in runs:
-        if not is_sweep(place):
-            folders.append(place)
-            continue
-        swept = read_sweep(place)
-        if split is None and metric is None:
-            wanted = swept.wanted
-        folders += sorted(one for one in (swept.out / CELLS).glob("*") if one.is_dir())
-    # One that is named twice, by itself or by its sweep, is one run.
-    folders = list({os.path.realpath(folder): folder for folder in reversed(folders)}.values())[::-1]
     if out is not None:
-        outputs.claim_file(out, overwrite=overwrite, inputs=outputs.Inputs(models=folders, files=runs))
-    scored, kept = [], []
-    for folder in folders:
-        at = run_status(folder)
-        if at.state not in ("finished", "testing"):
-            warn(f"{folder}: left out, as it is not finished ({at.state}, step {at.step:,})")
-            continue
-        scored.append(score_of(folder, wanted))
-        kept.append(folder)
-    lines = best_and_average(unique_names(scored, kept), by)
+        outputs.claim_file(out, overwrite=overwrite, inputs=outputs.Inputs(models=runs, files=runs))
+    found = summarise(runs, metric=metric, split=split, resolutions=resolutions, by=by)
     if out is not None:
-        write_out(out, dump_lines(lines, by))
+        write_out(out, found.dump())
     if json:
-        print(dump_lines(lines, by), end="")
+        print(found.dump(), end="")
         return
-    print_best_and_average(lines, by, wanted)
+    print_best_and_average(found)
     if out is not None:
         print(f"lines: {out}")

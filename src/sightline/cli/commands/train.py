@@ -4,45 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sightline.runs.options import AnyData, Device, Json, MaxPixels, Settings, SkipAsTrained, Threads, Whole
+from sightline.cli.options import given_settings, settings_class
+from sightline.runs.options import AnyData, Device, Json, Threads
+from sightline.training.config import TrainConfig
 
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class RunFields:
-    """Fields of `TrainConfig` that have an option of their own; None where not given.
-
-    Attributes:
-        task: What is learnt: classification, segmentation, detection, masked_patches, or a plug-in's task.
-        encoding: A position encoding (see `sightline encodings`), or two joined by +.
-        model: A registered model (see `sightline models`).
-        init_from: Begin with the weights of this model (a run, a folder, hf-hub:owner/name, timm:name); another
-            encoding, and the head for other classes, are new.
-        resolution: Side of the training images in pixels.
-        frames: Frames of each clip that a model of clips is shown (--data moving or clips:DIR).
-        images: Training images to show in all.
-        epochs: The same in passes over the data.
-        tokens: A budget of tokens through the trunk, instead of images.
-        flops: A budget of operations of training, as 2e13, instead of images.
-        seed: Decides the first weights, the order of the images and their augmentation.
-    """
-
-    task: str | None = None
-    encoding: str | None = None
-    model: str | None = None
-    init_from: str | None = None
-    resolution: Whole = None
-    frames: Whole = None
-    images: Whole = None
-    epochs: float | None = None
-    tokens: Whole = None
-    flops: float | None = None
-    seed: Whole = None
-    skip_unreadable: SkipAsTrained = None
-    max_pixels: MaxPixels = None
+if TYPE_CHECKING:
+    Settings = TrainConfig
+else:
+    # A data set may be given by its place alone.
+    Settings = settings_class(TrainConfig, without=("data",))
 
 
 @Parameter(name="*")
@@ -55,9 +29,7 @@ class RunOptions:
             aspect, packed), segment_scenes, detect_scenes, flexi_scenes (patches of many sizes), masked_patches (no
             labels), the papers' lookhere_150ep, lookhere_highres, deit3_400ep, vit_imagenet, vit_finetune,
             vit_masked_patches, navit_pretrain, flexivit, or the name of a data set; that of --data unless given.
-        head: What the task puts on the tokens, as pix for segmentation, fcos for detection.
-        config: A YAML file of settings.
-        settings: One more setting, as optimizer.lr=1e-3; may be given many times.
+        config: A YAML file of settings, before which those of the command line go.
         out: Folder of the run; runs/DATA_ENCODING, or runs/RECIPE_ENCODING, unless given.
         resume: Continue the run in --out from its last checkpoint.
         accept_changed_data: With --resume, go on also where the data is not what the run saw before.
@@ -69,9 +41,7 @@ class RunOptions:
     """
 
     recipe: str | None = None
-    head: str | None = None
     config: Path | None = None
-    settings: Settings = ()
     out: Path | None = None
     resume: bool = False
     accept_changed_data: bool = False
@@ -84,15 +54,20 @@ class RunOptions:
     json: Json = False
 
 
-def train(data: AnyData = None, *, fields: RunFields = RunFields(), how: RunOptions = RunOptions()) -> None:
+def train(
+    data: AnyData = None,
+    *,
+    how: RunOptions = RunOptions(),
+    settings: Annotated[Settings | None, Parameter(name="*")] = None,
+) -> None:
     """Train a model at one resolution, or packed at many, and test it at its own.
 
     Leaves checkpoint/, config.yaml, log.jsonl, results.jsonl and predictions.csv in the folder of the run.
 
     Args:
-        data: scenes, scenes:pairs, moving, digits, imagefolder:DIR, clips:DIR, images:DIR (no labels), hf:NAME or
-            hf:DIR, wds:SHARDS, each with a recipe; or without one ade20k:DIR, cityscapes:DIR, voc:DIR, masks:DIR,
-            coco:DIR, lvis:DIR. What follows changes it.
+        data: A folder, whose layout is recognised; or scenes, scenes:pairs, moving, digits, imagefolder:DIR, clips:DIR,
+            images:DIR (no labels), hf:NAME or hf:DIR, wds:SHARDS, ade20k:DIR, cityscapes:DIR, voc:DIR, masks:DIR,
+            coco:DIR, lvis:DIR.
     """
     from functools import partial
 
@@ -100,15 +75,13 @@ def train(data: AnyData = None, *, fields: RunFields = RunFields(), how: RunOpti
     from sightline.cli.profile_table import profiled_at
     from sightline.distributed import machine, signals
     from sightline.distributed.ranks import init_ranks
-    from sightline.io.config import named_after
     from sightline.io.run_files import CONFIG
     from sightline.runs import console, outputs
     from sightline.training import train as train_run
-    from sightline.training.checkpointer import last_whole
-    from sightline.training.setup import set_up
     from sightline.training.tracking import check_trackers
 
-    asked, folder, opened = run_config.asked_training({"data": data, **vars(fields)}, how)
+    given = given_settings() | ({} if data is None else {"data": data})
+    asked, folder, opened = run_config.asked_training(given, how)
     machine.set_threads(how.threads)
     with init_ranks(how.device) as ranks, progress.Bars() as bars:
         opened.progress = bars.move
@@ -118,21 +91,13 @@ def train(data: AnyData = None, *, fields: RunFields = RunFields(), how: RunOpti
         check_trackers(how.track)
         if ranks.is_main:
             place.check()
-        with named_after(how.config):
-            source = opened.open(asked)
-        last = last_whole(folder, console.warn) if how.resume else None
-        setup = set_up(
-            asked, source, device=where, last=last, test=True, accept_changed_data=how.accept_changed_data,
-            processes=ranks.size, file=how.config or Path("train"), warn=console.warn, progress=bars.move,
-        )  # fmt: skip
-        run_config.say_set_up(asked, opened, setup, bars)
+        setup = run_config.set_up_training(asked, folder, opened, how, where, ranks.size, bars)
         if how.dry_run:
             found = dry_run.dry_run(setup, where, ranks.size, console.warn)
             return dry_run.print_dry_run(found, as_json=how.json) if ranks.is_main else None
         words = ("train", "--config", folder / CONFIG, "--out", folder, "--resume")
-        way_on = run_config.again(*words, device=how.device, threads=how.threads)
         name, before = f"training {setup.config.encoding}", profiled_at(folder)
-        with signals.resume_hint(way_on):
+        with signals.resume_hint(run_config.again(*words, device=how.device, threads=how.threads)):
             done = train_run(
                 setup.config, folder, setup=setup, device=how.device, trackers=how.track, profile=how.profile,
                 observe=partial(run_config.show_step, bars, name), on_tested=partial(bars.move, "testing"),

@@ -31,7 +31,7 @@ def verify(dest: Path, *, against: Path, project: str, json: Json = False) -> in
         bars.move("reading", 0, 2)
         record = read_config_record(dest)
         model = load_model(dest)
-        state, _ = read_source(project, against, None, (), needed=False)
+        state, _ = read_source(project, against, None, {}, needed=False)
         bars.move("comparing", 1, 2)
         rows = compare(model, record, project, state)
         bars.move("comparing", 2, 2)

@@ -46,17 +46,13 @@ def make_augmentations(options: Mapping[str, Mapping[str, Any]]) -> Augmentation
 def apply_augmentations(
     image: np.ndarray, augmentations: Sequence[Augmentation], *, seed: int, epoch: int, index: int
 ) -> np.ndarray:
-    """An image after all of them, in their order: a function of its arguments alone. What each draws hangs on no other,
-    and is the same for every frame of a clip.
-
-    Args:
-        image: uint8 [height, width, 3], or a clip [frames, height, width, 3]; the same is returned.
-        seed, epoch, index: as `Source.example`.
-    """
-    if image.ndim > 3 and augmentations:
-        # Each frame with generators of its own that begin alike, so that all are changed alike.
-        draw = {"seed": seed, "epoch": epoch, "index": index}
-        return np.stack([apply_augmentations(frame, augmentations, **draw) for frame in image])
+    """An image uint8 [height, width, 3], or a clip with frames before, after all of them, in their order: a function of
+    its arguments alone. What each draws hangs on no other, and is the same for every frame."""
     for one in augmentations:
-        image = one(image, generator(f"augment/{one.name}/1", seed, index, epoch=epoch))
+        # Each frame with a generator of its own that begins alike, so that all are changed alike.
+        frames = [
+            one(frame, generator(f"augment/{one.name}/1", seed, index, epoch=epoch))
+            for frame in (image if image.ndim > 3 else [image])
+        ]
+        image = np.stack(frames) if image.ndim > 3 else frames[0]
     return image

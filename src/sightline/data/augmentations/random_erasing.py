@@ -17,9 +17,8 @@ _ATTEMPTS = 10
 class RandomErasing(Augmentation):
     """Zhong et al. 2020, as timm's `RandomErasing`; the defaults are those of DeiT (Touvron et al. 2021).
 
-    timm erases what is normalised already, with normal noise or zeros: here the same, brought back to bytes (so noise
-    beyond black and white is cut). It is done before images are mixed, so that a mixed image may show two boxes, as in
-    DeiT; what is said of the image stays.
+    timm erases what is normalised already: here the same, brought back to bytes (noise beyond black and white is cut).
+    It is done before images are mixed, so that a mixed image may show two boxes, as in DeiT.
 
     Attributes:
         chance: that an image is erased at all.

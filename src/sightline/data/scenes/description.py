@@ -13,13 +13,8 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Grating:
-    """A cosine wave over the image.
-
-    Attributes:
-        frequency: (y, x), cycles per shorter side of the image.
-        phase: radians at the top left corner.
-        amplitude: in each colour.
-    """
+    """A cosine wave over the image: (y, x) cycles per shorter side, radians at the top left corner, and an amplitude in
+    each colour."""
 
     frequency: Pair
     phase: float
@@ -31,10 +26,9 @@ class Background:
     """What is behind everything.
 
     Attributes:
-        colour: in the middle of the image, before the gratings.
-        gradient: the change of colour from edge to edge, across the whole image.
-        gradient_angle: radians; the direction (sin, cos) in (y, x) of the change.
-        gratings: the texture.
+        colour: in the middle of the image, before the gratings, which are its texture.
+        gradient: the change of colour from edge to edge of the image, in the direction (sin, cos) in (y, x) of
+            `gradient_angle` in radians.
     """
 
     colour: Colour
@@ -45,13 +39,8 @@ class Background:
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
-    """A straight line behind the objects that means nothing.
-
-    Attributes:
-        start, end: (y, x) as fractions of the image's height and width.
-        width: fraction of the image's shorter side.
-        colour: its colour.
-    """
+    """A straight line behind the objects that means nothing, from (y, x) to (y, x) as fractions of the image's height
+    and width; its own width is one of the shorter side."""
 
     start: Pair
     end: Pair
@@ -69,9 +58,7 @@ class SceneObject:
         rotation: degrees, anticlockwise as seen.
         shear: x moves by this times y, before the rotation.
         aspect: the outline is made wider by the factor 1 + aspect, before the shear.
-        colour: in the middle of its box.
-        gradient: the change of colour from edge to edge of its box.
-        gradient_angle: radians; the direction (sin, cos) in (y, x) of the change.
+        colour: in the middle of its box; gradient, gradient_angle: as `Background`, of its box.
     """
 
     outline: tuple[str, str]
@@ -89,13 +76,10 @@ class Scene:
     """One scene, independent of the resolution and the aspect ratio at which it is rendered.
 
     Attributes:
-        task, split, seed, index: where it comes from.
-        label: the class.
+        task, split, seed, index: where it comes from; label: the class.
         size: longest side of the box around all objects, fraction of the image's shorter side.
         position: (y, x) of that box, 0 at the top or left edge of the image, 1 at the bottom or right edge.
-        background: what is behind everything.
-        strokes: drawn over the background.
-        objects: drawn over the strokes, in this order.
+        background, strokes, objects: drawn over one another, in this order.
         offsets: for each object the centre of its box relative to the first object's, (y, x), fractions of the
             image's shorter side.
     """

@@ -109,16 +109,8 @@ def _object(draws: _Draws, outline: tuple[str, str], size: float) -> SceneObject
 
 
 def draw(task: str, split: str, index: int, seed: int = 0) -> Scene:
-    """The scene with this index, independent of batches, processes and resolution.
-
-    Args:
-        task, split: of `SPLITS`.
-        index: 0 to 2**64 - 1.
-        seed: 0 to 2**64 - 1; the other splits than `train` are those of seed 0 whatever it is.
-
-    Raises:
-        InputError: the task, the split or a number is not allowed.
-    """
+    """The scene with this index, independent of batches, processes and resolution; splits other than `train` are those
+    of seed 0. Raises InputError where the task, the split or a number (0 to 2**64 - 1) is not allowed."""
     require_known("task of scenes", task, SPLITS)
     require_known(f"split of scenes:{task}", split, SPLITS[task])
     seed = seed if split == "train" else 0

@@ -19,12 +19,8 @@ _RING_HOLE = 0.55
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outline:
-    """Closed contours, filled where they turn from y to x and empty where they turn back.
-
-    Attributes:
-        points: float64 [points, 2], (y, x), y down; the box is centred on 0 and its longest side is 1.
-        following: int64 [points], the index of the point that an edge leads to.
-    """
+    """Closed contours, filled where they turn from y to x and empty where they turn back: float64 [points, 2], (y, x),
+    y down, in a box that is centred on 0 and whose longest side is 1, and int64 [points], the point after each."""
 
     points: np.ndarray
     following: np.ndarray
@@ -85,12 +81,8 @@ def outline(key: tuple[str, str]) -> Outline:
 
 
 def object_points(item: SceneObject) -> tuple[np.ndarray, np.ndarray]:
-    """An object's outline, made wider, sheared, turned and scaled.
-
-    Returns:
-        float64 [points, 2], (y, x) in shorter sides of the image, relative to the centre of its upright box, and
-        float64 [2], the (height, width) of that box.
-    """
+    """An object's outline, made wider, sheared, turned and scaled: float64 [points, 2], (y, x) in shorter sides of the
+    image from the centre of its upright box, and float64 [2], the (height, width) of that box."""
     turn = math.radians(item.rotation)
     sin, cos = math.sin(turn), math.cos(turn)
     wide = 1.0 + item.aspect
@@ -105,17 +97,8 @@ def object_points(item: SceneObject) -> tuple[np.ndarray, np.ndarray]:
 def placed_points(
     scene: Scene, image_size: tuple[int, int], unit: float | None = None
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """The outlines of all objects in an image.
-
-    Args:
-        scene: the scene.
-        image_size: (height, width) in pixels.
-        unit: what lengths scale with, in pixels, at most the shorter side; that unless given.
-
-    Returns:
-        For each object float64 [points, 2], (y, x) in pixels from the top left corner, and float64 [objects, 4], the
-        boxes (y0, x0, y1, x1) in pixels.
-    """
+    """The outlines of all objects in an image of (height, width) pixels, `unit` as `render`: for each float64 [points,
+    2], (y, x) in pixels from the top left corner, and float64 [objects, 4], the boxes (y0, x0, y1, x1) in pixels."""
     shorter = unit or min(image_size)
     shapes = [object_points(item) for item in scene.objects]
     offsets = np.array(scene.offsets)

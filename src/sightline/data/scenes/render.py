@@ -19,9 +19,9 @@ class RenderedScene:
 
     Attributes:
         image: uint8 [height, width, 3], RGB.
-        boxes: float64 [objects, 4], (y0, x0, y1, x1) in pixels, exact: the smallest upright box around the outline.
+        boxes: float64 [objects, 4], (y0, x0, y1, x1) in pixels, the smallest around the outline.
         masks: float32 [objects, height, width], the part of each pixel that the object covers, 0..1, before anything
-            is drawn over it; `masks >= 0.5` is a boolean mask.
+            is drawn over it.
     """
 
     image: np.ndarray
@@ -41,19 +41,12 @@ class RenderedScene:
 
 
 def render(scene: Scene, image_size: tuple[int, int], unit: float | None = None) -> RenderedScene:
-    """Draw a scene.
+    """Draw a scene of (height, width) pixels; raises InputError where a side is below 1. Lengths scale with the shorter
+    side, or with `unit`, at most that.
 
     Every pixel is the mean over its square: of the cosines and gradients in closed form, of the outlines by exact
     areas. So a scene at R pixels is a scene at 4R pixels averaged over 4 x 4, up to rounding and to pixels in which
     several edges meet.
-
-    Args:
-        scene: what to draw.
-        image_size: (height, width) in pixels; lengths scale with the shorter one.
-        unit: in pixels, what they scale with instead, at most that.
-
-    Raises:
-        InputError: a side is below 1.
     """
     check_image_size(image_size)
     height, width = image_size
@@ -71,20 +64,12 @@ def render(scene: Scene, image_size: tuple[int, int], unit: float | None = None)
 
 
 def render_moving(scene: Scene, image_size: tuple[int, int], places: np.ndarray) -> np.ndarray:
-    """Draw a scene of one object as a clip, in which the object alone moves; each pixel is as `render` has it.
+    """As `render`, a scene of one object as a clip in which it alone moves: uint8 [frames, height, width, 3].
 
     The image has no edges: what leaves it on one side is seen on the other, so that an object may move for ever.
 
     Args:
-        scene: what to draw; where its object stands is said by `places`.
-        image_size: (height, width) in pixels; lengths scale with the shorter one.
         places: float64 [frames, 2], the centre (y, x) of the object's box in pixels, of each frame.
-
-    Returns:
-        uint8 [frames, height, width, 3].
-
-    Raises:
-        InputError: a side is below 1.
     """
     check_image_size(image_size)
     height, width = image_size
@@ -183,18 +168,14 @@ def _background(background: Background, height: int, width: int, shorter: float)
 
 
 def coverage(start: np.ndarray, end: np.ndarray, height: int, width: int) -> np.ndarray:
-    """How much of each pixel lies inside closed contours.
+    """How much of each pixel lies inside closed contours: float64 [height, width] in 0..1.
 
     Each edge is cut where it crosses a pixel border; a piece adds its signed area to the pixel that it lies in and its
     height to all pixels to the right, so that a running sum along the rows gives areas without sampling anything.
 
     Args:
-        start: float64 [edges, 2], (y, x) in pixels, y in 0..height and x in 0..width.
-        end: float64 [edges, 2]; the edges together form closed contours that do not cross, holes turning the other way.
-        height, width: rows and columns.
-
-    Returns:
-        float64 [height, width] in 0..1.
+        start, end: of the edges, float64 [edges, 2], (y, x) in pixels within the image; together they form closed
+            contours that do not cross, holes turning the other way.
     """
     y0, x0, y1, x1 = _cut(start[:, 0], start[:, 1], end[:, 0], end[:, 1])
     x0, y0, x1, y1 = _cut(x0, y0, x1, y1)

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from PIL import Image
 
-from sightline.data.clip_file import ANIMATIONS, Clip, ClipHeader, clip_at, clip_stamp, is_frame, too_long
+from sightline.data.clip_file import Clip, ClipHeader, clip_at, clip_stamp, is_frame, too_long
 from sightline.data.crops import FrameStream, Picture, size_of
 from sightline.data.folders import entries_of, folders_in, walk
-from sightline.data.image_list import holds_images, scan_class_folders
+from sightline.data.image_list import ANIMATIONS, holds_images, scan_class_folders
 from sightline.data.labelled import ClassificationFiles
 from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
@@ -56,9 +56,7 @@ class Clips(ClassificationFiles):
         return self.listing.frames.get(self._row(split, index), 1)
 
     def _frames(self, row: int, places: Sequence[int], least: tuple[int, int] | None = None) -> Iterator[Image.Image]:
-        clip = self.listing.image(row)
-        assert isinstance(clip, Clip)
-        return clip.frames(places, max_pixels=self.max_pixels, least=least)
+        return clip_at(self.listing.paths[row]).frames(places, max_pixels=self.max_pixels, least=least)
 
     def _picture(self, row: int, least: tuple[int, int] | None, **shown: Any) -> Picture:
         stored = self.stored_frames(shown["split"], shown["index"])
@@ -82,9 +80,8 @@ def clip_of(row: int, path: str) -> Clip:
 
 
 def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[str]:
-    """The clips of a class folder: its own image files, one each, and every folder below it that holds image files,
-    which are that one's frames (by `folders.walk`, as which it raises). What is passed over is added to `skipped`:
-    hidden ones, files of other kinds, folders without frames, and what is in a folder of frames beside these."""
+    """The clips of a class folder: its own image files, one each, and every folder below it that holds image files (by
+    `folders.walk`, as which it raises). What is passed over is added to `skipped`."""
     for place, folders, files in walk(folder, skipped):
         others, reason = files, "unknown extension"
         if place == str(folder):

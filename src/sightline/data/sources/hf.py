@@ -42,16 +42,9 @@ class HuggingFace(ClassificationFiles):
     options: ClassVar[tuple[str, ...]] = ("image", "label", "config")
 
     def __init__(self, place: str, tables: Any, image: str | None = None, label: str | None = None) -> None:
-        """A data set of tables.
-
-        Args:
-            place: what messages call it: its folder or name.
-            tables: a `datasets.Dataset`, or a mapping from the name of a split to one.
-            image, label: the columns; None where there is only one that may be it.
-
-        Raises:
-            InputError: a table is streamed, none has rows, or a column is missing, or one of several.
-        """
+        """A data set of a `datasets.Dataset`, or a mapping from names of splits to such, from a folder or name; `image`
+        and `label` are the columns, None where there is only one that may be it. Raises InputError where a table is
+        streamed, none has rows, or a column is missing, or one of several."""
         known, self.skipped = _by_split(place, tables)
         first, features = next((split, table.features) for split, table in known.items())
         image = _column(place, features, "image", image)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from sightline.data.folders import split_folders
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below
 from sightline.data.skip_policy import Unreadable
-from sightline.data.stored import FileSource, split_roles
+from sightline.data.stored import FileSource
 from sightline.data.targets import Target
 from sightline.errors import InputError
 
@@ -35,15 +33,13 @@ class Images(FileSource):
             raise InputError(f"{root}: no such folder (expected: images in it, or SPLIT/images)")
         self.task, self.classes, self._places = "images", (), split_folders(root, "train", skipped)
         found = {split: sorted(images_below(folder, skipped)) for split, folder in self._places.items()}
-        names, rows = list[str](), dict[str, np.ndarray]()
+        names = list[str]()
         for split, paths in found.items():
             folder = self._places[split]
             if not paths:
                 raise InputError(f"{folder}: no images in it (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
-            rows[split] = np.arange(len(names), len(names) + len(paths))
             names += [f"{split}/{Path(path).relative_to(folder).as_posix()}" for path in paths]
-        listing = ImageIndex.of_files(names, [path for paths in found.values() for path in paths])
-        super().__init__(root, listing, rows, split_roles(rows))
+        super().__init__(root, ImageIndex.of_files(names, [path for paths in found.values() for path in paths]))
         self.skipped = tuple(skipped)
         self._leave_out_twins()
 

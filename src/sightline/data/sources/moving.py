@@ -29,11 +29,10 @@ LENGTHS = {"train": None, "minival": 2_000, "test": 10_000}
 class Moving(Source):
     """The class is the direction, one of eight, in which a glyph moves.
 
-    One frame alone does not tell: where the glyph is first is drawn evenly over the whole image, which has no edges
-    (what leaves it on one side is seen on the other), so that in every frame any place is as likely whatever the
-    direction; glyph, font, colours, background and strokes are those of the scene of the same split, index and seed of
-    `scenes`, of any direction alike. Speeds are those of a camera: a clip of more frames shows the same motion for
-    longer, at the same speed, and begins with the frames of a shorter one; a stride shows every so many frames of it.
+    One frame alone does not tell: the glyph begins anywhere in the image, which has no edges (what leaves it on one
+    side is seen on the other); glyph, font, colours, background and strokes are those of the scene of the same split,
+    index and seed. Speeds are those of a camera: a clip of more frames shows the same motion for longer, and begins
+    with the frames of a shorter one; a stride shows every so many frames of it.
 
     `train` is endless: index i of seed s is always the same clip, whatever the epoch.
     """

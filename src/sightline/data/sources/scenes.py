@@ -96,10 +96,6 @@ class Scenes(Source):
         """The task named by the argument; glyphs when there is none."""
         return cls(argument or "glyphs")
 
-    def prepared(self, *_: Any, **__: Any) -> Self:
-        """The same: what is measured is drawn at its size."""
-        return self
-
     def with_view(self, **changes: Any) -> Self:
         """As `Source.with_view`; whole scenes are drawn at their size and never resized."""
         made = super().with_view(**changes)

@@ -19,7 +19,7 @@ from sightline.data.image_list import list_images
 from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render
 from sightline.errors import InputError, SightlineError, UnreadableDataError
-from sightline.explorer.faults import HttpError, expired
+from sightline.explorer.errors import HttpError, expired
 from sightline.explorer.limits import IMAGES_BYTES, LISTED_IMAGES, MAX_PIXELS, SENT_IMAGES, THUMBNAIL
 
 # (task, index of its test split, height, width) of what is drawn where no folder is given.
@@ -99,7 +99,7 @@ class ImageStore:
         """Take an image file that was sent; it is decoded once, to see that it is whole.
 
         Raises:
-            Refused: 400, it is no image that `read_image` reads.
+            HttpError: 400, it is no image that `read_image` reads.
         """
         # In memory and nowhere else.
         sent = EncodedImage(_plain(name), lambda _: io.BufferedReader(io.BytesIO(content)))
@@ -126,7 +126,7 @@ class ImageStore:
         """The image of that id.
 
         Raises:
-            Refused: 404 where there was none, 410 where it was given up.
+            HttpError: 404 where there was none, 410 where it was given up.
         """
         with self._lock:
             if image in self._sent:
@@ -144,7 +144,7 @@ class ImageStore:
         """uint8 [height, width, 3], to be read and not written.
 
         Raises:
-            Refused: as `[]`, or 400 where its file has changed or gone.
+            HttpError: as `[]`, or 400 where its file has changed or gone.
         """
         picture, last = self[image], self._last
         if last is not None and last[0] == image:

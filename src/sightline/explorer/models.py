@@ -23,9 +23,9 @@ from sightline.data.crops import apply_crop
 from sightline.data.preprocessing import preprocessing
 from sightline.encodings import Knob
 from sightline.errors import InputError
-from sightline.explorer.asked import ViewSpec
-from sightline.explorer.faults import HttpError
+from sightline.explorer.errors import HttpError
 from sightline.explorer.limits import MAX_TOKENS, NATIVE_TOKENS, SHORTEST_SIDES
+from sightline.explorer.requests import ViewSpec
 from sightline.models import Model
 from sightline.tasks.classification import scores_of
 from sightline.tokens.grid import Grid
@@ -128,24 +128,22 @@ class ExplorerModel:
         """What can be refused before anything is computed.
 
         Raises:
-            Refused: 400, and what is right.
+            InputError: says what is right.
         """
         config, knob = self.model.config, self.model.knob
         if wanted.knob is not None and (knob is None or not knob.low <= wanted.knob <= knob.high):
             expected = f"{knob.low:g} to {knob.high:g}" if knob else "null, for its encoding has none"
-            raise HttpError(400, f"knob {wanted.knob:g}: expected {expected}")
+            raise InputError(f"knob {wanted.knob:g}: expected {expected}")
         for layer, head in wanted.off:
             if layer >= config.depth or head >= config.heads:
-                raise HttpError(400, f"layer {layer}, head {head}: {self.name} has {config.depth} x {config.heads}")
+                raise InputError(f"layer {layer}, head {head}: {self.name} has {config.depth} x {config.heads}")
         if wanted.size == NATIVE:
             return
         patch = config.patch_size
         right = [nearest_multiples(side, patch) for side in wanted.size]
         if config.fit == "exact" and any(side % patch for side in wanted.size):
             near = " or ".join(map(str, right[0])) if wanted.size[0] == wanted.size[1] else _near(right)
-            raise HttpError(
-                400, f"size {_sides(wanted.size)}: the patch of {patch} does not divide it (nearest: {near})"
-            )
+            raise InputError(f"size {_sides(wanted.size)}: the patch of {patch} does not divide it (nearest: {near})")
         self._check_tokens(Grid(*(-(-side // patch) for side in wanted.size)), _sides(wanted.size))
 
     def _check_tokens(self, grid: Grid, asked: str) -> None:
@@ -153,8 +151,7 @@ class ExplorerModel:
         if grid.cells > self.max_tokens:
             part = (self.max_tokens / grid.cells) ** 0.5
             fits = [max(int(side * part), 1) * patch for side in grid]
-            raise HttpError(
-                400,
+            raise InputError(
                 f"size {asked}: {grid.cells} patches are more than {self.max_tokens} "
                 f"(largest of this shape: {fits[0]}x{fits[1]})",
             )
@@ -168,7 +165,7 @@ class ExplorerModel:
             whole: the classes with nothing switched off, where they are known; else they take a pass of their own.
 
         Raises:
-            Refused: 500, its numbers are not finite; what `check` raises.
+            HttpError: 500, its numbers are not finite; what `check` raises.
         """
         prepare, size = preprocessing(self.model), (pixels.shape[0], pixels.shape[1])
         if wanted.size == NATIVE:
@@ -211,7 +208,7 @@ class ExplorerModel:
         """The most probable ones of tokens after the final norm; none where the model is no classifier.
 
         Raises:
-            Refused: 500, its numbers are not finite.
+            HttpError: 500, its numbers are not finite.
         """
         model, config = self.model, self.model.config
         if not bool(tokens.isfinite().all()):
@@ -261,7 +258,7 @@ class _Kept(_Checked):
             return
         layout = call.keys
         if len(layout.segments) != 1 or not layout.segments[0].complete or layout.segments[0].window is not None:
-            raise HttpError(400, f"{self.model.name}: layer {call.layer} does not attend to whole images")
+            raise InputError(f"{self.model.name}: layer {call.layer} does not attend to whole images")
         whole = TokenLayout.uniform(
             layout.segments[0].grid, 1, num_prefix_tokens=layout.num_prefix_tokens, device=layout.device
         )

@@ -19,7 +19,7 @@ class HttpError(Exception):
 
 def expired(what: str) -> HttpError:
     """It was here, and was given up for others."""
-    return HttpError(410, f"this {what} is no longer kept; ask for it again", gone=True)
+    return HttpError(410, f"this {what} is no longer in memory; ask for it again", gone=True)
 
 
 def superseded() -> HttpError:
