@@ -151,7 +151,7 @@ def test_classes_that_the_model_lacks(options, words):
 
 def test_a_size_that_the_patch_does_not_divide():
     seen = []
-    with pytest.raises(InputError, match=r"resolution 18.*16 or 20"):
+    with pytest.raises(InputError, match=r"18.*\b20\b"):
         measure(model(), resolutions=(16, 18), advance=seen.append)
     assert seen == []
     with pytest.raises(InputError, match=r"resolution 3"):
@@ -175,7 +175,7 @@ def test_found_11_rows_name_the_grid_that_the_model_saw(fit):
 
 def test_found_11_a_side_without_a_whole_patch_is_refused_before_anything_is_measured():
     seen = []
-    with pytest.raises(InputError, match="3x3 pixels: holds no whole patch"):
+    with pytest.raises(InputError, match="3x3 pixels"):
         measure(model(fit="crop"), resolutions=(16, 3), advance=seen.append)
     assert seen == []
 
@@ -269,7 +269,7 @@ def test_found_36_the_knob_is_searched_at_the_view(folder, tmp_path):
 
 
 def test_found_36_what_is_drawn_at_any_size_has_none_of_its_own():
-    with pytest.raises(InputError, match=r"resolution max:9: scenes has images of no size of their own .*tokens"):
+    with pytest.raises(InputError, match=r"max:9: scenes.*tokens"):
         measure(model(), resolutions=(View("native", 9),))
     rows = measure(model(), resolutions=(View("tokens", 9),))
     assert {row.view for row in rows} == {"tokens:9"}

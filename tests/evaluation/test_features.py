@@ -173,7 +173,7 @@ def test_what_is_chosen_is_chosen_before_an_image_of_the_test_split_is_read(tmp_
 
     monkeypatch.setattr(kind, "fit", learn)
     with kept_beside(tmp_path / "rows", model, dict) as parts:
-        with pytest.raises(UnreadableDataError, match="the test split was read"):
+        with pytest.raises(UnreadableDataError):
             kind().rows(subject_of(model, guarded), parts, "work")
         assert len(learned) == 1
         # What was learned is kept: it is not learned again, and the rows are those of a run that nothing stopped.

@@ -62,7 +62,7 @@ def test_a_row_that_lacks_what_has_no_default_is_refused(tmp_path, key):
     record = row(SHARE).record()
     del record[key]
     (tmp_path / "rows").write_text(json.dumps(record) + "\n")
-    with pytest.raises(InputError, match="rows:1: not a result row"):
+    with pytest.raises(InputError, match="rows:1:"):
         read_rows(tmp_path / "rows")
 
 
@@ -71,7 +71,7 @@ def test_what_is_measured_again_replaces_every_metric_of_it():
     fresh = [row(count=9, slices={}), row(count=5)]
     assert merge_rows(before, fresh) == [before[2], *fresh]
     assert merge_rows(before, fresh, fewer=False) == before
-    assert list(measured_on_more_images(before, fresh).values()) == ["test at 16 px (4,096 patches, 9 now)"]
+    assert list(measured_on_more_images(before, fresh)) == [fresh[0].measurement]
 
 
 def test_what_was_measured_beside_answers_stays_where_they_are_the_same_again():
@@ -91,8 +91,9 @@ def test_what_was_measured_beside_answers_stays_where_they_are_the_same_again():
 @pytest.mark.parametrize("value", [torch.tensor(0.5), np.float32(0.5), Fraction(1, 2)])
 @pytest.mark.parametrize("name", ["value", "stderr", "seconds", "patches"])
 def test_a_number_that_cannot_be_written_is_refused_when_its_row_is_made(name, value):
-    with pytest.raises(InputError, match=f"^{name} .*: expected float"):
+    with pytest.raises(InputError) as caught:
         row(**{name: value})
+    assert (caught.value.field, caught.value.value) == (name, value)
 
 
 @pytest.mark.parametrize("count", range(1, 60))

@@ -41,7 +41,7 @@ def test_mcnemar_where_nothing_or_one_side_differs():
     assert mcnemar(*right(0, 3, 0, 0)).p == 0.25
     # As often one as the other: no reason at all to tell them apart.
     assert mcnemar(*right(0, 4, 4, 0)).p == 1
-    with pytest.raises(InputError, match=r"\[3\] and \[2\]"):
+    with pytest.raises(InputError, match=r"\[3\].*\[2\]"):
         mcnemar(np.ones(3, bool), np.ones(2, bool))
     with pytest.raises(InputError, match=r"\[0\]"):
         mcnemar(np.ones(0, bool), np.ones(0, bool))

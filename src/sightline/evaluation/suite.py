@@ -120,31 +120,11 @@ def measure_suite(
     Raises:
         InputError: such a file is there, nothing was measured; or as `evaluate`.
     """
-    classifier, device = model.config.task == Classification.name, model.anchor.device
-    files: list[tuple[Path, str, bool]] = []
-    weights = weights_digest(model) if ranks.is_main else ""
-    digests: dict[tuple[int, str], str] = {}
-    for one in todo if ranks.is_main else ():
-        place, part = folder / one.file_name(identity.patch_size), one.part
-        images = id(part.source), part.split
-        digests[images] = digests.get(images) or split_digest(part.source, part.split)
-        precision = chosen_precision(one.config.precision, device)
-        about = {
-            "version": __version__, "data": [part.data, part.split, digests[images], repr(part.source.transform)],
-            "config": repr(replace(one.config, workers=0, precision=precision)), "preparation": one.preparation,
-            "scorings": [scoring.record() for scoring in part.scorings], "identity": vars(identity),
-            "device": device.type,
-        }  # fmt: skip
-        work = work_of(weights, about)
-        # Of what gives no scores the rows themselves are kept, by the name of what made them.
-        file = place if classifier else place.with_name(f"{place.stem}.{work}.jsonl")
-        there = _is_of(file, work, overwrite=overwrite)
-        for other in (place, *_rows_beside(place)):
-            if other.exists() and not there and not overwrite:
-                raise InputError(f"{other}: exists already, of other weights or options; --overwrite replaces it")
-        files.append((file, work, there))
-    for number, one in enumerate(todo):
-        file, work, there = files[number] if ranks.is_main else (folder, "", False)
+    classifier = gives_scores(model)
+    files = [(folder, "", False)] * len(todo)
+    if ranks.is_main:
+        files = _files(model, todo, identity, folder, overwrite=overwrite)
+    for one, (file, work, there) in zip(todo, files, strict=True):
         if ranks.broadcast(there):
             if advance is not None:
                 advance(planned_images(one.part.source, model, one.config, identity.train_resolution))
@@ -167,6 +147,39 @@ def measure_suite(
                 other.unlink()
             write_out(file, dump_rows(rows))
         yield rows
+
+
+def gives_scores(model: Model) -> bool:
+    """Whether a model gives scores of classes, which can be stored."""
+    return model.config.task == Classification.name
+
+
+def _files(
+    model: Model, todo: Sequence[SuiteMeasurement], identity: RunInfo, folder: Path, *, overwrite: bool
+) -> list[tuple[Path, str, bool]]:
+    """Of each measurement the file that keeps it, what tells its work from any other, and whether it is there."""
+    weights, device, found = weights_digest(model), model.anchor.device, list[tuple[Path, str, bool]]()
+    digests: dict[tuple[int, str], str] = {}
+    for one in todo:
+        place, part = folder / one.file_name(identity.patch_size), one.part
+        images = id(part.source), part.split
+        digests[images] = digests.get(images) or split_digest(part.source, part.split)
+        precision = chosen_precision(one.config.precision, device)
+        about = {
+            "version": __version__, "data": [part.data, part.split, digests[images], repr(part.source.transform)],
+            "config": repr(replace(one.config, workers=0, precision=precision)), "preparation": one.preparation,
+            "scorings": [scoring.record() for scoring in part.scorings], "identity": vars(identity),
+            "device": device.type,
+        }  # fmt: skip
+        work = work_of(weights, about)
+        # Of what gives no scores the rows themselves are kept, by the name of what made them.
+        file = place if gives_scores(model) else place.with_name(f"{place.stem}.{work}.jsonl")
+        there = _is_of(file, work, overwrite=overwrite)
+        for other in (place, *_rows_beside(place)):
+            if other.exists() and not there and not overwrite:
+                raise InputError(f"{other}: exists already, of other weights or options; --overwrite replaces it")
+        found.append((file, work, there))
+    return found
 
 
 def split_digest(source: Source, split: str) -> str:
