@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sightline.io.run_files import COMPARISON
-from sightline.reports.comparison_tables import largest, trained_at
+from sightline.reports.comparison_page import largest, trained_at
 from sightline.results.comparison import ComparisonRow, DifferenceRow, dump_compared, read_compared
 
 RESULTS = Path(__file__).parent / "results" / "compare.jsonl"

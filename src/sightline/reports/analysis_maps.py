@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Small maps beside and above each other; of more, some are shown, spread over all.
-_ACROSS, _DOWN, _NARROW_ACROSS = 12, 12, 6
-# Of images one by one.
-_IMAGES = 6
+# Small maps beside each other on a wide and a narrow page, and images one by one; of more, some are shown.
+_ACROSS, _NARROW_ACROSS, _IMAGES = 12, 6, 6
 _CHANNEL = "channel"
 # What lines and columns of a picture are called; a matrix has other axes. Of one, so many numbers across at most.
 _PLACES, _MATRIX = ("row", "col", "patch_row", "patch_col"), 64
@@ -50,14 +48,9 @@ class MapTiles:
 def is_drawn(found: AnalysisLike, name: str) -> bool:
     """Whether an array is a picture that can be drawn: at some size it has lines and columns, and a number in them."""
     quantity = found.quantities[name]
-    if quantity.figure in ("", LAYERS) or len(_places(quantity.axes)) < 2:
+    if quantity.figure in ("", LAYERS) or len([axis for axis in quantity.axes if axis != _CHANNEL]) < 2:
         return False
     return any(tiles_of(found, name, size) is not None for size in found.sizes)
-
-
-def _places(axes: Sequence[str]) -> list[str]:
-    """The axes but for channels."""
-    return [axis for axis in axes if axis != _CHANNEL]
 
 
 def tiles_of(found: AnalysisLike, name: str, size: Size, *, narrow: bool = False) -> MapTiles | None:
@@ -68,49 +61,49 @@ def tiles_of(found: AnalysisLike, name: str, size: Size, *, narrow: bool = False
     quantity, array = found.quantities[name], found.arrays[size].get(name)
     if array is None or array.ndim != len(quantity.axes) or not np.isfinite(array).any():
         return None
-    array, axes = np.asarray(array, dtype=np.float64), list(quantity.axes)
-    coloured = _CHANNEL in axes
-    outer = _places(axes)[:-2]
-    across, images = (_NARROW_ACROSS if narrow else _ACROSS), False
-    if "image" in outer:
-        place = axes.index("image")
-        if len(outer) > 2 and not coloured:
-            array = _mean(array, place)
-            axes.pop(place)
-        else:
-            array, images = np.moveaxis(array.take(range(min(_IMAGES, array.shape[place])), place), place, 0), True
-            axes = ["image", *(axis for axis in axes if axis != "image")]
-        outer = _places(axes)[:-2]
-    if len(outer) > 2:
+    array, axes = np.asarray(array, dtype=np.float64), [axis for axis in quantity.axes if axis != _CHANNEL]
+    coloured, most = _CHANNEL in quantity.axes, _NARROW_ACROSS if narrow else _ACROSS
+    images = "image" in axes[:-2] and (len(axes) <= 4 or coloured)
+    if images:
+        array = np.moveaxis(
+            array.take(range(min(_IMAGES, array.shape[axes.index("image")])), axes.index("image")),
+            axes.index("image"),
+            0,
+        )
+        axes = ["image", *(axis for axis in axes if axis != "image")]
+    elif "image" in axes[:-2]:
+        array = _mean(array, axes.index("image"))
+        axes.remove("image")
+    while len(axes) > 4:
         # What cannot be laid out is shown at its first place.
-        while len(outer) > 2:
-            array, axes, outer = array[0], axes[1:], outer[1:]
-    named = [_names(found, size, axis, array.shape[number]) for number, axis in enumerate(outer)]
-    outer = ["layer" if axis == "chosen" else axis.replace("_", " ") for axis in outer]
+        array, axes = array[0], axes[1:]
+    matrix = len(axes) == 2 and axes[0] not in _PLACES
+    outer = axes if matrix else axes[:-2]
+    named = [_names(found, size, axis, array.shape[place]) for place, axis in enumerate(outer)]
+    outer = [
+        _whose(found, axis) if matrix else "layer" if axis == "chosen" else axis.replace("_", " ") for axis in outer
+    ]
     if images and len(outer) == 2:
         array, outer, named = np.swapaxes(array, 0, 1), outer[::-1], named[::-1]
-    if not outer and axes[0] not in _PLACES:
-        # A matrix: each number is a map of one cell.
-        named = [_names(found, size, axis, array.shape[place]) for place, axis in enumerate(axes)]
-        outer = [_whose(found, axis) for axis in axes]
-        array, across = array[:, :, None, None], _MATRIX
+    if matrix:
+        # Each number is a map of one cell.
+        array, most = array[:, :, None, None], _MATRIX
     elif not outer:
         array, outer, named = array[None, None], ["", ""], [[""], [""]]
     elif len(outer) == 1:
-        array, outer, named = _wrapped(array, outer[0], named[0], across)
-    lines, columns = _some(array.shape[0], max(_DOWN, across)), _some(array.shape[1], across)
+        array, outer, named = _wrapped(array, outer[0], named[0], most)
+    lines, columns = _some(array.shape[0], max(_ACROSS, most)), _some(array.shape[1], most)
     array = array[lines][:, columns]
-    down, over = (outer[0], [named[0][one] for one in lines]), (outer[1], [named[1][one] for one in columns])
+    down, across = (outer[0], [named[0][one] for one in lines]), (outer[1], [named[1][one] for one in columns])
     if coloured:
-        return MapTiles(_colours(array), down, over)
+        return MapTiles(_colours(array), down, across)
     if not np.isfinite(array).any():
         return None
     if ("head" in outer and not images) or "query" in outer:
-        return MapTiles(array, down, over)
+        return MapTiles(array, down, across)
     low, high = float(np.nanmin(array)), float(np.nanmax(array))
-    if low >= 0 and high <= 1 and quantity.unit == "fraction":
-        low, high = 0.0, 1.0
-    return MapTiles(array, down, over, low, high)
+    whole = low >= 0 and high <= 1 and quantity.unit == "fraction"
+    return MapTiles(array, down, across, *((0.0, 1.0) if whole else (low, high)))
 
 
 def _mean(array: np.ndarray, axis: int) -> np.ndarray:
@@ -128,10 +121,8 @@ def _whose(found: AnalysisLike, axis: str) -> str:
 
 
 def _several(axis: str) -> str:
-    if " of " in axis:
-        axis, _, rest = axis.partition(" of ")
-        return f"{_several(axis)} of {rest}"
-    return f"{axis[:-1]}ies" if axis.endswith("y") else f"{axis}s"
+    axis, of, whose = axis.partition(" of ")
+    return (f"{axis[:-1]}ies" if axis.endswith("y") else f"{axis}s") + of + whose
 
 
 def _names(found: AnalysisLike, size: Size, axis: str, count: int) -> list[str]:
@@ -139,7 +130,7 @@ def _names(found: AnalysisLike, size: Size, axis: str, count: int) -> list[str]:
     depth = found.about.get("depth", count)
     if axis.startswith(_OTHER):
         axis, depth = axis.removeprefix(_OTHER), found.about.get("other_depth", depth)
-    own = found.arrays[size].get(_several(axis)) if axis != "chosen" else found.arrays[size].get("layers")
+    own = found.arrays[size].get("layers" if axis == "chosen" else _several(axis))
     if own is not None and own.shape == (count,):
         return [f"{one:g}" if own.dtype.kind in "if" else str(one) for one in own.tolist()]
     first = -1 if axis == "layer" and count == depth + 1 else 0
@@ -167,21 +158,25 @@ def _some(count: int, most: int) -> list[int]:
 def _colours(array: np.ndarray) -> np.ndarray:
     """[..., rows, cols, 3] from 0 to 1, each map stretched to that where a value is beyond it; one channel is grey."""
     array = np.repeat(array, 3, -1) if array.shape[-1] == 1 else array[..., :3]
-    finite = array[np.isfinite(array)]
-    if finite.size and finite.min() >= 0 and finite.max() <= 1:
-        return array
     there = np.where(np.isfinite(array), array, 0)
+    if there.min(initial=0) >= 0 and there.max(initial=0) <= 1:
+        return array
     reach = np.abs(there).max((-3, -2, -1), keepdims=True)
     return np.divide(array, 2 * reach, out=np.zeros_like(array), where=reach > 0) + 0.5
 
 
 def small_multiples(found: AnalysisLike, name: str, *, narrow: bool = False) -> str:
     """An array of a model as small maps at each size (LookHere figures 18 to 27; ViT figure 7)."""
-    panels = _panels(found, name, narrow=narrow)
-    columns = 1 if narrow else min(len(panels), max(1, 3 if _wide_of(panels) <= 6 else 1))
+    arrays = [found.arrays[size].get(name) for size in found.sizes]
+    # One panel alone where the array is the same at all sizes, as of weights.
+    alike = len(arrays) > 1 and all(one is not None and np.array_equal(one, arrays[0]) for one in arrays)  # pyright: ignore
+    sizes = found.sizes[:1] if alike else found.sizes
+    panels = [(size, tiles) for size in sizes if (tiles := tiles_of(found, name, size, narrow=narrow))]
+    wide = max(tiles.maps.shape[1] for _, tiles in panels)
+    columns = 1 if narrow or wide > 6 else min(len(panels), 3)
     lines = [panels[first : first + columns] for first in range(0, len(panels), columns)]
-    width = (style.NARROW if narrow else style.WIDE) / columns
-    heights = [max(_height(tiles, width) for _, tiles in line) for line in lines]
+    width = style.NARROW if narrow else style.WIDE
+    heights = [max(_height(tiles, width / columns) for _, tiles in line) for line in lines]
 
     def paint(figure: Figure) -> None:
         grid = figure.subplots(len(lines), columns, squeeze=False, height_ratios=heights)
@@ -189,35 +184,18 @@ def small_multiples(found: AnalysisLike, name: str, *, narrow: bool = False) -> 
             axes.set_visible(False)
         for place, (axes, (size, tiles)) in enumerate(zip(grid.flat, panels, strict=False)):
             _paint(figure, axes, tiles, first=place % columns == 0)
-            axes.set_title("" if size is None else size_words(size), parse_math=False)
+            axes.set_title("" if alike else size_words(size), parse_math=False)
             axes.set_anchor("N")
 
-    return style.draw(style.NARROW if narrow else style.WIDE, sum(heights), paint)
-
-
-def _panels(found: AnalysisLike, name: str, *, narrow: bool) -> list[tuple[Size | None, MapTiles]]:
-    """A panel a size; one alone, of none, where the array is the same at all of them, as of weights."""
-    arrays = [found.arrays[size].get(name) for size in found.sizes]
-    alike = len(arrays) > 1 and all(one is not None and np.array_equal(one, arrays[0]) for one in arrays)  # pyright: ignore
-    sizes = found.sizes[:1] if alike else found.sizes
-    panels = [(size, tiles) for size in sizes if (tiles := tiles_of(found, name, size, narrow=narrow))]
-    return [(None if alike else size, tiles) for size, tiles in panels]
-
-
-def _wide_of(panels: Sequence[tuple[Size | None, MapTiles]]) -> int:
-    return max(tiles.maps.shape[1] for _, tiles in panels)
+    return style.draw(width, sum(heights), paint)
 
 
 def _height(tiles: MapTiles, width: float) -> float:
     down, across, rows, cols = tiles.maps.shape[:4]
-    times = 3 if across == down == 1 else 0.6 if _is_sheet(tiles) else 0.3 if rows == cols == 1 else 1
-    tile = min((width - _BESIDE) / across, _TILE * times)
-    return down * tile * min(rows / max(cols, 1), 3) + _ABOVE
-
-
-def _is_sheet(tiles: MapTiles) -> bool:
-    """Whether maps stand in lines without names."""
-    return not tiles.down[0] and not tiles.across[0] and tiles.maps.shape[0] > 1
+    # Maps that stand in lines without names are smaller, and numbers of a matrix smaller still.
+    unnamed = not tiles.down[0] and not tiles.across[0] and down > 1
+    times = 3 if across == down == 1 else 0.6 if unnamed else 0.3 if rows == cols == 1 else 1
+    return down * min((width - _BESIDE) / across, _TILE * times) * min(rows / max(cols, 1), 3) + _ABOVE
 
 
 def _paint(figure: Figure, axes: Axes, tiles: MapTiles, *, first: bool) -> None:
@@ -228,20 +206,16 @@ def _paint(figure: Figure, axes: Axes, tiles: MapTiles, *, first: bool) -> None:
     axes.tick_params(length=0)
     shown: dict[str, Any] = {}
     if tiles.maps.ndim == 4:
-        shown = {"cmap": "viridis", "vmin": 0.0 if tiles.low is None else tiles.low,
-                 "vmax": 1.0 if tiles.high is None else tiles.high}  # fmt: skip
+        own = tiles.low is None
+        shown = {"cmap": "viridis", "vmin": 0.0 if own else tiles.low, "vmax": 1.0 if own else tiles.high}
     picture = axes.imshow(sheet, interpolation="none", **shown)
-    for axis, (named, names), size, ticks in (
-        ("y", tiles.down, step[0], axes.set_yticks), ("x", tiles.across, step[1], axes.set_xticks),
-    ):  # fmt: skip
+    for (_, names), size, ticks in ((tiles.down, step[0], axes.set_yticks), (tiles.across, step[1], axes.set_xticks)):
         # Of many, some are named: text of 9 points would else run together.
         every = max(1, math.ceil(len(names) / 12))
         kept = [(number, name) for number, name in enumerate(names) if number % every == 0 and name]
         ticks([number * size + (size - 1 - _GAP) / 2 for number, _ in kept], [name for _, name in kept], fontsize=9)
-        if axis == "x":
-            axes.set_xlabel(named, parse_math=False)
-        elif first:
-            axes.set_ylabel(named, parse_math=False)
+    axes.set_xlabel(tiles.across[0], parse_math=False)
+    axes.set_ylabel(tiles.down[0] if first else "", parse_math=False)
     if tiles.low is not None:
         bar = figure.colorbar(picture, ax=axes, pad=0.02, shrink=0.8, aspect=22)
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
@@ -260,11 +234,9 @@ def mosaic(tiles: MapTiles) -> tuple[np.ndarray, tuple[int, int]]:
         top = np.nanmax(np.where(np.isfinite(maps), maps, -np.inf), axis=(2, 3), keepdims=True)
         maps = np.divide(maps, top, out=np.zeros_like(maps), where=np.isfinite(top) & (top > 0))
     step = rows + _GAP, cols + _GAP
-    sheet = np.full((down * step[0] - _GAP, across * step[1] - _GAP, *maps.shape[4:]), np.nan)
-    for line in range(down):
-        for column in range(across):
-            top, left = line * step[0], column * step[1]
-            sheet[top : top + rows, left : left + cols] = maps[line, column]
+    sheet = np.full((down, step[0], across, step[1], *maps.shape[4:]), np.nan)
+    sheet[:, :rows, :, :cols] = maps.swapaxes(1, 2)
+    sheet = sheet.reshape(down * step[0], across * step[1], *maps.shape[4:])[:-_GAP, :-_GAP]
     if maps.ndim == 4:
         return np.ma.masked_invalid(sheet), step
     there = np.isfinite(sheet).all(-1, keepdims=True)
@@ -273,20 +245,17 @@ def mosaic(tiles: MapTiles) -> tuple[np.ndarray, tuple[int, int]]:
 
 def explains(found: AnalysisLike, name: str) -> str:
     """What the small maps of an array are, in a sentence: what stands where, and on which scale."""
-    for size in found.sizes:
-        tiles = tiles_of(found, name, size)
-        if tiles is None:
-            continue
-        axes = [one for one in (tiles.down[0], tiles.across[0]) if one]
-        images = "image" in axes
-        count = len(found.names[size])
-        mean = "image" in found.quantities[name].axes and not images
-        of = f"the mean of {count:,} images" if mean else f"the first {len(tiles.across[1])} images" if images else ""
-        laid = f"one map for each {axes[0]}" if len(axes) == 1 else ""
-        if len(axes) == 2:
-            laid = f"{_several(axes[0])} down, {_several(axes[1])} across"
-        scale = "each map is scaled by its own greatest value"
-        scale = "" if tiles.maps.ndim > 4 else scale if tiles.low is None else "all maps of a size share a scale"
-        said = "; ".join(one for one in (of, laid, scale) if one)
-        return f"{words.capital(said)}." if said else ""
-    return ""
+    tiles = next(tiles for size in found.sizes if (tiles := tiles_of(found, name, size)) is not None)
+    axes = [one for one in (tiles.down[0], tiles.across[0]) if one]
+    images, of = "image" in axes, ""
+    if images:
+        of = f"the first {len(tiles.across[1])} images"
+    elif "image" in found.quantities[name].axes:
+        of = f"the mean of {len(found.names[found.sizes[0]]):,} images"
+    laid = f"one map for each {axes[0]}" if len(axes) == 1 else ""
+    if len(axes) == 2:
+        laid = f"{_several(axes[0])} down, {_several(axes[1])} across"
+    scale = "each map is scaled by its own greatest value"
+    scale = "" if tiles.maps.ndim > 4 else scale if tiles.low is None else "all maps of a size share a scale"
+    said = "; ".join(one for one in (of, laid, scale) if one)
+    return f"{words.capital(said)}." if said else ""

@@ -143,5 +143,13 @@ def both(draw: Callable[..., str], prefix: str, description: str) -> str:
         draw: the SVG text, of the layout that `narrow` says.
         prefix, description: as `inline`.
     """
-    wide, narrow = (inline(draw(narrow=slim), prefix + "narrow" * slim, description) for slim in (False, True))
-    return f'<div class="wide">{wide}</div>\n<div class="narrow">{narrow}</div>'
+    return pair(draw(narrow=False), draw(narrow=True), prefix, description)
+
+
+def pair(wide: str, narrow: str, prefix: str, description: str) -> str:
+    """As `both`, of what was drawn; "" for `narrow` leaves the wide one to all pages."""
+    shown = inline(wide, prefix, description)
+    if not narrow:
+        return shown
+    small = inline(narrow, f"{prefix}narrow", description)
+    return f'<div class="wide">{shown}</div>\n<div class="narrow">{small}</div>'

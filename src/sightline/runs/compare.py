@@ -18,9 +18,8 @@ from sightline.io.config import check_value, whole
 from sightline.io.run_files import COMPARISON, PAGE, TABLES
 from sightline.models import make_model
 from sightline.recipes.compare import ENCODINGS, RESOLUTIONS, TRAINED, Compare, compare_jobs, compared_runs
-from sightline.reports.comparison_page import render
-from sightline.reports.comparison_tables import tables
-from sightline.reports.latex import csv_of, latex_of
+from sightline.reports.comparison_page import render, tables
+from sightline.reports.tables import csv_of, latex_of
 from sightline.results.comparison import dump_compared
 from sightline.results.rows import to_frame
 from sightline.runs import outputs
