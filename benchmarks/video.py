@@ -121,7 +121,7 @@ def by_frames(
         level=guessing(chance),
         trained=[] if trained is None else [Trained(f"trained at {trained} frames", style.INK, trained, trained)],
     )
-    return lines_figure([panel], height=3.4, narrow_height=2.8, narrow=narrow)
+    return lines_figure([panel], height=3.4, narrow=narrow)
 
 
 def main() -> None:

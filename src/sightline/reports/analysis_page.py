@@ -14,7 +14,7 @@ import numpy as np
 from sightline.analysis.rows import AnalysisLike, by_layer, other_of, rows_of
 from sightline.reports import analysis_maps, page, style, words
 from sightline.reports.lines import Panel, lines_figure, measured_line
-from sightline.reports.tables import Cell, Head, Table, print_table
+from sightline.reports.tables import Cell, Head, Table, measured_cell, print_table, table_of
 from sightline.results.analysis import LAYERS, AnalysisRow, Size, size_words
 from sightline.results.rows import dump_rows
 
@@ -37,7 +37,6 @@ class Drawing:
     measure: str
     title: str
     words: str
-    description: str
     file: str
     draw: Callable[..., str]
     of: str = ""
@@ -146,7 +145,7 @@ def _sections(
         kept[one.file] = style.standalone(svg)
         # Of many models there is room for one width, which a narrow page shrinks.
         narrow = one.draw(narrow=True) if one.of or used < _BOTH_WIDTHS else ""
-        figure = style.pair(svg, narrow, f"{prefix}{place}", one.description)
+        figure = style.pair(svg, narrow, f"{prefix}{place}", one.title)
         used += len(figure)
         sections[one.measure].pictures.append({"title": one.title, "words": one.words, "figure": figure})
     return list(sections.values())
@@ -166,7 +165,6 @@ def _drawings(rows: Sequence[AnalysisRow], found: Sequence[AnalysisLike], models
             measure,
             words.heading(some[0]),
             f"{_sentence(some[0].words)}{bars}{dots}",
-            f"{words.capital(words.title(name))}, {some[0].words}",
             f"{measure}.{name}.svg",
             partial(lines_figure, panels, height=2.5),
         )
@@ -176,12 +174,10 @@ def _drawings(rows: Sequence[AnalysisRow], found: Sequence[AnalysisLike], models
         whose = "+".join(str(models.index(model)) for model in (one.model, other) if model in models)
         for name, quantity in one.quantities.items():
             if analysis_maps.is_drawn(one, name):
-                title = f"{words.capital(words.title(name))}{words.printable(of)}"
                 yield Drawing(
                     one.measure,
-                    title,
+                    f"{words.capital(words.title(name))}{words.printable(of)}",
                     f"{_sentence(quantity.words)} {analysis_maps.explains(one, name)}".strip(),
-                    title,
                     f"{one.measure}.{name}.{whose}.svg",
                     partial(analysis_maps.small_multiples, one, name),
                     f"{one.model} with {other}" if other else one.model,
@@ -270,23 +266,17 @@ def _panel_title(rows: Sequence[AnalysisRow], size: Size | None) -> str:
 
 def by_layer_table(rows: Sequence[AnalysisRow], models: Sequence[str]) -> Table:
     """A quantity: a line a model and size, a column a layer, each mean with its interval."""
-    columns, lines = sorted({_place(row) for row in rows}), []
-    for size in sizes_of(rows):
-        for name in models:
-            own = {_place(row): row for row in rows if row.run == name and row.size == size}
-            if own:
-                head = Head(words.printable(name), next(iter(own.values())).shown, style.colour(name, models))
-                lines.append((head, [_cell(own.get(place)) for place in columns]))
-    return Table(words.heading(rows[0]), [Head(_COLUMNS.get(one) or f"layer {one}") for one in columns], lines, "model")
+    columns = {place: Head(_COLUMNS.get(place) or f"layer {place}") for place in sorted(map(_place, rows))}
+    lines: dict[Head, dict[Head, Cell | str]] = {}
+    for row in sorted(rows, key=lambda row: (sizes_of(rows).index(row.size), models.index(row.run))):
+        head = Head(words.printable(row.run), row.shown, style.colour(row.run, models))
+        lines.setdefault(head, {})[columns[_place(row)]] = measured_cell(row)
+    return table_of(words.heading(rows[0]), lines, "model", columns.values())
 
 
 def _place(row: AnalysisRow) -> float:
     """Where a row's number stands: what has no layers and what is of all of them after the last."""
     return row.layer if row.layer is not None else _ALL if row.of_all_layers else _NONE
-
-
-def _cell(row: AnalysisRow | None) -> Cell:
-    return Cell() if row is None else Cell(words.number(row.value, row.unit), words.limits(row))
 
 
 def print_layers(rows: Sequence[AnalysisRow]) -> None:

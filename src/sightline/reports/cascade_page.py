@@ -51,7 +51,7 @@ def figure_files(rows: Sequence[CascadeRow]) -> list[str]:
 
 def _figures(rows: Sequence[CascadeRow]) -> list[dict[str, Any]]:
     return [
-        {"panels": accuracy_by_cost(rows), "height": 4.0, "narrow_height": 3.2},
+        {"panels": accuracy_by_cost(rows), "height": 4.0},
         {"panels": calibration_by_tokens(rows), "height": 2.7},
     ]
 

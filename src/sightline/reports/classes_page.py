@@ -119,7 +119,7 @@ def _figures(study: ClassStudy, effects: Sequence[ClassEffect]) -> list[tuple[st
     found = largest(effects, _PANELS)
     what = f"Accuracy at each size less that at {study.since}; bars: 95 %, paired by image."
     panels = extrapolation(study, effects)
-    made = [("Accuracy between sizes", drawn(panels, "gap", what, height=3.2, narrow_height=2.8), what)]
+    made = [("Accuracy between sizes", drawn(panels, "gap", what, height=3.2), what)]
     for metric in METRICS:
         kinds = ("falls", "rises", "spread_of_models")
         some = {one.name: one for kind in kinds for one in found.get(f"{metric} {kind}", ())}

@@ -89,33 +89,29 @@ def render(rows: Sequence[ComparisonRow], *, command: str, demonstration: int, n
     """
     if not picked(rows, TOP1):
         raise InputError("comparison: no row has top-1 of split test")
-    names, side, some = order(rows), trained_at(rows), picked(rows, TOP1)[0]
+    names, side = order(rows), trained_at(rows)
     described = "Top-1 accuracy by test resolution, one line an encoding"
-    curves = {
-        name: drawn(_by_size(rows, larger=name == "larger"), name, described, height=3.8, narrow_height=3.0)
-        for name in ("larger", "smaller")
-    }
-    gains = drawn(_gains(rows), "objects", "What larger images gain by object size", columns=2, share_y=False)
+    gains = "What larger images gain by object size"
     return page.render(
         "comparison.html",
         title=f"{len(names)} position encodings, trained alike at {side} pixels",
         command=command,
+        words=words,
         paper=paper("lookhere"),
         names=[(name, style.colour(name, names), encoding_words(name)) for name in names],
-        some=some,
-        seeds=len(some.seeds),
-        seed_words=words.listed([str(seed) for seed in some.seeds]),
+        some=picked(rows, TOP1)[0],
         demonstration=demonstration,
         side=side,
         large=largest(rows),
-        sizes=words.listed([str(one) for one in _sides(rows)]),
+        sizes=_sides(rows),
         fine_tuned=[row for row in of_kind(rows, MeanRow) if row.fine_tuned][:1],
         tables=tables(rows),
         missing=_MISSING,
         order=_beside(rows, largest(rows)),
-        by_object=gains,
+        larger=drawn(_by_size(rows, larger=True), "larger", described, height=3.8),
+        smaller=drawn(_by_size(rows, larger=False), "smaller", described, height=3.8),
+        by_object=drawn(_gains(rows), "objects", gains, columns=2, share_y=False),
         notes=notes,
-        **curves,
     )
 
 

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from sightline.reports import style, words
 from sightline.reports.series import PlotLine, Study, resolutions
-from sightline.reports.tables import Cell, Head, Table
+from sightline.reports.tables import Cell, Head, Table, table_of
 from sightline.results.rows import FRACTION, Z95, ResultRow
 
 # A run has learned something where its accuracy lies above guessing by so many deviations (Wilson).
@@ -55,34 +55,33 @@ def between_runs(study: Study) -> Table | None:
     beyond = [size for size in common if all(line.seen.is_exceeded_by(size) for line in chosen)]
     sizes = beyond or common[-1:]
     best, *others = sorted(chosen, key=lambda line: _means(line, sizes)[0], reverse=study.main.better == "higher")
-    columns = [[size] for size in sizes] + ([sizes] if len(sizes) > 1 else [])
-    lines = []
+    columns = {Head(f"{size}\u00a0px"): [size] for size in sizes}
+    columns |= {Head("mean", "of these sizes"): sizes} if len(sizes) > 1 else {}
+    lines = {}
     for line in others:
-        found = [difference(line, best, column, len(others) * len(columns)) for column in columns]
         head = Head(f"{line.name} less {best.name}", colour=style.colour(line.run, study.order))
-        lines.append((head, [_cell(study, *one) for one in found]))
-    heads = [Head(f"{size}\u00a0px") for size in sizes] + [Head("mean", "of these sizes")] * (len(sizes) > 1)
+        comparisons = len(others) * len(columns)
+        lines[head] = {column: _cell(study, line, best, some, comparisons) for column, some in columns.items()}
     where = "beyond training" if beyond else "at the largest size"
-    return Table(_caption(study, f"Differences {where}"), heads, lines)
+    return table_of(_caption(study, f"Differences {where}"), lines)
 
 
 def of_downsampling(study: Study) -> Table | None:
     """Of each run that was also shown images downsampled to the size of its training: images as they are less those,
     by size; None where there is none. What was tuned stands beside the default too, since nothing is tuned on
     downsampled images."""
-    lines, rows = study.lines(), []
+    lines, found = study.lines(), {}
     precise = all(point.limits() is not None for line in lines for point in line.points.values())
     for small in (line for line in lines if line.shrunk is not None and study.main.better and precise):
         for own in (line for line in lines if line.shrunk is None and line.run == small.run):
             sizes = [size for size, point in own.points.items() if size in small.points and _alike(point, small)]
             default = f"downsampled with its default {own.searched}" if own.tuned and not small.tuned else ""
-            head = Head(own.name, default, style.colour(own.run, study.order))
-            found = {size: _cell(study, *difference(own, small, [size], len(sizes))) for size in sizes}
-            rows += [(head, found)] if found else []
-    sizes = sorted({size for _, found in rows for size in found})
-    made = [(head, [found.get(size, Cell()) for size in sizes]) for head, found in rows]
+            cells = {Head(f"{size}\u00a0px"): _cell(study, own, small, [size], len(sizes)) for size in sizes}
+            found |= {Head(own.name, default, style.colour(own.run, study.order)): cells} if cells else {}
+    columns = [Head(f"{size}\u00a0px") for size in resolutions(lines)]
+    columns = [column for column in columns if any(column in cells for cells in found.values())]
     caption = _caption(study, "Images as they are less the same downsampled to the size of the training")
-    return Table(caption, [Head(f"{size}\u00a0px") for size in sizes], made) if made else None
+    return table_of(caption, found, columns=columns) if found else None
 
 
 def _caption(study: Study, what: str) -> str:
@@ -90,8 +89,9 @@ def _caption(study: Study, what: str) -> str:
     return f"{what}: {words.title(study.main.metric)}" + (f", {points}" if points else "")
 
 
-def _cell(study: Study, gap: float, low: float, high: float) -> Cell:
-    value, *limits = (words.number(one, study.main.unit, "+") for one in (gap, low, high))
+def _cell(study: Study, one: PlotLine, other: PlotLine, sizes: Sequence[int], comparisons: int) -> Cell:
+    gap, low, high = difference(one, other, sizes, comparisons)
+    value, *limits = (words.number(each, study.main.unit, "+") for each in (gap, low, high))
     return Cell(value, limits, best=not low <= 0 <= high)
 
 

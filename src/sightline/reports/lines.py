@@ -124,7 +124,6 @@ def lines_figure(
     panels: Sequence[Panel],
     *,
     height: float = 2.4,
-    narrow_height: float | None = None,
     columns: int = 3,
     share_y: bool = True,
     narrow: bool = False,
@@ -132,7 +131,7 @@ def lines_figure(
     """SVG text of panels with one legend.
 
     Args:
-        height: of a row of panels in inches, `narrow_height` on a narrow page; columns: of a wide page, at most.
+        height: of a row of panels in inches, at most 3.2 on a narrow page; columns: of a wide page, at most.
         share_y: all panels have one y axis.
     """
     columns = 1 if narrow else min(columns, len(panels))
@@ -159,9 +158,10 @@ def lines_figure(
             axes.set_axis_off()
         style.legend(figure, [(style.short(label), look) for label, look in names.items()], narrow=narrow)
 
-    tall = rows * (narrow_height if narrow and narrow_height else height) + 0.4
+    tall = rows * (min(height, 3.2) if narrow else height) + 0.4
     tall += _STRIP[narrow] / 72 * max(len(panel.trained) for panel in panels)
-    return style.draw_for_page(tall, paint, narrow=narrow, names=len(names))
+    tall += 0.24 * math.ceil(len(names) / (1 if narrow else style.NAMES_ACROSS))
+    return style.draw(style.NARROW if narrow else style.WIDE, tall, paint)
 
 
 def _draw(axes: Axes, panel: Panel, inches: float) -> None:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from importlib.resources import files
+from io import BytesIO
+
+import numpy as np
+
+from sightline.errors import InputError
+from sightline.reports.content import Sample
 
 
 def render(template: str, **values: object) -> str:
@@ -11,7 +18,7 @@ def render(template: str, **values: object) -> str:
     Args:
         template: a file of this folder; one in HTML fills the blocks of `page.html`, which wants a `title` and the
             `command` that makes the page again.
-        **values: what the template names.
+        **values: what the template names; the filter `png` is `as_png`.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
@@ -23,4 +30,22 @@ def render(template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["png"] = as_png
     return environment.get_template(template).render(**values)
+
+
+def as_png(sample: Sample) -> str:
+    """A picture as a data URI.
+
+    Raises:
+        InputError: it is not uint8 [height, width, 3].
+    """
+    from PIL import Image
+
+    image = sample.image
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
+        found = f"shape {list(image.shape)}, {image.dtype}"
+        raise InputError(f"sample {sample.caption!r}: {found}; wanted uint8 [height, width, 3]")
+    buffer = BytesIO()
+    Image.fromarray(np.ascontiguousarray(image)).save(buffer, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

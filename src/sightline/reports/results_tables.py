@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 from sightline.reports import series, style, words
 from sightline.reports.content import Answers, RunSummary, SeenSizes
 from sightline.reports.series import HELD_OUT, PlotLine, Study
-from sightline.reports.tables import Cell, Head, Table, print_cells, text_table
+from sightline.reports.tables import Cell, Head, Table, measured_cell, print_cells, table_of, text_table
 from sightline.reports.words import DASH, TIMES
 from sightline.results.predictions import Prediction
 from sightline.results.rows import FRACTION, MetricValue, ResultRow, Slices
@@ -37,8 +39,6 @@ ATTACK = "loss, epsilon"
 _BINS = 15
 # So many mistakes are listed, and so many classes, those with the lowest accuracy.
 _MOST_MISTAKES, _MOST_CLASSES = 12, 60
-_Column = tuple[Head, Mapping[str, ResultRow]]
-"""A column, and what stands in it by the labels of lines."""
 
 
 def print_accuracy(
@@ -81,7 +81,8 @@ def by_resolution(study: Study, metric: str, split: str | None = None) -> Table 
     """A metric by run and resolution on one split; None where it was not measured."""
     chosen = [line for line in study.lines(metric, split=split) if line.points]
     where = "fonts not seen in training" if split == HELD_OUT else f"split {split or study.main.split}"
-    return _table(study, where, chosen, _sizes(study, chosen))
+    heads = _sizes(study, chosen)
+    return _table(study, where, [(line, {heads[size]: one for size, one in line.points.items()}) for line in chosen])
 
 
 def held_out(study: Study) -> Table | None:
@@ -91,8 +92,8 @@ def held_out(study: Study) -> Table | None:
 
 def by_view(study: Study, metric: str) -> Table | None:
     """A metric by run and way of showing images, squares of one size left out; None where there is no other."""
-    chosen = [line for line in study.lines(metric) if line.views]
-    return _table(study, f"split {study.main.split}, by view", chosen, _views(chosen))
+    chosen = [(line, _views(line)) for line in study.lines(metric) if line.views]
+    return _table(study, f"split {study.main.split}, by view", chosen)
 
 
 def of_metric(study: Study, metric: str, without: Iterable[str] | None = None) -> list[Table]:
@@ -110,8 +111,10 @@ def by_attack(study: Study, metric: str) -> list[Table]:
     found = []
     for part in study.parts(metric).get(ATTACK, []):
         chosen = study.lines(metric, slices=part)
+        heads = _sizes(study, chosen)
+        some = [(line, {heads[size]: one for size, one in line.points.items()} | _views(line)) for line in chosen]
         where = f"loss {part['loss']}, epsilon {part['epsilon']}, split {study.main.split}"
-        found.append(_table(study, where, chosen, [*_sizes(study, chosen), *_views(chosen)]))
+        found.append(_table(study, where, some))
     return [table for table in found if table is not None]
 
 
@@ -122,10 +125,12 @@ def by_part(study: Study, metric: str, by: str) -> list[Table]:
         parts["within group"] = study.lines("top1_within_group")
     found = []
     for size in series.outer_resolutions([line for lines in parts.values() for line in lines]):
-        lines = list({line.label: line for lines in parts.values() for line in lines if size in line.points}.values())
-        columns = [(Head(title), _at(size, some)) for title, some in parts.items() if some]
-        where = f"tested at {size} px{words.SEEN[series.seen_at(size, lines)]}"
-        found.append(_table(study, where, lines, columns, by=_BY.get(by, by.replace("_", " "))))
+        some: dict[str, tuple[PlotLine, dict[Head, ResultRow]]] = {}
+        for title, line in ((title, line) for title, lines in parts.items() for line in lines if size in line.points):
+            some.setdefault(line.label, (line, {}))[1][Head(title)] = line.points[size]
+        seen = series.seen_at(size, [line for line, _ in some.values()])
+        where = f"tested at {size} px{words.SEEN[seen]}"
+        found.append(_table(study, where, list(some.values()), _BY.get(by, by.replace("_", " "))))
     return [table for table in found if table is not None]
 
 
@@ -141,77 +146,71 @@ def titled(by: str, part: Slices) -> str:
     return ", ".join(map(str, part.values()))
 
 
-def _sizes(study: Study, chosen: Sequence[PlotLine]) -> list[_Column]:
-    """A column for each resolution of some lines; one whose images were all shrunk has no grid of its own."""
-    shape, columns = series.grids(study.rows), []
-    for size in series.resolutions(chosen):
-        grid = f"\u00a0{TIMES}\u00a0".join(map(str, shape.get(size, ())))
-        columns.append((Head(f"{size}\u00a0px", grid, seen=series.seen_at(size, chosen)), _at(size, chosen)))
-    return columns
+def _sizes(study: Study, chosen: Sequence[PlotLine]) -> dict[int, Head]:
+    """The column of each resolution of some lines; one whose images were all shrunk has no grid of its own."""
+    shape = series.grids(study.rows)
+    grids = {size: f"\u00a0{TIMES}\u00a0".join(map(str, shape.get(size, ()))) for size in series.resolutions(chosen)}
+    return {size: Head(f"{size}\u00a0px", grid, seen=series.seen_at(size, chosen)) for size, grid in grids.items()}
 
 
-def _views(chosen: Sequence[PlotLine]) -> list[_Column]:
-    """A column for each view of some lines."""
-    columns = []
-    for view in dict.fromkeys(view for line in chosen for view in line.views):
+def _views(line: PlotLine) -> dict[Head, ResultRow]:
+    """What was measured in other ways than on squares, by column."""
+    found = {}
+    for view, one in line.views.items():
         kind, _, number = view.partition(":")
         title, below = _VIEWS.get(kind, (view, ""))
-        points = {line.label: line.views[view] for line in chosen if view in line.views}
-        columns.append((Head(title.format(number), below.format(number)), points))
-    return columns
-
-
-def _at(size: int, lines: Sequence[PlotLine]) -> dict[str, ResultRow]:
-    """What was measured at a size, by the labels of lines."""
-    return {line.label: line.points[size] for line in lines if size in line.points}
+        found[Head(title.format(number), below.format(number))] = one
+    return found
 
 
 def _table(
-    study: Study, where: str, lines: Sequence[PlotLine], columns: Sequence[_Column], by: str = ""
+    study: Study, where: str, lines: Sequence[tuple[PlotLine, Mapping[Head, ResultRow]]], by: str = ""
 ) -> Table | None:
-    """A table of measured numbers; None where there is none. `by` is what a metric is broken down by; of all images
-    what was seen in training is marked, and images are counted."""
-    if not columns:
+    """A table of what was measured of lines, by column; None where there is none. `by` is what a metric is broken down
+    by; of all images what was seen in training is marked, and images are counted."""
+    rows = [one for _, points in lines for one in points.values()]
+    if not rows:
         return None
-    best, made = [_best(points) for _, points in columns], []
-    for line in lines:
-        cells = [
-            _cell(points.get(line.label), line, line.label in leaders, whole=not by)
-            for (_, points), leaders in zip(columns, best, strict=True)
-        ]
+    # By size, and then in the order in which they come.
+    columns = sorted({head: one for _, points in lines for head, one in points.items()}.items(), key=_place)
+    best = {head: _best([points[head] for _, points in lines if head in points]) for head, _ in columns}
+    made: dict[Head, dict[Head, Cell | str]] = {}
+    for line, points in lines:
         head = Head(words.printable(line.run), colour=style.colour(line.run, study.order), detail=line.detail)
-        made.append((head, cells))
-    one = next(point for _, points in columns for point in points.values())
+        made[head] = {
+            column: _cell(one, line, one.value == best[column], whole=not by) for column, one in points.items()
+        }
     if not by:
-        counts = [sorted({point.count for point in points.values()}) for _, points in columns]
-        made.append((Head(one.counted), [Cell(words.span([f"{count:,}" for count in found])) for found in counts]))
-    caption = words.heading(one) + (f" by {by}" if by else "") + f", {where}"
-    extreme = words.EXTREME.get(one.better, "") if any(best) else ""
-    return Table(caption, [head for head, _ in columns], made, extreme=extreme).turned()
+        counts = {head: sorted({some[head].count for _, some in lines if head in some}) for head, _ in columns}
+        made[Head(rows[0].counted)] = {head: words.span([f"{one:,}" for one in some]) for head, some in counts.items()}
+    caption = words.heading(rows[0]) + (f" by {by}" if by else "") + f", {where}"
+    table = table_of(caption, made, columns=[head for head, _ in columns])
+    marked = any(one is not None for one in best.values())
+    return replace(table, extreme=words.EXTREME.get(rows[0].better, "") if marked else "").turned()
 
 
-def _best(points: Mapping[str, ResultRow]) -> set[str]:
-    """The labels of the best values at one size; none where fewer than two were measured, or all are equal."""
-    values = {label: point.value for label, point in points.items() if point.resolution is not None}
-    if len(set(values.values())) < 2:
-        return set()
-    extreme = {"higher": max, "lower": min}.get(next(iter(points.values())).better)
-    return {label for label, value in values.items() if extreme is not None and value == extreme(values.values())}
+def _place(column: tuple[Head, ResultRow]) -> float:
+    return column[1].resolution or math.inf
 
 
-def _cell(point: ResultRow | None, line: PlotLine, best: bool, *, whole: bool) -> Cell:
-    if point is None:
-        return Cell()
-    below = [f"{point.patches:,.1f} patches"] if point.resolution is None else []
-    if whole and point.tuned_label:
-        below.append(f"{'knob ' if point.tuned_label[0].isdigit() else ''}{point.tuned_label}")
-    marked = whole and point.resolution is not None and line.seen.holds(point.resolution)
-    return Cell(words.number(point.value, point.unit), words.limits(point), best, ", ".join(below), marked)
+def _best(rows: Sequence[ResultRow]) -> float | None:
+    """The best value of a column of squares; None where fewer than two were measured, or all are equal."""
+    values = {row.value for row in rows if row.resolution is not None}
+    extreme = {"higher": max, "lower": min}.get(rows[0].better)
+    return extreme(values) if extreme is not None and len(values) > 1 else None
+
+
+def _cell(one: ResultRow, line: PlotLine, best: bool, *, whole: bool) -> Cell:
+    below = [f"{one.patches:,.1f} patches"] if one.resolution is None else []
+    if whole and one.tuned_label:
+        below.append(f"{'knob ' if one.tuned_label[0].isdigit() else ''}{one.tuned_label}")
+    marked = whole and one.resolution is not None and line.seen.holds(one.resolution)
+    return replace(measured_cell(one), best=best, below=", ".join(below), marked=marked)
 
 
 def training(runs: Sequence[RunSummary], order: Sequence[str]) -> Table:
     """What each run saw and took: parameters, sizes, images, tokens, operations, times, precision, and its knob."""
-    made, columns = [], []
+    lines = {}
     for run in runs:
         speed = run.train_images / run.train_seconds if run.train_seconds > 0 and run.train_images else None
         knob = "" if run.knob is None else f"{run.knob_name or 'knob'} {run.knob:g}"
@@ -231,10 +230,9 @@ def training(runs: Sequence[RunSummary], order: Sequence[str]) -> Table:
             Head("knob", "now / default"): knob,
             Head("precision", "of training"): run.precision,
         }
-        columns = list(said)
-        cells = [Cell(text or DASH, words=True) for text in said.values()]
-        made.append((Head(run.name, colour=style.colour(run.name, order)), cells))
-    return Table("What each run saw and took", columns, made).turned()
+        cells = {head: Cell(text or DASH, words=True) for head, text in said.items()}
+        lines[Head(run.name, colour=style.colour(run.name, order))] = cells
+    return table_of("What each run saw and took", lines).turned()
 
 
 def _number(count: int) -> str:
@@ -244,10 +242,6 @@ def _number(count: int) -> str:
 def share(count: int, total: int) -> MetricValue:
     """So many of all images, named rightly."""
     return MetricValue("top1", count / total, FRACTION, total)
-
-
-def _share(one: MetricValue) -> Cell:
-    return Cell(words.number(one.value, one.unit), words.limits(one))
 
 
 def by_class(said: Answers) -> Table:
@@ -264,7 +258,7 @@ def by_class(said: Answers) -> Table:
         others = sorted(other for other, count in wrong.items() if count == most)
         more = f" and {len(others) - 2} more" if len(others) > 2 else ""
         taken = f"{', '.join(others[:2])}{more} ({most})" if others else ""
-        lines.append((name, _share(share(named[name], total)), f"{total:,}", Cell(taken, words=True)))
+        lines.append((name, measured_cell(share(named[name], total)), f"{total:,}", Cell(taken, words=True)))
     shown = f" ({len(lines)} of {len(scores):,})" if len(lines) < len(scores) else ""
     columns = ("class", "right, in %", "images", Head("most often taken for", "(images)"))
     return text_table(f"Accuracy by class, the lowest first{shown}", columns, lines)
@@ -275,7 +269,7 @@ def confusions(said: Answers) -> Table | None:
     pairs = Counter((one.label, one.predicted) for one in said.answers if not one.correct)
     totals = Counter(one.label for one in said.answers)
     lines = [
-        (label, Cell(named, words=True), f"{count:,} of {totals[label]:,}", _share(share(count, totals[label])))
+        (label, Cell(named, words=True), f"{count:,} of {totals[label]:,}", measured_cell(share(count, totals[label])))
         for (label, named), count in sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_MISTAKES]
     ]
     columns = ("true class", "named as", "images", "share, in %")
