@@ -12,7 +12,7 @@ import pytest
 from sightline.analysis.measures.base import MeasuredQuantity
 from sightline.analysis.rows import mean_over_images, rows_of
 from sightline.errors import InputError
-from sightline.reports import analysis_maps, analysis_page, style, words
+from sightline.reports import analysis_page, maps, style, words
 from sightline.reports.analysis_page import by_layer_table, curves, heads_of, print_layers
 from sightline.reports.lines import lines_figure
 from sightline.results.analysis import read_analysis
@@ -221,36 +221,36 @@ def test_the_terminal_says_first_middle_and_last(capsys):
 
 def test_maps_are_means_of_images_by_layer_and_head():
     one = found()
-    tiles = analysis_maps.tiles_of(one, "look", (16, 32))
+    tiles = maps.tiles_of(one, "look", (16, 32))
     assert tiles is not None
     assert tiles.maps.shape == (2, 2, 4, 8)
     np.testing.assert_allclose(tiles.maps, one.arrays[16, 32]["look"].mean(0))
     assert (tiles.down, tiles.across) == (("layer", ["0", "1"]), ("head", ["0", "1"]))
-    sheet, step = analysis_maps.mosaic(tiles)
+    sheet, step = maps.mosaic(tiles)
     # Cells of a small map are three wide; each is divided by its greatest, with nothing between.
     assert step == (3 * 4 + 2, 3 * 8 + 2)
     assert sheet.shape == (2 * step[0] - 2, 2 * step[1] - 2)
     np.testing.assert_allclose(sheet[:12:3, :24:3], tiles.maps[0, 0] / tiles.maps[0, 0].max())
     assert np.ma.getmaskarray(sheet)[12:14].all()
-    mean, laid, _ = analysis_maps.explains(one, "look").split("; ")
+    mean, laid, _ = maps.explains(one, "look").split("; ")
     assert (mean, laid) == ("The mean of 3 images", "layers down, heads across")
 
 
 def test_colours_and_matrices_are_drawn_as_they_are(figures):
     one = found(images=8)
-    tiles = analysis_maps.tiles_of(one, "paint", (16, 16))
+    tiles = maps.tiles_of(one, "paint", (16, 16))
     assert tiles is not None
     assert tiles.maps.shape == (1, 6, 4, 4, 3)
     np.testing.assert_array_equal(tiles.maps[0, 2], one.arrays[16, 16]["paint"][2])
-    assert analysis_maps.explains(one, "paint").split(";")[0] == "The first 6 images"
-    alike = analysis_maps.tiles_of(one, "alike", (16, 16))
+    assert maps.explains(one, "paint").split(";")[0] == "The first 6 images"
+    alike = maps.tiles_of(one, "alike", (16, 16))
     assert alike is not None
     assert alike.down == ("layer", ["in", "0", "1"])
     assert alike.across == ("other layer", ["in", "0", "1"])
     np.testing.assert_array_equal(alike.maps[:, :, 0, 0], one.arrays[16, 16]["alike"])
-    assert not analysis_maps.is_drawn(one, "counts")
-    assert not analysis_maps.is_drawn(one, "reach")
-    svg = analysis_maps.small_multiples(one, "alike")
+    assert not maps.is_drawn(one, "counts")
+    assert not maps.is_drawn(one, "reach")
+    svg = maps.small_multiples(one, "alike")
     assert {"in", "layer", "other layer", "16 px"} <= set(texts(svg))
 
 
@@ -259,12 +259,12 @@ def test_a_matrix_of_two_models_says_whose_layers_are_where(figures):
     one.about |= {"other": name, "other_depth": 3}
     for size in SIZES:
         one.arrays[size] = {"alike": np.random.default_rng(size).random((3, 4))}
-    tiles = analysis_maps.tiles_of(one, "alike", (16, 16))
+    tiles = maps.tiles_of(one, "alike", (16, 16))
     assert tiles is not None
     assert tiles.down == ("layer of a", ["in", "0", "1"])
     # Cut, and no formula.
     assert tiles.across == (f"layer of {style.short(name, 24)}", ["in", "0", "1", "2"])
-    assert {*tiles.down[:1], *tiles.across[:1]} <= set(texts(analysis_maps.small_multiples(one, "alike")))
+    assert {*tiles.down[:1], *tiles.across[:1]} <= set(texts(maps.small_multiples(one, "alike")))
     text = analysis_page.shown([one])
     for said in (f"a (down) with {name} (across)", f"Layers of a down, layers of {style.short(name, 24)} across;"):
         assert said in text
@@ -274,7 +274,7 @@ def test_what_is_the_same_at_all_sizes_is_drawn_once(figures):
     one = found()
     for size in SIZES:
         one.arrays[size]["alike"] = np.eye(3)
-    assert "16 px" not in texts(analysis_maps.small_multiples(one, "alike"))
+    assert "16 px" not in texts(maps.small_multiples(one, "alike"))
 
 
 def test_nothing_is_drawn_of_nothing():
@@ -283,8 +283,8 @@ def test_nothing_is_drawn_of_nothing():
         one.arrays[size]["look"] = np.zeros((3, 2, 2, 0, 0))
         one.arrays[size]["paint"] = np.full((3, 4, 4, 3), np.nan)
         one.arrays[size]["alike"] = np.full((3, 3), np.nan)
-    assert not analysis_maps.is_drawn(one, "look")
-    assert not analysis_maps.is_drawn(one, "alike")
+    assert not maps.is_drawn(one, "look")
+    assert not maps.is_drawn(one, "alike")
     text = analysis_page.render(rows(one), [one], "x")
     assert "Reach" in text
     assert "Look" not in text

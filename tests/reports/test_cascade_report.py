@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from sightline.errors import InputError
 from sightline.reports import cascade_page
 from sightline.reports.cascade_page import accuracy_by_cost, calibration_by_tokens, figure_files
 from sightline.reports.words import DASH
@@ -67,9 +64,6 @@ def test_both_curves_by_tokens_and_by_time():
     assert tokens.above == {row.tokens: str(row.budget) for row in SINGLE}
     assert len(accuracy_by_cost(SINGLE)[0].lines) == 1
     assert [list(line.y) for line in calibration_by_tokens(ROWS)[0].lines] == [[row.ece for row in SINGLE]]
-    for draw in (accuracy_by_cost, calibration_by_tokens):
-        with pytest.raises(InputError, match="single"):
-            draw([CHOSEN])
 
 
 def test_the_page_is_one_file_with_every_number():

@@ -9,7 +9,6 @@ from io import StringIO
 
 import pytest
 
-from sightline.errors import InputError
 from sightline.reports.comparison_page import picked, print_comparison, render, tables
 from sightline.reports.tables import csv_of, latex_of
 from sightline.reports.words import DASH, TIMES
@@ -103,8 +102,6 @@ def test_the_page_stands_alone_and_is_the_same_again(rows):
         assert words in page.text, words
     more = [replace(row, train_images=48_000) for row in rows]
     assert "fewer" not in render(more, command="c", demonstration=48_000)
-    with pytest.raises(InputError, match="top-1"):
-        render([row for row in rows if row.metric != "top1"], command="c", demonstration=1)
 
 
 def test_a_terminal_has_means_and_pairs(rows, capsys):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.reports import differences, panels, results_tables
+from sightline.reports import differences, maps, results_tables
 from sightline.reports import figures as panels_of
 from sightline.reports.content import Answers, FieldsOfViewFigure, Report, Sample, ValidationPoint
 from sightline.reports.lines import lines_figure
@@ -224,7 +224,7 @@ def test_found_40_text_of_figures_is_legible_on_a_phone(figures):
     drawn = [
         lines_figure(panels_of.by_resolution(Study.of(rows, seen=by_run(runs), chance=0.1)), narrow=True),
         lines_figure(panels_of.loss(runs, [run.name for run in runs]), narrow=True),
-        panels.fields_of_view(view("lookhere_90", heads=12), narrow=True),
+        maps.fields_of_view(view("lookhere_90", heads=12), narrow=True),
     ]
     for figure in drawn:
         width = float(re.findall(r'viewBox="0 0 ([\d.]+) ', figure)[0])
@@ -321,7 +321,7 @@ def test_found_38_mistakes_are_shown_by_class_by_pair_and_by_picture():
 @pytest.mark.slow
 def test_found_38_the_picture_of_mistakes_is_seen_on_a_light_and_on_a_dark_page(figures):
     counts = np.array([[10, 0], [5, 5]])
-    coded = re.findall(r"data:image/png;base64,([\w+/=\s]+)", panels.confusion_picture(counts, ["a", "b"]))
+    coded = re.findall(r"data:image/png;base64,([\w+/=\s]+)", maps.confusion_picture(counts, ["a", "b"]))
     pictures = [np.asarray(Image.open(BytesIO(b64decode(one))).convert("RGBA")) / 255 for one in coded]
     strongest = max((pixel for one in pictures for pixel in one.reshape(-1, 4)), key=lambda pixel: pixel[3])
     for ground in ("#fefefe", "#16181d"):

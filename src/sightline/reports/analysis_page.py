@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sightline.analysis.rows import AnalysisLike, by_layer, other_of, rows_of
-from sightline.reports import analysis_maps, page, style, words
+from sightline.reports import maps, page, style, words
 from sightline.reports.lines import Panel, lines_figure, measured_line
 from sightline.reports.tables import Cell, Head, Table, measured_cell, print_table, table_of
 from sightline.results.analysis import LAYERS, AnalysisRow, Size, size_words
@@ -29,29 +28,9 @@ Heads = Mapping[tuple[str, Size | None], Mapping[int, Sequence[float]]]
 """The mean over images of each head, by model and size, then by layer."""
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A figure of a section: what it shows, and what draws it; `file` is its name alone. `of` says whose map it is, ""
-    of curves."""
-
-    measure: str
-    title: str
-    words: str
-    file: str
-    draw: Callable[..., str]
-    of: str = ""
-
-
-@dataclass(frozen=True)
-class Section:
-    """One measure: its curves and maps (title, figure and words), the numbers of the curves, and whose maps found no
-    room."""
-
-    name: str
-    title: str
-    pictures: list[dict[str, str]] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+Section = dict[str, Any]
+"""One measure: its `name` and `title`, `pictures` (title, figure and words of curves and maps), `tables` of what the
+curves show, and whose maps found no room (`left_out`)."""
 
 
 def render(
@@ -92,7 +71,7 @@ def shown(found: Sequence[AnalysisLike]) -> str:
 
 def by_layer_sections(rows: Sequence[AnalysisRow], models: Sequence[str]) -> list[Section]:
     """What is drawn by layer, of rows alone, a section a measure; models are named in the order of another page's."""
-    return [one for one in _sections(rows, (), models, "layers", {}) if one.pictures]
+    return [one for one in _sections(rows, (), models, "layers", {}) if one["pictures"]]
 
 
 def _models(rows: Sequence[AnalysisRow], found: Sequence[AnalysisLike]) -> list[str]:
@@ -132,27 +111,33 @@ def _sections(
     """A section a measure. All curves are drawn, and then as many maps as the page has room for."""
     groups, used = _groups(rows), 0
     measures = dict.fromkeys([*(one.measure for one in found), *(measure for measure, _ in groups)])
-    sections = {measure: Section(measure, words.capital(words.title(measure))) for measure in measures}
+    sections = {
+        measure: {"name": measure, "title": words.capital(words.title(measure)), "pictures": [], "tables": [],
+                  "left_out": []} for measure in measures
+    }  # fmt: skip
     for (measure, _), some in groups.items():
-        sections[measure].tables.append(by_layer_table(some, models))
-    for place, one in enumerate(_drawings(rows, found, models)):
+        sections[measure]["tables"].append(by_layer_table(some, models))
+    for place, (measure, file, of, picture, draw) in enumerate(_drawings(rows, found, models)):
         if advance is not None:
             advance(1)
-        if one.of and used >= _MAPS:
-            sections[one.measure].left_out.append(one.of)
+        if of and used >= _MAPS:
+            sections[measure]["left_out"].append(of)
             continue
-        svg = one.draw(narrow=False)
-        kept[one.file] = style.standalone(svg)
+        svg = draw(narrow=False)
+        kept[file] = style.standalone(svg)
         # Of many models there is room for one width, which a narrow page shrinks.
-        narrow = one.draw(narrow=True) if one.of or used < _BOTH_WIDTHS else ""
-        figure = style.pair(svg, narrow, f"{prefix}{place}", one.title)
+        narrow = draw(narrow=True) if of or used < _BOTH_WIDTHS else ""
+        figure = style.pair(svg, narrow, f"{prefix}{place}", picture["title"])
         used += len(figure)
-        sections[one.measure].pictures.append({"title": one.title, "words": one.words, "figure": figure})
+        sections[measure]["pictures"].append({**picture, "figure": figure})
     return list(sections.values())
 
 
-def _drawings(rows: Sequence[AnalysisRow], found: Sequence[AnalysisLike], models: Sequence[str]) -> Iterator[Drawing]:
-    """Curves, or points of what has no layers, and then maps."""
+def _drawings(
+    rows: Sequence[AnalysisRow], found: Sequence[AnalysisLike], models: Sequence[str]
+) -> Iterator[tuple[str, str, str, dict[str, str], Callable[..., str]]]:
+    """Curves, or points of what has no layers, and then maps: of which measure, as which file, whose map ("" of
+    curves), title and words, and what draws it."""
     for (measure, name), some in _groups(rows).items():
         if some[0].figure != LAYERS:
             continue
@@ -161,27 +146,18 @@ def _drawings(rows: Sequence[AnalysisRow], found: Sequence[AnalysisLike], models
         panels = curves(layered, models, heads) if layered else points(some, models)
         bars = " Bars: where the mean lies with 95 % for other images." if any(row.interval for row in some) else ""
         dots = (" Small dots: heads, each the mean of the images." if bars else " Small dots: heads.") if heads else ""
-        yield Drawing(
-            measure,
-            words.heading(some[0]),
-            f"{_sentence(some[0].words)}{bars}{dots}",
-            f"{measure}.{name}.svg",
-            partial(lines_figure, panels, height=2.5),
-        )
+        picture = {"title": words.heading(some[0]), "words": f"{_sentence(some[0].words)}{bars}{dots}"}
+        yield measure, f"{measure}.{name}.svg", "", picture, partial(lines_figure, panels, height=2.5)
     for one in found:
         other = other_of(one)
         of = f" of {one.model} (down) with {other} (across)" if other else f", {one.model}" if len(models) > 1 else ""
         whose = "+".join(str(models.index(model)) for model in (one.model, other) if model in models)
         for name, quantity in one.quantities.items():
-            if analysis_maps.is_drawn(one, name):
-                yield Drawing(
-                    one.measure,
-                    f"{words.capital(words.title(name))}{words.printable(of)}",
-                    f"{_sentence(quantity.words)} {analysis_maps.explains(one, name)}".strip(),
-                    f"{one.measure}.{name}.{whose}.svg",
-                    partial(analysis_maps.small_multiples, one, name),
-                    f"{one.model} with {other}" if other else one.model,
-                )
+            if maps.is_drawn(one, name):
+                said = f"{_sentence(quantity.words)} {maps.explains(one, name)}".strip()
+                picture = {"title": f"{words.capital(words.title(name))}{words.printable(of)}", "words": said}
+                draw, pair = partial(maps.small_multiples, one, name), f"{one.model} with {other}"
+                yield one.measure, f"{one.measure}.{name}.{whose}.svg", pair if other else one.model, picture, draw
 
 
 def _sentence(text: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from sightline.errors import InputError
 from sightline.reports import page, style
 from sightline.reports.content import SeenSizes
 from sightline.reports.lines import Line, Panel, drawn, lines_figure
@@ -25,9 +24,6 @@ def render(rows: Sequence[CascadeRow], command: str, *, seen: SeenSizes | None =
     Args:
         command: the line that measures it again.
         seen: the sizes of training; the one that the rows name unless given.
-
-    Raises:
-        InputError: there is no row of a single budget.
     """
     what = ("Top-1 accuracy by mean tokens and by mean time", "Expected calibration error by mean tokens")
     accuracy, calibration = _figures(rows)
@@ -118,12 +114,13 @@ def of_kind(rows: Sequence[CascadeRow], kind: str) -> list[CascadeRow]:
 
 def accuracy_by_cost(rows: Sequence[CascadeRow]) -> list[Panel]:
     """Top-1 accuracy of single budgets (bars) and of the cascade (band) by mean tokens, and by mean time of the forward
-    pass. Budgets are named above; the point of the cascade that was chosen for a budget is a star.
-
-    Raises:
-        InputError: there is no row of a single budget.
-    """
-    single, cascade, chosen, panels = _singles(rows), of_kind(rows, "cascade"), [one for one in rows if one.chosen], []
+    pass. Budgets are named above; the point of the cascade that was chosen for a budget is a star."""
+    single, cascade, chosen, panels = (
+        of_kind(rows, "single"),
+        of_kind(rows, "cascade"),
+        [one for one in rows if one.chosen],
+        [],
+    )
     for cost, title in (("tokens", "patches an image, mean"), ("milliseconds", "ms an image, mean (forward pass)")):
         lines = [_line("single budgets", _SINGLE, single, cost)]
         if cascade:
@@ -137,22 +134,11 @@ def accuracy_by_cost(rows: Sequence[CascadeRow]) -> list[Panel]:
 
 
 def calibration_by_tokens(rows: Sequence[CascadeRow]) -> list[Panel]:
-    """The expected calibration error (15 bins) of single budgets by mean tokens.
-
-    Raises:
-        InputError: there is no row of a single budget.
-    """
-    single = _singles(rows)
+    """The expected calibration error (15 bins) of single budgets by mean tokens."""
+    single = of_kind(rows, "single")
     line = Line("", _SINGLE, [row.tokens for row in single], [row.ece for row in single])
     labels, above = ("", "patches an image, mean", "expected calibration error"), _budgets(single, "tokens")
     return [Panel([line], *labels, "log2", y_range=(0.0, 1.25 * max(*line.y, 0.01)), above=above)]
-
-
-def _singles(rows: Sequence[CascadeRow]) -> list[CascadeRow]:
-    single = of_kind(rows, "single")
-    if not single:
-        raise InputError("no row is of a single budget")
-    return single
 
 
 def _budgets(rows: Sequence[CascadeRow], cost: str) -> dict[float, str]:

@@ -109,31 +109,22 @@ def render(
         study=study,
         chosen=chosen,
         said=said(study),
-        figures=_figures(study, effects) if study.grows else [],
+        figures=_figures(study, effects) if study.grows else {},
         tables=tables(study, effects, most),
     )
 
 
-def _figures(study: ClassStudy, effects: Sequence[ClassEffect]) -> list[tuple[str, str, str]]:
-    """Title, HTML and caption of each."""
+def _figures(study: ClassStudy, effects: Sequence[ClassEffect]) -> dict[str, str]:
+    """By their names on the page; "" where there is nothing to draw."""
     found = largest(effects, _PANELS)
-    what = f"Accuracy at each size less that at {study.since}; bars: 95 %, paired by image."
-    panels = extrapolation(study, effects)
-    made = [("Accuracy between sizes", drawn(panels, "gap", what, height=3.2), what)]
+    made = {"gap": drawn(extrapolation(study, effects), "gap", "Accuracy between sizes", height=3.2)}
     for metric in METRICS:
         kinds = ("falls", "rises", "spread_of_models")
         some = {one.name: one for kind in kinds for one in found.get(f"{metric} {kind}", ())}
-        of = "Accuracy on the images of a class" if metric == "top1" else "The share of all images named so"
-        what = f"{of}, by size: of the classes with the largest falls, rises and spreads between models."
-        figure = drawn(by_class(study, metric, list(some.values())), metric, what, height=2.5, share_y=False)
-        made.append(("Accuracy by class" if metric == "top1" else "How often a class is named", figure, what))
-    what = (
-        "Of the images of a class: its mean probability (softmax), and that of the class that it gives most to, at "
-        f"each size. The open mark is {study.since}."
-    )
-    pairs = largest(effects, 2 * _PANELS).get("confusion", ())
-    made.append(("Confused pairs", drawn(crossings(study, pairs), "pairs", what, height=2.5, share_y=False), what))
-    return [one for one in made if one[1]]
+        panels = by_class(study, metric, list(some.values()))
+        made[metric] = drawn(panels, metric, f"{words.capital(_SAID[metric])} by size", height=2.5, share_y=False)
+    pairs = crossings(study, largest(effects, 2 * _PANELS).get("confusion", ()))
+    return made | {"pairs": drawn(pairs, "pairs", "Confused pairs", height=2.5, share_y=False)}
 
 
 def extrapolation(study: ClassStudy, effects: Sequence[ClassEffect]) -> list[Panel]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from sightline.errors import InputError
 from sightline.published import paper
 from sightline.reports import page, style, words
 from sightline.reports.lines import WHOLE, Line, Panel, drawn
@@ -83,12 +82,7 @@ def render(rows: Sequence[ComparisonRow], *, command: str, demonstration: int, n
         command: the line that makes it again.
         demonstration: on how many images a run of the demonstration is trained.
         notes: to keep in mind.
-
-    Raises:
-        InputError: there is no row of top-1 on the test split.
     """
-    if not picked(rows, TOP1):
-        raise InputError("comparison: no row has top-1 of split test")
     names, side = order(rows), trained_at(rows)
     described = "Top-1 accuracy by test resolution, one line an encoding"
     gains = "What larger images gain by object size"

@@ -191,14 +191,10 @@ def beside_paper(study: Study, paper: Paper) -> list[Panel]:
 
 def loss(runs: Sequence[RunSummary], order: Sequence[str]) -> list[Panel]:
     """Training loss by images seen, one line a run; long curves are averaged to 300 points. Losses of different kinds
-    have a panel each: their numbers cannot be compared.
-
-    Raises:
-        InputError: a curve has another number of losses than of images.
-    """
+    have a panel each: their numbers cannot be compared."""
     lines: dict[str, list[Line]] = {}
     for run in runs:
-        x, y = averaged(run.name, run.loss)
+        x, y = averaged(run.loss)
         if len(x):
             mark = {"marker": "o" if len(x) == 1 else "", "markersize": 5}
             look = {"color": style.colour(run.name, order), "linewidth": 1.6, **mark}
@@ -215,10 +211,8 @@ def _seen_images(lines: Sequence[Line]) -> tuple[float, float]:
     return 0, 1.05 * max(place for line in lines for place in line.x) or 1
 
 
-def averaged(name: str, curve: LossCurve) -> tuple[np.ndarray, np.ndarray]:
+def averaged(curve: LossCurve) -> tuple[np.ndarray, np.ndarray]:
     """The curve's finite points as float64 arrays, means of neighbours where there are more than can be seen."""
-    if len(curve.images) != len(curve.loss):
-        raise InputError(f"run {name}: {len(curve.loss)} losses for {len(curve.images)} counts of images")
     points = np.array([curve.images, curve.loss], np.float64)
     points = points[:, np.isfinite(points).all(0)]
     parts = np.array_split(points, min(_MOST_LOSS_POINTS, points.shape[1]) or 1, axis=1)

@@ -24,8 +24,8 @@ WHOLE = (0.0, 100.0)
 """The range of an axis of fractions in percent."""
 _LEVEL: Mapping[str, Any] = {"color": style.FAINT, "linewidth": 1.2, "linestyle": (0, (5, 3)), "zorder": 1}
 _DOT: Mapping[str, Any] = {"marker": "o", "markersize": 2.6, "alpha": 0.45, "linewidth": 0, "zorder": 2}
-# Inches by which lines beside each other are moved apart, so that their bars do not lie on each other, and all of them.
-_APART, _MOST_APART = 0.07, 0.26
+# Lines at named places are moved apart by this share of the axis, so that their bars do not lie on each other.
+_APART, _MOST_APART = 0.01, 0.035
 # Names at the ends of lines keep this distance, in hundredths of the axis.
 _NAME_GAP = 4.8
 # Points from line to line of what stands above the axes, wide and narrow.
@@ -169,10 +169,10 @@ def _draw(axes: Axes, panel: Panel, inches: float) -> None:
     low, high = bounds = _bounds(panel)
     if panel.x_scale == "log2":
         axes.set_xscale("log", base=2)
-    barred = [line for line in panel.lines if line.limits is not None and not line.band]
+    barred = [line for line in panel.lines if line.limits is not None and not line.band and panel.x_ticks]
     for line in panel.lines:
         moved = barred.index(line) - (len(barred) - 1) / 2 if line in barred else 0
-        share = min(_APART, _MOST_APART / max(len(barred), 1)) / inches * moved
+        share = min(_APART, _MOST_APART / max(len(barred), 1)) * moved
         x, y, look = np.array(line.x, float), np.array(line.y, float), {"zorder": 3, **line.look}
         x = x * (high / low) ** share if panel.x_scale == "log2" else x + share * (high - low)
         for place, values in line.dots.items():

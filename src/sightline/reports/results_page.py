@@ -11,7 +11,7 @@ from typing import Any
 from sightline.hub.model_card import describe_encoding
 from sightline.io.atomic import write_file
 from sightline.published import paper
-from sightline.reports import analysis_page, differences, figures, page, panels, series, style, words
+from sightline.reports import analysis_page, differences, figures, maps, page, series, style, words
 from sightline.reports import results_tables as tables
 from sightline.reports import seen as sizes_of
 from sightline.reports.content import FieldsOfViewFigure, Report, RunSummary, SeenSizes
@@ -31,7 +31,7 @@ def write_report(path: str | Path, report: Report) -> None:
     """Write `report` to `path` as one HTML file, whole or not at all; what was there before is replaced.
 
     Raises:
-        InputError: the rows are empty, of several data sets or contradict each other, or an array has a wrong shape.
+        InputError: the rows are empty, of several data sets or contradict each other.
         StorageError: the file cannot be written; what was there before is untouched.
     """
     # A lone surrogate (a file name that is not UTF-8) must not cost the report.
@@ -122,7 +122,7 @@ def _views(fields: Sequence[FieldsOfViewFigure], runs: Sequence[RunSummary]) -> 
             if len(of_encoding) > len(alike) or any((other.weight != field.weight).any() for other in alike):
                 caption += f", run {field.run}"
             what = f"Fields of view of each head, {caption}"
-            draw = partial(panels.fields_of_view, field)
+            draw = partial(maps.fields_of_view, field)
             shown.append((caption, style.both(draw, f"view{len(views)}x{len(shown)}", what)))
         views.append({"encoding": encoding, "words": encoding_words(encoding, runs), "figures": shown})
     return views
@@ -189,5 +189,5 @@ def introduction(
 
 _MODULES = {
     "differences": differences, "figures": figures, "series": series, "style": style, "tables": tables, "words": words,
-    "panels": panels, "drawn": drawn, "encoding_words": encoding_words, "metric_words": metric_words,
+    "maps": maps, "drawn": drawn, "encoding_words": encoding_words, "metric_words": metric_words,
 }  # fmt: skip

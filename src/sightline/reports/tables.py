@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from sightline.errors import InputError
 from sightline.reports import words
 from sightline.reports.words import DASH, printable
 from sightline.results.rows import MetricValue
@@ -191,33 +190,6 @@ def _lines(first: str, *below: str) -> Text:
     return text
 
 
-def simple_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> RichTable:
-    """A table of anything: `columns` are the headings, a row has a cell for each; None prints as a dash. Columns of
-    numbers alone are set flush right. A column is at least as wide as its longest word, so that names can be copied.
-
-    Raises:
-        InputError: a row has not as many cells as there are columns.
-    """
-    for row in rows:
-        if len(row) != len(columns):
-            raise InputError(f"a row of {len(row)} cells in a table of {len(columns)} columns: {list(row)!r}")
-    table = _empty_table()
-    for index, heading in enumerate(columns):
-        cells = [row[index] for row in rows if row[index] is not None]
-        numeric = bool(cells) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
-        longest = " ".join(_shown(row[index]) for row in rows).split() + ([heading] if numeric else [])
-        table.add_column(
-            _text(heading),
-            justify="right" if numeric else "left",
-            no_wrap=numeric,
-            overflow="fold",
-            min_width=max(map(len, longest), default=0),
-        )
-    for row in rows:
-        table.add_row(*(_text(_shown(cell)) for cell in row))
-    return table
-
-
 def print_table(
     columns: Sequence[str],
     rows: Sequence[Sequence[object]],
@@ -225,11 +197,23 @@ def print_table(
     title: str | None = None,
     console: Console | None = None,
 ) -> None:
-    """Print `simple_table`, as wide as the console, or as its longest words need."""
-    console = console or _console()
+    """Print a table of anything, as wide as the console, or as its longest words need, so that names can be copied.
+    None prints as a dash; columns of numbers alone are set flush right.
+
+    Args:
+        columns: the headings; rows: a cell for each.
+    """
+    console, table = console or _console(), _empty_table()
     if title:
         console.print(_text(title, "bold"))
-    table = simple_table(columns, rows)
+    for index, heading in enumerate(columns):
+        cells = [row[index] for row in rows if row[index] is not None]
+        numeric = bool(cells) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
+        longest = max(map(len, [*" ".join(map(_shown, cells)).split(), heading if numeric else ""]))
+        justify = "right" if numeric else "left"
+        table.add_column(_text(heading), justify=justify, no_wrap=numeric, overflow="fold", min_width=longest)
+    for row in rows:
+        table.add_row(*(_text(_shown(cell)) for cell in row))
     smallest = table.__rich_measure__(console, console.options.update(max_width=10_000)).minimum
     console.width = max(console.width, smallest)
     console.print(table)
