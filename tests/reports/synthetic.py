@@ -15,6 +15,7 @@ from sightline.reports.results_page import render
 from sightline.reports.results_tables import print_accuracy
 from sightline.reports.seen import loss_kind, seen_sizes
 from sightline.reports.tables import Table
+from sightline.reports.words import TIMES
 from sightline.results.rows import ResultRow
 from tests.pages import Page
 
@@ -136,6 +137,11 @@ def page_of(*kinds: str, values: Mapping[str, Sequence[float]] | None = None, **
 def page(rows: Sequence[ResultRow], runs: Sequence[RunSummary] = (), **changes: Any) -> Page:
     """The page of some rows and little else."""
     return Page(render(Report("t", "c", runs, rows, **changes)))
+
+
+def at(size: int) -> str:
+    """The head of a size, with its patches of 4 px."""
+    return f"{size} px {size // 4} {TIMES} {size // 4}"
 
 
 def printed(rows: Sequence[ResultRow], width: int = 80, encoding: str = "utf-8", seen: Any = None) -> str:

@@ -19,7 +19,7 @@ from sightline.reports.lines import lines_figure
 from sightline.reports.series import Study
 from sightline.reports.words import TIMES
 from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, row, run_summary, texts, view
-from tests.reports.test_results_page import attacked, calibrated, published
+from tests.reports.test_other_metrics import attacked, calibrated, published
 
 pytestmark = pytest.mark.usefixtures("figures")
 

@@ -11,7 +11,7 @@ from sightline.reports import results_tables, series
 from sightline.reports.content import SeenSizes
 from sightline.reports.series import Study
 from tests.reports.synthetic import accuracy_rows, page, printed, row
-from tests.reports.test_results_page import calibrated
+from tests.reports.test_other_metrics import calibrated
 
 LINE = {"looker": (0.2, 0.9, 0.8, 0.7)}
 
