@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sightline.io.run_files import COMPARISON
-from sightline.reports.comparison_tables import largest, trained_at
+from sightline.reports.comparison_page import largest, trained_at
 from sightline.results.comparison import COMPARISON_ROWS, ComparisonRow, DifferenceRow
 from sightline.results.rows import dump_rows, read_rows
 

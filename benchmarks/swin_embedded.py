@@ -25,6 +25,7 @@ from sightline.hub.load import load_model, save_model
 from sightline.io.run_files import RESULTS
 from sightline.recipes.embedded import scenes
 from sightline.reports.figures import by_resolution
+from sightline.reports.lines import lines_figure
 from sightline.reports.series import Study
 from sightline.results.rows import ResultRow, read_rows
 from sightline.training.jobs import Job, run_jobs
@@ -114,7 +115,7 @@ def main() -> None:
     print_table(("encoding", "window", "resolution", "top1", "images"), rows)
     figure = asked.figure or asked.runs / "swin_embedded.svg"
     labelled = [dataclasses.replace(row, encoding=f"{name}, window {window}") for name, window, row in named]
-    figure.write_text(by_resolution(Study.of(labelled)))
+    figure.write_text(lines_figure(by_resolution(Study.of(labelled)), height=4.0))
     print(f"figure: {figure}")
 
 

@@ -33,14 +33,14 @@ from sightline.io.atomic import write_out
 from sightline.recipes import recipe
 from sightline.reports import style, words
 from sightline.reports.figures import guessing, look_of
-from sightline.reports.lines import Panel, lines_figure, measured_line, value_range
+from sightline.reports.lines import Panel, Trained, lines_figure, measured_line, value_range
 from sightline.reports.series import PlotLine, Study
 from sightline.results.rows import ResultRow, dump_rows, read_rows
 from sightline.training import train
 from sightline.training.run import open_run
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 # The new encoding beside factorised positions (ViT's tables, one an axis, summed) and rotary ones.
 ENCODINGS = ("lookhere_90", "factorized", "rope_axial")
@@ -111,23 +111,17 @@ def by_frames(
     chosen, study = found
     counts = sorted({count for line in chosen for count in line.points})
 
-    def mark(axes: Axes) -> None:
-        if trained is not None:
-            axes.axvline(trained, color=style.INK, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
-
     panel = Panel(
         [measured_line(line.label, look_of(line, study.order), line.points) for line in chosen],
-        title="" if trained is None else f"trained at {trained} frames",
         x_label="test frames of each clip",
         y_label=words.axis(study.main),
         x_scale="log2",
         x_ticks={count: str(count) for count in counts},
-        x_range=(counts[0] / 1.12, counts[-1] * 1.12),
         y_range=value_range(study.main),
         level=guessing(chance),
-        paint=mark,
+        trained=[] if trained is None else [Trained(f"trained at {trained} frames", style.INK, trained, trained)],
     )
-    return lines_figure([panel], height=3.4, narrow_height=2.8, narrow=narrow)
+    return lines_figure([panel], height=3.4, narrow=narrow)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from sightline.analysis import attention_distance
 from sightline.analysis.found import Analysis
 from sightline.errors import InputError
 from sightline.models import create_model
-from sightline.reports.analysis_plots import heads_of
+from sightline.reports.analysis_page import heads_of
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,8 @@ import pytest
 from tests.tiny import tree
 
 
-@pytest.fixture
-def other(cli, tiny_run, tmp_path):
-    """A second run on the same data."""
-    config = ["--config", tiny_run / "config.yaml", "--encoding", "learned_1d", "--threads", 1]
-    assert cli("train", *config, "--out", tmp_path / "other")[0] == 0
-    return tmp_path / "other"
-
-
-def test_a_page_of_two_runs(cli, run_copy, other, tmp_path):
+def test_a_page_of_two_runs(cli, run_copy, tmp_path):
+    other = shutil.copytree(run_copy, tmp_path / "other", symlinks=True)
     for run in (run_copy, other):
         assert cli("evaluate", run, "--resolutions", "8,24", "--images", 5, "--threads", 1)[0] == 0
     page = tmp_path / "new" / "page.html"
@@ -26,7 +19,7 @@ def test_a_page_of_two_runs(cli, run_copy, other, tmp_path):
     assert str(page) in out
     text = page.read_text()
     assert "Two &lt;runs&gt;" in text
-    for word in ("tiny", "other", "lookhere_90", "learned_1d", "8", "24"):
+    for word in ("tiny", "other", "lookhere_90", "8", "24"):
         assert word in text
     assert "<script src" not in text
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
-from sightline.reports.content import FieldsOfViewFigure, LossCurve, Report, RunSummary, Sample, SampleRow
+from sightline.reports.content import FieldsOfViewFigure, LossCurve, Report, RunSummary, Sample
+from sightline.reports.results_page import render
+from sightline.reports.results_tables import print_accuracy
 from sightline.reports.seen import loss_kind, seen_sizes
+from sightline.reports.tables import Table
+from sightline.reports.words import TIMES
 from sightline.results.rows import ResultRow
+from tests.pages import Page
 
 RESOLUTIONS = (20, 32, 64, 148)
 VALUES: Mapping[str, Sequence[float]] = {
@@ -82,7 +90,7 @@ def full_report(**changes: Any) -> Report:
     fields: dict[str, Any] = {
         "title": "Synthetic report", "command": "sightline demo --seed 7",
         "runs": [run_summary(name) for name in VALUES], "rows": all_rows(),
-        "samples": [SampleRow(size, [Sample(picture(size, n), f"sample {n}") for n in range(2)]) for size in (32, 64)],
+        "samples": {size: [Sample(picture(size, n), f"sample {n}") for n in range(2)] for size in (32, 64)},
         "fields": [view()], "seconds_total": 512.3, "hardware": "synthetic cores", "commit": "abc1234",
         "created": "2020-02-02", "notes": ["a synthetic note"], "other_commands": ["sightline report runs/x"],
     }  # fmt: skip
@@ -124,3 +132,40 @@ def page_of(*kinds: str, values: Mapping[str, Sequence[float]] | None = None, **
     ]
     fields: dict[str, Any] = {"runs": [run_of(kind) for kind in kinds], "rows": rows, "chance": 1 / 24}
     return Report(**{"title": "A page", "command": "sightline report", **fields, **changes})
+
+
+def page(rows: Sequence[ResultRow], runs: Sequence[RunSummary] = (), **changes: Any) -> Page:
+    """The page of some rows and little else."""
+    return Page(render(Report("t", "c", runs, rows, **changes)))
+
+
+def at(size: int) -> str:
+    """The head of a size, with its patches of 4 px."""
+    return f"{size} px {size // 4} {TIMES} {size // 4}"
+
+
+def printed(rows: Sequence[ResultRow], width: int = 80, encoding: str = "utf-8", seen: Any = None) -> str:
+    """What a terminal shows of rows."""
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, errors="backslashreplace")
+    print_accuracy(rows, Console(file=stream, width=width), seen=seen)
+    stream.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def cells(table: Table | None) -> dict[tuple[str, str], str]:
+    """(line, column) -> a value; what stands below a head follows it."""
+    assert table is not None
+    columns = [f"{head.name} {head.below}".strip() for head in table.columns]
+    found = {
+        (line.name, column): cell.value
+        for line, some in table.lines
+        for column, cell in zip(columns, some, strict=True)
+    }
+    return {(line.replace("\xa0", " "), column.replace("\xa0", " ")): value for (line, column), value in found.items()}
+
+
+def texts(svg: str) -> list[str]:
+    """All text of a figure; fails where it is not well-formed XML."""
+    name = "{http://www.w3.org/2000/svg}text"
+    return ["".join(element.itertext()) for element in ElementTree.fromstring(svg).iter(name)]

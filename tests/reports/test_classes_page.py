@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from sightline.evaluation.class_effects import class_effects
-from sightline.reports import classes_page, classes_plot, style
+from sightline.reports import classes_page, style
+from sightline.reports.lines import lines_figure
 from sightline.results.classes import ClassStudy, ClassTable
-from tests.reports.test_plots import texts
+from tests.pages import Page
+from tests.reports.synthetic import row, texts
 
 NAMES = ["cat", "a$b", "<hen>"]
 ANSWERS = {
@@ -29,7 +31,10 @@ def study(lines="ab", sizes=("16 px", "32 px")):
 
 def test_tables_by_hand():
     one = study()
-    found = {title: [list(row) for row in rows] for title, (_, rows) in classes_page.tables(one, class_effects(one), 2)}
+    found = {
+        table.caption: [[head.name, *(cell.value for cell in cells)] for head, cells in table.lines]
+        for table in classes_page.tables(one, class_effects(one), 2)
+    }
     assert found == {
         "Top-1 less that at 16 px": [["a", "32 px", "-16.67", "30.73"], ["b", "32 px", "+16.67", "16.67"]],
         "Largest falls of accuracy": [["cat", "100.00", "50.00", "-50.00", "0.00", "2"]],
@@ -55,29 +60,36 @@ def test_tables_by_hand():
 
 
 def test_what_is_not_there_has_no_table():
-    titles = {lines: [title for title, _ in classes_page.tables(study(lines), class_effects(study(lines)), 2)]
-              for lines in ("a", "ab")}  # fmt: skip
-    assert not any("models" in title or "gaps" in title for title in titles["a"])
-    alone = study(sizes=("32 px",))
-    shown = [title for title, _ in classes_page.tables(alone, class_effects(alone), 2)]
+    def titles(one):
+        return [table.caption for table in classes_page.tables(one, class_effects(one), 2)]
+
+    assert not any("models" in title or "gaps" in title for title in titles(study("a")))
+    shown = titles(study(sizes=("32 px",)))
     assert shown == [
         "Largest spreads of accuracy between models at 32 px",
         "Largest spreads of images named so between models at 32 px", "Largest gaps of accuracy at 32 px",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("narrow", [False, True])
-def test_figures_name_what_they_show(narrow):
+def test_figures_name_what_they_show(figures):
     one = study()
     effects = class_effects(one)
     found = classes_page.largest(effects, 3)
-    figures = [
-        classes_plot.crossings(one, found["confusion"], narrow=narrow),
-        classes_plot.by_class(one, "top1", found["top1 falls"] + found["top1 rises"], narrow=narrow),
-        classes_plot.extrapolation(one, effects, narrow=narrow),
-    ]
-    assert {"cat / <hen>", "P(cat) (%)", "P(<hen>) (%)", "a", "b"} <= set(texts(figures[0]))
-    assert {"cat", "a$b", "16", "32", "accuracy (%)"} <= set(texts(figures[1]))
-    assert "top-1 less that at 16 px (points)" in texts(figures[2])
-    for figure in figures:
-        assert all(style.colour(line, one.lines).lower() in figure.lower() for line in "ab")
+    (pair,) = classes_page.crossings(one, found["confusion"])
+    falls, rises = classes_page.by_class(one, "top1", found["top1 falls"] + found["top1 rises"])
+    (gap,) = classes_page.extrapolation(one, effects)
+    assert (pair.title, pair.x_label, pair.y_label) == ("cat / <hen>", "P(cat) (%)", "P(<hen>) (%)")
+    # From 16 px, with an open mark, to 32 px.
+    assert [list(line.x) for line in pair.lines] == [pytest.approx([80, 25]), pytest.approx([80])] * 2
+    assert [falls.title, rises.title] == ["cat", "a$b"]
+    assert [list(line.y) for line in falls.lines] == [[100, 0], [100, 100]]
+    assert [list(line.y) for line in gap.lines] == [pytest.approx([0, -100 / 6]), pytest.approx([0, 100 / 6])]
+    for panel in (pair, falls, gap):
+        svg = lines_figure([panel])
+        assert {"a", "b"} <= set(texts(svg))
+        assert all(style.colour(line, one.lines).lower() in svg.lower() for line in "ab")
+    page = Page(classes_page.render(one, effects, row(), "sightline classes", most=5))
+    assert page.figures == 4
+    assert page.table("Largest rises of accuracy")["a$b", "change"] == "+50.00"
+    alone = study(sizes=("32 px",))
+    assert Page(classes_page.render(alone, class_effects(alone), row(), "c", most=5)).figures == 0

@@ -9,14 +9,12 @@ from io import StringIO
 
 import pytest
 
-from sightline.errors import InputError
-from sightline.reports.comparison_page import render
-from sightline.reports.comparison_tables import picked, tables
-from sightline.reports.latex import csv_of, escaped, latex_of
+from sightline.reports.comparison_page import picked, print_comparison, render, tables
+from sightline.reports.tables import csv_of, latex_of
 from sightline.reports.words import DASH, TIMES
 from tests.compared import COUNTS, made_rows
-
-_BLANK, _TIMES = "\u00a0", f"4.62{TIMES}"
+from tests.pages import Page
+from tests.reports.synthetic import cells
 
 
 @pytest.fixture(scope="module")
@@ -30,113 +28,84 @@ def one_seed(tmp_path_factory):
     return made_rows(tmp_path_factory.mktemp("one"), counts)
 
 
-def cells(table, line):
-    """Of a line the values by (column, what stands below)."""
-    (found,) = [one for one in table.lines if one.name == line]
-    return {
-        (heading.title.replace(_BLANK, " "), heading.below.replace(_BLANK, " ")): cell.value
-        for heading, cell in zip(table.headings, found.cells, strict=True)
-    }
-
-
 def test_the_tables_are_those_of_the_rows(rows):
     made = tables(rows)
     # Nothing was attacked; without a knob there is no value.
     assert set(made) == {"1", "3", "5", "6", "7", "9", "pairs", "pairs_largest", "orders"}
-    first = cells(made["1"], "lookhere_90")
     # 30, 32 and 31 of 40; of the smallest fifth all; in unseen fonts five fewer.
-    assert first["Val", "test scenes, best"] == "80.0"
-    assert first["Val", "test scenes, mean"] == "77.5"
-    assert first["-A", "smallest objects, mean"] == "100.0"
-    assert first["-R", "unseen fonts, best"] == "67.5"
-    sixth = cells(made["6"], "rope_axial")
-    assert sixth["148 px top-1", _TIMES] == "43.3"
+    first = {column: value for (name, column), value in cells(made["1"]).items() if name == "lookhere_90"}
+    assert list(first.values()) == ["80.0", "77.5", "100.0", "100.0", "67.5", "65.0"]
     # Where it is wrong the right one is among five if its number is below 4: six more of seed 0, in all 18 of 30.
-    assert sixth["148 px top-5", _TIMES] == "60.0"
-    fifth = cells(made["5"], "learned_1d")
-    assert fifth["Val", "test scenes, mean"] == "77.5"
-    seventh = cells(made["7"], "rope_axial")
-    assert seventh["148 px", "largest"] == f"{-100 * (5 / 6 + 2) / 3:.1f}"
-    assert [line.name for line in made["9"].lines] == ["lookhere_90", "rope_axial"]
-    assert cells(made["9"], "rope_axial") == {("32 px", ""): "0.5, 1.5, 2.5", ("148 px", ""): "0.5, 1.5, 2.5"}
-    pairs = made["pairs_largest"].lines
+    for metric, value in (("top-1", "43.3"), ("top-5", "60.0")):
+        assert cells(made["6"])["rope_axial", f"148 px {metric} 4.62{TIMES}"] == value
+    assert next(value for (name, _), value in cells(made["5"]).items() if name == "learned_1d") == "77.5"
+    assert cells(made["7"])["rope_axial", "148 px largest"] == f"{-100 * (5 / 6 + 2) / 3:.1f}"
+    knobs = cells(made["9"])
+    assert {name for name, _ in knobs} == {"lookhere_90", "rope_axial"}
+    assert [knobs["rope_axial", size] for size in ("32 px", "148 px")] == ["0.5, 1.5, 2.5"] * 2
     # 16, 15 and 17 images of 30 against 14, 17 and 18: the largest difference first.
-    assert [line.name for line in pairs] == [
-        "lookhere_90 less learned_1d", "lookhere_90 less rope_axial", "rope_axial less learned_1d",
-    ]  # fmt: skip
-    assert pairs[1].cells[3].value == "16/0, 15/0, 17/0"
-    assert [cell.value for cell in pairs[2].cells[-3:]] == ["1.50", "+0.02", "overlap"]
-
-
-def test_best_of_an_error_is_the_lowest(rows):
-    third = cells(tables(rows)["3"], "learned_1d")
-    values = next(row.values for row in picked(rows, "ece", resolution=32) if row.encoding == "learned_1d")
-    assert third["Val", "test scenes, best"] == f"{min(values):.4g}"
+    names = [head.name.split(" less ") for head, _ in made["pairs_largest"].lines]
+    assert names == [["lookhere_90", "learned_1d"], ["lookhere_90", "rope_axial"], ["rope_axial", "learned_1d"]]
+    pairs = [[cell.value for cell in some] for _, some in made["pairs_largest"].lines]
+    assert pairs[1][3] == "16/0, 15/0, 17/0"
+    assert pairs[2][-3:] == ["1.50", "+0.02", "overlap"]
+    # Best of an error is the lowest.
+    best = min(next(row.values for row in picked(rows, "ece", resolution=32) if row.encoding == "learned_1d"))
+    assert next(value for (name, _), value in cells(made["3"]).items() if name == "learned_1d") == f"{best:.4g}"
 
 
 def test_of_one_seed_nothing_is_known_of_other_trainings(one_seed):
-    pairs = tables(one_seed)["pairs_largest"]
-    assert {line.cells[1].value for line in pairs.lines} == {DASH}
-    assert {line.cells[-1].value for line in pairs.lines} == {"one seed"}
-    page = render(one_seed, command="c", demonstration=48_000)
-    assert "1 training of each (seed 0)" in page
-    assert "the seed stands for these settings" in page
+    found = [(some[1].value, some[-1].value) for _, some in tables(one_seed)["pairs_largest"].lines]
+    assert set(found) == {(DASH, "one seed")}
+    text = Page(render(one_seed, command="c", demonstration=48_000)).text
+    assert "(seed 0)" in text
 
 
-def test_the_second_training_is_beside_the_first_at_its_size(rows):
-    tested = [replace(row, resolution=56) if row in picked(rows, "top1", resolution=148) else row for row in rows]
-    assert cells(tables(tested)["5"], "lookhere_90")["Val", "test scenes, mean without it"] == "96.7"
+def test_a_second_training_stands_beside_the_first_and_attacks_have_their_table(rows):
+    at_32, at_148 = (picked(rows, "top1", resolution=side) for side in (32, 148))
+    tested = [replace(row, resolution=56) if row in at_148 else row for row in rows]
+    columns = {column: value for (name, column), value in cells(tables(tested)["5"]).items() if name == "lookhere_90"}
+    assert [value for column, value in columns.items() if "without it" in column] == ["96.7"]
+    attacked = [replace(row, metric="fgsm_top5", slices={"loss": "ce", "epsilon": "1/255"}) for row in at_32]
+    made = cells(tables([*rows, *attacked])["2"])
+    assert [value for (name, _), value in made.items() if name == "lookhere_90"] == ["80.0", "77.5"]
 
 
 def test_csv_and_latex_have_the_numbers_of_the_page(rows):
-    made = tables(rows)
-    page = render(rows, command="sightline compare", demonstration=48_000)
-    lines = list(csv.DictReader(StringIO(csv_of(made))))
-    latex = latex_of(made)
+    made, page = tables(rows), render(rows, command="sightline compare", demonstration=48_000)
+    lines, latex = list(csv.DictReader(StringIO(csv_of(made)))), latex_of(made)
     assert {line["table"] for line in lines} == set(made)
-    (one,) = [
-        line for line in lines
-        if (line["table"], line["line"], line["column"], line["below"])
-        == ("1", "lookhere_90", "Val", "test scenes, mean")
-    ]  # fmt: skip
+    (one,) = [line for line in lines if (line["table"], line["line"], line["column"]) == ("1", "lookhere_90", "Val")
+              and "mean" in line["below"]]  # fmt: skip
     assert (one["value"], one["low"], one["high"]) == ("77.5", "71.3", "83.7")
-    assert r"lookhere\_90 & 80.0 & 77.5 {\scriptsize [71.3,~83.7]}" in latex
+    row = r"lookhere\_90 & 80.0 & 77.5 {\scriptsize [71.3,~83.7]}"
+    assert row in latex
     assert latex.count(r"\begin{tabular}") == len(made)
     for line in latex.splitlines():
         assert not re.search(r"(?<!\\)[_%#]", line.replace(r"\label{tab:pairs_largest}", "")), line
     for line in lines:
-        assert line["value"] in page.replace(_BLANK, " ").replace("&lt;", "<"), line
-
-
-def test_latex_prints_text_as_it_stands():
-    assert escaped(r"50 % of a_b & {c} \d") == r"50 \% of a\_b \& \{c\} \textbackslash{}d"
+        assert line["value"] in page.replace("\xa0", " ").replace("&lt;", "<"), line
 
 
 def test_the_page_stands_alone_and_is_the_same_again(rows):
-    page = render(rows, command="sightline compare --out a", demonstration=48_000, notes=["A quick run."])
-    assert page == render(rows, command="sightline compare --out a", demonstration=48_000, notes=["A quick run."])
-    assert not re.search(r"https?://(?!www\.w3\.org)", page)
-    assert "<script" not in page
-    for said in (
-        "3 position encodings, 3 trainings of each (seeds 0, 1 and 2)", "640 images of scenes at 32",
-        "fewer images than the demonstration's 48,000", "seeds stand for these settings", "A quick run.",
-        "trained on for 640 images at 56", "Table 2 (the fast gradient sign method) is left out",
-        "sightline compare --out a", "(figure 1)", "(figure 7)",
-    ):  # fmt: skip
-        assert said in page, said
+    command, notes = "sightline compare --out a", ["A quick run."]
+    text = render(rows, command=command, demonstration=48_000, notes=notes)
+    assert text == render(rows, command=command, demonstration=48_000, notes=notes)
+    assert not re.search(r"https?://(?!www\.w3\.org)", text)
+    page = Page(text)
+    assert "script" not in page.tags
     # No size below that of training was tested.
-    assert "(figure 6)" not in page
-    for number in (1, 3, 5, 6, 9):
-        assert f"Table {number}." in page
+    assert page.sections == ["pairs", "larger", "objects", "tables", "orders", "encodings", "again"]
+    assert page.figures == 2
+    assert set(page.tables) >= {" ".join(table.caption.split()) for table in tables(rows).values()}
+    for words in (command, *notes, "(seeds 0, 1 and 2)", "640 images", "48,000", "Table 2 "):
+        assert words in page.text, words
     more = [replace(row, train_images=48_000) for row in rows]
-    assert "fewer images" not in render(more, command="c", demonstration=48_000)
-    with pytest.raises(InputError, match="no row has top-1"):
-        render([row for row in rows if row.metric != "top1"], command="c", demonstration=1)
+    assert "fewer" not in render(more, command="c", demonstration=48_000)
 
 
-def test_attacked_rows_have_their_table(rows):
-    some = picked(rows, "top1", resolution=32)
-    attacked = [replace(row, metric="fgsm_top5", slices={"loss": "ce", "epsilon": "1/255"}) for row in some]
-    made = tables([*rows, *attacked])
-    assert cells(made["2"], "lookhere_90")["1/255", "loss ce, mean"] == "77.5"
-    assert "is left out" not in render([*rows, *attacked], command="c", demonstration=1)
+def test_a_terminal_has_means_and_pairs(rows, capsys):
+    print_comparison(rows)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["lookhere_90", "77.5", "96.7"] in lines
+    assert any(line[-3:-2] == ["+54.4"] or "+54.4" in line for line in lines)

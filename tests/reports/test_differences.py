@@ -11,10 +11,10 @@ from tests.reports.synthetic import accuracy_rows, row
 
 def cells(table):
     """Each line's name -> by column the number, and whether its interval leaves out 0."""
-    titles = [heading.title.replace("\xa0", " ") for heading in table.headings]
+    titles = [head.title.replace("\xa0", " ") for head in table.columns]
     return {
-        line.name: {title: (cell.value, cell.best) for title, cell in zip(titles, line.cells, strict=True)}
-        for line in table.lines
+        head.name: {title: (cell.value, cell.best) for title, cell in zip(titles, some, strict=True)}
+        for head, some in table.lines
     }
 
 
@@ -67,7 +67,8 @@ def downsampled(run: str = "a", value: float = 0.5, **changes):
 
 def own_less_downsampled(*rows) -> dict[str, tuple[str, bool, str]]:
     table = of_downsampling(Study.of(list(rows)))
-    return {line.name: (line.cells[0].value, line.cells[0].best, line.below) for line in table.lines}
+    assert table is not None
+    return {head.name: (some[0].value, some[0].best, head.below) for head, some in table.lines}
 
 
 BESIDE_DEFAULT = "downsampled with its default knob"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sightline.reports import comparison_page
-from sightline.reports.html import render
+from sightline.reports.results_page import render
 from tests.compared import made_rows
 from tests.reports.synthetic import accuracy_rows, full_report, run_summary
 

@@ -11,43 +11,32 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.reports import differences, grids, panels, style, training_plots
+from sightline.reports import differences, maps, results_tables
+from sightline.reports import figures as panels_of
 from sightline.reports.content import Answers, FieldsOfViewFigure, Report, Sample, ValidationPoint
-from sightline.reports.figures import by_resolution
-from sightline.reports.html import render
+from sightline.reports.lines import lines_figure
+from sightline.reports.results_page import render
 from sightline.reports.seen import by_run, seen_sizes
 from sightline.reports.series import Study
-from sightline.reports.tables import print_accuracy
 from sightline.reports.words import DASH, TIMES
 from sightline.results.predictions import Prediction
 from sightline.results.rows import MetricValue
+from tests.pages import Page
 from tests.reports.synthetic import (
     CONFIGS,
     VALUES,
     all_rows,
+    cells,
     full_report,
     page_of,
     picture,
+    printed,
     row,
     run_of,
     run_summary,
+    texts,
     view,
 )
-from tests.reports.test_html import Page
-from tests.reports.test_plots import texts
-from tests.reports.test_tables import printed
-
-
-@pytest.fixture(autouse=True)
-def quick_figures(request, monkeypatch):
-    """Pages of sentences have no figures in them: what is drawn is looked at where a test names `figures`."""
-    if "figures" not in request.fixturenames:
-        monkeypatch.setattr(style, "draw", lambda width, height, paint: f'<svg viewBox="0 0 {72 * width} 9"></svg>')
-
-
-@pytest.fixture
-def figures():
-    """Draw what is drawn."""
 
 
 def said(report: Report) -> str:
@@ -58,7 +47,7 @@ def compared(report: Report) -> dict[str, list[tuple[str, bool]]]:
     """Of the table of differences each line's numbers, and whether 0 is left out."""
     study = Study.of(report.rows, seen=by_run(report.runs, report.rows), chance=report.chance)
     table = differences.between_runs(study)
-    return {} if table is None else {line.name: [(one.value, one.best) for one in line.cells] for line in table.lines}
+    return {} if table is None else {head.name: [(one.value, one.best) for one in some] for head, some in table.lines}
 
 
 def test_found_13_sizes_of_training_are_those_of_the_configuration():
@@ -121,9 +110,8 @@ def test_found_13_tokens_operations_and_drop_are_said():
         assert words in text, words
     # 48,000 images in 178.2 seconds.
     assert "269" in text
-    table = grids.training(runs, ["dropped", "uniform"])
-    speed = next(line for line in table.lines if line.label == "images/s")
-    assert [cell.value for cell in speed.cells] == ["269", DASH]
+    speed = cells(results_tables.training(runs, ["dropped", "uniform"]))
+    assert [speed["images/s", run] for run in ("dropped", "uniform")] == ["269", DASH]
 
 
 def test_found_13_unlike_trainings_are_named():
@@ -133,12 +121,13 @@ def test_found_13_unlike_trainings_are_named():
 
 
 def test_found_13_losses_of_different_kinds_have_their_own_axes(figures):
-    runs = {kind: run_of(kind).loss for kind in ("uniform", "packed", "mixed")}
-    written = texts(training_plots.loss_plot(runs))
-    assert written.count("training loss") == 2
-    assert "binary cross entropy, summed over 24 classes" in written
-    assert "cross entropy over 24 classes, labels smoothed by 0.1" in written
-    assert texts(training_plots.loss_plot({"uniform": runs["uniform"]})).count("training loss") == 1
+    kinds = ("uniform", "packed", "mixed")
+    drawn = panels_of.loss([run_of(kind) for kind in kinds], kinds)
+    assert {panel.title: [line.label for line in panel.lines] for panel in drawn} == {
+        "binary cross entropy, summed over 24 classes": ["uniform", "mixed"],
+        "cross entropy over 24 classes, labels smoothed by 0.1": ["packed"],
+    }
+    assert texts(lines_figure(drawn, columns=1, share_y=False)).count("training loss") == 2
 
 
 def test_found_13_losses_that_cannot_be_compared_are_named():
@@ -218,7 +207,6 @@ def test_found_13_terminal_tables_mark_what_was_seen():
     assert words.count("seen") == 3
     assert "trained" not in printed(report.rows, seen=by_run(report.runs))
     assert "trained" in printed(page_of("uniform").rows)
-    assert print_accuracy.__doc__
 
 
 def test_found_40_fields_of_view_stand_once_for_each_encoding():
@@ -234,9 +222,9 @@ def test_found_40_text_of_figures_is_legible_on_a_phone(figures):
     """Every narrow figure is as wide as the text of a phone of 390 px, and its text is then 11 px high or more."""
     rows, runs = page_of("uniform", "packed").rows, [run_of("uniform"), run_of("packed")]
     drawn = [
-        by_resolution(Study.of(rows, seen=by_run(runs), chance=0.1), narrow=True),
-        training_plots.loss_plot({run.name: run.loss for run in runs}, narrow=True),
-        panels.fields_of_view(view("lookhere_90", heads=12), narrow=True),
+        lines_figure(panels_of.by_resolution(Study.of(rows, seen=by_run(runs), chance=0.1)), narrow=True),
+        lines_figure(panels_of.loss(runs, [run.name for run in runs]), narrow=True),
+        maps.fields_of_view(view("lookhere_90", heads=12), narrow=True),
     ]
     for figure in drawn:
         width = float(re.findall(r'viewBox="0 0 ([\d.]+) ', figure)[0])
@@ -249,8 +237,8 @@ def test_found_40_text_of_figures_is_legible_on_a_phone(figures):
 
 def test_found_40_the_accuracy_axis_can_be_fitted(figures):
     rows = page_of("uniform", values={"uniform": (0.91, 0.92, 0.93, 0.94)}).rows
-    assert "20" in texts(by_resolution(Study.of(rows)))
-    fitted = texts(by_resolution(Study.of(rows), fitted=True))
+    assert "20" in texts(lines_figure(panels_of.by_resolution(Study.of(rows))))
+    fitted = texts(lines_figure(panels_of.by_resolution(Study.of(rows), fitted=True)))
     assert "0" not in fitted
     assert "94" in fitted
 
@@ -262,10 +250,8 @@ def test_found_40_the_axis_is_chosen_without_a_script():
 
 
 def test_found_40_pictures_have_a_frame_and_a_grid_seen_on_white():
-    from sightline.reports.content import SampleRow
-
     white = picture(32) * 0 + 255
-    page = render(page_of("uniform", samples=[SampleRow(32, [Sample(white, "a"), Sample(white, "b")])]))
+    page = render(page_of("uniform", samples={32: [Sample(white, "a"), Sample(white, "b")]}))
     assert re.search(r"\.frame \{[^}]*border: 1px solid", page)
     assert page.count('class="frame"') == 2
     assert 'stroke="#000000"' in page
@@ -335,7 +321,7 @@ def test_found_38_mistakes_are_shown_by_class_by_pair_and_by_picture():
 @pytest.mark.slow
 def test_found_38_the_picture_of_mistakes_is_seen_on_a_light_and_on_a_dark_page(figures):
     counts = np.array([[10, 0], [5, 5]])
-    coded = re.findall(r"data:image/png;base64,([\w+/=\s]+)", panels.confusion_picture(counts, ["a", "b"]))
+    coded = re.findall(r"data:image/png;base64,([\w+/=\s]+)", maps.confusion_picture(counts, ["a", "b"]))
     pictures = [np.asarray(Image.open(BytesIO(b64decode(one))).convert("RGBA")) / 255 for one in coded]
     strongest = max((pixel for one in pictures for pixel in one.reshape(-1, 4)), key=lambda pixel: pixel[3])
     for ground in ("#fefefe", "#16181d"):
@@ -363,9 +349,7 @@ def test_found_38_many_classes_have_a_list_and_no_picture():
 
 
 def test_found_38_the_worst_mistakes_are_those_with_the_highest_score():
-    from sightline.reports.answers import worst
-
-    assert [one.index for one in worst(answers().answers, 1)] == [6]
+    assert [one.index for one in results_tables.worst(answers().answers, 1)] == [6]
 
 
 def test_found_38_the_validation_curve_and_its_best_checkpoint(figures):
@@ -376,11 +360,22 @@ def test_found_38_the_validation_curve_and_its_best_checkpoint(figures):
     text = said(page_of("uniform", runs=[run]))
     assert "on 500 images of split minival" in text
     assert "best checkpoint: uniform 60.0 % after 640 images" in text
-    svg = training_plots.validation_plot([run])
-    assert "images seen in training" in texts(svg)
+    band, star = panels_of.validation([run], ["uniform"])[0].lines
+    assert (band.band, list(band.x), star.x, star.y) == (True, [320, 640, 960], [640], [60])
     assert "best checkpoint" not in said(page_of("uniform", runs=[run_of("uniform", validation=points)]))
     assert "the band is where it lies" in text
     once = run_of("uniform", validation=points[:1])
     assert "the bar is where it lies" in said(page_of("uniform", runs=[once]))
     assert "the band or bar is" in said(page_of("uniform", runs=[run, dataclasses.replace(once, name="other")]))
-    assert training_plots.validation_plot([once]).count("LineCollection") == 1
+    assert lines_figure(panels_of.validation([once], ["uniform"])).count("LineCollection") == 1
+
+
+def test_found_38_all_that_a_class_was_taken_for_most_often_is_counted():
+    """Of three that were as frequent two were named, as if there were no other."""
+    made = [
+        Prediction("test", "square", 64, index, f"{index}.png", "a", named, 0.5, False)
+        for index, named in enumerate("bcdd")
+    ]
+    for some, taken in ((made, "d (2)"), (made[:3], "b, c and 1 more (1)")):
+        table = results_tables.by_class(answers(answers=some))
+        assert cells(table)["a", "most often taken for (images)"] == taken

@@ -22,8 +22,8 @@ from sightline.io.read import format_bytes
 from sightline.io.run_files import CHECKPOINT, CONFIG
 from sightline.io.yaml import read_yaml
 from sightline.recipes.config import TrainingData, config_with_recipe
+from sightline.reports.results_tables import print_accuracy
 from sightline.reports.seen import seen_sizes
-from sightline.reports.tables import print_accuracy
 from sightline.reports.words import quantity
 from sightline.results.rows import dump_rows
 from sightline.runs.console import command_line, warn

@@ -39,11 +39,12 @@ class ValidationPoint:
 class SeenSizes:
     """The sizes of the images that a run saw in training.
 
-    `low` and `high` are sides in pixels, of a square with as many pixels where an image kept its aspect; None where
-    the run's configuration leaves it to the images. `words` says it in full ("16 to 32 px, cut to squares"). `drop`
-    says which share of the tokens was left out, empty where none; `parts` which part of each image was shown, empty
-    where that is not said. `fine_tuned_from` is the model that the run began with, whose own training is not counted
-    here; empty where there is none.
+    Attributes:
+        low, high: sides in pixels, of a square with as many pixels where an image kept its aspect; None where the run's
+            configuration leaves it to the images.
+        words: says it in full ("16 to 32 px, cut to squares").
+        drop: which share of the tokens was left out, "" where none; parts: which part of each image was shown.
+        fine_tuned_from: the model that the run began with, whose own training is not counted here; "" where none.
     """
 
     low: float | None
@@ -63,6 +64,13 @@ class SeenSizes:
         """The side that all images had, in pixels; None where they had several."""
         return round(self.low) if self.low is not None and self.low == self.high else None
 
+    @property
+    def short(self) -> str:
+        """ "32 px", "16 to 32 px" or "the images' own sizes"."""
+        if self.low is None or self.high is None:
+            return "the images' own sizes"
+        return f"{self.one} px" if self.one is not None else f"{self.low:.0f} to {self.high:.0f} px"
+
     def holds(self, side: int) -> bool:
         """Whether images of so many pixels are known to have been among them."""
         return self.low is not None and self.high is not None and self.low <= side <= self.high
@@ -74,16 +82,17 @@ class SeenSizes:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One training run.
+    """One training run; what is 0, "" or None is not known, or not there.
 
-    `name` is the `run` of its rows; `encoding` the registered name. `knob` is the value it was trained with and
-    `knob_default` the encoding's own; all three knob fields are None where the encoding has no knob. `parameters`
-    counts the model's parameters; `train_images`, `train_tokens` and `train_flops` are what was seen in training (0:
-    not known), the times are in seconds, `precision` as in "bf16". `config` is the resolved configuration, in the order
-    in which it should be read. `about` is one line that says what the encoding does; empty: the report's own words,
-    where it has some. `seen` are the sizes of training; None: the one that its rows name. `validation` is the curve
-    while training, and `best_step` the step of the best checkpoint, where one was kept. `kind` names the architecture
-    and the embedder ("swin, patches"); empty: not known.
+    Attributes:
+        name: the `run` of its rows; encoding: the registered name.
+        knob: the value that the encoding's parameter was trained with; knob_default: the encoding's own.
+        train_images, train_tokens, train_flops: what was seen in training; train_seconds, evaluate_seconds: times.
+        config: the resolved configuration, in the order in which it should be read.
+        about: one line that says what the encoding does; empty: the report's own words, where it has some.
+        seen: the sizes of training; None: the one that its rows name.
+        validation: the curve while training; best_step: of the best checkpoint, where one was kept.
+        kind: the architecture and the embedder ("swin, patches").
     """
 
     name: str
@@ -107,20 +116,6 @@ class RunSummary:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What a run said of the images of a split, all shown in the way that `shown` says ("64 px").
-
-    `mistakes` are pictures of the worst of them, where they can be drawn.
-    """
-
-    run: str
-    split: str
-    shown: str
-    answers: Sequence[Prediction]
-    mistakes: Sequence[Sample] = ()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
     """One picture: `image` uint8 [height, width, 3] in RGB, and what is written under it."""
@@ -130,19 +125,25 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class SampleRow:
-    """Pictures at one test resolution (a square side in pixels)."""
+class Answers:
+    """What a run said of the images of a split, all shown in the way that `shown` says ("64 px"); `mistakes` are
+    pictures of the worst of them, where they can be drawn."""
 
-    resolution: int
-    samples: Sequence[Sample]
+    run: str
+    split: str
+    shown: str
+    answers: Sequence[Prediction]
+    mistakes: Sequence[Sample] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldsOfViewFigure:
     """What the query at the centre of the grid may attend to, before the content of the image has a say.
 
-    `weight` is float32 [heads, rows, cols] in [0, 1]: exp(bias), and exactly 0 where the cell is masked. The centre is
-    cell (rows // 2, cols // 2). `grid` is (rows, cols); `layer` counts from 0; `run` is whose model it is.
+    Attributes:
+        layer: counts from 0; run: whose model it is.
+        grid: (rows, cols); the centre is cell (rows // 2, cols // 2).
+        weight: float32 [heads, rows, cols] in [0, 1]: exp(bias), and exactly 0 where the cell is masked.
     """
 
     encoding: str
@@ -156,17 +157,22 @@ class FieldsOfViewFigure:
 class Report:
     """Everything that `write_report` shows. Only `rows` must not be empty; a section without content is left out.
 
-    `command` reproduces the report; `other_commands` are further lines worth running. `created` is shown as given, so
-    that equal content makes an equal file. `links` are other pages, as (address, words). `chance` is what guessing
-    gives of the first metric (a fraction), where known. `papers` are names of `published.papers`, whose curves are
-    drawn beside those of the rows. `inside` is what was measured inside the models of some of the runs.
+    Attributes:
+        command: reproduces the report; other_commands: further lines worth running.
+        samples: pictures by test resolution (a square side in pixels).
+        pictures: of the models' answers.
+        created: shown as given, so that equal content makes an equal file.
+        links: other pages, as (address, words).
+        chance: what guessing gives of the first metric (a fraction), where known.
+        papers: names of `published.papers`, whose curves are drawn beside those of the rows.
+        inside: what was measured inside the models of some of the runs.
     """
 
     title: str
     command: str
     runs: Sequence[RunSummary]
     rows: Sequence[ResultRow]
-    samples: Sequence[SampleRow] = ()
+    samples: Mapping[int, Sequence[Sample]] = field(default_factory=dict)
     fields: Sequence[FieldsOfViewFigure] = ()
     answers: Sequence[Answers] = ()
     pictures: Sequence[Sample] = ()

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 from sightline.reports import style, words
-from sightline.reports.grids import GridLine, Heading, TableCell, TextTable
 from sightline.reports.series import PlotLine, Study, resolutions
+from sightline.reports.tables import Cell, Head, Table, table_of
 from sightline.results.rows import FRACTION, Z95, ResultRow
 
 # A run has learned something where its accuracy lies above guessing by so many deviations (Wilson).
-CLEARLY = 3.0
+_CLEARLY = 3.0
 
 
 def learned(line: PlotLine, chance: float | None) -> bool:
     """Whether a run is clearly above guessing, at the sizes that it saw or at any; true where guessing is not known."""
     if chance is None:
         return True
-    inside = [point for size, point in line.points.items() if line.seen.holds(size)]
-    return any(_limits(point, CLEARLY)[0] > chance for point in (inside or line.points.values()))
+    inside = [size for size in line.points if line.seen.holds(size)]
+    return any(_means(line, [size], _CLEARLY)[1] > chance for size in inside or line.points)
 
 
 def difference(
@@ -40,7 +40,7 @@ def difference(
     return gap, gap - math.hypot(p - p_low, q_high - q), gap + math.hypot(p_high - p, q - q_low)
 
 
-def between_runs(study: Study) -> TextTable | None:
+def between_runs(study: Study) -> Table | None:
     """Each run less the best one, at the sizes that are larger than what any of them saw in training, else at the
     largest; None where there are not two runs to compare, or rows do not say how precise, or which way better, they
     are. Runs have their default knob where all have it. The best has the best mean over these sizes.
@@ -55,44 +55,33 @@ def between_runs(study: Study) -> TextTable | None:
     beyond = [size for size in common if all(line.seen.is_exceeded_by(size) for line in chosen)]
     sizes = beyond or common[-1:]
     best, *others = sorted(chosen, key=lambda line: _means(line, sizes)[0], reverse=study.main.better == "higher")
-    columns = [[size] for size in sizes] + ([sizes] if len(sizes) > 1 else [])
-    lines = []
+    columns = {Head(f"{size}\u00a0px"): [size] for size in sizes}
+    columns |= {Head("mean", "of these sizes"): sizes} if len(sizes) > 1 else {}
+    lines = {}
     for line in others:
-        found = [difference(line, best, column, len(others) * len(columns)) for column in columns]
-        name = f"{line.name} less {best.name}"
-        lines.append(GridLine(name, style.colour(line.run, study.order), [_cell(study, *one) for one in found]))
-    headings = [Heading(f"{size}\u00a0px") for size in sizes] + [Heading("mean", "of these sizes")] * (len(sizes) > 1)
+        head = Head(f"{line.name} less {best.name}", colour=style.colour(line.run, study.order))
+        comparisons = len(others) * len(columns)
+        lines[head] = {column: _cell(study, line, best, some, comparisons) for column, some in columns.items()}
     where = "beyond training" if beyond else "at the largest size"
-    return TextTable(_caption(study, f"Differences {where}"), headings, lines)
+    return table_of(_caption(study, f"Differences {where}"), lines)
 
 
-def of_downsampling(study: Study) -> TextTable | None:
+def of_downsampling(study: Study) -> Table | None:
     """Of each run that was also shown images downsampled to the size of its training: images as they are less those,
     by size; None where there is none. What was tuned stands beside the default too, since nothing is tuned on
     downsampled images."""
-    lines, rows = study.lines(), []
+    lines, found = study.lines(), {}
     precise = all(point.limits() is not None for line in lines for point in line.points.values())
     for small in (line for line in lines if line.shrunk is not None and study.main.better and precise):
         for own in (line for line in lines if line.shrunk is None and line.run == small.run):
             sizes = [size for size, point in own.points.items() if size in small.points and _alike(point, small)]
-            if sizes:
-                default = f"downsampled with its default {own.searched}" if own.tuned and not small.tuned else ""
-                found = {size: difference(own, small, [size], len(sizes)) for size in sizes}
-                rows.append((own, default, found))
-    if not rows:
-        return None
-    sizes = sorted({size for _, _, found in rows for size in found})
-    made = [
-        GridLine(
-            own.name,
-            style.colour(own.run, study.order),
-            [_cell(study, *found[size]) if size in found else TableCell(words.DASH) for size in sizes],
-            below=default,
-        )
-        for own, default, found in rows
-    ]
+            default = f"downsampled with its default {own.searched}" if own.tuned and not small.tuned else ""
+            cells = {Head(f"{size}\u00a0px"): _cell(study, own, small, [size], len(sizes)) for size in sizes}
+            found |= {Head(own.name, default, style.colour(own.run, study.order)): cells} if cells else {}
+    columns = [Head(f"{size}\u00a0px") for size in resolutions(lines)]
+    columns = [column for column in columns if any(column in cells for cells in found.values())]
     caption = _caption(study, "Images as they are less the same downsampled to the size of the training")
-    return TextTable(caption, [Heading(f"{size}\u00a0px") for size in sizes], made)
+    return table_of(caption, found, columns=columns) if found else None
 
 
 def _caption(study: Study, what: str) -> str:
@@ -100,9 +89,10 @@ def _caption(study: Study, what: str) -> str:
     return f"{what}: {words.title(study.main.metric)}" + (f", {points}" if points else "")
 
 
-def _cell(study: Study, gap: float, low: float, high: float) -> TableCell:
-    value, *limits = (words.number(one, study.main.unit, "+") for one in (gap, low, high))
-    return TableCell(value, limits, best=not low <= 0 <= high)
+def _cell(study: Study, one: PlotLine, other: PlotLine, sizes: Sequence[int], comparisons: int) -> Cell:
+    gap, low, high = difference(one, other, sizes, comparisons)
+    value, *limits = (words.number(each, study.main.unit, "+") for each in (gap, low, high))
+    return Cell(value, limits, best=not low <= 0 <= high)
 
 
 def _alike(point: ResultRow, small: PlotLine) -> bool:
@@ -114,10 +104,6 @@ def _alike(point: ResultRow, small: PlotLine) -> bool:
 def _means(line: PlotLine, sizes: Sequence[int], deviations: float = Z95) -> tuple[float, float, float]:
     """The mean over some sizes, and the means of the limits of its intervals."""
     points = [line.points[size] for size in sizes]
-    columns = zip(*((point.value, *_limits(point, deviations)) for point in points), strict=True)
+    columns = zip(*((one.value, *(one.limits(deviations) or (-math.inf, math.inf))) for one in points), strict=True)
     mean, low, high = (sum(column) / len(points) for column in columns)
     return mean, low, high
-
-
-def _limits(point: ResultRow, deviations: float) -> tuple[float, float]:
-    return point.limits(deviations) or (-math.inf, math.inf)

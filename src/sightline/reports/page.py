@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from importlib.resources import files
+from io import BytesIO
+
+import numpy as np
+
+from sightline.reports.content import Sample
 
 
 def render(template: str, **values: object) -> str:
@@ -11,7 +17,7 @@ def render(template: str, **values: object) -> str:
     Args:
         template: a file of this folder; one in HTML fills the blocks of `page.html`, which wants a `title` and the
             `command` that makes the page again.
-        **values: what the template names.
+        **values: what the template names; the filter `png` is `as_png`.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
@@ -23,4 +29,14 @@ def render(template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["png"] = as_png
     return environment.get_template(template).render(**values)
+
+
+def as_png(sample: Sample) -> str:
+    """A picture as a data URI."""
+    from PIL import Image
+
+    buffer = BytesIO()
+    Image.fromarray(np.ascontiguousarray(sample.image)).save(buffer, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

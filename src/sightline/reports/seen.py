@@ -17,14 +17,14 @@ def seen_sizes(config: Mapping[str, Any], patch_size: int) -> SeenSizes:
     Args:
         patch_size: of the model, in pixels.
     """
-    least, words = config.get("parts"), ""
-    if isinstance(least, int | float) and not isinstance(least, bool) and least < 1:
-        words = f"a random part ({100 * least:g}\u00a0% of its area or more)"
-    elif least == "simple":
-        words = "a random crop as wide or as high as itself"
+    least, parts = config.get("parts"), ""
+    if least == "simple":
+        parts = "a random crop as wide or as high as itself"
+    elif isinstance(least, int | float) and not isinstance(least, bool) and least < 1:
+        parts = f"a random part ({100 * least:g}\u00a0% of its area or more)"
     packing = config.get("packing")
     sizes = _packed(packing, patch_size) if isinstance(packing, Mapping) else _unpacked(config.get("resolution"))
-    return dataclasses.replace(sizes, parts=words, fine_tuned_from=str(config.get("init_from") or ""))
+    return dataclasses.replace(sizes, parts=parts, fine_tuned_from=str(config.get("init_from") or ""))
 
 
 def _unpacked(resolution: object) -> SeenSizes:
@@ -41,26 +41,22 @@ def _packed(packing: Mapping[str, Any], patch_size: int) -> SeenSizes:
     aspect = "cut to squares" if packing.get("aspect") == "square" else "each with its own aspect"
     most = packing.get("most_tokens") or packing.get("tokens")
     largest = math.sqrt(most) * patch_size if isinstance(most, int) else None
-    drop = _drop(packing)
+    drop = _drop(packing.get("drop"), packing.get("drop_options") or {})
     sides = packing.get("resolutions")
     if not isinstance(sides, Sequence) or len(sides) != 2:
         limit = f", of at most {most:,} patches" if isinstance(most, int) else ""
         return SeenSizes(None, largest, f"their own sizes{limit}, {aspect}", drop)
-    low, high = (float(side) if largest is None else min(float(side), largest) for side in sides)
-    words = f"{low:.0f} to {high:.0f}" if low != high else f"about {low:.0f}"
-    return SeenSizes(low, high, f"{words}\u00a0px, {aspect}", drop)
+    low, high = (min(float(side), largest or math.inf) for side in sides)
+    said = f"{low:.0f} to {high:.0f}" if low != high else f"about {low:.0f}"
+    return SeenSizes(low, high, f"{said}\u00a0px, {aspect}", drop)
 
 
-def _drop(packing: Mapping[str, Any]) -> str:
+def _drop(kind: str | None, options: Mapping[str, Any]) -> str:
     """Which tokens were left out, in words; "" where none were."""
-    kind = packing.get("drop")
-    if not kind:
-        return ""
-    options = packing.get("drop_options") or {}
     if kind == "constant" and isinstance(options.get("drop"), int | float):
         return f"{100 * options['drop']:g}\u00a0%"
     given = ", ".join(f"{name} {value}" for name, value in options.items())
-    return f"{kind} ({given})" if given else str(kind)
+    return "" if not kind else f"{kind} ({given})" if given else str(kind)
 
 
 def loss_kind(config: Mapping[str, Any], classes: int) -> str:
@@ -72,25 +68,12 @@ def loss_kind(config: Mapping[str, Any], classes: int) -> str:
         "bce": f"binary cross entropy, summed over {classes} classes",
         "bce_mean": f"binary cross entropy, mean over {classes} classes",
     }
-    loss = str(config.get("loss") or "loss")
-    kind = names.get(loss, loss)
-    if config.get("label_smoothing"):
-        kind += f", labels smoothed by {config['label_smoothing']:g}"
-    if config.get("mixing"):
-        kind += ", images mixed"
-    return kind
+    loss, smoothing = str(config.get("loss") or "loss"), config.get("label_smoothing")
+    kind = names.get(loss, loss) + (f", labels smoothed by {smoothing:g}" if smoothing else "")
+    return kind + (", images mixed" if config.get("mixing") else "")
 
 
 def by_run(runs: Iterable[RunSummary], rows: Iterable[ResultRow] = ()) -> dict[str, SeenSizes]:
     """Run -> its sizes of training: what its summary says, else the one size that its rows name."""
     known = {run.name: run.seen for run in runs if run.seen is not None}
     return {**{row.run: SeenSizes.of_one(row.train_resolution) for row in rows}, **known}
-
-
-def some_words(seen: SeenSizes) -> str:
-    """ "32 px", "16 to 32 px" or "its own sizes": short enough for a figure."""
-    if seen.one is not None:
-        return f"{seen.one} px"
-    if seen.low is None or seen.high is None:
-        return "the images' own sizes"
-    return f"{seen.low:.0f} to {seen.high:.0f} px"

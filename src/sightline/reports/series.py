@@ -6,7 +6,7 @@ Only rows of square images stand on the axis of resolutions; those of other view
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from sightline.errors import InputError
@@ -15,20 +15,22 @@ from sightline.reports.words import printable
 from sightline.results.rows import FITTED, INFERENCE, ResultRow, Slices
 
 HELD_OUT = "heldout_fonts"
-_DEFAULTS = ("default knob", "default rule", "default knob and rule")
 # Of splits: which is shown first. The others stand between.
 _RANK = {"test": 0, HELD_OUT: 2, "minival": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class PlotLine:
-    """One run under one rule for its knob; `points` maps a resolution in pixels to what was measured there, and
-    `views` a way of showing images that is no square of one size to the same. `seen` are the sizes of its training.
+    """One run under one rule for its knob.
 
-    `detail` tells lines of one run apart ("tuned knob", "seed 1"), else it is empty; `paired` says that the same run
-    is there with its default and with its tuned knob; `shrunk` is the side in pixels to which its images were shrunk;
-    `searched` says what was tuned of the run, where anything was: its knob, the rule by which its tables are resized,
-    or both.
+    Attributes:
+        detail: tells lines of one run apart ("tuned knob", "seed 1"), else it is empty.
+        tuned: whether anything of the run was tuned; `searched` says what: its knob, the rule by which its tables are
+            resized, or both. `paired`: the same run is there with its default and with what was tuned.
+        seen: the sizes of its training.
+        points: a resolution in pixels -> what was measured there, by rising size.
+        views: a way of showing images that is no square of one size -> the same.
+        shrunk: the side in pixels to which its images were shrunk.
     """
 
     run: str
@@ -36,11 +38,11 @@ class PlotLine:
     detail: str
     tuned: bool
     paired: bool
+    searched: str
     seen: SeenSizes
-    points: Mapping[int, ResultRow] = field(default_factory=dict)
-    views: Mapping[str, ResultRow] = field(default_factory=dict)
+    points: Mapping[int, ResultRow]
+    views: Mapping[str, ResultRow]
     shrunk: int | None = None
-    searched: str = "knob"
 
     @property
     def label(self) -> str:
@@ -50,16 +52,18 @@ class PlotLine:
     @property
     def name(self) -> str:
         """The label, without the knob where that is the default: a sentence or a card then compares defaults."""
-        return printable(self.run) if self.detail in _DEFAULTS else self.label
+        return printable(self.run) if self.detail == f"default {self.searched}" else self.label
 
 
 @dataclass(frozen=True)
 class Study:
     """Rows of one data set and task, as a page shows them.
 
-    `main` is a row of the metric that the curve shows, and of its split; `order` are names of runs, whose places fix
-    their colours; `seen` the sizes of each run's training (a run that it lacks saw the one size that its rows name);
-    `chance` is what guessing would give of that metric, a fraction, None where that is not known.
+    Attributes:
+        main: a row of the metric that the curve shows, and of its split.
+        order: names of runs, whose places fix their colours.
+        seen: the sizes of each run's training; a run that it lacks saw the one size that its rows name.
+        chance: what guessing would give of the main metric, a fraction; None where that is not known.
     """
 
     rows: Sequence[ResultRow]
@@ -88,29 +92,24 @@ class Study:
         Raises:
             InputError: there are no rows, they are of several data sets or a metric in several units, or of no images.
         """
-        if not rows:
-            raise InputError("there are no result rows to report")
         sizes, lengths = dict(seen or {}), {(row.run, row.frames) for row in rows}
         named = [_looked(row, several=sum(run == row.run for run, _ in lengths) > 1) for row in rows]
-        for row, one in zip(rows, named, strict=True):
-            if row.run in sizes:
-                sizes.setdefault(one.run, sizes[row.run])
-        rows = named
-        kinds = sorted({f"{row.data} / {row.task}" for row in rows})
+        sizes |= {one.run: sizes[row.run] for row, one in zip(rows, named, strict=True) if row.run in sizes}
+        kinds = sorted({f"{row.data} / {row.task}" for row in named})
         if len(kinds) > 1:
             raise InputError(f"rows of several data sets cannot share one curve, report each: {', '.join(kinds)}")
         units: dict[str, str] = {}
-        for row in rows:
+        for row in named:
             if units.setdefault(row.metric, row.unit) != row.unit:
                 raise InputError(f"run {row.run}: {row.metric} in {row.unit!r}, of other rows in {units[row.metric]!r}")
             if row.count < 1:
                 where = f"{row.metric} on {row.split} at {row.size_label}"
                 raise InputError(f"run {row.run}, {where}: {row.count} {row.counted}")
-        whole = [row for row in rows if not row.slices]
-        main = min(whole, key=lambda row: _RANK.get(row.split, 1), default=None)
-        if main is None:
-            raise InputError("all rows are of parts of the images")
-        return cls(rows, main, list(dict.fromkeys([*names, *(row.run for row in rows)])), sizes, chance)
+        whole = [row for row in named if not row.slices]
+        if not whole:
+            raise InputError("all rows are of parts of the images" if rows else "there are no result rows to report")
+        main = min(whole, key=lambda row: _RANK.get(row.split, 1))
+        return cls(named, main, list(dict.fromkeys([*names, *(row.run for row in named)])), sizes, chance)
 
     def metrics(self) -> list[ResultRow]:
         """A row of each metric that was measured on the main split, the main one first, those of parts alone last."""
@@ -133,7 +132,7 @@ class Study:
     def lines(
         self, metric: str | None = None, *, split: str | None = None, slices: Slices = MappingProxyType({})
     ) -> list[PlotLine]:
-        """The lines of one metric on one split, in the order of runs, default knob before tuned; points by rising size.
+        """The lines of one metric on one split, in the order of runs, default knob before tuned.
 
         The main ones unless given; of all images, unless `slices` names a part of them. Runs of several seeds are
         several lines, and so are several fixed knobs of one run; the labels then say which.
@@ -144,75 +143,57 @@ class Study:
         what = metric or self.main.metric, split or self.main.split
         # A run has one name for all parts, of which some may be there for one of its knobs alone.
         measured = [row for row in self.rows if (row.metric, row.split) == what]
-        by_knob = _runs_with_several_knobs(measured)
-        kinds = {(row.run, row.seed, row.tuned, row.shrunk or 0) for row in measured}
-        groups: dict[tuple[str, int, bool, float | None, int], list[ResultRow]] = {}
+        several, groups = _of_several_knobs(measured), {}
         for row in measured:
             if row.slices == slices:
-                fixed = row.knob if not row.tuned and (row.run, row.seed) in by_knob else None
-                groups.setdefault((row.run, row.seed, row.tuned, fixed, row.shrunk or 0), []).append(row)
-        made = []
-        for key in sorted(groups, key=lambda key: (self.order.index(key[0]), key[1], key[4], key[2], key[3] or 0.0)):
-            run, seed, tuned, fixed, shrunk = key
-            paired = (run, seed, not tuned, shrunk) in kinds
-            details, searched = [], _searched(measured, run, seed)
-            if any(other[0] == run and other[1] != seed for other in kinds):
-                details.append(f"seed {seed}")
-            if fixed is not None:
-                details.append(f"knob {fixed:g}")
-            elif tuned or paired:
-                details.append(f"{'tuned' if tuned else 'default'} {searched}")
-            if shrunk:
-                details.append(f"shrunk to {shrunk} px")
-            first = groups[key][0]
-            sizes = self.seen.get(run) or SeenSizes.of_one(first.train_resolution)
-            points: dict[str, ResultRow] = {}
-            for row in groups[key]:
-                if row.size_label in points:
-                    raise InputError(f"run {run}: {row.metric} on {row.split} at {row.size_label} is there twice")
-                points[row.size_label] = row
-            squares = {row.resolution: row for row in points.values() if row.resolution is not None}
-            views = {row.view: row for row in points.values() if row.resolution is None}
-            squares = dict(sorted(squares.items()))
-            made.append(
-                PlotLine(
-                    run,
-                    first.encoding,
-                    ", ".join(details),
-                    tuned,
-                    paired,
-                    sizes,
-                    squares,
-                    views,
-                    shrunk or None,
-                    searched,
-                )
-            )
-        return made
+                knob = row.knob if not row.tuned and (row.run, row.seed) in several else None
+                place = self.order.index(row.run), row.seed, row.shrunk or 0, row.tuned, knob or 0.0
+                groups.setdefault((place, knob), []).append(row)
+        return [self._line(groups[key], measured, key[1]) for key in sorted(groups, key=lambda key: key[0])]
 
-
-def _searched(rows: Iterable[ResultRow], run: str, seed: int) -> str:
-    """What was tuned of a run, in a word or two."""
-    mine = (row for row in rows if (row.run, row.seed) == (run, seed))
-    return " and ".join(dict.fromkeys(one["what"] for row in mine for one in row.tuning)) or "knob"
+    def _line(self, rows: Sequence[ResultRow], measured: Sequence[ResultRow], knob: float | None) -> PlotLine:
+        """The line of some rows, named as it has to be among all that were `measured`; `knob` is one of several."""
+        one = rows[0]
+        own = [row for row in measured if (row.run, row.seed) == (one.run, one.seed)]
+        paired = any(row.tuned != one.tuned and (row.shrunk or 0) == (one.shrunk or 0) for row in own)
+        searched = " and ".join(dict.fromkeys(each["what"] for row in own for each in row.tuning)) or "knob"
+        details = [f"seed {one.seed}"] if any(row.run == one.run and row.seed != one.seed for row in measured) else []
+        if knob is not None:
+            details.append(f"knob {knob:g}")
+        elif one.tuned or paired:
+            details.append(f"{'tuned' if one.tuned else 'default'} {searched}")
+        if one.shrunk:
+            details.append(f"shrunk to {one.shrunk} px")
+        points = {row.size_label: row for row in rows}
+        if len(points) < len(rows):
+            twice = next(row for row in rows if points[row.size_label] is not row)
+            raise InputError(f"run {one.run}: {one.metric} on {one.split} at {twice.size_label} is there twice")
+        return PlotLine(
+            one.run,
+            one.encoding,
+            ", ".join(details),
+            one.tuned,
+            paired,
+            searched,
+            self.seen.get(one.run) or SeenSizes.of_one(one.train_resolution),
+            dict(sorted((row.resolution, row) for row in rows if row.resolution is not None)),
+            {row.view: row for row in rows if row.resolution is None},
+            one.shrunk or None,
+        )
 
 
 def _looked(row: ResultRow, *, several: bool) -> ResultRow:
     """A row whose slices are parts of the images alone: how these were looked at stands with the run, in which patches
     where these are not its own, and of clips how many frames, if there are `several` numbers of them."""
-    if row.patch_size is not None:
-        row = replace(row, run=f"{row.run}, patches of {row.patch_size} px")
-    if several:
-        row = replace(row, run=f"{row.run}, {row.frames or 1} frames")
-    if FITTED in row.slices:
-        row = replace(row, slices={key: value for key, value in row.slices.items() if key != FITTED})
-    if INFERENCE not in row.slices:
-        return row
-    slices = {key: value for key, value in row.slices.items() if key != INFERENCE}
-    return replace(row, run=f"{row.run}, {row.slices[INFERENCE]}", slices=slices)
+    run = row.run + (f", patches of {row.patch_size} px" if row.patch_size is not None else "")
+    run += f", {row.frames or 1} frames" if several else ""
+    run += f", {row.slices[INFERENCE]}" if INFERENCE in row.slices else ""
+    slices = {key: value for key, value in row.slices.items() if key not in (FITTED, INFERENCE)}
+    return row if (run, len(slices)) == (row.run, len(row.slices)) else replace(row, run=run, slices=slices)
 
 
-def _runs_with_several_knobs(rows: Iterable[ResultRow]) -> set[tuple[str, int]]:
+def _of_several_knobs(rows: Iterable[ResultRow]) -> set[tuple[str, int]]:
+    """(run, seed) of those that were measured with several fixed knobs in one place."""
     found: dict[tuple[str, int, str], set[float | None]] = {}
     for row in rows:
         if not row.tuned and row.shrunk is None:
@@ -240,14 +221,6 @@ def seen_at(size: int, chosen: Iterable[PlotLine]) -> str:
     if all(one.one == size for one in seen):
         return "trained"
     return "seen" if all(one.holds(size) for one in seen) else ""
-
-
-def sizes_of_training(chosen: Iterable[PlotLine]) -> list[tuple[SeenSizes, list[PlotLine]]]:
-    """The sizes of training that the lines differ in, each with its lines, in their order."""
-    found: dict[tuple[float | None, float | None], tuple[SeenSizes, list[PlotLine]]] = {}
-    for line in chosen:
-        found.setdefault((line.seen.low, line.seen.high), (line.seen, []))[1].append(line)
-    return list(found.values())
 
 
 def outer_resolutions(chosen: Sequence[PlotLine]) -> list[int]:

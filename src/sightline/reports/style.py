@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +32,8 @@ _LABEL_LENGTH = 34
 # a phone shows a narrow figure at its whole width, and text of 9.5 points at 12 px.
 WIDE = 9.2
 NARROW = 3.9
+NAMES_ACROSS = 3
+"""So many names of a legend stand beside each other on a wide page."""
 _PIXELS_PER_POINT = 1.467
 
 
@@ -65,21 +66,11 @@ def legend(figure: Figure, entries: Sequence[tuple[str, Mapping[str, Any]]], *, 
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], **look) for _, look in entries]
-    columns = min(_columns(narrow), len(entries))
+    columns = min(1 if narrow else NAMES_ACROSS, len(entries))
     # Names are set afterwards: a legend drops labels that start with an underscore, and reads dollar signs as formulas.
     box = figure.legend(handles, ["."] * len(handles), loc="outside upper left", ncols=columns, frameon=False)
     for text, (name, _) in zip(box.get_texts(), entries, strict=True):
         text.set(text=name, parse_math=False)
-
-
-def _columns(narrow: bool) -> int:
-    """How many names of a legend stand beside each other."""
-    return 1 if narrow else 3
-
-
-def draw_for_page(height: float, paint: Callable[[Figure], None], *, narrow: bool, names: int = 0) -> str:
-    """As `draw`, as wide as a page, and higher by a legend of so many `names`."""
-    return draw(NARROW if narrow else WIDE, height + 0.24 * math.ceil(names / _columns(narrow)), paint)
 
 
 def draw(width: float, height: float, paint: Callable[[Figure], None]) -> str:
@@ -143,5 +134,13 @@ def both(draw: Callable[..., str], prefix: str, description: str) -> str:
         draw: the SVG text, of the layout that `narrow` says.
         prefix, description: as `inline`.
     """
-    wide, narrow = (inline(draw(narrow=slim), prefix + "narrow" * slim, description) for slim in (False, True))
-    return f'<div class="wide">{wide}</div>\n<div class="narrow">{narrow}</div>'
+    return pair(draw(narrow=False), draw(narrow=True), prefix, description)
+
+
+def pair(wide: str, narrow: str, prefix: str, description: str) -> str:
+    """As `both`, of what was drawn; "" for `narrow` leaves the wide one to all pages."""
+    shown = inline(wide, prefix, description)
+    if not narrow:
+        return shown
+    small = inline(narrow, f"{prefix}narrow", description)
+    return f'<div class="wide">{shown}</div>\n<div class="narrow">{small}</div>'

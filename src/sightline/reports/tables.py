@@ -1,119 +1,193 @@
-"""Tables for the terminal, by rich."""
+"""Tables of plain text, for a page, a terminal, CSV and LaTeX: cells with their intervals, by line and column."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+from typing import TYPE_CHECKING, Any
 
-from sightline.errors import InputError
-from sightline.reports import grids, series
-from sightline.reports.content import SeenSizes
-from sightline.reports.grids import TableCell, TextTable
-from sightline.reports.words import ASIDE, DASH, printable
-from sightline.results.rows import ResultRow
+from sightline.reports import words
+from sightline.reports.words import DASH, printable
+from sightline.results.rows import MetricValue
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
 _BAR = 40
+# A word so long in the first column would take most of a phone's width.
+_LONG = 20
+_LATEX = str.maketrans({
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\u00a0": "~", "\N{MULTIPLICATION SIGN}": r"$\times$",
+    DASH: "--", "<": "$<$", ">": "$>$",
+})  # fmt: skip
 
 
-def print_accuracy(
-    rows: Sequence[ResultRow], console: Console | None = None, *, seen: Mapping[str, SeenSizes] | None = None
-) -> None:
-    """Print a table of each metric by run and resolution, one for held-out fonts and one for other views than squares
-    if they were measured; metrics that go with the main one are left to the page.
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a line or a column: `below` is a smaller second line, `detail` tells heads of one title apart, `seen`
+    says whether all runs saw a size in training; a run's has its `colour`."""
 
-    Under each number stands where it lies with 95 %; of a tuned knob also its value. A resolution that all runs were
-    trained at is marked "trained", one that all saw among others "seen"; the best of a size is bold and carries an
-    asterisk, so that it is also seen where there is no bold.
+    title: str
+    below: str = ""
+    colour: str = ""
+    detail: str = ""
+    seen: str = ""
 
-    Args:
-        seen: run -> the sizes of its training, the one that its rows name unless given.
+    @property
+    def name(self) -> str:
+        return self.title + (f" ({self.detail})" if self.detail else "")
 
-    Raises:
-        InputError: there are no rows, or of several data sets.
-    """
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A value and the `limits` of its interval, as text; what stands `below` is smaller. `marked`: at a size that the
+    run saw in training. `words` are broken where a column is narrow."""
+
+    value: str = DASH
+    limits: Sequence[str] = ()
+    best: bool = False
+    below: str = ""
+    marked: bool = False
+    words: bool = False
+
+    @property
+    def interval(self) -> str:
+        return words.interval(self.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells by line and column; `corner` heads the first column, `extreme` says what the best numbers are ("highest"),
+    "" if nothing."""
+
+    caption: str
+    columns: Sequence[Head]
+    lines: Sequence[tuple[Head, Sequence[Cell]]]
+    corner: str = "run"
+    extreme: str = ""
+
+    @property
+    def long(self) -> bool:
+        """Whether a word of the first column would take most of a phone's width."""
+        return any(len(word) > _LONG for head, _ in self.lines for word in head.name.split())
+
+    def turned(self) -> Table:
+        """With a column a run where that is the narrower way: a phone shows few columns."""
+        if len(self.lines) >= len(self.columns):
+            return self
+        cells = list(zip(*(cells for _, cells in self.lines), strict=True))
+        lines = list(zip(self.columns, cells, strict=True))
+        return replace(self, columns=[head for head, _ in self.lines], lines=lines, corner="")
+
+
+def table_of(
+    caption: str,
+    lines: Mapping[Head, Mapping[Head, Cell | str]],
+    corner: str = "run",
+    columns: Iterable[Head] | None = None,
+) -> Table:
+    """A table of what stands in each line by column; a line that lacks one has a dash there. Columns are in the order
+    in which they come, unless given."""
+    heads = list(columns or dict.fromkeys(head for line in lines.values() for head in line))
+    made = [(head, [_as_cell(line.get(column, Cell())) for column in heads]) for head, line in lines.items()]
+    return Table(caption, heads, made, corner)
+
+
+def text_table(caption: str, columns: Sequence[Head | str], lines: Sequence[Sequence[Any]]) -> Table:
+    """A table of texts, heads and cells: a line has its head and a cell for each column but the first, the corner."""
+    corner, *heads = map(_as_head, columns)
+    return Table(caption, heads, [(_as_head(name), [*map(_as_cell, cells)]) for name, *cells in lines], corner.title)
+
+
+def _as_head(one: Head | str) -> Head:
+    return one if isinstance(one, Head) else Head(one)
+
+
+def _as_cell(one: Cell | str) -> Cell:
+    return one if isinstance(one, Cell) else Cell(one)
+
+
+def measured_cell(one: MetricValue) -> Cell:
+    """A number with its interval."""
+    return Cell(words.number(one.value, one.unit), words.limits(one))
+
+
+def csv_of(tables: Mapping[str, Table]) -> str:
+    """A line a cell: table, its caption, line, column, what stands below that, value, low, high."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("table", "caption", "line", "below_line", "column", "below", "value", "low", "high"))
+    for name, table in tables.items():
+        for line, cells in table.lines:
+            for column, cell in zip(table.columns, cells, strict=True):
+                limits = list(cell.limits) or ["", ""]
+                row = (name, table.caption, line.name, line.below, column.title, column.below, cell.value, *limits)
+                writer.writerow([one.replace("\u00a0", " ") for one in row])
+    return text.getvalue()
+
+
+def latex_of(tables: Mapping[str, Table]) -> str:
+    """One `table` a table, of plain LaTeX: it needs no package. Intervals stand small behind their numbers."""
+    made = []
+    for name, table in tables.items():
+        rows = [[(table.corner, "", False), *((head.title, head.below, False) for head in table.columns)]]
+        for head, cells in table.lines:
+            rows.append([(head.name, head.below, False), *((one.value, one.interval, one.best) for one in cells)])
+        heads, *lines = [" & ".join(_latex(*cell) for cell in row) + r" \\" for row in rows]
+        made += [
+            r"\begin{table}", rf"\caption{{{escaped(table.caption)}}}", rf"\label{{tab:{name}}}",
+            rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\hline", heads, r"\hline", *lines, r"\hline",
+            r"\end{tabular}", r"\end{table}", "",
+        ]  # fmt: skip
+    return "\n".join(made)
+
+
+def _latex(value: str, small: str, best: bool) -> str:
+    shown = rf"\textbf{{{escaped(value)}}}" if best else escaped(value)
+    return shown + (rf" {{\scriptsize {escaped(small)}}}" if small else "")
+
+
+def escaped(text: str) -> str:
+    """Text that LaTeX prints as it stands."""
+    return text.translate(_LATEX)
+
+
+def print_cells(table: Table, console: Console | None = None) -> None:
+    """Print a table under its caption. Under each number stand the limits of its interval; the best is bold and carries
+    an asterisk, so that it is also seen where there is no bold."""
     console = console or _console()
-    study = series.Study.of(rows, seen=seen)
-    metrics = [one.metric for one in study.metrics() if one.metric == study.main.metric or one.metric not in ASIDE]
-    found = [grids.by_resolution(study, metric) for metric in metrics]
-    found += [grids.held_out(study), *(grids.by_view(study, metric) for metric in metrics)]
-    for metric in metrics:
-        found += grids.by_attack(study, metric)
-        aside = (by for by in study.parts(metric) if not {by, by.split(", ")[0]} & grids.BY.keys())
-        found += [table for by in aside for table in grids.by_part(study, metric, by)]
-    shown = [table for table in found if table is not None]
-    for table in shown:
-        console.print(_text(table.caption, "bold"))
-        console.print(_numbers(table))
-    limits = any(cell.limits for table in shown for line in table.lines for cell in line.cells)
-    extremes = sorted({table.extreme for table in shown if table.extreme})
-    said = ["Below each number: where it lies with 95 %."] * limits
-    said += [f"*: {' or '.join(extremes)} at its size."] * bool(extremes)
-    if said:
-        console.print(" ".join(said), highlight=False)
-
-
-def _numbers(table: TextTable) -> Table:
-    """A line a size and a column a run, or the other way where that is narrower."""
-    seen = {heading.title: heading.seen for heading in table.headings}
-    turned = table.turned()
     made = _empty_table()
-    made.add_column(turned.corner, overflow="fold")
-    for heading in turned.headings:
-        made.add_column(_lines(heading.title, seen.get(heading.title, "")), justify="right", overflow="fold")
-    for line in turned.lines:
-        # Under the name stand what the page has below it, and what of a size all runs saw.
-        name = _lines(line.label, line.detail, seen.get(line.label, ""))
-        made.add_row(name, *(_cell(cell) for cell in line.cells))
-    return made
+    made.add_column(table.corner, overflow="fold")
+    for head in table.columns:
+        # What all runs saw of a size, and what a run's knob is; the page alone has what stands below a size.
+        made.add_column(_lines(head.title, head.detail, head.seen), justify="right", overflow="fold")
+    for head, cells in table.lines:
+        made.add_row(_lines(head.title, head.detail, head.seen), *map(_cell, cells))
+    console.print(_text(table.caption, "bold"))
+    console.print(made)
 
 
-def _cell(cell: TableCell) -> Text:
+def _cell(cell: Cell) -> Text:
     # The blank keeps the decimal points under each other beside a marked number.
-    value = "-" if cell.value == DASH else cell.value.replace(",", "")
-    text = _text(value, "bold" if cell.best else "").append("*" if cell.best else " ")
-    knob = f"knob {cell.knob}" if cell.knob[:1].isdigit() else cell.knob
-    for below in (*cell.limits, knob):
-        text.append(f"\n{below} " if below else "", style="not bold dim")
+    plain = cell.value.replace(",", "")
+    value = "-" if cell.value == DASH else plain if plain.isdigit() else cell.value.replace("\u00a0", " ")
+    text = _text(value, "bold" if cell.best else "")
+    text.append("*" if cell.best else " ")
+    for below in filter(None, (*cell.limits, cell.below)):
+        text.append(f"\n{below} ", style="not bold dim")
     return text
 
 
 def _lines(first: str, *below: str) -> Text:
-    text = _text(first)
+    text = _text(first.replace("\u00a0", " "))
     for line in filter(None, below):
         text.append(f"\n{printable(line)}", style="dim")
     return text
-
-
-def simple_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """A table of anything: `columns` are the headings, a row has a cell for each; None prints as a dash. Columns of
-    numbers alone are set flush right. A column is at least as wide as its longest word, so that names can be copied.
-
-    Raises:
-        InputError: a row has not as many cells as there are columns.
-    """
-    for row in rows:
-        if len(row) != len(columns):
-            raise InputError(f"a row of {len(row)} cells in a table of {len(columns)} columns: {list(row)!r}")
-    table = _empty_table()
-    for index, heading in enumerate(columns):
-        cells = [row[index] for row in rows if row[index] is not None]
-        numeric = bool(cells) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
-        words = " ".join(_shown(row[index]) for row in rows).split() + ([heading] if numeric else [])
-        table.add_column(
-            _text(heading),
-            justify="right" if numeric else "left",
-            no_wrap=numeric,
-            overflow="fold",
-            min_width=max(map(len, words), default=0),
-        )
-    for row in rows:
-        table.add_row(*(_text(_shown(cell)) for cell in row))
-    return table
 
 
 def print_table(
@@ -123,11 +197,23 @@ def print_table(
     title: str | None = None,
     console: Console | None = None,
 ) -> None:
-    """Print `simple_table`, as wide as the console."""
-    console = console or _console()
+    """Print a table of anything, as wide as the console, or as its longest words need, so that names can be copied.
+    None prints as a dash; columns of numbers alone are set flush right.
+
+    Args:
+        columns: the headings; rows: a cell for each.
+    """
+    console, table = console or _console(), _empty_table()
     if title:
         console.print(_text(title, "bold"))
-    table = simple_table(columns, rows)
+    for index, heading in enumerate(columns):
+        cells = [row[index] for row in rows if row[index] is not None]
+        numeric = bool(cells) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
+        longest = max(map(len, [*" ".join(map(_shown, cells)).split(), heading if numeric else ""]))
+        justify = "right" if numeric else "left"
+        table.add_column(_text(heading), justify=justify, no_wrap=numeric, overflow="fold", min_width=longest)
+    for row in rows:
+        table.add_row(*(_text(_shown(cell)) for cell in row))
     smallest = table.__rich_measure__(console, console.options.update(max_width=10_000)).minimum
     console.width = max(console.width, smallest)
     console.print(table)
@@ -142,13 +228,9 @@ def print_bars(lines: Sequence[tuple[str, int]]) -> None:
 
 
 def _shown(cell: object) -> str:
-    if cell is None:
-        return "-"
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    if isinstance(cell, int):
-        return f"{cell:,}"
-    return f"{cell:g}" if isinstance(cell, float) else str(cell)
+    if cell is None or isinstance(cell, bool):
+        return {None: "-", True: "yes", False: "no"}[cell]
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:g}" if isinstance(cell, float) else str(cell)
 
 
 def _text(text: str, style: str = "") -> Text:
@@ -163,7 +245,7 @@ def _console() -> Console:
     return Console()
 
 
-def _empty_table() -> Table:
+def _empty_table() -> RichTable:
     from rich import box
     from rich.table import Table
 

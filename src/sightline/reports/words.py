@@ -2,62 +2,38 @@
 
 from __future__ import annotations
 
+import functools
+import tomllib
 from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
 
 from sightline.results.rows import FRACTION, MetricValue
 
 DASH = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
-_TITLES = {
-    "top1": "top-1 accuracy", "top5": "top-5 accuracy", "top1_within_group": "top-1 accuracy within the group",
-    "top1_answered": "top-1 accuracy of the surest images", "top1_in_bin": "top-1 accuracy",
-}  # fmt: skip
-# Of metrics whose name alone would not be read as it is meant.
-_NAMES = {
-    "miou": "mean IoU", "iou": "IoU", "foreground_iou": "IoU of the foreground", "boundary_iou": "boundary IoU",
-    "ece": "expected calibration error", "ece_30": "expected calibration error of 30 bins",
-    "ece_adaptive": "expected calibration error of bins of as many images each",
-    "ece_sigmoid": "expected calibration error of sigmoids", "nll": "negative log-likelihood", "brier": "Brier score",
-    "temperature": "fitted temperature", "temperature_sigmoid": "fitted temperature of sigmoids",
-    "nll_tempered": "negative log-likelihood at the fitted temperature",
-    "brier_tempered": "Brier score at the fitted temperature",
-    "ece_tempered": "expected calibration error at the fitted temperature",
-    "ece_sigmoid_tempered": "expected calibration error of sigmoids at their fitted temperature",
-    "aurc": "area under risk by coverage",
-    "few_shot_top1": "top-1 accuracy of a few shots", "few_shot_l2": "l2 of a few shots",
-    "few_shot_smallest_class": "images of the smallest class to take shots of",
-    "knn_top1": "top-1 accuracy of nearest neighbours", "knn_train_images": "images to find neighbours among",
-    "linear_probe_top1": "top-1 accuracy of a linear probe", "linear_probe_l2": "l2 of the linear probe",
-    "linear_probe_train_images": "images that the linear probe learned from",
-    "fgsm_top1": "top-1 accuracy under FGSM", "fgsm_top5": "top-5 accuracy under FGSM",
-    "pgd_top1": "top-1 accuracy under PGD", "pgd_top5": "top-5 accuracy under PGD",
-    "flops": "operations of an image",
-    "lens_miou": "logit lens, mean IoU", "image_miou": "mean IoU of an image", "l1": "L1 distance", "l2": "L2 distance",
-    "jsd": "Jensen-Shannon divergence", "rope_fourier": "Fourier picture of RoPE", "cka": "CKA",
-    "box_ap": "box AP", "box_ap50": "box AP50", "box_ap75": "box AP75", "box_ar100": "box AR100",
-}  # fmt: skip
-# They say of the same answers what others say, and are left to the page.
-ASIDE = (
-    "top5", "top1_within_group", "top1_answered", "top1_in_bin", "confidence", "ece_30", "ece_adaptive", "ece_sigmoid",
-    "nll", "brier", "aurc", "few_shot_l2", "knn_train_images", "linear_probe_l2", "linear_probe_train_images",
-    "fgsm_top5", "pgd_top5", "temperature", "temperature_sigmoid", "nll_tempered", "brier_tempered",
-    "ece_sigmoid_tempered",
-)  # fmt: skip
 # What the highest value is called, and the lowest where that is the better one.
 EXTREME = {"higher": "highest", "lower": "lowest"}
 # Of a size, whether all runs that are spoken of were trained at it alone, or saw it among others.
 SEEN = {"trained": ", as trained", "seen": ", seen in training", "": ""}
 
 
+@functools.cache
+def about() -> dict[str, Any]:
+    """What is said of metrics and data: `about.toml`."""
+    return tomllib.loads(files("sightline.reports").joinpath("about.toml").read_text("utf-8"))
+
+
 def title(metric: str) -> str:
     """ "top-1 accuracy": a metric in words."""
-    return _TITLES.get(metric) or _NAMES.get(metric) or printable(metric.replace("_", " "))
+    known = about()["accuracies"] | about()["names"]
+    return known.get(metric) or printable(metric.replace("_", " "))
 
 
 def short(metric: str) -> str:
     """The same where nothing else is spoken of: "accuracy"."""
-    return "accuracy" if metric in _TITLES else title(metric)
+    return "accuracy" if metric in about()["accuracies"] else title(metric)
 
 
 def capital(text: str) -> str:

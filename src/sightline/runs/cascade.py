@@ -10,7 +10,7 @@ from sightline.errors import InputError
 from sightline.evaluation import cascade as cascades
 from sightline.evaluation.measure import default_image_count
 from sightline.io.atomic import write_out
-from sightline.reports import cascade_page, cascade_plot, style
+from sightline.reports import cascade_page
 from sightline.reports.seen import seen_sizes
 from sightline.results.cascade import CASCADE, CascadeRow
 from sightline.results.rows import dump_rows, to_frame
@@ -59,8 +59,8 @@ def cascade(run: Run, asked: CascadeOptions, progress: Progress) -> Cascade:
     progress.say_left_out(source)
     seen = seen_sizes(run.config, run.model.config.patch_size) if run.config else None
     page = cascade_page.render(rows, _command(run, asked, config), seen=seen)
-    figures = (cascade_plot.accuracy_by_cost(rows), cascade_plot.calibration_by_tokens(rows))
-    for name, content in zip((CASCADE, *_DRAWN), (dump_rows(rows), *map(style.standalone, figures), page), strict=True):
+    written = (dump_rows(rows), *cascade_page.figure_files(rows), page)
+    for name, content in zip((CASCADE, *_DRAWN), written, strict=True):
         write_out(asked.out / name, content)
     return Cascade(rows, asked.out, rows[0].precision)
 

@@ -18,9 +18,8 @@ from sightline.io.config import check_value, whole
 from sightline.io.run_files import COMPARISON, PAGE, TABLES
 from sightline.models import make_model
 from sightline.recipes.compare import ENCODINGS, RESOLUTIONS, TRAINED, Compare, compare_jobs, compared_runs
-from sightline.reports.comparison_page import render
-from sightline.reports.comparison_tables import tables
-from sightline.reports.latex import csv_of, latex_of
+from sightline.reports.comparison_page import render, tables
+from sightline.reports.tables import csv_of, latex_of
 from sightline.results.rows import dump_rows, to_frame
 from sightline.runs import outputs
 from sightline.runs.console import command_line, options_given, warn

@@ -14,7 +14,7 @@ from sightline.distributed import machine, signals
 from sightline.io.atomic import write_out
 from sightline.io.run_files import OTHER_PAGES, PAGE, RESULTS
 from sightline.recipes.demo import ENCODINGS, demo_jobs, demo_of
-from sightline.reports.html import write_report
+from sightline.reports.results_page import write_report
 from sightline.results.rows import ResultRow, dump_rows
 from sightline.runs import outputs
 from sightline.runs.console import command_line, warn

@@ -11,7 +11,7 @@ from sightline.errors import InputError, require_known
 from sightline.io.atomic import make_parent
 from sightline.reports.content import Report
 from sightline.reports.figures import check_paper
-from sightline.reports.html import write_report
+from sightline.reports.results_page import write_report
 from sightline.reports.series import Study
 from sightline.runs import outputs
 from sightline.runs.console import command_line

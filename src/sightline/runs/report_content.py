@@ -18,7 +18,7 @@ from sightline.hub.load import read_config_record
 from sightline.io.run_files import BEST, INSIDE, LOG, PICTURES, PREDICTIONS, RESULTS
 from sightline.models import Model
 from sightline.reports import content
-from sightline.reports.answers import worst
+from sightline.reports.results_tables import worst
 from sightline.reports.seen import loss_kind, seen_sizes
 from sightline.reports.words import capital, quantity, short
 from sightline.results.analysis import ANALYSIS, AnalysisRow
@@ -89,7 +89,7 @@ def _summary(run: OpenedRun, rows: list[ResultRow]) -> content.RunSummary:
     )
 
 
-def _samples(source: Source, resolutions: Sequence[int]) -> list[content.SampleRow]:
+def _samples(source: Source, resolutions: Sequence[int]) -> dict[int, list[content.Sample]]:
     """Images of different classes at some sizes."""
     split = _split_of(source)
     indices = _of_many_classes(source, split)
@@ -98,7 +98,7 @@ def _samples(source: Source, resolutions: Sequence[int]) -> list[content.SampleR
         found = source.example(split, index, (side, side))
         return content.Sample(found.middle_frame, found.target.describe(source.classes))
 
-    return [content.SampleRow(side, [sample(index, side) for index in indices]) for side in resolutions]
+    return {side: [sample(index, side) for index in indices] for side in resolutions}
 
 
 def _of_many_classes(source: Source, split: str) -> list[int]:
@@ -206,7 +206,7 @@ def compose_report(
         command=command,
         runs=summaries,
         rows=rows,
-        samples=[] if source is None else _samples(source, resolutions),
+        samples={} if source is None else _samples(source, resolutions),
         fields=[field for run, name in shown for field in _fields(run.model, name)],
         answers=[one for one in said if one is not None],
         pictures=[one for run, rows in zip(runs, named, strict=True) for one in _pictures(run.path, rows)],

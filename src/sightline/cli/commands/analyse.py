@@ -30,7 +30,7 @@ def analyse(
     from sightline.cli import next_step, progress
     from sightline.distributed import machine
     from sightline.io.run_files import INSIDE, PAGE, RESULTS
-    from sightline.reports.analysis_tables import print_layers
+    from sightline.reports.analysis_page import print_layers
     from sightline.results.rows import dump_rows
     from sightline.runs.analyse import analyse as analyse_runs
     from sightline.runs.analyse import open_models

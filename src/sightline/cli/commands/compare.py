@@ -34,7 +34,7 @@ def compare(
     """
     from sightline.cli import next_step, progress
     from sightline.io.run_files import COMPARISON, PAGE, TABLES
-    from sightline.reports.comparison_tables import print_comparison
+    from sightline.reports.comparison_page import print_comparison
     from sightline.runs.compare import compare as compare_encodings
 
     with progress.Bars() as bars:

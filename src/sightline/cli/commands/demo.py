@@ -36,7 +36,7 @@ def demo(
     """
     from sightline.cli import next_step, progress
     from sightline.io.run_files import PAGE, RESULTS
-    from sightline.reports.tables import print_accuracy
+    from sightline.reports.results_tables import print_accuracy
     from sightline.runs.demo import demo as demonstrate
 
     with progress.Bars() as bars:

@@ -27,8 +27,8 @@ def evaluate(
     from sightline.distributed import machine
     from sightline.distributed.ranks import init_ranks
     from sightline.errors import InputError
+    from sightline.reports.results_tables import print_accuracy
     from sightline.reports.seen import seen_sizes
-    from sightline.reports.tables import print_accuracy
     from sightline.results.rows import dump_rows
     from sightline.runs import Run
     from sightline.runs import evaluate as on_data

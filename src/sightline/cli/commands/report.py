@@ -28,8 +28,8 @@ def report(
         overwrite: Replace the page if it exists.
     """
     from sightline.cli import next_step
+    from sightline.reports.results_tables import print_accuracy
     from sightline.reports.seen import by_run
-    from sightline.reports.tables import print_accuracy
     from sightline.runs import outputs
     from sightline.runs.report import report as write
     from sightline.runs.sizes import split_words

@@ -31,7 +31,7 @@ def rescore(
     from sightline.evaluation.logits import find_logits, read_logits, refuse_twice, rescore
     from sightline.evaluation.temperature import temperatures_from_logits
     from sightline.io.atomic import write_out
-    from sightline.reports.tables import print_accuracy
+    from sightline.reports.results_tables import print_accuracy
     from sightline.results.rows import ResultRow, dump_rows
     from sightline.runs import outputs
 
