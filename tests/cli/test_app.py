@@ -152,6 +152,15 @@ def test_a_fault_shows_its_traceback_where_asked(capsys):
         assert capsys.readouterr().err.count("Traceback") == count
 
 
+def test_a_fault_of_the_system_shows_where_it_came_from(monkeypatch, capsys):
+    def fail(*_):
+        raise PermissionError(13, "denied", "a.txt")
+
+    monkeypatch.setattr(app, "build_app", lambda: fail)
+    assert app.main(["--debug", "x"]) == StorageError.exit_code
+    assert "in fail" in capsys.readouterr().err
+
+
 def test_help_loads_nothing_heavy():
     """The promise is 0.6 s; what is loaded decides it, and does not depend on how busy the machine is."""
     code = "import sys; from sightline.cli.app import main; main(['--help']); print(*sys.modules, sep='\\n')"

@@ -89,6 +89,7 @@ def run(*words: str) -> tuple[dict[str, Any], Any]:
         (["--packing.lr", "2"], {"packing": {"lr": 2}}),
         (["--fast"], {"fast": True}),
         (["--fast=false"], {"fast": False}),
+        (["--no-fast"], {"fast": False}),
         (["--options.a_b.c", "[1, x]", "--options.d", "no"], {"options": {"a_b": {"c": [1, "x"]}, "d": "no"}}),
         (["--options", "{a: {}}"], {"options": {"a": {}}}),
     ],

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from sightline.cli.options import meant
+from sightline.data.image_list import list_images
 from sightline.data.open import open_source, recognised
 from sightline.errors import _SYNONYMS, did_you_mean, near
 from sightline.io.yaml import read_yaml
@@ -30,7 +31,7 @@ def test_a_family_of_encodings_is_named_by_its_members(asked, refused):
 @pytest.mark.parametrize(("option", "meant"), [
     ("--learning-rate", "--lr"), ("--weight_decy", "--weight-decay"), ("--encodng", "--encoding"),
     ("--optimizer.ema_decay", "--optimizer.ema"), ("--wd", "--weight-decay"), ("--batch", "--batch-size"),
-    ("--image", "--images"),
+    ("--image", "--images"), ("--head", "--task-options.head"), ("--set", "--optimizer.lr 1e-3"),
 ])  # fmt: skip
 def test_settings_are_options_and_near_names_are_said(option, meant, refused):
     for words in ((option, "1"), (f"{option}=1",)):
@@ -122,6 +123,18 @@ def test_every_layout_of_a_folder_is_recognised(cli, tmp_path):
         assert (config["data"], config["task"]) == (f"{kind}:{folder}", task)
         assert f"{kind}:{folder}" in err
         assert json.loads(cli("data", "check", folder, "--json")[1])["data"] == f"{kind}:{folder}"
+    # Images beside an archive, or above a folder of masks, are the images of a folder.
+    mixed = tmp_path / "mixed"
+    (mixed / "masks").mkdir(parents=True)
+    for name in ("a.png", "masks/b.png"):
+        Image.new("RGB", (8, 8)).save(mixed / name)
+    (mixed / "backup.tar").write_bytes((tmp_path / "w" / "train-0000.tar").read_bytes())
+    assert list(list_images([str(mixed)])) == [str(mixed / "a.png"), str(mixed / "masks" / "b.png")]
+    # Classes of these names.
+    for name in ("masks", "hats"):
+        (tmp_path / "classes" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "classes" / name / "0.png")
+    assert recognised(str(tmp_path / "classes")) == f"imagefolder:{tmp_path / 'classes'}"
     # Masks are none of the images.
     code, out, err = cli("predict", tmp_path / "masks", tmp_path / "m", "--json")
     assert code == 0, err

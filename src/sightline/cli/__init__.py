@@ -1,1 +1,1 @@
-"""The command line: thin verbs (`commands/`, one a file) and what they share."""
+"""The command line: thin commands (`commands/`, one a file) and what they share."""

@@ -144,14 +144,15 @@ def _run(arguments: list[str]) -> int:
         return PIPE_CLOSED
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return _complain(StorageError(f"{where}{error.strerror or error}"))
+        return _complain(StorageError(f"{where}{error.strerror or error}"), error)
     except (MemoryError, OverflowError, RuntimeError) as error:
         if signals.heard():
             return _say_interrupted()
         if not machine.is_out_of_memory(error):
             raise
         said = " ".join(str(error).split())[:300]
-        return _complain(SightlineError(f"{type(error).__name__}: {said or 'out of memory'} (try smaller sizes)"))
+        said = f"{type(error).__name__}: {said or 'out of memory'} (try smaller sizes)"
+        return _complain(SightlineError(said), error)
     return result if isinstance(result, int) else 0
 
 
@@ -216,9 +217,9 @@ def _say_interrupted() -> int:
     return signals.exit_code()
 
 
-def _complain(error: SightlineError) -> int:
+def _complain(error: SightlineError, cause: BaseException | None = None) -> int:
     if _debug:
-        traceback.print_exception(error)
+        traceback.print_exception(cause or error)
     line = " ".join(str(error).split())
     if ranks.is_main_process():
         print(f"sightline: error: {line}", file=sys.stderr)

@@ -39,6 +39,8 @@ def settings_class(cls: type, *, without: Collection[str] = (), prefix: str = ""
             look = {"alias": _ALIASES.get(path), "group": f"{one.name.replace('_', ' ').capitalize()}"}
         elif any(get_origin(part) is tuple for part in (hints[one.name], *get_args(hints[one.name]))):
             kind, look = tuple[str, ...], look | {"consume_multiple": True}
+        elif bool in (hints[one.name], *get_args(hints[one.name])):
+            kind, look = bool, look | {"negative": f"--no-{one.name.replace('_', '-')}"}
         else:
             kind, look = hints[one.name], look | {"allow_leading_hyphen": True}
         # Words are read as YAML, in which JSON is contained.
@@ -109,7 +111,7 @@ def _put(values: dict[str, Any], path: Sequence[str], value: Any, option: str) -
     values[last] = value
 
 
-def meant(option: str, taken: Iterable[str], *, trains: bool = False) -> str:
+def meant(option: str, taken: Collection[str], *, trains: bool = False) -> str:
     """What was probably meant by an option that a command does not have, as `--resolution`, or "".
 
     Args:
@@ -120,8 +122,11 @@ def meant(option: str, taken: Iterable[str], *, trains: bool = False) -> str:
     from sightline.training.config import TrainConfig
 
     name = _field(option.partition("=")[0])
+    groups = [one for one in taken if one in ("--task-options", "--options", "--arguments")]
     if name == "set":
-        return "an option for each setting, as --optimizer.lr 1e-3 or --task-options.threshold .1"
+        return " or ".join(["--optimizer.lr 1e-3"] if trains else [f"{one}.NAME VALUE" for one in groups])
+    if name == "head" and "--task-options" in groups:
+        return "--task-options.head"
     here, there = _by_field(taken), {} if trains else _by_field(_option_names(TrainConfig))
     if not known_as(name, here) and (found := known_as(name, there)):
         return f"sightline train {there[found[0]]}"

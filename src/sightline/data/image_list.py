@@ -51,9 +51,7 @@ def list_images(
     for word in given:
         if word == STDIN:
             found += _listed(stdin)
-        elif (images := images_of_set(word, passed_over)) or (
-            os.path.isdir(word) and (images := _images_of_layout(word, passed_over))
-        ):
+        elif images := images_of_word(word, passed_over):
             found += images
         elif os.path.isdir(word):
             if not (inside := _in_folder(word, passed_over, clips)):
@@ -93,11 +91,14 @@ def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[st
     return [one if isinstance(one, EncodedImage) else os.fspath(one) for _, one in found]
 
 
-def _images_of_layout(folder: str, skipped: list[Unreadable]) -> list[str | EncodedImage]:
-    """The images of a folder that holds shards, tables, or more than images, as masks; none where it does not."""
+def images_of_word(word: str, skipped: list[Unreadable] | None = None) -> list[str | EncodedImage]:
+    """As `images_of_set`; also of a folder without images of its own that has the layout of shards, of tables, or of
+    images beside their masks or objects."""
     from sightline.data.open import recognised
 
-    spec = recognised(folder)
+    if not os.path.isdir(word) or held_in(Path(word)) == "files":
+        return images_of_set(word, skipped)
+    spec = recognised(word)
     return [] if spec.partition(":")[0] in ("imagefolder", "images") else images_of_set(spec, skipped)
 
 

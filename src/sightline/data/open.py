@@ -15,13 +15,14 @@ from sightline.errors import InputError, require_known
 _SOURCES = "sightline.data.sources"
 # Among options, which end with a comma or with all.
 _HELD_OUT = re.compile(r",minival=([^,/]*)(?=,|$)")
-# Data set -> what is in its folders; the first that fits is meant.
-_LAYOUTS = {
-    "wds": ("*.tar",), "hf": ("dataset_dict.json", "state.json", "*.parquet", "data/*.parquet"),
-    "coco": ("annotations/instances_*.json",), "lvis": ("lvis_v1_*.json",), "masks": ("masks/*",),
-    "ade20k": ("annotations/training", "annotations/validation"), "cityscapes": ("leftImg8bit/*",),
-    "voc": ("SegmentationClass/*",), "imagefolder": ("*/*",),
-}  # fmt: skip
+# What is in a folder, all of it -> the data set; the first that fits is meant.
+_LAYOUTS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("*.tar",), "wds"), (("dataset_dict.json",), "hf"), (("state.json",), "hf"), (("*.parquet",), "hf"),
+    (("data/*.parquet",), "hf"), (("annotations/instances_*.json",), "coco"), (("lvis_v1_*.json",), "lvis"),
+    (("images/*", "annotations/training"), "ade20k"), (("images/*", "annotations/validation"), "ade20k"),
+    (("leftImg8bit/*", "gtFine/*"), "cityscapes"), (("JPEGImages/*", "SegmentationClass/*"), "voc"),
+    (("images/*", "masks/*"), "masks"), (("*/*",), "imagefolder"),
+)  # fmt: skip
 
 
 def list_sources() -> tuple[str, ...]:
@@ -76,5 +77,5 @@ def _kind_of(spec: str) -> str | None:
     path = Path(_HELD_OUT.sub("", spec))
     if not spec or not path.exists():
         return None
-    found = (kind for kind, patterns in _LAYOUTS.items() if any(any(path.glob(one)) for one in patterns))
+    found = (kind for patterns, kind in _LAYOUTS if all(any(path.glob(one)) for one in patterns))
     return "wds" if path.suffix == ".tar" else next(found, "images")

@@ -110,5 +110,7 @@ def number_of(text: str, name: str, below: int) -> int:
     Raises:
         InputError: it is none.
     """
+    if below < 1:
+        raise InputError(f"{name} {text}: there is no such token", field=name, value=text)
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
     return check_value(name, number, whole(0, below - 1))

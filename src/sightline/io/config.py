@@ -112,6 +112,8 @@ def build_config(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         # As JSON: there strict means a list for a tuple and a mapping for a dataclass, and nothing looser.
         return TypeAdapter(cls).validate_json(f"{{{text}}}")
     except ValidationError as error:
+        if error.errors(include_url=False)[0]["type"] == "json_invalid":
+            raise InputError(f"{where}: holds what is no text, number, true, false, or a list of them") from None
         raise validation_error(error, where, cls) from None
 
 
@@ -192,4 +194,5 @@ def named_after(file: PurePath | None) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{file}: {error}" if file else str(error)) from None
+        said = f"{file}: {error}" if file else str(error)
+        raise InputError(said, field=error.field, value=error.value) from None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -99,6 +99,11 @@ class ClassEffect(Row):
     def record(self) -> dict[str, Any]:
         """The object of its line."""
         return {"class" if key == "name" else key: value for key, value in super().record().items() if value != ""}
+
+    @classmethod
+    def from_record(cls, **record: Any) -> Self:
+        """The inverse of `record`."""
+        return super().from_record(**{"name" if key == "class" else key: value for key, value in record.items()})
 
 
 class ClassStudy:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from sightline.results.rows import Row, Slices
 
@@ -43,6 +43,11 @@ class ComparisonRow(Row):
     def record(self) -> dict[str, Any]:
         """The object of its line."""
         return {"kind": self.kind, **super().record()}
+
+    @classmethod
+    def from_record(cls, **record: Any) -> Self:
+        """The inverse of `record`."""
+        return super().from_record(**{key: value for key, value in record.items() if key != "kind"})
 
     @property
     def place(self) -> tuple[object, ...]:

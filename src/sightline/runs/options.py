@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, convert
 
-from sightline.errors import require_known
+from sightline.errors import InputError, require_known
 
 if TYPE_CHECKING:
     from cyclopts import Token
@@ -47,7 +47,10 @@ def _pixels(_: object, tokens: Sequence[Token]) -> int:
 def _mapping(_: object, tokens: Sequence[Token]) -> Any:
     from sightline.io.yaml import parse_yaml
 
-    return parse_yaml(tokens[0].value, f"{tokens[0].keyword} {tokens[0].value}")
+    said = f"{tokens[0].keyword} {tokens[0].value}"
+    if not isinstance(value := parse_yaml(tokens[0].value, said), dict):
+        raise InputError(f"{said}: expected {tokens[0].keyword}.NAME VALUE")
+    return value
 
 
 def _recognised(_: object, tokens: Sequence[Token]) -> str:

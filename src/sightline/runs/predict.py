@@ -16,7 +16,7 @@ from sightline.analysis.memory import side_of, warn_of_memory
 from sightline.attention.cpu import chosen_precision
 from sightline.data.clip_file import Clip, FrameFolder, list_clips
 from sightline.data.image_file import EncodedImage
-from sightline.data.image_list import clip_stamp, images_of_set, list_images
+from sightline.data.image_list import clip_stamp, images_of_word, list_images
 from sightline.data.preprocessing import Resolution
 from sightline.data.sizes import MOST_FRAMES
 from sightline.data.skip_policy import Unreadable
@@ -132,7 +132,7 @@ def list_inputs(
     pairs = [[one.path, one.reason] if isinstance(one, Unreadable) else [str(one), None] for one in listed]
     told = [path if reason is None else Unreadable(path, reason) for path, reason in ranks.broadcast(pairs)]
     # Those that are parts of a data set's files are that again.
-    known = {str(one): one for word in names for one in images_of_set(word)}
+    known = {str(one): one for word in names for one in images_of_word(word)}
     return listed if ranks.is_main else [known.get(one, one) if isinstance(one, str) else one for one in told]
 
 
@@ -173,7 +173,9 @@ def answers(
     drawings = claim_outputs(run, request.task, listed, asked)
     if asked.predictions is not None:
         write_answers(request, listed, asked.predictions, run.ranks, progress.counter("predicting", len(listed)))
-        return map(json.loads, asked.predictions.read_text().splitlines())
+        # The first rank writes it.
+        run.ranks.barrier()
+        return map(json.loads, asked.predictions.read_text("utf-8").splitlines())
     return _records(request, listed, drawings)
 
 

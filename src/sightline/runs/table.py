@@ -12,7 +12,7 @@ from sightline.data.sizes import View
 from sightline.errors import InputError
 from sightline.io.run_files import CELLS
 from sightline.runs.console import warn
-from sightline.runs.sizes import parse_resolutions
+from sightline.runs.sizes import parse_resolutions, split_words
 from sightline.sweeps.run import is_sweep, read_sweep
 from sightline.sweeps.scores import Objective, SummaryRow, best_and_average, score_of, unique_names
 from sightline.training.status import run_status
@@ -26,11 +26,13 @@ class SummaryTable:
         by: the setting that the rows are of.
         wanted: which number of a run is compared.
         rows: one for each value of that setting.
+        folders: of the runs.
     """
 
     by: str
     wanted: Objective
     rows: list[SummaryRow]
+    folders: Sequence[Path] = ()
 
     def dump(self) -> str:
         """As JSON, an object a line."""
@@ -42,7 +44,7 @@ def summarise(
     *,
     metric: str | None = None,
     split: str | None = None,
-    resolutions: Sequence[str | int] = (),
+    resolutions: Sequence[str | int] | str | int = (),
     by: str = "encoding",
 ) -> SummaryTable:
     """The best and the average of some runs, as `sightline table` prints them; runs that are not finished are left out.
@@ -61,7 +63,7 @@ def summarise(
         raise InputError("table: expected at least one folder of a run, or of a sweep", field="runs")
     if resolutions and split is None:
         raise InputError("--resolutions: goes with --split, whose rows are compared", field="resolutions")
-    shown = parse_resolutions(tuple(map(str, resolutions)))
+    shown = parse_resolutions(split_words(resolutions))
     wanted = Objective(metric, split, tuple(one.name if isinstance(one, View) else f"{one} px" for one in shown))
     folders: list[Path] = []
     for place in map(Path, runs):
@@ -81,4 +83,4 @@ def summarise(
             continue
         scored.append(score_of(folder, wanted))
         finished.append(folder)
-    return SummaryTable(by, wanted, best_and_average(unique_names(scored, finished), by))
+    return SummaryTable(by, wanted, best_and_average(unique_names(scored, finished), by), finished)

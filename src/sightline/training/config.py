@@ -152,7 +152,7 @@ class TrainConfig:
         frames: of each clip that are shown, for a model of clips, which takes an image as a clip of one frame; None
             takes those of `init_from`, else 8.
         frame_stride: from one frame to the next, in frames of the clip; None spreads them over it
-            (`data.frames.FrameSampling`).
+            (`data.sizes.FrameSampling`).
         images: how many images are shown in all; 48,000 where no other length is given.
         epochs: the same in passes over the data.
         tokens: the same in tokens that go through the trunk, prefix tokens too.

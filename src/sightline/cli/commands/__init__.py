@@ -1,1 +1,1 @@
-"""The verbs: each file here is one command, named as the file, with its function of the same name."""
+"""Commands: each file here is one, named as its function or `App`, and listed in `cli.app.COMMANDS`."""

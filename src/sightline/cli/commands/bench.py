@@ -93,8 +93,8 @@ def _passed_on(name: str, what: str) -> Callable[..., int]:
         if not script.is_file():
             raise InputError(f"bench {name}: needs a checkout of Sightline with its benchmarks; {script} is not there")
         for option, word in itertools.pairwise((*arguments, "")):
-            if option.partition("=")[0] == "--out":
-                claim_rows(Path(option.partition("=")[2] or word))
+            if option.partition("=")[0] == "--out" and (place := option.partition("=")[2] or word):
+                claim_rows(Path(place))
         sys.stdout.flush()
         code = subprocess.call([sys.executable, "-c", _RUN_QUIETLY, str(script), *arguments])
         return code if code >= 0 else 128 - code

@@ -22,6 +22,7 @@ async function answered(address, options) {
     answer = await response.json();
   } catch (fault) {
     if (fault.name === "AbortError") throw fault;
+    if (response.status === 503) throw new Fault("The server has too much to do; try again in a moment.");
     throw new Fault(`The server's answer (${response.status}) cannot be read.`);
   }
   if (response.ok) return answer;
