@@ -49,6 +49,6 @@ def test_memory_that_is_not_there(words, run_copy):
 
 def test_what_fits_is_not_warned_of(cli, tiny_run, tmp_path):
     Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
-    code, _, err = cli("predict", tiny_run, tmp_path / "a.png", "--resolution", "512")
+    code, _, err = cli("predict", tiny_run, tmp_path / "a.png", "--resolution", "128")
     assert code == 0
     assert "warning" not in err

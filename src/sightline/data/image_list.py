@@ -14,7 +14,7 @@ from sightline.data.folders import entries_of, folders_in, is_folder, split_call
 from sightline.data.image_file import EncodedImage
 from sightline.data.image_index import NOT_A_FILE, ImageIndex, Stamp, stamp_of
 from sightline.data.skip_policy import Unreadable
-from sightline.errors import InputError
+from sightline.errors import InputError, UnreadableDataError
 from sightline.io.read import ROWS
 
 STDIN = "-"
@@ -96,8 +96,14 @@ def images_of_word(word: str, skipped: list[Unreadable] | None = None) -> list[s
     images beside their masks or objects."""
     from sightline.data.open import recognised
 
-    if not os.path.isdir(word) or held_in(Path(word)) == "files":
+    if not os.path.isdir(word):
         return images_of_set(word, skipped)
+    try:
+        if held_in(Path(word)) == "files":
+            return []
+    except UnreadableDataError:
+        # Named with the others where it is listed.
+        return []
     spec = recognised(word)
     return [] if spec.partition(":")[0] in ("imagefolder", "images") else images_of_set(spec, skipped)
 

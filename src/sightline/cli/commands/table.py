@@ -38,8 +38,11 @@ def table(
     from sightline.runs import outputs
     from sightline.runs.table import summarise
 
+    if out is not None:
+        outputs.claim_file(out, overwrite=overwrite, inputs=outputs.Inputs(models=runs, files=runs))
     found = summarise(runs, metric=metric, split=split, resolutions=resolutions, by=by)
     if out is not None:
+        # The cells of a sweep are known now.
         outputs.claim_file(out, overwrite=overwrite, inputs=outputs.Inputs(models=found.folders, files=runs))
         write_out(out, found.dump())
     if json:
