@@ -27,7 +27,8 @@ class Batch:
             float32 from 0 to 255 where an image was fitted. Slots are those of patches and of padding.
         layout: where they stand, with the model's prefix tokens.
         targets: by name what a task made of the images' targets: tensors, or groups and lists of them.
-        indices: torch.int64 [images], of each image in its split; names, slices: as `Example`.
+        indices: torch.int64 [images], of each image in its split.
+        names, slices: as `Example`.
         left_out: images that belong here and cannot be read; none of the others takes their place.
     """
 

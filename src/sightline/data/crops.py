@@ -143,7 +143,8 @@ class RandomResizedCrop:
     """How the stored images of a data set are shown; raises InputError where a number is out of range.
 
     Attributes:
-        scale: smallest and largest part of an image's area that is shown in training; flip: how often it is mirrored.
+        scale: smallest and largest part of an image's area that is shown in training.
+        flip: how often it is mirrored.
         aspect: smallest and largest width / height of the part, relative to those of its view; log-uniform.
         interpolation: a filter of Pillow, antialiased.
         crop, crop_mode, fill: in evaluation (`eval_crop`); a crop of None resizes the whole image.

@@ -27,8 +27,10 @@ class FolderCheck:
 
     Attributes:
         counts: split -> class -> images that can be read; "images" where they have none.
-        said: split -> class -> pixels, or objects, in those images; ignored: split -> pixels of no class.
-        sizes: int64 [images, 2], (height, width) of those; unreadable: split -> what cannot be read, and why.
+        said: split -> class -> pixels, or objects, in those images.
+        ignored: split -> pixels of no class.
+        sizes: int64 [images, 2], (height, width) of those.
+        unreadable: split -> what cannot be read, and why.
         duplicates: groups of paths whose files hold the same bytes; across: those of them that reach over two splits;
             disputed: those that stand under several classes.
         summary: of what is trained on.

@@ -66,11 +66,14 @@ class ImageIndex:
         names: paths below the folder, of the split, the class and the file; paths: where they are, what messages name.
         stats: int64 [files, 3], as `stamp_of`. Of a part of a file: its own size, and that file's times.
         contents: where the bytes of rows are that are no files of their own; None: `paths` are files.
-        sizes: int32 [files, 2], (height, width) upright, 0 where unknown; frames: row -> how many, of clips.
-        samples: uint8 [files, 16], digests of samples; digests: row -> half of the whole's SHA-256, where asked for.
+        sizes: int32 [files, 2], (height, width) upright, 0 where unknown.
+        frames: row -> how many, of clips.
+        samples: uint8 [files, 16], digests of samples.
+        digests: row -> half of the whole's SHA-256, where asked for.
         read: bool [files], whether the header was read, and needs not be again.
         faults: row -> why its header cannot be read; damaged: why its pixels cannot be decoded, where that was tried.
-        notes: what was measured of the whole (`noted`); changed: whether more is known than was remembered.
+        notes: what was measured of the whole (`noted`).
+        changed: whether more is known than was remembered.
     """
 
     names: list[str]

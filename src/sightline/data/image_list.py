@@ -173,7 +173,8 @@ def images_below(
 
     Args:
         skipped: what is passed over is added, also files that end in none of `suffixes`.
-        closed: as `folders.walk`, as which this raises; clips: as `list_images`.
+        closed: as `folders.walk`, as which this raises.
+        clips: as `list_images`.
     """
     found, named_so = list[str](), list[str]()
     for place, folders, files in walk(folder, skipped, closed):

@@ -125,8 +125,10 @@ def understood(
     than half of the images: they are no labels.
 
     Args:
-        said: of each image its number or its word, `NO_LABEL` or `BAD_LABEL`; splits: the split of each.
-        where: what says it, for messages; names: of the classes, where they have some.
+        said: of each image its number or its word, `NO_LABEL` or `BAD_LABEL`.
+        splits: the split of each.
+        where: what says it, for messages.
+        names: of the classes, where they have some.
     """
     said = [NO_LABEL if one in ("", "-1") else one for one in said]
     within = ((splits == "train") | ("train" not in splits)).tolist()

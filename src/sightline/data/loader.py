@@ -100,7 +100,8 @@ class SampleSpec:
     """One image of a batch that is to come: which it is, in which pass, and how it is shown.
 
     Attributes:
-        image_size: (height, width) in pixels; tokens: how many of its patches stay.
+        image_size: (height, width) in pixels.
+        tokens: how many of its patches stay.
         patch_indices: int64, the row-major numbers of its patches that stay, rising; None for all.
         patch_size: side of its patches in pixels, the same for all of a batch; None for the model's own.
     """
@@ -121,7 +122,8 @@ class Collator:
         rows: an image to flat rows, the embedder's half.
         targets: what a task makes of some examples.
         arrange: `collate_uniform`, or `collate_packed` for images of any sizes in one row.
-        num_prefix_tokens: of each image, in the layout; seed, mixing, augment: as `read_example`.
+        num_prefix_tokens: of each image, in the layout.
+        seed, mixing, augment: as `read_example`.
     """
 
     source: Source

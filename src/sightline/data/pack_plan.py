@@ -34,7 +34,8 @@ class PlanPosition:
     """Where a plan stands between two windows: enough to go on from there.
 
     Attributes:
-        seen: images of the run that were planned; waiting: the numbers of those that are in no batch yet.
+        seen: images of the run that were planned.
+        waiting: the numbers of those that are in no batch yet.
     """
 
     seen: int = 0
@@ -167,8 +168,11 @@ class PackStatistics:
     """What was counted.
 
     Attributes:
-        images: that were packed; patches, tokens: before and after dropping.
-        lengths: tokens of each image; sequences: tokens and images of each sequence; capacity: of one.
+        images: that were packed.
+        patches, tokens: before and after dropping.
+        lengths: tokens of each image.
+        sequences: tokens and images of each sequence.
+        capacity: of one.
     """
 
     images: int

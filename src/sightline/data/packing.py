@@ -68,7 +68,8 @@ def pack_window(
     earliest images, so that no packer sorts a stream by length.
 
     Args:
-        lengths: number in the stream -> tokens, rising; seen: the images below this number waited.
+        lengths: number in the stream -> tokens, rising.
+        seen: the images below this number waited.
         how: `first_fit` or `best_fit`; capacity, most_images: as there.
         last: nothing waits, since nothing comes after.
 

@@ -116,7 +116,9 @@ class SegmentationFiles(FileSource):
         """A data set of the images and the maps of each folder of a split; raises InputError where an image has no map.
 
         Args:
-            names: of the classes; legend: what numbers in the maps mean; roles: as `split_roles`.
+            names: of the classes.
+            legend: what numbers in the maps mean.
+            roles: as `split_roles`.
         """
         self.task, self.classes, self.pixel_classes, self.legend = "segmentation", (), tuple(names), legend
         self.skipped = tuple(skipped)

@@ -34,9 +34,12 @@ class Preprocessing:
     """From an image to the tensor that a model takes: what `predict`, `evaluate`, suites and exports read.
 
     Attributes:
-        resolution: the training images' (height, width) in pixels; patch_size: of the model.
-        mean, std: of values in [0, 1], one a channel; channels: 3 for RGB, 1 for grey.
-        interpolation: the filter of the resize; crop, crop_mode: as `eval_crop`.
+        resolution: the training images' (height, width) in pixels.
+        patch_size: of the model.
+        mean, std: of values in [0, 1], one a channel.
+        channels: 3 for RGB, 1 for grey.
+        interpolation: the filter of the resize.
+        crop, crop_mode: as `eval_crop`.
     """
 
     resolution: tuple[int, int]

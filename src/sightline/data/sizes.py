@@ -197,7 +197,8 @@ class SizeSampler:
     """At what sizes the images of a run are shown, and which of their patches: a function of seed, epoch and index.
 
     Attributes:
-        patch_size: side of a patch in pixels; tubelet: its frames, of a model of clips.
+        patch_size: side of a patch in pixels.
+        tubelet: its frames, of a model of clips.
         resolutions: what sides are drawn; None shows each image at its own size.
         drop: how many tokens are left out; None keeps all.
         max_tokens: patches of an image, before any is dropped; larger ones are shown smaller.
@@ -240,7 +241,8 @@ class FrameSampling:
     middle, or one that begins at a drawn place in training; past its end its last frame is repeated.
 
     Attributes:
-        count: frames that are shown; stride: from one to the next, in frames of the clip.
+        count: frames that are shown.
+        stride: from one to the next, in frames of the clip.
         exact: a clip of fewer frames shows some twice; else, for batches that are packed, those that it has.
     """
 

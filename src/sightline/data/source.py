@@ -50,14 +50,16 @@ class Source(ABC):
     `seed` and `epoch` change the examples of the `train` split alone; all others are the same for every run.
 
     Attributes:
-        name: it is opened by; task: what there is to learn, such as "glyphs", "pairs" or "classification".
+        name: it is opened by.
+        task: what there is to learn, such as "glyphs", "pairs" or "classification".
         provides: what is said of each image, as attributes of its target: `label`, `pixels`, `objects`.
         classes, pixel_classes, object_classes: names of what `label`, `pixels` and `objects` say, by their numbers.
         groups: name of a group of classes that are easily confused -> the labels in it.
         splits: their names, `train` first where there is one.
         skipped: the files that were passed over or left out, and why.
         left_out: file -> what it says that is passed over, as objects without area -> how often.
-        is_synthetic: its examples are drawn; is_video: they are clips.
+        is_synthetic: its examples are drawn.
+        is_video: they are clips.
         transform: how stored images are shown, a `RandomResizedCrop`; None where that is a way of their own.
         still, sampling, max_pixels: as in `with_view`; without a sampling a clip is shown as an image.
         allowance: what batches may leave out because it cannot be read; None refuses an image that cannot be read.

@@ -40,7 +40,9 @@ class FileSource(Source):
 
     Attributes:
         options: names of what may stand behind the folder, as "DIR,flip=0"; `__init__` takes each as it is written.
-        root: the folder; listing: all files that are the data set; images: the rows of all images among them.
+        root: the folder.
+        listing: all files that are the data set.
+        images: the rows of all images among them.
         cleaned: whether what stands in two splits was left out of one.
         unlabelled: splits of which no image has a label, which are not measured.
         reduced: whether a training image may be decoded at a part of its size, where nothing is said of its pixels.

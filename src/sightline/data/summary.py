@@ -25,7 +25,8 @@ class Summary:
     """Of a split.
 
     Attributes:
-        images: whose headers can be read; side: median over them of the root of height x width, in pixels.
+        images: whose headers can be read.
+        side: median over them of the root of height x width, in pixels.
         mean, std: of red, green and blue in [0, 1] over the centres of `sampled` images, to three digits.
     """
 

@@ -58,7 +58,8 @@ def index_shards(
     """What is in each archive: one pass over its headers, but for those whose size and times are as remembered.
 
     Args:
-        remembered_as: as `image_index.keep`; progress: called with (archives listed, archives to list).
+        remembered_as: as `image_index.keep`.
+        progress: called with (archives listed, archives to list).
         image: the extension of a sample's image; None: the only one that is an image's.
         label: the extension of a member that holds a whole number or a word, or the field of its `json` that does;
             None: `cls`, a number, else the field `label`, or `cls` with a number.

@@ -161,7 +161,8 @@ class Pixels(Target):
     Attributes:
         pixels: uint8 [height, width], the number of a class, or `IGNORE`. In training it is as large as the picture;
             in evaluation that of the stored image's part that is shown, at its own size.
-        origin: (row, column) where that part begins; whole: (height, width) of that image, None of the whole one.
+        origin: (row, column) where that part begins.
+        whole: (height, width) of that image, None of the whole one.
     """
 
     pixels: np.ndarray
@@ -186,7 +187,8 @@ class Objects(Target):
     """Where the objects of an image are.
 
     Attributes:
-        boxes: float64 [n, 4], (y0, x0, y1, x1) in pixels of a picture of `size`; labels: int64 [n], the class of each.
+        boxes: float64 [n, 4], (y0, x0, y1, x1) in pixels of a picture of `size`.
+        labels: int64 [n], the class of each.
         size: (height, width) in pixels; in evaluation that of the stored image's part that is shown.
         crowd: bool [n], many objects in one box, where a detection counts neither as right nor as wrong.
         areas: float64 [n] in square pixels of that picture, by which objects are small or large.

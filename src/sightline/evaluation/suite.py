@@ -113,7 +113,8 @@ def measure_suite(
     again.
 
     Args:
-        identity: of the model; folder: of the logits.
+        identity: of the model.
+        folder: of the logits.
         overwrite: replace files of other weights or options.
         advance: called with the number of images of each batch.
 

@@ -198,7 +198,8 @@ def curves(rows: Sequence[AnalysisRow], models: Sequence[str], heads: Heads | No
     (ViT figure 11, LookHere figures 4, 15 to 17).
 
     Args:
-        rows: of one quantity; models: all that the page speaks of, whose colours are the same in all of its figures.
+        rows: of one quantity.
+        models: all that the page speaks of, whose colours are the same in all of its figures.
         heads: as `heads_of`.
     """
     panels = []

@@ -43,7 +43,8 @@ class SeenSizes:
         low, high: sides in pixels, of a square with as many pixels where an image kept its aspect; None where the run's
             configuration leaves it to the images.
         words: says it in full ("16 to 32 px, cut to squares").
-        drop: which share of the tokens was left out, "" where none; parts: which part of each image was shown.
+        drop: which share of the tokens was left out, "" where none.
+        parts: which part of each image was shown.
         fine_tuned_from: the model that the run began with, whose own training is not counted here; "" where none.
     """
 
@@ -85,13 +86,18 @@ class RunSummary:
     """One training run; what is 0, "" or None is not known, or not there.
 
     Attributes:
-        name: the `run` of its rows; encoding: the registered name.
-        knob: the value that the encoding's parameter was trained with; knob_default: the encoding's own.
-        train_images, train_tokens, train_flops: what was seen in training; train_seconds, evaluate_seconds: times.
+        name: the `run` of its rows.
+        encoding: the registered name.
+        knob: the value that the encoding's parameter was trained with.
+        knob_default: the encoding's own.
+        train_images, train_tokens, train_flops: what was seen in training.
+        train_seconds, evaluate_seconds: times.
         config: the resolved configuration, in the order in which it should be read.
-        about: one line that says what the encoding does; empty: the report's own words, where it has some.
+        about: one line that says what the encoding does.
+        empty: the report's own words, where it has some.
         seen: the sizes of training; None: the one that its rows name.
-        validation: the curve while training; best_step: of the best checkpoint, where one was kept.
+        validation: the curve while training.
+        best_step: of the best checkpoint, where one was kept.
         kind: the architecture and the embedder ("swin, patches").
     """
 
@@ -141,7 +147,8 @@ class FieldsOfViewFigure:
     """What the query at the centre of the grid may attend to, before the content of the image has a say.
 
     Attributes:
-        layer: counts from 0; run: whose model it is.
+        layer: counts from 0.
+        run: whose model it is.
         grid: (rows, cols); the centre is cell (rows // 2, cols // 2).
         weight: float32 [heads, rows, cols] in [0, 1]: exp(bias), and exactly 0 where the cell is masked.
     """
@@ -158,7 +165,8 @@ class Report:
     """Everything that `write_report` shows. Only `rows` must not be empty; a section without content is left out.
 
     Attributes:
-        command: reproduces the report; other_commands: further lines worth running.
+        command: reproduces the report.
+        other_commands: further lines worth running.
         samples: pictures by test resolution (a square side in pixels).
         pictures: of the models' answers.
         created: shown as given, so that equal content makes an equal file.

@@ -131,7 +131,8 @@ def lines_figure(
     """SVG text of panels with one legend.
 
     Args:
-        height: of a row of panels in inches, at most 3.2 on a narrow page; columns: of a wide page, at most.
+        height: of a row of panels in inches, at most 3.2 on a narrow page.
+        columns: of a wide page, at most.
         share_y: all panels have one y axis.
     """
     columns = 1 if narrow else min(columns, len(panels))

@@ -201,7 +201,8 @@ def print_table(
     None prints as a dash; columns of numbers alone are set flush right.
 
     Args:
-        columns: the headings; rows: a cell for each.
+        columns: the headings.
+        rows: a cell for each.
     """
     console, table = console or _console(), _empty_table()
     if title:

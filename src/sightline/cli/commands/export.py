@@ -65,8 +65,7 @@ def export(
     checked = usual if asked is None else asked
     exports.check_sizes(loaded, checked, to)
     with progress.Bars() as bars:
-        moved = functools.partial(bars.move, "exporting")
-        record = exports.export_model(loaded, file, to=to, int8=int8, moved=moved)
+        record = exports.export_model(loaded, file, to=to, int8=int8, moved=functools.partial(bars.move, "exporting"))
         moved = functools.partial(bars.move, "checking")
         rows = exports.check_export(file, loaded, checked, batches=_BATCHES[int8], moved=moved) if checked else []
     worst = max((row.difference for row in rows), default=0.0)

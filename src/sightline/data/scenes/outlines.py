@@ -69,7 +69,8 @@ class SceneObject:
         rotation: degrees, anticlockwise as seen.
         shear: x moves by this times y, before the rotation.
         aspect: the outline is made wider by the factor 1 + aspect, before the shear.
-        colour: in the middle of its box; gradient, gradient_angle: as `Background`, of its box.
+        colour: in the middle of its box.
+        gradient, gradient_angle: as `Background`, of its box.
     """
 
     outline: tuple[str, str]
@@ -87,7 +88,8 @@ class Scene:
     """One scene, independent of the resolution and the aspect ratio at which it is rendered.
 
     Attributes:
-        task, split, seed, index: where it comes from; label: the class.
+        task, split, seed, index: where it comes from.
+        label: the class.
         size: longest side of the box around all objects, fraction of the image's shorter side.
         position: (y, x) of that box, 0 at the top or left edge of the image, 1 at the bottom or right edge.
         background, strokes, objects: drawn over one another, in this order.
