@@ -1,7 +1,7 @@
 """What is published from rows: of each speed its range over all runs, the worst machine first; the demonstration;
 segmentation; the comparison.
 
-    python benchmarks/ranges.py [--write README.md] [--write docs/COMPARE.md]
+    python benchmarks/ranges.py [--write README.md] [--write docs/how-to/compare.md]
 
 Read from the rows in benchmarks/results; `--write` replaces what stands between the markers that a file has.
 """

@@ -1,4 +1,4 @@
-"""Every measure has a function of its own name, which `sightline.analysis` gives and docs/ANALYSIS.md describes."""
+"""Every measure has a function of its own name, which `sightline.analysis` gives and analysis.md describes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_its_function_is_described(name):
     assert all(quantity in (function.__doc__ or "") for quantity in quantities) or name == "cka"
     assert name in dir(sightline.analysis)
     assert {"images", "sizes"} <= set(inspect.signature(function).parameters)
-    text = (ROOT / "docs" / "ANALYSIS.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/analysis.md").read_text(encoding="utf-8")
     described = text.split(f"### `{name}`\n")[1].split("\n## ")[0].split("\n### ")[0]
     assert not [one for one in quantities if f"`{one}`" not in described]
     assert "prefix" in described.lower()

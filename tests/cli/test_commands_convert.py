@@ -67,7 +67,7 @@ def test_from_timm_and_verified_against_it(cli, source, tmp_path):
 
 def test_every_project_is_in_the_help_and_on_the_page(cli):
     _, out, _ = cli("convert", "--help")
-    table = (Path(__file__).parents[2] / "docs" / "CONVERT.md").read_text().split("## What is kept of each")[0]
+    table = (Path(__file__).parents[2] / "docs/how-to/weights.md").read_text().split("## What is kept of each")[0]
     for project in list_projects():
         assert re.search(rf"\b{project}\b", out), project
         assert f"\n| `{project}` |" in table, project

@@ -1,4 +1,4 @@
-"""The table in docs/CONVERT.md is what the converter says of timm's names."""
+"""The table in docs/how-to/weights.md is what the converter says of timm's names."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from sightline.errors import InputError
 from sightline.io.yaml import parse_yaml
 from tests.contract import contract
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "ENCODINGS.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "encodings.md"
 FREE = [(30, 90, 0.5), (-75.3, 200, 0.25), (180, 33, 0.0), (0, 360, 0.1)]
 # Heads of the presets with 12 heads, in the order of the public code.
 SPELLED = {

@@ -116,7 +116,7 @@ def test_default_sizes_are_three_with_one_square_and_none_traced():
         assert max(map(max, sizes)) <= 33 * PATCH
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "EXPORT.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "export.md"
 
 
 def run_example(number, folder, monkeypatch):

@@ -1,4 +1,4 @@
-"""NaViT: every position embedding of the paper's table 3, and its trunk as in docs/PACKING.md, packed and alone."""
+"""NaViT: every position embedding of the paper's table 3, and its trunk, packed and alone."""
 
 from __future__ import annotations
 

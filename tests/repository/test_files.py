@@ -47,5 +47,5 @@ def test_nothing_stands_at_the_root_but_what_belongs_there():
     names = {line.split("/")[0] for line in tracked.splitlines()}
     assert names == {
         ".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "benchmarks",
-        "constraints.txt", "docs", "pyproject.toml", "src", "tests", "tools",
+        "constraints.txt", "docs", "mkdocs.yml", "pyproject.toml", "src", "tests", "tools",
     }  # fmt: skip

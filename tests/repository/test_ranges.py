@@ -108,10 +108,10 @@ def test_the_table_of_segmentation_is_that_of_its_rows(ranges: ModuleType) -> No
 
 
 def test_the_table_of_the_comparison_is_that_of_its_rows(ranges: ModuleType) -> None:
-    page = (ROOT / "docs" / "COMPARE.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/compare.md").read_text(encoding="utf-8")
     found = ranges.rows("compare") if (ranges.RESULTS / "compare.jsonl").exists() else []
     assert ranges.between(page, "comparison") == ranges.comparison(found), (
-        "python benchmarks/ranges.py --write docs/COMPARE.md"
+        "python benchmarks/ranges.py --write docs/how-to/compare.md"
     )
     if not found:
         return

@@ -244,7 +244,9 @@ def test_an_option_without_effect_is_refused_by_what_it_depends_on(task, option,
 
 
 def test_docs_say_what_options_depend_on():
-    rows = "".join((Path(__file__).parents[2] / "docs" / name).read_text() for name in ("DENSE.md", "FAMILIES.md"))
+    rows = "".join(
+        (Path(__file__).parents[2] / "docs/reference" / name).read_text() for name in ("dense.md", "models.md")
+    )
     for task in UNDER:
         for name, (other, values) in task_class(task).depends().items():
             [row] = [row for row in rows.splitlines() if row.startswith(f"| `{name}` |")]
