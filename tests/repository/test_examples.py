@@ -1,6 +1,5 @@
 """The Python examples of README and docs run as they are printed; those of export.md run in tests/export."""
 
-import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -10,16 +9,16 @@ import torch
 from PIL import Image
 
 import sightline
-from sightline import recipes
 from sightline.convert import export_weights
 from sightline.distributed.machine import import_timm
 from tests.compared import made_run, share
-from tests.tiny import MODEL, pictures
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md"))))
+# Those of README and of the tutorials run whole, in test_snippets.py.
+PAGES = [
+    str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "tutorials"
+]
 TESTED = {
-    "README.md": 4,
     "docs/how-to/weights.md": 2,
     "docs/explanation/packing.md": 3,
     "docs/how-to/timm.md": 1,
@@ -68,48 +67,6 @@ def at_home(tmp_path, monkeypatch):
 
 def test_every_example_is_run_by_a_test():
     assert {page: len(examples(page)) for page in PAGES if examples(page)} == TESTED
-
-
-def test_found_12_the_first_example_of_readme(at_home):
-    wide, small, tall = images((2, 5), (1, 2), (6, 3))
-    found = run("README.md", 0, images=torch.randn(2, 3, 32, 48), wide=wide, small=small, tall=tall)
-    assert [found["maps"][n].shape for n in range(4)] == [(2, 192, 2, 3)] * 4
-    assert found["logits"].shape == (1, 1000)
-    assert (at_home / "my_model").is_dir()
-
-
-def test_found_12_the_second_example_of_readme(at_home):
-    state_dict, config = export_weights(tiny("rope_axial", depth=1, layer_scale=1e-4), "rope_vit")
-    found = run("README.md", 1, sightline=sightline, state_dict=state_dict, config=config)
-    assert found["tuned"].config.encoding == "rope_mixed"
-    assert found["tuned"].config.dim == 48
-
-
-def test_the_example_of_a_training(at_home, monkeypatch, capsys):
-    pictures(at_home / "my_images")
-    real, small = recipes.recipe, {"model": "vit_micro_patch4", "model_options": MODEL, "resolution": 16}
-    small |= {"epochs": None, "images": 8, "batch_size": 4}
-    monkeypatch.setattr(recipes, "recipe", lambda *words: dataclasses.replace(real(*words), **small))
-    found = run("README.md", 2, sightline=sightline)
-    assert capsys.readouterr().out.startswith("test 16 top1 ")
-    assert (at_home / "runs" / "mine" / "results.jsonl").is_file()
-    assert found["result"].model.config.num_classes == 2
-
-
-@pytest.mark.slow
-def test_the_example_of_a_run(at_home, monkeypatch, capsys):
-    pictures(at_home / "my_images")
-    config = recipes.recipe("imagefolder", "imagefolder:my_images")
-    small = {"model": "vit_micro_patch4", "model_options": MODEL, "resolution": 16, "epochs": None, "images": 8}
-    sightline.train(dataclasses.replace(config, batch_size=4, **small), "runs/mine")
-    capsys.readouterr()
-    found = run("README.md", 3, sightline=sightline)
-    said = capsys.readouterr().out
-    assert "top1" in said
-    assert said.count("my_images/test/") == len(list((at_home / "my_images" / "test").rglob("*.png")))
-    assert found["inside"].rows
-    assert (at_home / "runs" / "mine.html").is_file()
-    assert (at_home / "runs" / "mine_cascade" / "cascade.jsonl").is_file()
 
 
 def test_the_example_of_clips(at_home):
