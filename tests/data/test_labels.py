@@ -207,7 +207,7 @@ def test_a_run_keeps_its_words_and_measures_by_them(tmp_path, cli):
     assert code == 0, err
     assert load_model(tmp_path / "run").config.class_names == ("Ant", "cat", "dog")
     other = f"wds:{shards(tmp_path / 'other', {'test': ('dog', 'cat', 'dog', 'cat')}, 'json')}"
-    told = tmp_path / "told.csv"
-    code, _, err = cli("evaluate", tmp_path / "run", "--data", other, "--resolutions", "8", "--predictions", told)
+    told = tmp_path / "told"
+    code, _, err = cli("evaluate", tmp_path / "run", "--data", other, "--resolutions", "8", "--out", told)
     assert code == 0, err
-    assert [one.label for one in read_predictions(told)] == ["dog", "cat", "dog", "cat"]
+    assert [one.label for one in read_predictions(told / "predictions.csv")] == ["dog", "cat", "dog", "cat"]

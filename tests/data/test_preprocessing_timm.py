@@ -123,12 +123,11 @@ def test_predict_evaluate_and_suites_give_equal_logits(kind, data, tmp_path, cli
     wanted = python_logits(model, paths, 24)
     assert predicted(model, paths, 24) == pytest.approx(wanted, abs=1e-5)
     shared = ("--resolutions", "24", "--precision", "float32", "--threads", "1")
-    rows, stored = tmp_path / "rows.jsonl", {"data": tmp_path / "of_data", "suite": tmp_path / "suite" / "logits"}
-    ways = {"data": ("--out", rows, "--logits", stored["data"]), "suite": ("--out", tmp_path / "suite")}
-    for way, words in ways.items():
-        code, _, err = cli("evaluate", folder, f"--{way}", f"imagefolder:{data}", *words, *shared)
+    for way in ("data", "suite"):
+        out = tmp_path / f"of_{way}"
+        code, _, err = cli("evaluate", folder, f"--{way}", f"imagefolder:{data}", "--out", out, "--logits", *shared)
         assert code == 0, err
-        found = [one for one in map(read_logits, find_logits(stored[way])) if one.measured["shrunk"] is None]
+        found = [one for one in map(read_logits, find_logits(out / "logits")) if one.measured["shrunk"] is None]
         assert [one.logits for one in found] == [pytest.approx(wanted, abs=1e-5)], way
 
 

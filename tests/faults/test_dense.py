@@ -93,10 +93,10 @@ def test_nothing_is_drawn_among_images_that_are_read(out, dense, refused, tmp_pa
 def test_pictures_of_other_rows_stay(dense, cli, refused, tmp_path):
     words = ["evaluate", dense, "--data", "scenes:pairs", "--resolutions", "16", "--images", "4", "--threads", 1]
     for name in ("one", "two"):
-        assert cli(*words, "--out", tmp_path / f"{name}.jsonl")[0] == 0
-    named = [json.loads((tmp_path / f"{name}.jsonl").read_text().splitlines()[0])["picture"] for name in ("one", "two")]
-    assert named[0] != named[1]
-    assert all((tmp_path / name).is_file() for name in named)
-    (tmp_path / "three_pictures").write_text("mine")
-    refused(*words, "--out", tmp_path / "three.jsonl", says=["three_pictures"])
-    assert not (tmp_path / "three.jsonl").exists()
+        assert cli(*words, "--out", tmp_path / name)[0] == 0
+        (first, *_) = (tmp_path / name / "results.jsonl").read_text().splitlines()
+        assert (tmp_path / name / json.loads(first)["picture"]).is_file()
+    (tmp_path / "three").mkdir()
+    (tmp_path / "three" / "pictures").write_text("mine")
+    refused(*words, "--out", tmp_path / "three", says=["pictures"])
+    assert not (tmp_path / "three" / "results.jsonl").exists()

@@ -152,8 +152,8 @@ def test_found_04_a_class_that_is_a_link(harmless, pictures, tmp_path):
 
 def test_found_04_nor_any_other_output(harmless, run_copy, pictures, tmp_path):
     data = f"imagefolder:{pictures}"
-    (tmp_path / "link.jsonl").symlink_to(pictures / "train" / "cat" / "0.png")
-    for out in (pictures / "train" / "cat" / "rows.jsonl", tmp_path / "link.jsonl"):
+    (tmp_path / "link").symlink_to(pictures / "train" / "cat")
+    for out in (pictures / "train" / "cat" / "rows", tmp_path / "link"):
         words = ["evaluate", run_copy, "--data", data, "--resolutions", "8", "--out", out, "--overwrite"]
         harmless(*words, says=[str(out), str(pictures)])
     harmless("cascade", run_copy, data, "--out", pictures / "train" / "figures", says=[str(pictures)])

@@ -30,7 +30,7 @@ def test_found_03_rows_of_other_weights_do_not_stand_beside_them(name, cli, refu
     (run_copy / "checkpoint.best").symlink_to(older)
     spare = run_copy / name
     before = tree(run_copy)
-    refused("evaluate", spare, *FEW, says=[name, f"give {run_copy}", "--out FILE"])
+    refused("evaluate", spare, *FEW, says=[name, f"give {run_copy}", "--out DIR"])
     assert cli("evaluate", spare, *FEW, "--out", tmp_path / "rows")[0] == 0
     assert tree(run_copy) == before
 
