@@ -172,3 +172,15 @@ def test_a_map_is_of_the_upright_image(made):
     example = shown(opened("ade20k", root), "test", 1)
     assert example.image.shape[:2] == (9, 16)
     assert (example.target.pixels == 7).all()
+
+
+def test_an_image_in_two_splits(made):
+    root = made("voc")
+    lists = root / "ImageSets" / "Segmentation"
+    for content, place in (("2007_000010\n2007_000002\n", "val.txt: "), ("2007_000010\n2007_000010\n", "val.txt:2: ")):
+        (lists / "val.txt").write_text(content)
+        with pytest.raises(InputError, match=place):
+            opened("voc", root)
+    root = made("masks")
+    (root / SECOND["masks"][0]).write_bytes((root / "images/train/deep/1.png").read_bytes())
+    assert [one.path for one in opened("masks", root).skipped] == [str(root / SECOND["masks"][0])]

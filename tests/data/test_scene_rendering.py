@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sightline.data.scenes.draw import draw
+from sightline.data.scenes.draw import SPLITS, draw
+from sightline.data.scenes.outlines import glyph_set
 from sightline.data.scenes.render import coverage, render
 
 SIZES = [(20, 20), (32, 32), (24, 40), (56, 16)]
@@ -91,3 +92,20 @@ def test_rendering_is_the_same_in_another_process_and_needs_nothing_heavy() -> N
         run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr
         assert run.stdout.split() == [here["found"].hexdigest(), "light"]
+
+
+def test_held_out_fonts_are_in_no_other_split() -> None:
+    glyphs = glyph_set()
+    assert (len(glyphs.train_faces), len(glyphs.held_out_faces)) == (16, 5)
+    for split in SPLITS["glyphs"]:
+        faces = {draw("glyphs", split, index).objects[0].outline[0] for index in range(1000)}
+        assert faces == set(glyphs.held_out_faces if split == "heldout_fonts" else glyphs.train_faces)
+
+
+def test_no_two_scenes_of_any_split_or_seed_share_a_number() -> None:
+    drawn: list[float] = []
+    asked = [(task, split, 0) for task, splits in SPLITS.items() for split in splits]
+    for task, split, seed in asked + [(task, "train", 1) for task in SPLITS]:
+        for scene in (draw(task, split, index, seed) for index in range(500)):
+            drawn += (scene.size, *scene.position, *scene.background.colour, scene.objects[0].rotation)
+    assert len(set(drawn)) == len(drawn)

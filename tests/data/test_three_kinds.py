@@ -99,3 +99,13 @@ def test_what_was_found_is_remembered(kind, tmp_path, monkeypatch):
         # Who opened it before says so, and reads nothing at the old places.
         with pytest.raises(UnreadableDataError, match=r"train-0001.tar: changed"):
             again.example("train", 8, (8, 8))
+
+
+@pytest.mark.parametrize("kind", ["hf", "wds"])
+def test_an_image_of_train_is_measured_in_no_other_split(kind, tmp_path):
+    given = images(count=3)
+    given["val"].append((0, "twin.png", given["train"][2][2]))
+    source = open_source(KINDS[kind](tmp_path / kind, given))
+    assert source.length("test") == 9
+    [one] = source.skipped
+    assert "val" in one.path

@@ -1,8 +1,12 @@
 """Tar shards: how they are found, what a sample is, and what is wrong with one is said of it alone."""
 
+import functools
+import os
+
 import numpy as np
 import pytest
 
+from sightline.data import tar_index
 from sightline.data.image_file import read_image
 from sightline.data.sources.wds import WebDataset
 from sightline.data.tar_index import index_shards
@@ -154,3 +158,15 @@ def test_refusals(argument, tmp_path):
     (whole(tmp_path) / "empty").mkdir()
     with pytest.raises(InputError):
         WebDataset(f"{tmp_path}{argument.format()}")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files are not listed here")
+def test_many_shards_do_not_stay_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(tar_index, "_opened", functools.lru_cache(maxsize=2)(tar_index._opened.__wrapped__))
+    for number in range(8):
+        write_tar(tmp_path / f"train-{number}.tar", sample(number, number % 2))
+    source = WebDataset(str(tmp_path))
+    before = len(os.listdir("/proc/self/fd"))
+    seen = [source.example("train", index, (14, 15)).image.sum() for index in (*range(8), *range(8))]
+    assert seen[:8] == seen[8:]
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
