@@ -184,8 +184,8 @@ class EvaluateOptions:
         logits: Keep the logits of each image too, a file for each measurement of a classifier in logits/ (.npz):
             sightline rescore DIR/logits measures them again with no model.
         overwrite: Replace rows of another model or data set in --out, rows of more images, and logits of other options.
-        suite: Test sets, as imagenet:ROOT, scenes, objectnet:ROOT or any data set (docs/how-to/suites.md), instead of the
-            data of the training or beside --data; may be given several times.
+        suite: Test sets, as imagenet:ROOT, scenes, objectnet:ROOT or any data set (docs/how-to/suites.md), instead of
+            the data of the training or beside --data; may be given several times.
         preparation: How a suite's images are prepared: model (its own crop and filter, unless given), paper (LookHere),
             navit, navit_vit_baseline.
     """
