@@ -259,15 +259,9 @@ def wilson_interval(fraction: float, count: int, deviations: float = Z95) -> tup
 
 
 def to_frame(rows: Iterable[Any]) -> Any:
-    """Rows of any kind as a `pandas.DataFrame`, a line each; what a row's `slices` say are columns of their own.
+    """Rows of any kind as a `pandas.DataFrame`, a line each; what a row's `slices` say are columns of their own."""
+    import pandas
 
-    Raises:
-        InputError: pandas is not installed.
-    """
-    try:
-        import pandas
-    except ImportError:
-        raise InputError("rows as a frame: needs pandas (pip install pandas)") from None
     return pandas.DataFrame.from_records([{**asdict(row), **getattr(row, "slices", {})} for row in rows])
 
 
