@@ -97,19 +97,6 @@ def test_results_of_boxes_are_those_of_coco(cli, saved, tmp_path):
         assert (x + width, y + height) <= (cols + 1e-3, rows_ + 1e-3)
 
 
-def test_results_at_several_sizes_are_of_the_stored_image(cli, saved, tmp_path):
-    root = folders.coco(tmp_path / "data")
-    model = saved("detection", "fcos", ("car", "cat", "toothbrush"))
-    words = ("evaluate", model, "--data", f"coco:{root}", "--out", tmp_path / "rows.jsonl", "--resolutions", "32,16")
-    code, _, err = cli(*words, "--predictions", tmp_path / "found.json")
-    assert code == 0, err
-    assert sorted(path.name for path in tmp_path.glob("found*")) == ["found test 32 px.json", "found.json"]
-    # Of the first image, 12 x 20, a square shows the middle.
-    found = [one["bbox"] for one in json.loads((tmp_path / "found.json").read_text()) if one["image_id"] == 1000]
-    assert found
-    assert all(x >= 4 and x + width <= 16 + 1e-3 for x, _, width, _ in found)
-
-
 def test_results_of_maps_are_index_pngs_and_a_line_an_image(cli, saved, tmp_path):
     root = folders.masks(tmp_path / "data", highest=2)
     model = saved("segmentation", "pix", "012")
@@ -149,84 +136,3 @@ def test_json_has_boxes_as_coco_has_them(cli, saved, tmp_path):
         x, y, width, height = one["box"]
         assert x + width <= 200 + 1e-3
         assert y + height <= 8 + 1e-3
-
-
-@pytest.fixture
-def boxes(saved, tmp_path):
-    """The words of an evaluation that writes boxes at two sizes."""
-    root = folders.coco(tmp_path / "data")
-    model = saved("detection", "fcos", ("car", "cat", "toothbrush"))
-    words = ("evaluate", model, "--data", f"coco:{root}", "--out", tmp_path / "rows.jsonl", "--resolutions", "32,16")
-    return (*words, "--predictions", tmp_path / "found.json")
-
-
-@pytest.fixture
-def maps(saved, tmp_path):
-    """The words of an evaluation that draws maps, without its sizes."""
-    root = folders.masks(tmp_path / "data", highest=2)
-    model = saved("segmentation", "pix", "012")
-    words = ("evaluate", model, "--data", f"masks:{root}", "--out", tmp_path / "rows.jsonl")
-    return (*words, "--predictions", tmp_path / "said.csv")
-
-
-@pytest.mark.parametrize("way", ["32 px", "max 9"])
-def test_a_file_of_another_size_is_not_replaced_unasked(cli, boxes, tmp_path, way):
-    boxes = ["32,16,max:9" if one == "32,16" else one for one in boxes]
-    beside = tmp_path / f"found test {way}.json"
-    beside.write_text("mine")
-    assert cli(*boxes)[0] == 2
-    assert beside.read_text() == "mine"
-    assert not (tmp_path / "rows.jsonl").exists()
-    code, _, err = cli(*boxes, "--overwrite")
-    assert code == 0, err
-    assert isinstance(json.loads(beside.read_text()), list)
-
-
-@pytest.mark.parametrize("name", ["found test 32 px.json", "found_labels"])
-def test_what_is_not_written_is_not_asked_for(cli, boxes, tmp_path, name):
-    """Boxes have no folder of maps, and at one size no other file."""
-    (tmp_path / name).mkdir()
-    sizes = "16" if name.endswith("json") else "32,16"
-    code, _, err = cli(*[sizes if one == "32,16" else one for one in boxes])
-    assert code == 0, err
-
-
-def test_a_classifier_has_no_folder_of_maps(cli, saved, tmp_path):
-    for name in "ab":
-        (tmp_path / "data" / "test" / name).mkdir(parents=True)
-        folders.picture(tmp_path / "data" / "test" / name / "0.png", (16, 16), 0)
-    (tmp_path / "said_labels").mkdir()
-    model = saved("classification", "linear", "ab")
-    words = ("evaluate", model, "--data", f"imagefolder:{tmp_path / 'data'}", "--out", tmp_path / "rows.jsonl")
-    code, _, err = cli(*words, "--resolutions", "16", "--predictions", tmp_path / "said.csv")
-    assert code == 0, err
-
-
-def test_rows_are_no_file_of_another_size(cli, boxes, tmp_path):
-    words = [tmp_path / "found test 32 px.json" if one == tmp_path / "rows.jsonl" else one for one in boxes]
-    assert cli(*words)[0] == 2
-
-
-def test_maps_of_an_earlier_run_are_replaced_whole(cli, maps, tmp_path):
-    code, _, err = cli(*maps, "--resolutions", "16,native")
-    assert code == 0, err
-    (tmp_path / "said.csv").unlink()
-    assert cli(*maps, "--resolutions", "16")[0] == 2
-    code, _, err = cli(*maps, "--resolutions", "16", "--overwrite")
-    assert code == 0, err
-    with (tmp_path / "said.csv").open(newline="") as file:
-        named = {tmp_path / one["labels"] for one in csv.DictReader(file)}
-    assert len(named) == 3
-    assert {one for one in (tmp_path / "said_labels").rglob("*") if one.is_file()} == named
-    assert len(list((tmp_path / "said_labels").iterdir())) == 1
-
-
-@pytest.mark.parametrize("place", ["said_labels/mine.txt", "said_labels/test 16 px/mine.png", "said_labels"])
-def test_what_no_evaluation_wrote_is_not_deleted(cli, maps, tmp_path, place):
-    mine = tmp_path / place
-    mine.parent.mkdir(parents=True, exist_ok=True)
-    mine.write_text("mine")
-    for more in ((), ("--overwrite",)):
-        assert cli(*maps, "--resolutions", "16", *more)[0] == 2
-    assert mine.read_text() == "mine"
-    assert not (tmp_path / "rows.jsonl").exists()
