@@ -34,7 +34,7 @@ def run(*words: str | Path) -> None:
 def test_detection_trains_is_measured_and_predicts(
     head: str, packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure, "default_image_count", lambda source: 24)
+    monkeypatch.setattr(measure, "default_image_count", lambda source: 8)
     out = tmp_path / "run"
     packs = ["--recipe", "navit_scenes", "--packing.tokens=256", "--packing.drop=null"]
     size = packs if packed else ["--batch_size=16"]

@@ -78,7 +78,8 @@ def test_found_10_a_table_s_grid_goes_to_other_projects(tmp_path):
 
 @pytest.mark.parametrize(("size", "resolution"), [(32, 32), ([32, 48], 40)])
 def test_found_26_training_begins_with_a_model_of_timm_s(size, resolution, cli, monkeypatch, tmp_path):
-    given = {"model": "vit_tiny_patch16_224", "depth": 1, "img_size": size, "patch_size": 4, "num_classes": 10}
+    given = {"model": "vit_tiny_patch16_224", "depth": 1, "embed_dim": 48, "img_size": size, "patch_size": 4}
+    given["num_classes"] = 10
     sightline.save_model(import_weights("timm", build(given).state_dict(), given), tmp_path / "m")
     monkeypatch.setattr("sightline.evaluation.measure.default_image_count", lambda source: 4)
     begin = ("train", "--data", "scenes", *TRAIN[3:], "--init-from", tmp_path / "m", "--workers=0")
