@@ -162,7 +162,7 @@ def test_found_and_listed(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("registry_as_before")
-@pytest.mark.parametrize("name", [*NAMES, "outside_ring+outside_diagonal", "outside_city_block+learned_1d"])
+@pytest.mark.parametrize("name", [*NAMES, "outside_city_block+learned_1d"])
 @pytest.mark.parametrize("check", [*FOR_EACH_POOL, *ONCE])
 def test_contract(check, name: str, folder: Path) -> None:
     add_encodings(folder)
