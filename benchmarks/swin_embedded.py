@@ -56,10 +56,8 @@ def measured(folder: Path, *, quick: bool, threads: int) -> list[ResultRow]:
     """The rows of a model that was not trained as it is tested, by the command, of as many images a side as `jobs`."""
     # A folder of weights holds its own files alone.
     beside = folder.with_name(f"{folder.name}_measured")
-    beside.mkdir(exist_ok=True)
     found: list[ResultRow] = []
     for name, sides, images in (("small", SIDES[:2], 60 if quick else 1000), ("large", SIDES[2:], 6 if quick else 300)):
-        rows = beside / f"{name}_{RESULTS}"
         words = ["--data", "scenes", "--images", str(images), "--threads", str(threads), "--overwrite"]
         command = [
             sys.executable,
@@ -70,9 +68,8 @@ def measured(folder: Path, *, quick: bool, threads: int) -> list[ResultRow]:
             "--resolutions",
             ",".join(map(str, sides)),
         ]
-        files = ["--out", str(rows), "--predictions", str(beside / f"{name}.csv")]
-        subprocess.run([*command, *words, *files], check=True)
-        found += read_rows(rows)
+        subprocess.run([*command, *words, "--out", str(beside / name)], check=True)
+        found += read_rows(beside / name / RESULTS)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sightline.evaluation.logits import StoredLogits, file_name, write_logits
+from sightline.evaluation.logits import StoredLogits, write_logits
 
 
 def store(
@@ -43,6 +43,6 @@ def store(
         list(names or (f"{number}.png" for number in range(count))), [{}] * count, task, about, work,
     )  # fmt: skip
     told = "-".join(str(about[name]) for name in ("run", "seed", "shrunk", "view"))
-    name = file_name(about["data"], about["split"], f"{told} {side} px", tuned=about["tuned"])
+    name = f"{about['split']}_{told}_{side}_px{'_tuned' if about['tuned'] else ''}.npz"
     write_logits(folder, name, stored)
     return folder / name

@@ -38,16 +38,6 @@ def test_its_function_is_described(name):
     assert "mask" in described.lower()
 
 
-@pytest.mark.parametrize("name", sightline.analysis._HOMES)
-def test_other_public_names_resolve(name):
-    assert getattr(sightline.analysis, name).__module__ == sightline.analysis._HOMES[name]
-
-
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="nothing"):
-        sightline.analysis.nothing  # noqa: B018
-
-
 def test_the_package_is_light_until_a_measure_is_used():
     script = "import sightline.analysis, sys; dir(sightline.analysis); print(*({'torch', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

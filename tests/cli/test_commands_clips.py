@@ -44,36 +44,20 @@ def test_rows_say_how_many_frames(run: Path, tmp_path: Path) -> None:
     trained = read_rows(run / "results.jsonl")
     assert {row.frames for row in trained} == {4}
     assert {row.grid for row in trained} == {(2, 3, 3)}
-    out, said = tmp_path / "rows.jsonl", tmp_path / "said.csv"
+    out = tmp_path / "out"
     words = ["--frames", "8,2 4", "--resolutions", "12,native", "--threads", "1"]
-    assert (
-        main(
-            [
-                "evaluate",
-                str(run),
-                *words,
-                "--out",
-                str(out),
-                "--predictions",
-                str(said),
-                "--logits",
-                str(tmp_path / "l"),
-            ]
-        )
-        == 0
-    )
-    rows = [row for row in read_rows(out) if row.metric == "top1" and not row.slices]
+    assert main(["evaluate", str(run), *words, "--out", str(out), "--logits"]) == 0
+    measured = read_rows(out / "results.jsonl")
+    rows = [row for row in measured if row.metric == "top1" and not row.slices]
     assert sorted((row.frames or 0, row.view, row.grid) for row in rows) == [
         (2, "native", None), (2, "square", (1, 3, 3)), (4, "native", None), (4, "square", (2, 3, 3)),
         (8, "native", None), (8, "square", (4, 3, 3)),
     ]  # fmt: skip
-    at_4 = {
-        row.metric: row.value for row in read_rows(out) if row.frames == 4 and row.view == "square" and not row.slices
-    }
+    at_4 = {row.metric: row.value for row in measured if row.frames == 4 and row.view == "square" and not row.slices}
     assert at_4 == {row.metric: row.value for row in trained if not row.slices}
     # What was said is of the clips as they were trained on.
-    assert len(read_predictions(said)) == 2 * 8
-    assert len(list((tmp_path / "l").iterdir())) == 6
+    assert len(read_predictions(out / "predictions.csv")) == 2 * 8
+    assert len(list((out / "logits").iterdir())) == 6
 
 
 def test_images_of_a_model_of_images_have_rows_as_ever(tiny_run: Path) -> None:
@@ -170,14 +154,14 @@ def test_refusals_are_one_line(words, code, said, run, tiny_run, data, tmp_path,
     if words[0] == "train":
         given += ["--out", str(tmp_path / "new"), "--images", "8"]
     elif words[0] == "evaluate":
-        given += ["--out", str(tmp_path / "rows.jsonl")]
+        given += ["--out", str(tmp_path / "rows")]
     capsys.readouterr()
     assert main(given) == code
     lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert len(lines) == 1
     assert said.format(**names) in lines[0]
     assert not (tmp_path / "new").exists()
-    assert not (tmp_path / "rows.jsonl").exists()
+    assert not (tmp_path / "rows").exists()
 
 
 def test_data_check_counts_clips_and_says_what_to_train(data: Path, tmp_path: Path, capsys, monkeypatch) -> None:

@@ -43,31 +43,65 @@ def test_rows_are_added_and_replaced(cli, run_copy):
 
 
 def test_rows_elsewhere(cli, refused, run_copy, tmp_path):
-    before = tree(run_copy)
-    out = tmp_path / "new" / "folder" / "rows.jsonl"
-    code, said, _ = cli("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", out, "--json")
+    before, rows = tree(run_copy), tmp_path / "new" / "folder" / "results.jsonl"
+    words = ["evaluate", run_copy, *FEW, "--out", rows.parent, "--resolutions"]
+    code, said, _ = cli(*words, "8", "--json")
     assert code == 0
-    assert said == out.read_text()
+    assert said == rows.read_text()
     assert {row["resolution"] for row in map(json.loads, said.splitlines())} == {8}
-    refused("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", out, says=["exists already", "--overwrite"])
-    refused("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path, says=["is a folder"])
-    assert out.read_text() == said
-    assert cli("evaluate", run_copy, "--resolutions", "24", *FEW, "--out", out, "--overwrite")[0] == 0
-    assert {row.resolution for row in read_rows(out)} == {24}
+    assert len(read_predictions(rows.with_name("predictions.csv"))) == 6
+    # What is measured later stands beside it; of another data set or model it does not.
+    assert cli(*words, "12")[0] == 0
+    assert {row.resolution for row in read_rows(rows)} == {8, 12}
+    refused(*words, "8", "--data", "scenes:search", says=[])
+    kept = read_rows(rows)
+    rows.write_text(rows.read_text().replace('"weights": "', '"weights": "0'))
+    refused(*words, "24", says=[str(rows.parent), "--overwrite"])
+    assert cli(*words, "24", "--overwrite")[0] == 0
+    assert {row.resolution for row in read_rows(rows)} == {24}
+    assert {row.weights for row in kept} == {row.weights for row in read_rows(rows)}
+    refused(*words[:-2], rows, "--resolutions", "8", says=["is a file"])
+    refused(*words[:-2], tmp_path / "other", "--limit", 3, "--resolutions", 8, says=["--limit"])
     assert tree(run_copy) == before
+
+
+def test_data_and_suites_in_one_call(cli, refused, run_copy, tmp_path):
+    """Rows of both stand in one file, told apart by data and preparation."""
+    words = ["evaluate", run_copy, "--resolutions", "8", *FEW, "--suite", "digits", "--suite", "scenes:pairs"]
+    refused(*words, says=["24", "10"])
+    words = [*words[:-2], "--logits"]
+    refused(*words, "--tune", says=["--tune", "--data"])
+    code, out, err = cli(*words, "--data", "digits", "--measures", "fgsm")
+    assert code == 0, err
+    assert "digits, prepared as model says:" in out
+    rows = [row for row in read_rows(run_copy / "results.jsonl") if row.count == 6]
+    assert {(row.data, row.preparation) for row in rows} == {("digits", ""), ("digits", "model")}
+    assert {row.preparation for row in rows if row.metric == "fgsm_top1"} == {""}
+    whole = [
+        {row.metric: row.value for row in rows if row.preparation == said and not row.slices} for said in ("", "model")
+    ]
+    assert whole[0].items() >= whole[1].items()
+    assert len(list((run_copy / "logits").iterdir())) == 2
+    assert len(read_predictions(run_copy / "predictions.csv")) == 306
 
 
 def test_the_sizes_that_are_tested_unless_some_are_given(cli, run_copy, tmp_path):
     assert cli("evaluate", run_copy, *FEW, "--out", tmp_path / "rows")[0] == 0
-    assert {row.resolution for row in read_rows(tmp_path / "rows")} == {8, 12, 16, 20, 24, 28, 32}.intersection(
-        {round(16 * factor / 4) * 4 for factor in (0.625, 0.75, 1.0, 1.375, 1.75, 2.0)}
-    )
+    assert {row.resolution for row in read_rows(tmp_path / "rows" / "results.jsonl")} == {
+        8,
+        12,
+        16,
+        20,
+        24,
+        28,
+        32,
+    }.intersection({round(16 * factor / 4) * 4 for factor in (0.625, 0.75, 1.0, 1.375, 1.75, 2.0)})
 
 
 @pytest.mark.parametrize("words", [["8,24"], ["8", "24"], ["24 8"], ["8", "24,8"]])
 def test_a_list_of_resolutions(words, cli, run_copy, tmp_path):
     assert cli("evaluate", run_copy, "--resolutions", *words, *FEW, "--out", tmp_path / "rows")[0] == 0
-    rows = [row for row in read_rows(tmp_path / "rows") if row.metric == "top1"]
+    rows = [row for row in read_rows(tmp_path / "rows" / "results.jsonl") if row.metric == "top1"]
     assert [(row.resolution, row.shrunk) for row in rows] == [(8, None), (24, None), (24, 16)]
 
 
@@ -92,7 +126,7 @@ def test_without_shrunk_images(cli, run_copy, tmp_path):
     code, _, err = cli(*words)
     assert code == 0
     assert "6/6" in err
-    assert {(row.resolution, row.shrunk) for row in read_rows(tmp_path / "rows")} == {(24, None)}
+    assert {(row.resolution, row.shrunk) for row in read_rows(tmp_path / "rows" / "results.jsonl")} == {(24, None)}
     assert "--no-shrink" in cli("evaluate", "--help")[1]
 
 
@@ -237,19 +271,14 @@ def test_found_38_what_was_said_of_each_image(cli, run_copy):
 
 
 def test_found_38_predictions_elsewhere(cli, refused, run_copy, tmp_path):
-    before = tree(run_copy)
-    words = ["evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path / "rows"]
+    before, file = tree(run_copy), tmp_path / "out" / "predictions.csv"
+    words = ["evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path / "out"]
     assert cli(*words)[0] == 0
-    assert tree(run_copy) == before
-    file = tmp_path / "said.csv"
-    assert cli(*words, "--overwrite", "--predictions", file)[0] == 0
     assert file.read_text().splitlines()[0] == "split,view,resolution,index,name,label,predicted,score,correct"
     assert len(read_predictions(file)) == 6
     assert tree(run_copy) == before
-    refused(*words, "--predictions", file, says=["exists already"])
-    refused(*words, "--overwrite", "--predictions", tmp_path / "rows", says=["is --out too"])
-    own = ["--predictions", run_copy / "results.jsonl", "--overwrite"]
-    refused("evaluate", run_copy, "--resolutions", "8", *FEW, *own, says=["belongs to the run"])
+    refused(*words[:-1], run_copy / "results.jsonl", says=["is a file"])
+    refused(*words[:-1], run_copy, says=[str(run_copy)])
     (run_copy / "predictions.csv").write_text("a,b\n")
     refused("evaluate", run_copy, "--resolutions", "8", *FEW, says=["predictions.csv:1: expected the headings"])
 
@@ -298,46 +327,43 @@ def test_rows_of_weights_that_were_replaced_meanwhile_are_not_kept(cli, run_copy
 
 def test_logits_are_kept_and_measured_again_without_the_model(cli, refused, run_copy, tmp_path):
     """The same command may come again; another one has a folder of its own, or says that it replaces this one."""
-    kept, rows, place = tmp_path / "kept", tmp_path / "rows.jsonl", tmp_path / "again.jsonl"
-    words = ["evaluate", run_copy, "--resolutions", "8,24", *FEW, "--out", rows, "--logits", kept]
-    code, out, _ = cli(*words)
+    out, place = tmp_path / "out", tmp_path / "again.jsonl"
+    kept, rows = out / "logits", out / "results.jsonl"
+    words = ["evaluate", run_copy, "--resolutions", "8,24", *FEW, "--logits", "--out", out]
+    code, said, _ = cli(*words)
     assert code == 0
-    assert f"logits: {kept} (sightline rescore {kept})" in out
+    assert f"logits: {kept} (sightline rescore {kept})" in said
     before = tree(kept)
     assert len(before) == 3
     shutil.move(run_copy, tmp_path / "gone")
-    code, out, _ = cli("rescore", kept, "--out", place, "--threads", 1)
+    code, said, _ = cli("rescore", out, "--out", place, "--threads", 1)
     assert code == 0
-    assert "24 px" in out
+    assert "24 px" in said
     assert sorted(map(repr, read_rows(place))) == sorted(map(repr, read_rows(rows)))
-    code, out, _ = cli("rescore", kept / next(iter(before)), "--json")
+    code, said, _ = cli("rescore", kept / next(iter(before)), "--json")
     assert code == 0
-    assert set(out.splitlines()) < set(rows.read_text().splitlines())
+    assert set(said.splitlines()) < set(rows.read_text().splitlines())
     refused("rescore", kept, "--out", place, says=["exists already", "--overwrite"])
     file = kept / next(iter(before))
     refused("rescore", kept, "--out", file, "--overwrite", says=[file.name, "which this command reads"])
-    refused("rescore", tmp_path / "keptt", says=["holds no logits", "did you mean 'kept'?"])
-    refused("rescore", rows, says=["rows.jsonl: cannot be read as logits"])
+    refused("rescore", out / "logitss", says=["holds no logits", "did you mean 'logits'?"])
+    refused("rescore", rows, says=["results.jsonl: cannot be read as logits"])
     twice = shutil.copytree(kept, tmp_path / "twice", symlinks=True)
     shutil.copy(twice / file.name, twice / "again.npz")
     refused("rescore", twice, "--out", tmp_path / "twice.jsonl", says=[file.name, "again.npz", "the same measurement"])
     assert not (tmp_path / "twice.jsonl").exists()
     shutil.move(tmp_path / "gone", run_copy)
-    assert cli(*words, "--overwrite")[0] == 0
-    rows.unlink()
     assert cli(*words)[0] == 0
-    rows.unlink()
+    measured = rows.read_text()
     other = [*words[:2], "--resolutions", "8", "--images", 5, *words[6:]]
     refused(*other, says=["exists already, of other weights or options", "--overwrite"])
     assert tree(kept).keys() == before.keys()
-    assert not rows.exists()
+    assert rows.read_text() == measured
     assert cli(*other, "--overwrite")[0] == 0
-    refused(
-        *words[:-3], file, "--logits", kept, "--overwrite", says=[file.name, "is another file that is to be written"]
-    )
-    elsewhere = [*words[:-3], tmp_path / "other.jsonl"]
-    refused(*elsewhere, "--logits", run_copy / "checkpoint", says=["--logits", "checkpoint"])
-    refused(*elsewhere, "--logits", rows, says=["is a file, expected a folder"])
+    (tmp_path / "spare").mkdir()
+    (tmp_path / "spare" / "logits").write_text("mine")
+    refused(*words[:-1], tmp_path / "spare", says=["logits", "folder"])
+    refused(*words[:-1], run_copy / "checkpoint", says=["--out", "checkpoint"])
 
 
 def test_parts_of_another_processor_are_another_work(cli, run_copy, tmp_path, monkeypatch):

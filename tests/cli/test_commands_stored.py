@@ -20,9 +20,9 @@ def by_metric(lines):
 
 
 def test_a_temperature_is_fitted_on_minival_and_again_from_stored_logits(cli, run_copy, tmp_path):
-    rows, kept = tmp_path / "rows.jsonl", tmp_path / "kept"
+    rows, kept = tmp_path / "out" / "results.jsonl", tmp_path / "out" / "logits"
     words = ["evaluate", run_copy, "--resolutions", "8,16", *FEW, "--temperature", "--temperature-images", 40]
-    code, out, _ = cli(*words, "--out", rows, "--logits", kept)
+    code, out, _ = cli(*words, "--out", tmp_path / "out", "--logits")
     assert code == 0
     assert "calibration error at the fitted temperature" in " ".join(out.split())
     found = {(row.split, row.resolution, row.metric): row for row in read_rows(rows)}
@@ -43,8 +43,8 @@ def test_a_temperature_is_fitted_on_minival_and_again_from_stored_logits(cli, ru
 
 
 def test_minival_may_be_stored_by_a_command_of_its_own(cli, run_copy, tmp_path):
-    kept, rows = tmp_path / "kept", ["--out", tmp_path / "rows.jsonl", "--overwrite"]
-    few = ["--resolutions", 8, "--threads", 1, *rows, "--logits", kept]
+    kept = tmp_path / "out" / "logits"
+    few = ["--resolutions", 8, "--threads", 1, "--out", tmp_path / "out", "--logits"]
     assert cli("evaluate", run_copy, *few, "--images", 6)[0] == 0
     assert "temperature" not in cli("rescore", kept, "--json")[1]
     assert cli("evaluate", run_copy, *few, "--split", "minival", "--images", 40)[0] == 0
@@ -58,11 +58,10 @@ def test_a_temperature_without_held_out_images_or_scores_is_refused(refused, run
     from tests.tiny import pictures
 
     data = pictures(tmp_path / "data", classes=tuple("01"))
-    out = ["--out", tmp_path / "rows.jsonl", "--temperature"]
+    out = ["--out", tmp_path / "rows", "--temperature"]
     refused("evaluate", run_copy, "--data", data, *out, says=["temperature: data 'imagefolder'", "no split 'minival'"])
     refused("evaluate", run_copy, *out, "--temperature-images", 0, says=["temperature_images", "0"])
-    assert not (tmp_path / "rows.jsonl").exists()
-    assert not list(tmp_path.glob(".rows*"))
+    assert not (tmp_path / "rows").exists()
 
 
 @pytest.fixture

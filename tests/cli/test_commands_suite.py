@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -11,8 +10,8 @@ import pytest
 
 from sightline.data.open import open_source
 from sightline.errors import StorageError
-from sightline.evaluation import suite as suite_module
 from sightline.evaluation.logits import find_logits, read_logits, rescore
+from sightline.evaluation.parts import WorkFolder
 from sightline.hub.load import save_model
 from sightline.models import create_model
 from sightline.results.rows import read_rows
@@ -27,7 +26,19 @@ def given(tmp_path):
     data = pictures(tmp_path / "data", ("a", "b"), 3)
     model = model_folder(tmp_path / "model", 2)
     out = tmp_path / "out"
-    words = ("evaluate", model, "--suite", data, "--out", out, "--resolutions", "16,24", "--precision", "float32")
+    words = (
+        "evaluate",
+        model,
+        "--suite",
+        data,
+        "--out",
+        out,
+        "--resolutions",
+        "16,24",
+        "--precision",
+        "float32",
+        "--logits",
+    )
     return words, out
 
 
@@ -69,47 +80,27 @@ def test_another_preparation_stands_beside_it(given, cli):
     assert f"{words[3]}, prepared as paper says:" in said
 
 
-def test_what_is_finished_is_not_measured_again(given, cli, monkeypatch, tmp_path):
-    words, out = given
-    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
-    assert cli(*words)[0] == 0
-    assert len(shown) == 12
-    whole = read_rows(out / "results.jsonl")
-    assert {row.value for row in whole if row.metric == "top1"} == {1.0}
-    assert cli(*words)[0] == 0
-    assert len(shown) == 12
-    # One size of them is gone: it alone is measured again.
-    file = next(file for file in find_logits(out / "logits") if "24" in file.name)
-    file.unlink()
-    assert cli(*words)[0] == 0
-    assert len(shown) == 18
-    assert [dataclasses.replace(row, seconds=0) for row in read_rows(out / "results.jsonl")] == [
-        dataclasses.replace(row, seconds=0) for row in whole
-    ]
-
-
 def test_a_suite_that_was_stopped_goes_on(given, cli, monkeypatch):
     words, out = given
     shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
-    write, sizes = suite_module.write_logits, []
+    save = WorkFolder.save
 
-    def failing(folder, name, stored):
-        if sizes:
+    def failing(self, key, value):
+        if shown[6:]:
             raise StorageError("the disk is full")
-        sizes.append(name)
-        write(folder, name, stored)
+        save(self, key, value)
 
-    monkeypatch.setattr(suite_module, "write_logits", failing)
+    monkeypatch.setattr(WorkFolder, "save", failing)
     assert cli(*words)[0] == 5
-    # The first size is whole, its rows too; the second is measured again.
-    assert {row.resolution for row in read_rows(out / "results.jsonl")} == {16}
+    # The first size is whole; the second is measured again.
     assert len(shown) == 12
-    monkeypatch.setattr(suite_module, "write_logits", write)
+    monkeypatch.setattr(WorkFolder, "save", save)
     assert cli(*words)[0] == 0
     assert len(shown) == 18
-    assert {row.resolution for row in read_rows(out / "results.jsonl")} == {16, 24}
+    rows = read_rows(out / "results.jsonl")
+    assert {(row.resolution, row.value) for row in rows if row.metric == "top1"} == {(16, 1.0), (24, 1.0)}
     assert sorted(one.name for one in out.iterdir() if not one.name.startswith(".")) == ["logits", "results.jsonl"]
-    assert not [one for one in (out / "logits").iterdir() if one.is_dir()]
+    assert not list(out.glob(".*parts*"))
 
 
 def test_another_model_replaces_nothing(given, cli, refused, tmp_path):
@@ -119,7 +110,7 @@ def test_another_model_replaces_nothing(given, cli, refused, tmp_path):
     other = model_folder(tmp_path / "other", 2, norm_eps=1e-3)
     code, _, err = cli("evaluate", other, *words[2:])
     assert code == 2
-    assert "of other weights or options; --overwrite replaces it" in err
+    assert "--overwrite" in err
     assert (out / "results.jsonl").read_text() == before
     assert cli("evaluate", other, *words[2:], "--overwrite")[0] == 0
     assert {row.run for row in read_rows(out / "results.jsonl")} == {"other"}
@@ -142,7 +133,7 @@ def test_a_damaged_file_is_named_and_replaced(given, cli):
 
 def test_limits(given, cli):
     words, out = given
-    assert cli(*words, "--limit", 3)[0] == 0
+    assert cli(*words, "--images", 3)[0] == 0
     assert {row.count for row in read_rows(out / "results.jsonl") if not row.slices} == {3}
     labels = read_logits(find_logits(out / "logits")[0]).labels
     assert set(labels.tolist()) == {0, 1}
@@ -151,7 +142,7 @@ def test_limits(given, cli):
 def test_the_embedded_scenes(cli, tmp_path):
     classes = tuple(open_source("scenes").classes)
     model = model_folder(tmp_path / "model", len(classes), class_names=classes)
-    words = ("evaluate", model, "--suite", "scenes", "--out", tmp_path / "out", "--limit", 8, "--resolutions", "16")
+    words = ("evaluate", model, "--suite", "scenes", "--out", tmp_path / "out", "--images", 8, "--resolutions", "16")
     assert cli(*words)[0] == 0
     rows = read_rows(tmp_path / "out" / "results.jsonl")
     assert {row.split for row in rows} == {"test", "heldout_fonts"}
@@ -161,13 +152,11 @@ def test_the_embedded_scenes(cli, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--data", "digits"], "--data: goes without --suite alone"),
-        (["--tune"], "--tune: goes without --suite alone; on one data set: sightline evaluate MODEL --data DATA"),
-        (["--measures", "fgsm"], "--measures: goes without --suite alone; on one data set: sightline evaluate"),
-        (["--temperature"], "--temperature: goes without --suite alone; on one data set: sightline evaluate"),
-        (["--images", "0"], "--images: goes without --suite alone"),
+        (["--tune"], "--tune: goes with a data set: --data DATA beside --suite"),
+        (["--measures", "fgsm"], "--measures: goes with a data set"),
+        (["--temperature"], "--temperature: goes with a data set"),
+        (["--images", "0"], "images = 0"),
         (["--preparation", "papr"], "preparation 'papr' is not known; did you mean 'paper'?"),
-        (["--limit", "0"], "--limit"),
         (["--num-classes", "3"], "--num-classes: goes with timm:NAME alone"),
         (["--no-pretrained"], "--no-pretrained: goes with timm:NAME alone"),
         (["--weights", "w.pt"], "--weights: goes with timm:NAME alone"),
@@ -177,7 +166,7 @@ def test_the_embedded_scenes(cli, tmp_path):
 )
 def test_wrong_options(options, said, given, refused):
     words, out = given
-    kept = words[:6] if "--resolutions" in options else words
+    kept = (*words[:6], "--logits") if "--resolutions" in options else words
     refused(*kept, *options, says=[said])
     assert not out.exists()
 
@@ -185,27 +174,26 @@ def test_wrong_options(options, said, given, refused):
 def test_wrong_places(given, refused, tmp_path):
     words, _ = given
     data = tmp_path / "data"
-    refused(*words[:4], says=["--suite: needs a folder for its rows and logits: --out DIR"])
     refused(*words[:5], data / "test", says=["lies in", "a folder of the data"])
     (tmp_path / "file").write_text("")
     refused(*words[:5], tmp_path / "file", says=["is a file, expected a folder"])
-    refused(*words[:2], "--limit", 0, says=["--limit: goes with --suite SUITE alone"])
+    refused(*words[:2], "--preparation", "paper", says=["--preparation: goes with --suite SUITE"])
     # Before the model is opened.
-    refused("evaluate", tmp_path / "none", "--patch-size", 8, says=["--patch-size: its rows", "--out FILE"])
+    refused("evaluate", tmp_path / "none", "--patch-size", 8, says=["--patch-size: its rows", "--out DIR"])
     refused("evaluate", tmp_path / "nowhere", *words[2:], says=["nowhere"])
     refused(*words[:2], "--suite", data, "--out", tmp_path / "out", says=[f"did you mean imagefolder:{data}?"])
 
 
 def test_ranges_of_sizes():
     from sightline.data.sizes import View
-    from sightline.runs.sizes import parse_resolutions_of
+    from sightline.runs.sizes import parse_resolutions
 
-    assert parse_resolutions_of(["64:1024"], 16) == (64, 96, 128, 176, 256, 368, 512, 720, 1024)
-    assert parse_resolutions_of(["64:1024"], 14) == (70, 84, 126, 182, 252, 364, 518, 728, 1022)
-    assert parse_resolutions_of(["16:16"], 4) == (16,)
-    assert parse_resolutions_of(["16:20,native", "64"], 4) == (16, 20, 64, View("native"))
-    assert parse_resolutions_of(["32,16"], 4) == (16, 32)
-    assert parse_resolutions_of([], 4) == ()
+    assert parse_resolutions(["64:1024"], 16) == (64, 96, 128, 176, 256, 368, 512, 720, 1024)
+    assert parse_resolutions(["64:1024"], 14) == (70, 84, 126, 182, 252, 364, 518, 728, 1022)
+    assert parse_resolutions(["16:16"], 4) == (16,)
+    assert parse_resolutions(["16:20,native", "64"], 4) == (16, 20, 64, View("native"))
+    assert parse_resolutions(["32,16"], 4) == (16, 32)
+    assert parse_resolutions([], 4) == ()
 
 
 SUITE = '''
@@ -258,31 +246,24 @@ def test_a_suite_and_a_preparation_of_somebody_else(given, tmp_path):
     assert {row.value for row in rows if row.data == "either" and row.metric == "top1"} == {1.0}
 
 
-def test_a_task_without_scores_keeps_its_rows(cli, tmp_path, monkeypatch):
-    shown = []
-    seen = Segmentation.outputs
-    monkeypatch.setattr(
-        Segmentation, "outputs", lambda *given, **more: shown.append(len(given[2])) or seen(*given, **more)
-    )
-    source = open_source("scenes:pairs")
+def test_a_task_without_scores(cli, refused, tmp_path):
+    """Its rows are of the weights that were there: others replace them where that is asked for."""
+    source, out = open_source("scenes:pairs"), tmp_path / "out"
     options = {"task": "segmentation", **Segmentation.model_options(source, Segmentation.Options())}
     model = create_model("vit_micro_patch4", image_size=16, depth=1, dim=48, heads=4, encoding="lookhere_90", **options)
     save_model(model, tmp_path / "model")
-    words = ("evaluate", tmp_path / "model", "--suite", "scenes:pairs", "--out", tmp_path / "out", "--limit", 4)
+    words = ("evaluate", tmp_path / "model", "--suite", "scenes:pairs", "--out", out, "--images", 4)
     code, _, err = cli(*words)
     assert code == 0, err
-    count, before = len(shown), (tmp_path / "out" / "results.jsonl").read_text()
-    assert "miou" in before
-    assert cli(*words)[0] == 0
-    assert len(shown) == count
-    assert (tmp_path / "out" / "results.jsonl").read_text() == before
+    before = read_rows(out / "results.jsonl")
+    assert "miou" in {row.metric for row in before}
+    assert sorted(one.name for one in out.iterdir() if one.name[0] != ".") == ["results.jsonl"]
     model.set_knob(model.knob.value * 2)
     save_model(model, tmp_path / "model")
-    code, _, err = cli(*words)
-    assert code == 2
-    assert "of other weights or options; --overwrite replaces it" in err
+    refused(*words, says=[str(out), "--overwrite"])
+    assert read_rows(out / "results.jsonl") == before
     assert cli(*words, "--overwrite")[0] == 0
-    assert len(list((tmp_path / "out" / "logits").iterdir())) == 1
+    assert {row.knob for row in read_rows(out / "results.jsonl")} == {model.knob.value}
 
 
 def test_damaged_rows_are_found_out_before_an_image_is_shown(given, refused, monkeypatch):
@@ -299,28 +280,28 @@ def test_a_measure_or_a_split_that_is_named_twice_is_measured_once(given, cli, t
     words, _ = given
     code, _, err = cli(
         "evaluate", words[1], "--data", words[3], "--resolutions", 16, "--measures", "fgsm,fgsm", "--split",
-        "test,test", "--out", tmp_path / "rows.jsonl",
+        "test,test", "--out", tmp_path / "rows",
     )  # fmt: skip
     assert code == 0, err
-    named = [(row.metric, str(row.slices)) for row in read_rows(tmp_path / "rows.jsonl")]
+    named = [(row.metric, str(row.slices)) for row in read_rows(tmp_path / "rows" / "results.jsonl")]
     assert "fgsm_top1" in {metric for metric, _ in named}
     assert len(named) == len(set(named))
 
 
 def test_other_options_of_a_later_size_are_refused_before_the_first(given, cli, monkeypatch):
     words, out = given
-    words = words[:6]
+    words = (*words[:6], "--logits")
     shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
     assert cli(*words, "--precision", "float32", "--resolutions", "24")[0] == 0
     before, count = (out / "results.jsonl").read_bytes(), len(shown)
-    _, _, err = cli(*words, "--precision", "float32", "--resolutions", "16,24", "--limit", "2")
+    _, _, err = cli(*words, "--precision", "float32", "--resolutions", "16,24", "--images", "2")
     assert "of other weights or options; --overwrite replaces it" in err
     assert len(shown) == count
     assert (out / "results.jsonl").read_bytes() == before
     assert len(list((out / "logits").iterdir())) == 1
 
 
-def test_other_patches_stand_beside_it(given, cli, monkeypatch):
+def test_other_patches_stand_beside_it(given, cli):
     """Other patches in one folder: none is refused, none is in place of another, each is there when asked again."""
     words, out = given
     assert cli(*words)[0] == 0
@@ -332,10 +313,8 @@ def test_other_patches_stand_beside_it(given, cli, monkeypatch):
     assert rows[: len(own)] == own
     assert {(row.patch_size, row.resolution) for row in rows} == {(p, r) for p in (None, 8, 2) for r in (16, 24)}
     assert len(find_logits(out / "logits")) == 6
-    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
     code, said, _ = cli(*words, "--patch-size", "8", "--json")
     assert code == 0
-    assert not shown
     assert {json.loads(line)["patch_size"] for line in said.splitlines()} == {8}
     # Replaced, it takes nothing of the others with it.
     assert cli(*words, "--patch-size", "8", "--overwrite")[0] == 0

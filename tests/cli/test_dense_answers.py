@@ -73,21 +73,21 @@ def test_results_of_boxes_are_those_of_coco(cli, saved, tmp_path):
     """pycocotools loads them, and finds the same average precision."""
     root = folders.coco(tmp_path / "data")
     model = saved("detection", "fcos", ("car", "cat", "toothbrush"))
-    words = ("evaluate", model, "--data", f"coco:{root}", "--out", tmp_path / "rows.jsonl", "--precision", "float32")
-    code, _, err = cli(*words, "--resolutions", "native", "--predictions", tmp_path / "found.json")
+    words = ("evaluate", model, "--data", f"coco:{root}", "--out", tmp_path / "out", "--precision", "float32")
+    code, _, err = cli(*words, "--resolutions", "native")
     assert code == 0, err
     with contextlib.redirect_stdout(io.StringIO()):
         coco = COCO(str(root / "annotations" / "instances_val2017.json"))
-        judged: Any = COCOeval(coco, coco.loadRes(str(tmp_path / "found.json")), "bbox")
+        judged: Any = COCOeval(coco, coco.loadRes(str(tmp_path / "out/predictions/test_native.json")), "bbox")
         judged.evaluate()
         judged.accumulate()
         judged.summarize()
-    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     ours = {one["metric"]: one["value"] for one in rows if not one["slices"]}
     assert ours["box_ap50"] > 0
     for metric, place in (("box_ap", 0), ("box_ap50", 1), ("box_ap75", 2), ("box_ar100", 8)):
         assert judged.stats[place] == pytest.approx(ours[metric], abs=1e-6)
-    found = json.loads((tmp_path / "found.json").read_text())
+    found = json.loads((tmp_path / "out/predictions/test_native.json").read_text())
     assert {one["image_id"] for one in found} <= {1000, 1001, 1002}
     assert {one["category_id"] for one in found} <= {3, 17, 90}
     sizes = dict(zip((1000, 1001, 1002), folders.SIZES, strict=True))
@@ -100,12 +100,13 @@ def test_results_of_boxes_are_those_of_coco(cli, saved, tmp_path):
 def test_results_at_several_sizes_are_of_the_stored_image(cli, saved, tmp_path):
     root = folders.coco(tmp_path / "data")
     model = saved("detection", "fcos", ("car", "cat", "toothbrush"))
-    words = ("evaluate", model, "--data", f"coco:{root}", "--out", tmp_path / "rows.jsonl", "--resolutions", "32,16")
-    code, _, err = cli(*words, "--predictions", tmp_path / "found.json")
+    words = ("evaluate", model, "--data", f"coco:{root}", "--out", tmp_path / "out", "--resolutions", "32,16")
+    code, _, err = cli(*words)
     assert code == 0, err
-    assert sorted(path.name for path in tmp_path.glob("found*")) == ["found test 32 px.json", "found.json"]
+    folder = tmp_path / "out" / "predictions"
+    assert sorted(path.name for path in folder.iterdir()) == ["test_16px.json", "test_32px.json"]
     # Of the first image, 12 x 20, a square shows the middle.
-    found = [one["bbox"] for one in json.loads((tmp_path / "found.json").read_text()) if one["image_id"] == 1000]
+    found = [one["bbox"] for one in json.loads((folder / "test_16px.json").read_text()) if one["image_id"] == 1000]
     assert found
     assert all(x >= 4 and x + width <= 16 + 1e-3 for x, _, width, _ in found)
 
@@ -113,28 +114,28 @@ def test_results_at_several_sizes_are_of_the_stored_image(cli, saved, tmp_path):
 def test_results_of_maps_are_index_pngs_and_a_line_an_image(cli, saved, tmp_path):
     root = folders.masks(tmp_path / "data", highest=2)
     model = saved("segmentation", "pix", "012")
-    words = ("evaluate", model, "--data", f"masks:{root}", "--out", tmp_path / "rows.jsonl")
-    words = (*words, "--predictions", tmp_path / "said.csv", "--resolutions", "16,native")
-    code, _, err = cli(*words)
+    words = ("evaluate", model, "--data", f"masks:{root}", "--out", tmp_path / "out")
+    code, _, err = cli(*words, "--resolutions", "16,native")
     assert code == 0, err
-    with (tmp_path / "said.csv").open(newline="") as file:
-        lines = list(csv.DictReader(file))
+    folder, lines = tmp_path / "out" / "predictions", []
+    for name in ("test_16px.csv", "test_native.csv"):
+        with (folder / name).open(newline="") as file:
+            lines += csv.DictReader(file)
     assert [(one["view"], one["resolution"], one["index"]) for one in lines] == [
         (*shown, str(index)) for shown in (("square", "16"), ("native", "")) for index in range(3)
     ]
     true, right, there = [], 0, 0
     for one, size in zip(lines, folders.SIZES * 2, strict=True):
-        labels = colours(tmp_path / one["labels"])
+        labels = colours(folder / one["labels"])
         assert labels.shape == size
         assert (labels == 255).any() == (one["view"] == "square")
         if one["view"] == "native":
             with Image.open(one["name"].replace("/images/", "/masks/")) as mask:
                 true = np.asarray(mask)
             right, there = right + (labels == true)[true != 255].sum(), there + (true != 255).sum()
-    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     [ours] = [one["value"] for one in rows if (one["metric"], one["view"]) == ("pixel_accuracy", "native")]
     assert right / there == pytest.approx(ours)
-    assert cli(*words)[0] == 2
 
 
 def test_json_has_boxes_as_coco_has_them(cli, saved, tmp_path):
@@ -151,82 +152,38 @@ def test_json_has_boxes_as_coco_has_them(cli, saved, tmp_path):
         assert y + height <= 8 + 1e-3
 
 
-@pytest.fixture
-def boxes(saved, tmp_path):
-    """The words of an evaluation that writes boxes at two sizes."""
-    root = folders.coco(tmp_path / "data")
-    model = saved("detection", "fcos", ("car", "cat", "toothbrush"))
-    words = ("evaluate", model, "--data", f"coco:{root}", "--out", tmp_path / "rows.jsonl", "--resolutions", "32,16")
-    return (*words, "--predictions", tmp_path / "found.json")
-
-
-@pytest.fixture
-def maps(saved, tmp_path):
-    """The words of an evaluation that draws maps, without its sizes."""
-    root = folders.masks(tmp_path / "data", highest=2)
-    model = saved("segmentation", "pix", "012")
-    words = ("evaluate", model, "--data", f"masks:{root}", "--out", tmp_path / "rows.jsonl")
-    return (*words, "--predictions", tmp_path / "said.csv")
-
-
-@pytest.mark.parametrize("way", ["32 px", "max 9"])
-def test_a_file_of_another_size_is_not_replaced_unasked(cli, boxes, tmp_path, way):
-    boxes = ["32,16,max:9" if one == "32,16" else one for one in boxes]
-    beside = tmp_path / f"found test {way}.json"
-    beside.write_text("mine")
-    assert cli(*boxes)[0] == 2
-    assert beside.read_text() == "mine"
-    assert not (tmp_path / "rows.jsonl").exists()
-    code, _, err = cli(*boxes, "--overwrite")
+def test_maps_of_an_earlier_time_are_replaced_and_nothing_else(cli, refused, saved, tmp_path):
+    root, model = folders.masks(tmp_path / "data", highest=2), saved("segmentation", "pix", "012")
+    out = tmp_path / "out"
+    words = ("evaluate", model, "--data", f"masks:{root}", "--out", out, "--resolutions", "16,native")
+    mine = out / "predictions" / "test_16px" / "mine.png"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    # A folder of this name that no evaluation wrote.
+    refused(*words, says=["predictions", "--overwrite"])
+    assert cli(*words, "--overwrite")[0] == 0
+    old = mine.with_name("000009 gone.png")
+    old.write_bytes(b"")
+    code, _, err = cli(*words)
     assert code == 0, err
-    assert isinstance(json.loads(beside.read_text()), list)
+    with (out / "predictions" / "test_16px.csv").open(newline="") as file:
+        named = {out / "predictions" / one["labels"] for one in csv.DictReader(file)}
+    assert len(named) == 3
+    assert set(mine.parent.iterdir()) == {*named, mine}
+    assert mine.read_text() == "mine"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "predictions").write_text("mine")
+    refused(*words[:5], other, says=["predictions"])
 
 
-@pytest.mark.parametrize("name", ["found test 32 px.json", "found_labels"])
-def test_what_is_not_written_is_not_asked_for(cli, boxes, tmp_path, name):
-    """Boxes have no folder of maps, and at one size no other file."""
-    (tmp_path / name).mkdir()
-    sizes = "16" if name.endswith("json") else "32,16"
-    code, _, err = cli(*[sizes if one == "32,16" else one for one in boxes])
-    assert code == 0, err
-
-
-def test_a_classifier_has_no_folder_of_maps(cli, saved, tmp_path):
+def test_a_classifier_has_lines_and_no_folder(cli, saved, tmp_path):
     for name in "ab":
         (tmp_path / "data" / "test" / name).mkdir(parents=True)
         folders.picture(tmp_path / "data" / "test" / name / "0.png", (16, 16), 0)
-    (tmp_path / "said_labels").mkdir()
     model = saved("classification", "linear", "ab")
-    words = ("evaluate", model, "--data", f"imagefolder:{tmp_path / 'data'}", "--out", tmp_path / "rows.jsonl")
-    code, _, err = cli(*words, "--resolutions", "16", "--predictions", tmp_path / "said.csv")
+    words = ("evaluate", model, "--data", f"imagefolder:{tmp_path / 'data'}", "--out", tmp_path / "out")
+    code, _, err = cli(*words, "--resolutions", "16")
     assert code == 0, err
-
-
-def test_rows_are_no_file_of_another_size(cli, boxes, tmp_path):
-    words = [tmp_path / "found test 32 px.json" if one == tmp_path / "rows.jsonl" else one for one in boxes]
-    assert cli(*words)[0] == 2
-
-
-def test_maps_of_an_earlier_run_are_replaced_whole(cli, maps, tmp_path):
-    code, _, err = cli(*maps, "--resolutions", "16,native")
-    assert code == 0, err
-    (tmp_path / "said.csv").unlink()
-    assert cli(*maps, "--resolutions", "16")[0] == 2
-    code, _, err = cli(*maps, "--resolutions", "16", "--overwrite")
-    assert code == 0, err
-    with (tmp_path / "said.csv").open(newline="") as file:
-        named = {tmp_path / one["labels"] for one in csv.DictReader(file)}
-    assert len(named) == 3
-    assert {one for one in (tmp_path / "said_labels").rglob("*") if one.is_file()} == named
-    assert len(list((tmp_path / "said_labels").iterdir())) == 1
-
-
-@pytest.mark.parametrize("place", ["said_labels/mine.txt", "said_labels/test 16 px/mine.png", "said_labels"])
-def test_what_no_evaluation_wrote_is_not_deleted(cli, maps, tmp_path, place):
-    mine = tmp_path / place
-    mine.parent.mkdir(parents=True, exist_ok=True)
-    mine.write_text("mine")
-    for more in ((), ("--overwrite",)):
-        assert cli(*maps, "--resolutions", "16", *more)[0] == 2
-    assert mine.read_text() == "mine"
-    assert not (tmp_path / "rows.jsonl").exists()
+    names = {one.name for one in (tmp_path / "out").iterdir() if one.name[0] != "."}
+    assert names == {"predictions.csv", "results.jsonl"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 from sightline.evaluation import features
 from sightline.hub.load import save_model
@@ -47,7 +48,7 @@ def test_an_image_of_train_that_cannot_be_read_counts_like_any_other(cli, tmp_pa
     words += ["--out", tmp_path / "rows", "--skip-unreadable"]
     # Without a measure nothing of train is read.
     assert cli(*words, 0)[0] == 0
-    (tmp_path / "rows").unlink()
+    shutil.rmtree(tmp_path / "rows")
     code, _, err = cli(*words, 0, "--measures", "knn")
     assert code == 3
     assert "train/a/3.png: not an image" in err
@@ -59,7 +60,7 @@ def test_an_image_of_train_that_cannot_be_read_counts_like_any_other(cli, tmp_pa
     assert code == 0
     assert "left out" in err
     assert "3.png" in err
-    found = {(row.metric, *row.slices.values()): row.value for row in read_rows(tmp_path / "rows")}
+    found = {(row.metric, *row.slices.values()): row.value for row in read_rows(tmp_path / "rows" / "results.jsonl")}
     # 11 of 12 images; of each class one is held out, and of the smaller one 4 are left.
     assert found["knn_train_images",] == 11
     assert found["linear_probe_train_images",] == 9

@@ -12,8 +12,6 @@ from PIL import Image
 import sightline
 from sightline import create_model, save_model
 from sightline.cli import next_step
-from sightline.hub.load import write_model
-from sightline.results.predictions import read_predictions
 from tests.tiny import pictures
 
 
@@ -37,11 +35,10 @@ def test_found_34_each_line_can_be_pasted(cli, tmp_path, monkeypatch):
             code, out, err = cli(*words)
             assert code == 0, err
             seen.append(words[0])
-            words = following(err if words[0] == "predict" else out)
-        assert seen[-1] == "predict"
+            words = following(out)
         assert words == ["export", "runs/a b", "--to", "torch", "--output", "a b.pt2", "--check"]
         words = ["evaluate", "runs/a b"]
-    assert seen == ["train", *(2 * ["evaluate", "cascade", "report", "predict"])]
+    assert seen == ["train", *(2 * ["evaluate", "report"])]
     Path("a b.pt2").touch()
     code, _, err = cli("predict", "runs/a b", "my pictures/test/a/0.png")
     assert (code, following(err)[-2:]) == (0, ["--overwrite", "--check"])
@@ -74,18 +71,6 @@ def test_no_export_is_offered_of_what_is_not_exported(cli, tmp_path):
         assert ("export" in err) == (folder.name == "vit_micro_patch4_None"), err
 
 
-def test_what_is_fine_tuned_on_has_labels(cli, tmp_path):
-    """Images of which nothing is said are none to fine-tune a classifier on."""
-    pictures(tmp_path / "data")
-    words = ["--model_options.depth=1", "--resolution", "8", "--images", "4", "--model", "vit_micro_patch4"]
-    for data, named in ((f"images:{tmp_path / 'data'}", "imagefolder:DIR"), (f"imagefolder:{tmp_path / 'data'}", None)):
-        out = tmp_path / data.partition(":")[0]
-        code, _, err = cli("train", "--task", "masked_patches", "--data", data, *words, "--out", out)
-        assert code == 0, err
-        code, _, err = cli("predict", out, tmp_path / "data" / "test" / "a" / "0.png")
-        assert following(err)[:3] == ["train", "--data", named or data]
-
-
 def test_found_34_where_sightline_is_not_on_the_path_it_is_named_as_it_was_called(monkeypatch):
     monkeypatch.setattr(sys, "argv", [".venv/bin/sightline", "train"])
     monkeypatch.setattr(next_step.shutil, "which", lambda name: None)
@@ -100,14 +85,6 @@ def test_found_34_where_sightline_is_not_on_the_path_it_is_named_as_it_was_calle
 def test_what_is_written_beside_a_run(run, expected, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert next_step.beside(Path(run), "_cascade") == Path(expected.format(here=tmp_path))
-
-
-@pytest.mark.slow
-def test_after_a_report_on_drawn_images_there_is_none_to_predict(cli, run_copy, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert read_predictions(run_copy / "predictions.csv")[0].name.startswith("digits/test/")
-    code, out, _ = cli("report", run_copy)
-    assert (code, following(out)[:2]) == (0, ["export", str(run_copy)])
 
 
 def others(said: str, what: str) -> list[str]:
@@ -154,11 +131,3 @@ def test_an_export_is_offered_of_what_is_exported(name, options, offered, tmp_pa
     sightline.save_model(sightline.create_model(name, **options), tmp_path / "m")
     next_step.say_export(tmp_path / "m")
     assert capsys.readouterr().out.startswith("next: sightline export ") == offered
-
-
-def test_what_was_trained_without_labels_is_tuned_on_labels(tmp_path, capsys):
-    masked = {"task": "masked_patches", "head": "masked_patches", "num_classes": 0}
-    model, about = sightline.create_model("vit_micro_patch4", **masked), {"config": {"data": "images:DIR"}}
-    write_model(model, tmp_path / "m", about)
-    next_step.say_export(tmp_path / "m")
-    assert "--data imagefolder:DIR --init-from" in capsys.readouterr().out

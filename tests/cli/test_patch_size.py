@@ -55,7 +55,7 @@ def test_what_does_not_divide_is_refused_with_the_nearest(model, photo, refused,
     said = refused("predict", model, photo, "--patch-size", "3", says=[str(model)])
     assert "patch_size 3: does not divide the model's images of 16x16 pixels (nearest that do: 2 or 4" in said
     for words in (
-        ("evaluate", model, "--data", "digits", "--patch-size", "5", "--out", tmp_path / "rows.jsonl"),
+        ("evaluate", model, "--data", "digits", "--patch-size", "5", "--out", tmp_path / "rows"),
         ("analyse", model, "--patch-size", "5", "--out", tmp_path / "inside"),
         ("export", model, "--to", "torch", "--patch-size", "5", "--output", tmp_path / "m.pt2"),
     ):
@@ -84,14 +84,13 @@ def test_what_has_patches_of_one_size_says_so_whatever_is_asked_for(photo, refus
 
 
 def test_rows_say_their_patch_size(model, cli, tmp_path):
-    """Two patch sizes at two resolutions in one file, none in place of another."""
+    """Of two patch sizes at two resolutions none is in place of another."""
     words = ("--data", "digits", "--resolutions", "16,32", "--no-shrink", "--images", "8", "--split", "test")
     found = []
     for side in (8, 2, 4):
-        file = tmp_path / f"{side}.jsonl"
-        code, _, err = cli("evaluate", model, *words, "--patch-size", side, "--out", file)
+        code, _, err = cli("evaluate", model, *words, "--patch-size", side, "--out", tmp_path / f"{side}")
         assert code == 0, err
-        found.append(read_rows(file))
+        found.append(read_rows(tmp_path / f"{side}" / "results.jsonl"))
     for side, rows in zip((8, 2, None), found, strict=True):
         assert {row.patch_size for row in rows} == {side}
         grid = 16 // (side or 4)
@@ -100,7 +99,7 @@ def test_rows_say_their_patch_size(model, cli, tmp_path):
     shown = {row.size_label for row in found[0]}
     assert shown == {"16 px in patches of 8 px", "32 px in patches of 8 px"}
     # What is said of a model as it is says nothing of it.
-    assert "patch_size" not in (tmp_path / "4.jsonl").read_text()
+    assert "patch_size" not in (tmp_path / "4" / "results.jsonl").read_text()
 
 
 def test_what_is_asked_again_at_other_patches_is_another_work(model, photo, cli, tmp_path):
@@ -139,34 +138,23 @@ def test_patch_sizes_that_cannot_be_are_refused(refused, tmp_path):
 
 
 def test_logits_of_other_patches_have_files_of_their_own(tiny_run, cli, tmp_path):
-    words = (
-        "--data",
-        "digits",
-        "--resolutions",
-        "16",
-        "--images",
-        "8",
-        "--split",
-        "test",
-        "--logits",
-        tmp_path / "kept",
-    )
+    words = ("--suite", "digits", "--resolutions", "16", "--images", "8", "--logits", "--out", tmp_path / "out")
     for side in (8, 2):
-        code, _, err = cli("evaluate", tiny_run, *words, "--patch-size", side, "--out", tmp_path / f"{side}.jsonl")
+        code, _, err = cli("evaluate", tiny_run, *words, "--patch-size", side)
         assert code == 0, err
-    shown = {row.size_label for side in (8, 2) for row in read_rows(tmp_path / f"{side}.jsonl")}
-    assert len(list((tmp_path / "kept").iterdir())) == len(shown) == 2
-    tables = stored_tables(find_logits(tmp_path / "kept"))
+    shown = {row.size_label for row in read_rows(tmp_path / "out" / "results.jsonl")}
+    assert len(list((tmp_path / "out" / "logits").iterdir())) == len(shown) == 2
+    tables = stored_tables(find_logits(tmp_path / "out" / "logits"))
     assert [one.shown for one in tables] == ["16 px in patches of 8 px", "16 px in patches of 2 px"]
 
 
-def test_one_file_is_of_one_patch_size(tiny_run, cli, refused, tmp_path):
+def test_one_folder_is_of_one_patch_size(tiny_run, cli, refused, tmp_path):
     """Other patches do not go on with what was measured before, nor stand beside it: they replace it, if asked to."""
-    file, words = tmp_path / "rows.jsonl", ("--resolutions", "16", "--images", "8", "--split", "test", "--no-shrink")
-    asked = ("evaluate", tiny_run, "--data", "digits", *words, "--out", file)
+    out, words = tmp_path / "out", ("--resolutions", "16", "--images", "8", "--split", "test", "--no-shrink")
+    asked = ("evaluate", tiny_run, "--data", "digits", *words, "--out", out)
     for side in ("8", "2"):
-        if file.exists():
-            refused(*asked, "--patch-size", side, says=[str(file), "--overwrite"])
+        if out.exists():
+            refused(*asked, "--patch-size", side, says=[str(out), "--overwrite"])
         assert cli(*asked, "--patch-size", side, "--overwrite")[0] == 0
-        assert {row.patch_size for row in read_rows(file)} == {int(side)}
-    assert {one.name for one in tmp_path.iterdir() if one.name.startswith(".")} == set()
+        assert {row.patch_size for row in read_rows(out / "results.jsonl")} == {int(side)}
+    assert {one.name for one in out.iterdir() if "parts" in one.name} == set()

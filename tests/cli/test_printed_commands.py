@@ -77,23 +77,6 @@ def test_pack_stats_names_a_training_that_is_taken(cli, tmp_path, monkeypatch):
     assert code == 0, err
 
 
-def test_no_training_of_another_model_is_offered(cli, tmp_path, monkeypatch):
-    """The recipe of packed images has a model, sizes and a length of its own."""
-    monkeypatch.chdir(tmp_path)
-    words = ["--model", "vit_micro_patch4", "--encoding", "rope_axial", "--resolution", "16", "--images", "12"]
-    words += ["--model_options.depth=1", "--threads", "1"]
-    code, _, err = cli("train", "--data", pictures(tmp_path / "data"), *words, "--out", "mine")
-    assert code == 0, err
-    code, out, err = cli("evaluate", "mine", "--resolutions", "16")
-    assert code == 0, err
-    native, cascade = printed(out)
-    assert native == ["evaluate", "mine", "--resolutions", "native"]
-    assert cascade[:2] == ["cascade", "mine"]
-    for words in (native, [*cascade, "--tokens", "4,9"]):
-        code, out, err = cli(*words)
-        assert code == 0, err
-
-
 @pytest.mark.parametrize("count", [2, 15, 300])
 def test_the_share_of_minival_that_is_suggested_holds_out_an_image(count, tmp_path):
     """As a warning of training and a dry run print it."""

@@ -65,7 +65,17 @@ def photos(folder, classes="abcd", count=2):
 def test_vit_small_without_weights_says_what_timms_says(tmp_path, cli):
     """The command of the documentation: random weights, drawn as timm draws them, four classes, three sizes."""
     data, name = photos(tmp_path / "data"), "vit_small_patch16_224"
-    words = ("--suite", data, "--resolutions", "160,224,320", "--out", tmp_path / "out", "--precision", "float32")
+    words = (
+        "--suite",
+        data,
+        "--resolutions",
+        "160,224,320",
+        "--out",
+        tmp_path / "out",
+        "--precision",
+        "float32",
+        "--logits",
+    )
     assert cli("evaluate", f"timm:{name}", "--no-pretrained", "--num-classes", 4, *words)[0] == 0
     stored = {
         read_logits(file).measured["resolution"]: read_logits(file) for file in find_logits(tmp_path / "out" / "logits")
@@ -95,7 +105,7 @@ def test_one_state_dict_says_the_same_everywhere(tmp_path, cli, monkeypatch):
         # No class is answered everywhere.
         theirs.head.bias -= torch.from_numpy(np.stack(said_by_timm(theirs, files))).mean(0)
     torch.save(theirs.state_dict(), tmp_path / "w.pt")
-    words = ("--suite", data, "--resolutions", "224", "--precision", "float32")
+    words = ("--suite", data, "--resolutions", "224", "--precision", "float32", "--logits")
     assert cli("evaluate", f"timm:{SMALL}", "--weights", tmp_path / "w.pt", *words, "--out", tmp_path / "out")[0] == 0
     stored = read_logits(find_logits(tmp_path / "out" / "logits")[0])
     expected = np.stack(said_by_timm(theirs, stored.names))
@@ -110,7 +120,7 @@ def test_one_state_dict_says_the_same_everywhere(tmp_path, cli, monkeypatch):
     save_model(model, tmp_path / "copy")
     assert cli("evaluate", tmp_path / "copy", *words, "--out", tmp_path / "copied")[0] == 0
     named = [
-        [dataclasses.replace(row, run="", seconds=0) for row in read_rows(tmp_path / out / "results.jsonl")]
+        [dataclasses.replace(row, run="", weights="", seconds=0) for row in read_rows(tmp_path / out / "results.jsonl")]
         for out in ("out", "copied")
     ]
     assert named[0] == named[1]
@@ -152,20 +162,20 @@ def test_the_whole_protocol_serves_what_timm_builds(tmp_path, cli):
     shutil.copytree(tmp_path / "data" / "train", tmp_path / "data" / "minival")
     for file in (tmp_path / "data" / "minival").rglob("*.png"):
         ImageOps.invert(Image.open(file)).save(file)
-    out = tmp_path / "rows.jsonl"
+    out = tmp_path / "out"
     words = ("evaluate", "timm:vit_tiny_patch16_224", "--no-pretrained", "--num-classes", 2, "--data", data)
-    asked = ("--resolutions", "32", "--tune", "--temperature", "--measures", "fgsm,knn", "--logits", tmp_path / "kept")
+    asked = ("--resolutions", "32", "--tune", "--temperature", "--measures", "fgsm,knn", "--logits")
     code, said, err = cli(*words, *asked, "--out", out)
     assert code == 0, err
-    rows = read_rows(out)
+    rows = read_rows(out / "results.jsonl")
     assert {row.metric for row in rows} >= {"top1", "temperature", "nll_tempered", "fgsm_top1", "knn_top1"}
     assert {row.run for row in rows} == {"timm:vit_tiny_patch16_224, random weights"}
     (tuned,) = {row.tuning[0]["name"] for row in rows if row.tuned}
     assert tuned == "interpolation"
-    assert {path.name[:4] for path in (tmp_path / "kept").iterdir()} == {"test", "mini"}
+    assert {path.name[:4] for path in (out / "logits").iterdir()} == {"test", "mini"}
     assert "next:" not in said
     code, _, err = cli(*words)
-    assert (code, "give --out FILE for them" in err) == (2, True)
+    assert (code, "give --out DIR for them" in err) == (2, True)
     code, _, err = cli(*words[:-2], "--out", tmp_path / "other")
     assert (code, "give the data (--data)" in err) == (2, True)
     assert not (tmp_path / "other").exists()

@@ -34,7 +34,8 @@ def run(size, *words):
 
 @pytest.fixture
 def asked(run_copy):
-    return [run_copy, "--resolutions", "104,96", "--no-shrink", "--precision", "float32", "--threads", "1"]
+    words = ["--resolutions", "104,96", "--no-shrink", "--precision", "float32", "--threads", "1"]
+    return [run_copy, *words, "--data", "digits", "--suite", "digits", "--logits"]
 
 
 @pytest.fixture

@@ -268,10 +268,10 @@ def test_from_a_file_to_scores(project: str, file: str, metric: str, cli: Any, t
     assert code == 0, err
     code, out, err = cli(
         "evaluate", dest, "--data", "scenes:pairs", "--resolutions", "32,40", "--images", "4", "--split", "test",
-        "--out", tmp_path / "rows.jsonl",
+        "--out", tmp_path / "rows",
     )  # fmt: skip
     assert code == 0, err
-    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "rows" / "results.jsonl").read_text().splitlines()]
     assert {row["metric"] for row in rows} >= {metric}
 
 

@@ -44,8 +44,8 @@ def timm_pixels(image, target, mode, crop, interpolation="bicubic"):
     return transform(Image.fromarray(image)).permute(1, 2, 0).numpy().astype(int)
 
 
-@pytest.mark.parametrize("size", [LANDSCAPE, PORTRAIT, SQUARE, (61, 97)])
-@pytest.mark.parametrize("target", [(224, 224), (160, 288), (97, 96), (448, 64)])
+@pytest.mark.parametrize("size", [LANDSCAPE, (97, 61)])
+@pytest.mark.parametrize("target", [(97, 96), (448, 64)])
 @pytest.mark.parametrize("mode", ["center", "squash", "border"])
 @pytest.mark.parametrize(("crop", "interpolation"), [(0.9, "bicubic"), (1.0, "bilinear"), (0.875, "lanczos")])
 def test_pixels_are_timms(size, target, mode, crop, interpolation):
@@ -123,12 +123,11 @@ def test_predict_evaluate_and_suites_give_equal_logits(kind, data, tmp_path, cli
     wanted = python_logits(model, paths, 24)
     assert predicted(model, paths, 24) == pytest.approx(wanted, abs=1e-5)
     shared = ("--resolutions", "24", "--precision", "float32", "--threads", "1")
-    rows, stored = tmp_path / "rows.jsonl", {"data": tmp_path / "of_data", "suite": tmp_path / "suite" / "logits"}
-    ways = {"data": ("--out", rows, "--logits", stored["data"]), "suite": ("--out", tmp_path / "suite")}
-    for way, words in ways.items():
-        code, _, err = cli("evaluate", folder, f"--{way}", f"imagefolder:{data}", *words, *shared)
+    for way in ("data", "suite"):
+        out = tmp_path / f"of_{way}"
+        code, _, err = cli("evaluate", folder, f"--{way}", f"imagefolder:{data}", "--out", out, "--logits", *shared)
         assert code == 0, err
-        found = [one for one in map(read_logits, find_logits(stored[way])) if one.measured["shrunk"] is None]
+        found = [one for one in map(read_logits, find_logits(out / "logits")) if one.measured["shrunk"] is None]
         assert [one.logits for one in found] == [pytest.approx(wanted, abs=1e-5)], way
 
 
@@ -155,21 +154,6 @@ def test_the_preparation_is_saved_and_exported(tmp_path):
     told: dict[str, str] = {METADATA: ""}
     torch.export.load(tmp_path / "model.pt2", extra_files=told)
     assert json.loads(told[METADATA])["crop_mode"] == "squash"
-
-
-def test_grey_images_have_one_channel():
-    model = create_model("vit_micro_patch4", **OPTIONS, channels=1, mean=MEAN, std=STD).eval()
-    prepare = sightline.preprocessing(model)
-    assert prepare.mean == pytest.approx((sum(MEAN) / 3,))
-    ramp = np.arange(256, dtype=np.uint8).reshape(16, 16)
-    tensor = prepare(np.repeat(ramp[..., None], 3, axis=2))
-    expected = (ramp / 255 - prepare.mean[0]) / prepare.std[0]
-    assert tuple(tensor.shape) == (1, 16, 16)
-    np.testing.assert_allclose(tensor[0], expected, atol=1e-6)
-    colours = photo((16, 16))
-    grey = prepare(colours)[0] * prepare.std[0] + prepare.mean[0]
-    assert np.array_equal((grey * 255).round().numpy(), np.asarray(Image.fromarray(colours).convert("L")))
-    assert model(tensor[None]).isfinite().all()
 
 
 def test_other_numbers_of_channels_are_refused_by_every_command(data, tmp_path, cli):

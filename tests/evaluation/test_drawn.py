@@ -88,7 +88,7 @@ def test_measurements_that_rows_tell_apart_have_pictures_of_their_own(run):
 @pytest.mark.slow
 def test_options_of_the_task_by_the_command(run, tmp_path, capsys):
     """Windows are looked through; what cannot be is refused before anything is measured."""
-    words = ["evaluate", str(run), "--resolutions", "16,24", "--images", "4", "--out", str(tmp_path / "rows.jsonl")]
+    words = ["evaluate", str(run), "--resolutions", "16,24", "--images", "4", "--out", str(tmp_path / "rows")]
     windows = [
         "--task-options.inference.kind=mmseg",
         "--task-options.inference.window=16",
@@ -106,9 +106,9 @@ def test_options_of_the_task_by_the_command(run, tmp_path, capsys):
         error = capsys.readouterr().err
         assert says in error
         assert error.count("\n") == 1
-        assert not (tmp_path / "rows.jsonl").exists()
+        assert not (tmp_path / "rows" / "results.jsonl").exists()
     assert main([*words, *windows]) == 0
-    assert {row["slices"]["inference"] for row in rows_of(tmp_path / "rows.jsonl")} == {"mmseg 16/8"}
+    assert {row["slices"]["inference"] for row in rows_of(tmp_path / "rows" / "results.jsonl")} == {"mmseg 16/8"}
     # Beside those of whole images they are a line of their own.
     assert main([*words[:-2], *windows]) == 0
     assert main(words[:-2]) == 0
@@ -119,10 +119,10 @@ def test_options_of_the_task_by_the_command(run, tmp_path, capsys):
 
 
 def test_rows_elsewhere_have_their_pictures_beside_them(run, tmp_path):
-    out = tmp_path / "elsewhere" / "rows.jsonl"
+    out = tmp_path / "elsewhere" / "rows"
     assert main(["evaluate", str(run), "--resolutions", "16", "--images", "6", "--out", str(out)]) == 0
-    (named,) = (row["picture"] for row in rows_of(out) if "picture" in row)
-    assert (out.parent / named).is_file()
+    (named,) = (row["picture"] for row in rows_of(out / "results.jsonl") if "picture" in row)
+    assert (out / named).is_file()
 
 
 def test_a_run_that_is_replaced_loses_its_pictures(run):

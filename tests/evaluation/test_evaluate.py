@@ -155,7 +155,7 @@ def test_a_size_that_the_patch_does_not_divide():
         measure(model(), resolutions=(16, 18), advance=seen.append)
     assert seen == []
     with pytest.raises(InputError, match=r"resolution 3"):
-        check_sizes(model(), EvaluateConfig((3,)))
+        check_sizes(model(), [3])
     for fit, grid in (("pad", (5, 5)), ("resize", (4, 4))):
         (row, *_) = measure(model(fit=fit), resolutions=(18,))
         assert (row.resolution, row.grid) == (18, grid)

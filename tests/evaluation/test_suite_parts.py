@@ -11,10 +11,9 @@ from PIL import Image
 
 from sightline.data.sizes import View
 from sightline.errors import InputError
-from sightline.evaluation.config import EvaluateConfig
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.preparations.base import Whole
-from sightline.evaluation.suite import planned, split_digest
+from sightline.evaluation.suite import prepared_sets
 from sightline.evaluation.suites.base import list_suites, open_suite, spread_over_classes
 from sightline.hub.load import load_model
 from tests.evaluation.suite_data import imagenet_s, model_folder, objectnet, picture, validation
@@ -86,13 +85,13 @@ def test_no_header_is_read_of_images_that_are_not_asked_for(tmp_path):
     validation(tmp_path / "val", {**VAL, 5: 809, 6: 809})
     (part,) = open_suite(f"imagenet:{tmp_path}").parts
     few = part.limited(2)
-    told = split_digest(few.source, "test")
+    told = few.digest()
     assert few.source.listing.read.sum() == 2
-    assert told == split_digest(open_suite(f"imagenet:{tmp_path}").parts[0].limited(2).source, "test")
-    assert told != split_digest(part.source, "test")
+    assert told == open_suite(f"imagenet:{tmp_path}").parts[0].limited(2).digest()
+    assert told != part.digest()
     file = next((tmp_path / "val").glob("*/*_00000001.JPEG"))
     picture(file, seed=99)
-    assert told != split_digest(open_suite(f"imagenet:{tmp_path}").parts[0].limited(2).source, "test")
+    assert told != open_suite(f"imagenet:{tmp_path}").parts[0].limited(2).digest()
 
 
 def test_val_stands_in_the_order_of_its_numbers(tmp_path):
@@ -175,18 +174,16 @@ def test_a_and_objectnet_are_prepared_with_care(tmp_path):
     picture(root / "imagenet-a" / synsets()[6] / "a.jpg")
     picture(root / "imagenet-r" / synsets()[1] / "r.jpg")
     objectnet(root)
-    model = load_model(model_folder(tmp_path / "model"))
+    model = load_model(model_folder(tmp_path / "model")).config
     specs = ("imagenet", "objectnet", "imagenet-c")
     parts = [part for name in specs for part in open_suite(f"{name}:{root}").parts][:5]
-    config = EvaluateConfig((16,))
-    todo = planned(model, parts, config, "navit_vit_baseline", 16)
-    shown = {one.part.data: one.part.source.transform for one in todo}
+    shown = {one.data: one.source.transform for one in prepared_sets(model, parts, "navit_vit_baseline", [16])}
     assert {data: getattr(one, "careful", None) for data, one in shown.items()} == {
         "imagenet": False, "imagenet-a": True, "imagenet-r": False, "objectnet": True,
         "imagenet-c-gaussian_noise-1": None,
     }  # fmt: skip
     assert isinstance(shown["imagenet-c-gaussian_noise-1"], Whole)
-    assert {one.view for one in planned(model, parts, config, "navit", 16)} == {View("tokens", 16)}
+    assert {one.views for one in prepared_sets(model, parts, "navit", [16])} == {(View("tokens", 16),)}
 
 
 def test_every_class_of_corruption_is_made_by_the_name_of_the_image(tmp_path):

@@ -27,7 +27,18 @@ def scores(tmp_path, cli):
         model = model or model_folder(tmp_path / "model")
         out = tmp_path / "out"
         code, _, err = cli(
-            "evaluate", model, "--suite", suite, "--out", out, "--precision", "float32", "--resolutions", 16, *options
+            "evaluate",
+            model,
+            "--suite",
+            suite,
+            "--out",
+            out,
+            "--precision",
+            "float32",
+            "--resolutions",
+            16,
+            "--logits",
+            *options,
         )
         assert code == 0, err
         rows = read_rows(out / "results.jsonl")
@@ -235,7 +246,7 @@ def test_a_data_set_of_hugging_face(scores, tmp_path, monkeypatch):
     assert found == {"imagenet-a": (1.0, 1.0, 2, 200), "imagenet-a-1000": (1 / 2, 1.0, 2, 1000)}
 
 
-@pytest.mark.parametrize(("limit", "images"), [((), 3), (("--limit", 3), 2)])
+@pytest.mark.parametrize(("limit", "images"), [((), 3), (("--images", 3), 2)])
 def test_what_cannot_be_read_moves_no_label(limit, images, scores, tmp_path, monkeypatch):
     """One file is no image: every other keeps its own right answers."""
     root = validation(tmp_path / "root" / "val", VAL)

@@ -29,7 +29,6 @@ from sightline.evaluation.class_tables import class_rows, stored_tables
 from sightline.evaluation.compared import compare_runs
 from sightline.evaluation.logits import (
     StoredLogits,
-    file_name,
     find_logits,
     read_logits,
     rescore,
@@ -200,7 +199,7 @@ def _store(folder: Path, encoding: str, seed: int) -> None:
             [f"{number}.png" for number in range(40)], [{"size": number / 40} for number in range(40)], task, measured,
             f"{encoding}{seed}-work",
         )  # fmt: skip
-        write_logits(folder, file_name("d", split, f"{encoding} {seed} {side} px", tuned=False), stored)
+        write_logits(folder, f"{split}_{encoding}_{seed}_{side}_px.npz", stored)
 
 
 def evaluations() -> dict[str, Any]:

@@ -12,10 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [
-    ROOT / "README.md",
-    *sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs/LOG.md", ROOT / "docs/FINDINGS.md"}),
-]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Tables that other tests make anew: tests/encodings/test_lookhere_directions.py, tests/convert/test_timm_table.py.
 ELSEWHERE = {
     "encodings.md": {"| heads | `lookhere_180`, `lookhere_90` | `lookhere_45` | undirected |"},

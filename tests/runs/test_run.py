@@ -30,14 +30,14 @@ def lines(text, *but):
 
 
 def test_evaluate_gives_the_rows_of_the_command(cli, run_copy, tmp_path):
-    words = ["--resolutions", "8,tokens:9", "--split", "test,minival", "--out", tmp_path / "rows.jsonl"]
+    words = ["--resolutions", "8,tokens:9", "--split", "test,minival", "--out", tmp_path / "one"]
     code, said, err = cli("evaluate", run_copy, *words, *FEW, "--json")
     assert code == 0, err
     run = sightline.Run.open(run_copy, device="cpu")
-    out = tmp_path / "again.jsonl"
-    found = run.evaluate(resolutions=[8, "tokens:9"], split=["test", "minival"], images=6, out=out)
-    assert lines(out.read_text()) == lines(said)
-    assert found.rows == read_rows(out)
+    found = run.evaluate(resolutions=[8, "tokens:9"], split=["test", "minival"], images=6, out=tmp_path / "two")
+    assert lines(found.path.read_text()) == lines(said)
+    assert found.rows == read_rows(found.path)
+    assert (found.path, found.predictions) == (tmp_path / "two/results.jsonl", tmp_path / "two/predictions.csv")
     frame = found.frame()
     assert list(frame["metric"]) == [row.metric for row in found.rows]
     assert list(frame["value"]) == [row.value for row in found.rows]
@@ -52,11 +52,11 @@ def test_evaluate_writes_into_the_folder_of_the_run(run_copy):
 
 
 def test_a_suite(cli, run_copy, tmp_path):
-    words = ["--suite", "digits", "--resolutions", "8", "--limit", 6, "--out", tmp_path / "one", "--threads", 1]
+    words = ["--suite", "digits", "--resolutions", "8", "--images", 6, "--out", tmp_path / "one", "--threads", 1]
     code, said, err = cli("evaluate", run_copy, *words, "--json")
     assert code == 0, err
-    run = sightline.Run.open(run_copy, "digits")
-    found = run.evaluate(suite="digits", resolutions=[8], limit=6, out=tmp_path / "two")
+    run = sightline.Run.open(run_copy)
+    found = run.evaluate(suite="digits", resolutions=[8], images=6, logits=True, out=tmp_path / "two")
     assert lines((tmp_path / "two" / "results.jsonl").read_text()) == lines(said)
     assert found.logits == tmp_path / "two" / "logits"
 
@@ -100,9 +100,9 @@ def test_pack_gives_the_figures_of_the_command(cli):
 
 def test_classes_gives_the_effects_of_the_command(cli, run_copy, tmp_path):
     run = sightline.Run.open(run_copy, device="cpu")
-    run.evaluate(resolutions=[8, 24], images=40, logits=tmp_path / "logits", out=tmp_path / "rows.jsonl")
-    said = cli("classes", tmp_path / "logits", "--json", "--threads", 1)[1]
-    found = classes(tmp_path / "logits", between=[8, 24], out=tmp_path / "study")
+    run.evaluate(resolutions=[8, 24], images=40, logits=True)
+    said = cli("classes", run_copy / "logits", "--json", "--threads", 1)[1]
+    found = classes(run_copy / "logits", between=[8, 24], out=tmp_path / "study")
     assert dump_rows(found.effects) == said == (tmp_path / "study" / "class_effects.jsonl").read_text()
     assert len(found.frame()) == len(found.effects)
 
@@ -118,8 +118,8 @@ def test_predict_needs_no_data(run_copy, tmp_path):
     run = sightline.Run.open(tmp_path / "model", device="cpu")
     assert len(list(run.predict([tmp_path / "one.png"]))) == 1
     with pytest.raises(InputError):
-        run.evaluate(resolutions=[16], out=tmp_path / "rows.jsonl")
-    assert not (tmp_path / "rows.jsonl").exists()
+        run.evaluate(resolutions=[16], out=tmp_path / "rows")
+    assert not (tmp_path / "rows").exists()
 
 
 def test_analyse_gives_the_rows_and_the_folder_of_the_command(cli, run_copy, tmp_path):
@@ -189,7 +189,7 @@ def test_weights_of_timm_are_never_written_over(command, refused, tmp_path):
     before = weights.read_bytes()
     name = command.partition(" ")[0]
     words = {
-        "evaluate": ["--data", "digits", "--predictions", weights, "--out", tmp_path / "rows.jsonl", "--overwrite"],
+        "evaluate": ["--data", "digits", "--out", weights, "--overwrite"],
         "evaluate --suite": ["--suite", "digits", "--out", weights],
         "cascade": ["digits", "--out", weights, "--overwrite"],
         "analyse": ["--data", "digits", "--out", weights.parent, "--overwrite"],
@@ -208,6 +208,6 @@ def test_predict_takes_what_timm_builds(tmp_path):
     (said,) = run.predict(tmp_path / "one.png", topk=1)
     assert said["size"] == (30, 40)
     with pytest.raises(InputError):
-        run.evaluate(resolutions=[224], out=tmp_path / "rows.jsonl")
+        run.evaluate(resolutions=[224], out=tmp_path / "rows")
     with pytest.raises(InputError):
         run.predict(tmp_path / "one.png", topk=0)

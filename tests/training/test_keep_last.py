@@ -104,7 +104,7 @@ def test_commands_take_an_older_one(cli, refused, tmp_path):
     place = step_folder(out, 1)
     code, said, err = cli("predict", place, INPUTS / "good.jpg")
     assert (code, bool(said)) == (0, True), err
-    assert cli("evaluate", place, "--images", 5, "--out", tmp_path / "rows.jsonl")[0] == 0
+    assert cli("evaluate", place, "--images", 5, "--out", tmp_path / "rows")[0] == 0
     refused("evaluate", place, "--images", 5, says=[str(out)])
     refused("train", *words, "--out", place, "--overwrite", says=[str(out)])
     assert cli("train", *words, "--out", out, "--overwrite")[0] == 0

@@ -227,7 +227,8 @@ def measure(
     points = measure_cascade(singles, pair, thresholds, seed=config.seed)
     if config.budget is not None:
         points[-1][1]["chosen"] = True
-    shared: dict[str, Any] = vars(identity) | {
+    named = {name: value for name, value in vars(identity).items() if name != "weights"}
+    shared: dict[str, Any] = named | {
         "encoding": model.encoding.name, "task": source.task, "split": tested.split, "images": len(tested.indices),
         "aspect": config.aspect, "held_out_split": held_out.split, "held_out": len(held_out.indices),
         "patch_size": model.config.patch_size, "scores": model.config.score_link, "precision": precision,

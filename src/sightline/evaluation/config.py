@@ -93,10 +93,12 @@ class EvaluateConfig:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What the rows of a run say of where it came from; `patch_size` where its model has others than its own."""
+    """What the rows of a run say of where it came from; `patch_size` where its model has others than its own, `weights`
+    where they stand outside its folder."""
 
     run: str
     data: str
     train_resolution: int
     seed: int
     patch_size: int | None = None
+    weights: str = ""

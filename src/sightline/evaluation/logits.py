@@ -27,6 +27,7 @@ from sightline.errors import InputError
 from sightline.evaluation.scoring import Scoring
 from sightline.io.atomic import write_out
 from sightline.io.read import check_file, parse_json, similar_file_hint
+from sightline.io.run_files import LOGITS
 from sightline.metrics.base import Metric, metrics_of
 from sightline.metrics.tempered import Temperature, with_temperature
 from sightline.models import ViTConfig
@@ -41,7 +42,7 @@ TOGETHER = 512
 """Images that are looked at together: of a thousand classes as much as a processor keeps near."""
 _FORMAT = 2
 # What may differ where a measurement is made again.
-_OF_ONE_TIME = ("seconds", "commit", "hardware", "ranks")
+_OF_ONE_TIME = ("seconds", "commit", "hardware", "ranks", "weights")
 _TEXTS = ("names", "slices", "task", "measured", "work")
 _WHAT_FAILS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, LookupError, ValueError, TypeError, InputError)
 
@@ -71,14 +72,19 @@ class StoredLogits:
 
     @classmethod
     def of(
-        cls, parts: Sequence[Mapping[str, Any]], task: Mapping[str, Any], measured: Mapping[str, Any]
+        cls,
+        parts: Sequence[Mapping[str, Any]],
+        task: Mapping[str, Any],
+        measured: Mapping[str, Any],
+        scorings: Sequence[Scoring] = (),
     ) -> StoredLogits:
-        """From what is kept of each batch, as `SplitResult.scores`."""
+        """From what is kept of each batch, as `SplitResult.scores`; scorings are by the images' indices."""
         logits, labels, indices = (
             np.concatenate([part[name] for part in parts]) for name in ("logits", "labels", "indices")
         )
         names, slices = (list(itertools.chain(*(part[name] for part in parts))) for name in ("names", "slices"))
-        return cls(logits, labels, indices, names, slices, task, measured)
+        scored = [one.at(indices.tolist()) for one in scorings]
+        return cls(logits, labels, indices, names, slices, task, measured, scorings=scored)
 
     def scored(self) -> list[StoredLogits]:
         """The same by each of its scorings, as one that has none: what measures logits measures these."""
@@ -97,22 +103,21 @@ class StoredLogits:
         return StoredLogits(logits, labels, self.indices[kept], names, slices, task, measured, self.work)
 
 
-def file_name(data: str, split: str, shown: str, *, tuned: bool) -> str:
-    """Of the logits of a measurement: one name for each of what rows tell apart."""
-    parts = [data, split, shown, "tuned" if tuned else ""]
-    told = "_".join(filter(None, (re.sub(r"[^0-9A-Za-z.,-]+", "_", part).strip("_.") for part in parts[1:])))
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{told[-80:]}_{digest}{ENDING}"
-
-
 def logits_name(measured: Mapping[str, Any]) -> str:
-    """Of the file of a measurement's logits, by what its rows say."""
+    """Of the file of a measurement's logits, by what its rows say: one name for each of what rows tell apart."""
     side, frames, patch_size, small = (measured.get(name) for name in ("resolution", "frames", "patch_size", "shrunk"))
     shown = measured["view"] if side is None else f"{side} px"
     shown += "" if frames is None else f" {frames} frames"
     shown += "" if patch_size is None else f" in patches of {patch_size} px"
     shown += "" if small is None else f" shrunk to {small} px"
-    return file_name(measured["data"], measured["split"], shown, tuned=measured["tuned"])
+    preparation = measured.get("preparation", "")
+    shown += f" {preparation}" if preparation else ""
+    parts = [measured["data"], measured["split"], shown, "tuned" if measured["tuned"] else ""]
+    # A suite has several data sets.
+    named = [parts[0].partition(":")[0], *parts[1:]] if preparation else parts[1:]
+    told = "_".join(filter(None, (re.sub(r"[^0-9A-Za-z.,-]+", "_", part).strip("_.") for part in named)))
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{told[-80:]}_{digest}{ENDING}"
 
 
 def task_record(task: Task) -> dict[str, Any]:
@@ -122,7 +127,7 @@ def task_record(task: Task) -> dict[str, Any]:
         InputError: it is no classifier, whose answers are more than scores of classes.
     """
     if not isinstance(task, Classification):
-        raise InputError(f"--logits: task {task.name} gives no scores of classes (expected task classification)")
+        raise InputError(f"logits: task {task.name} gives no scores of classes (expected task classification)")
     return {
         "score_link": task.config.score_link,
         "options": asdict(task.options),
@@ -196,14 +201,15 @@ def read_logits(path: Path, *, header: bool = False) -> StoredLogits:
 
 
 def find_logits(place: Path) -> list[Path]:
-    """The files of logits at a place, itself one or the folder of some, by name.
+    """The files of logits at a place, itself one, the folder of some, or that of a run that has such a folder, by name.
 
     Raises:
         InputError: there is none.
     """
     if place.is_file():
         return [place]
-    found = sorted(place.glob(f"*{ENDING}")) if place.is_dir() else []
+    folder = place / LOGITS if (place / LOGITS).is_dir() else place
+    found = sorted(folder.glob(f"*{ENDING}")) if place.is_dir() else []
     if not found:
         near = "" if place.exists() else similar_file_hint(place)
         raise InputError(f"{place}: holds no logits{near} (expected a folder that `sightline evaluate --logits` wrote)")

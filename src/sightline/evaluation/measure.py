@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -20,27 +21,29 @@ from sightline.errors import InputError
 from sightline.evaluation.config import UNTUNED, EvaluateConfig, RunInfo
 from sightline.evaluation.counted import Answers, SplitResult, measure_split
 from sightline.evaluation.drawn import picture_name
-from sightline.evaluation.logits import StoredLogits, logits_name, rows_of, task_record
+from sightline.evaluation.logits import StoredLogits, logits_name, rescore, rows_of, task_record
 from sightline.evaluation.measures.base import MeasureInput, checked_measures, measure_class
 from sightline.evaluation.parts import WorkFolder
 from sightline.evaluation.predict import frames_of, is_rendered
 from sightline.evaluation.result_files import answer_of
+from sightline.evaluation.suites.base import EvalSet
 from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
 from sightline.evaluation.tune import Search, searches_of, tune, tuned_at, tuning_passes
 from sightline.io.run_files import PICTURES
 from sightline.metrics.tempered import Temperature, with_temperature
 from sightline.models import Model
 from sightline.results.rows import SQUARE, ResultRow
-from sightline.tasks.base import check_provided, task_of
+from sightline.tasks.base import Task, check_provided, make_task
 from sightline.tokens.patchify import check_channels, check_multiples
 
 
-def check_sizes(model: Model, config: EvaluateConfig) -> None:
-    """Refuse what the model cannot be shown, and resolutions of which it makes no grid, before anything is measured."""
+def check_sizes(model: Model, sides: Sequence[int]) -> None:
+    """Refuse what the model cannot be shown, and sides in pixels of which it makes no grid, before anything is
+    measured."""
     check_channels(model.config.channels)
     if model.config.fit == "exact":
-        check_multiples("resolution {}", config.sides, model.config.patch_size)
-    for side in config.sides:
+        check_multiples("resolution {}", sides, model.config.patch_size)
+    for side in sides:
         model.config.grid_of(side)
 
 
@@ -49,9 +52,51 @@ def default_image_count(source: Source) -> int | None:
     return 2000 if source.is_synthetic else None
 
 
+def data_sets(source: Source, data: str, config: EvaluateConfig, train_resolution: int) -> list[EvalSet]:
+    """The splits of a data set that are measured, in order: `heldout_fonts` at the training resolution alone, `minival`
+    first where a temperature is fitted on it.
+
+    Args:
+        data: what it is called.
+
+    Raises:
+        InputError: there is no such split, or no such view of it.
+    """
+    for split in config.splits:
+        source.check(split)
+        for view in config.views:
+            if view.kind == "native" and is_rendered(source, split):
+                own = f"{source.name} has images of no size of their own"
+                raise InputError(f"resolution {view.name}: {own} (expected: sides in pixels, or tokens:PATCHES)")
+    if config.knobs != "default":
+        if SPLIT not in source.splits:
+            raise InputError(f"tune: data {source.name!r} has no split 'minival' (has: {', '.join(source.splits)})")
+        if all(split in UNTUNED for split in config.splits):
+            others = ", ".join(split for split in source.splits if split not in UNTUNED) or "none"
+            raise InputError(
+                f"tune: is for no split of {', '.join(config.splits)}: minival is what is searched on "
+                f"(splits that are measured with what was found: {others})"
+            )
+    if config.temperature and SPLIT not in source.splits:
+        raise InputError(f"temperature: data {source.name!r} has no split {SPLIT!r} (has: {', '.join(source.splits)})")
+    views = {split: (train_resolution,) if split == "heldout_fonts" else config.resolutions for split in config.splits}
+    if config.temperature:
+        every = tuple(dict.fromkeys(itertools.chain(*views.values())))
+        views = {SPLIT: every, **{split: shown for split, shown in views.items() if split != SPLIT}}
+    asked = {split: split in config.splits for split in views}
+    fewer = config.temperature_images
+    return [
+        EvalSet(
+            data, source, split, views=shown, images=None if asked[split] else fewer, asked=asked[split],
+            keeps_answers=asked[split],
+        )
+        for split, shown in views.items()
+    ]  # fmt: skip
+
+
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """A split, shown in one way.
+    """An evaluation set, shown in one way.
 
     Attributes:
         indices: of its images; frames: of each clip, None of images.
@@ -61,7 +106,7 @@ class Measurement:
         keeps_answers: what is said of each image is kept of this one.
     """
 
-    split: str
+    part: EvalSet
     view: int | View
     indices: Sequence[int]
     frames: int | None = None
@@ -78,62 +123,77 @@ class Measurement:
         return (self.view.name, None) if isinstance(self.view, View) else (SQUARE, self.view)
 
     @property
-    def way(self) -> tuple[object, ...]:
-        """How images are shown, whatever the split."""
-        return (*self.shown, self.tuned, self.shrunk)
-
-    @property
     def fields(self) -> dict[str, Any]:
-        """What its rows say of it."""
+        """What its rows say of it, but for what is as usual."""
         view, resolution = self.shown
-        frames = {} if self.frames is None else {"frames": self.frames}
+        some = {"frames": self.frames, "preparation": self.part.preparation}
         return {
-            "view": view, "resolution": resolution, "split": self.split, "tuned": self.tuned, "shrunk": self.shrunk,
-            **frames,
+            "data": self.part.data, "split": self.part.split, "view": view, "resolution": resolution,
+            "tuned": self.tuned, "shrunk": self.shrunk, **{name: value for name, value in some.items() if value},
         }  # fmt: skip
 
-    def key(self, *what: object) -> str:
-        """Of an item of work on it."""
-        return json.dumps([*what, self.split, *self.way, self.frames])
+    def key(self, *what: object, **changes: object) -> str:
+        """Of an item of work on it, or on the same with some `fields` changed."""
+        return json.dumps([*what, *(self.fields | changes).items()])
 
 
-def plan_evaluation(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> list[Measurement]:
-    """Every measurement in order; of a split and view first as the encoding stands, then tuned, then of shrunk images.
+def plan_evaluation(
+    source: Source | Sequence[EvalSet], model: Model, config: EvaluateConfig, train_resolution: int
+) -> list[Measurement]:
+    """Every measurement in order; of a set and view first as the encoding stands, then tuned, then of shrunk images.
+    Nothing is searched for, shrunk or measured beside the answers of a suite, which has no other splits.
+
+    Args:
+        source: a data set, or evaluation sets.
 
     Raises:
-        InputError: as `measurements`.
+        InputError: as `data_sets`.
     """
-    plan, frames = list[Measurement](), frames_of(source, model)
-    for split, view in measurements(source, config, train_resolution):
-        asked, length = split in config.splits, source.length(split)
-        most = config.temperature_images
-        count = config.count(length, view) if asked else most if length is None else min(most, length)
+    plan = dict[str, Measurement]()
+    sets = source if isinstance(source, Sequence) else data_sets(source, "", config, train_resolution)
+    for part, view in ((one, view) for one in sets for view in one.views):
+        length, most = part.source.length(part.split), part.images
+        count = config.count(length, view) if most is None else most if length is None else min(most, length)
         ways: list[tuple[bool, int | None]] = [(False, None)]
         searches, searched = tuple[Search, ...](), range(0)
-        if config.tunes(split, model.encoding):
-            most = min(config.tune_images, source.length(SPLIT) or config.tune_images)
-            searched = spread_indices(source, SPLIT, most)
+        if not part.preparation and config.tunes(part.split, model.encoding):
+            most = min(config.tune_images, part.source.length(SPLIT) or config.tune_images)
+            searched = spread_indices(part.source, SPLIT, most)
             searches = tuple(searches_of(model.encoding, config.tuned, view, model.config.patch_size))
             ways = [(True, None)] if config.knobs == "tuned" else [(False, None), (True, None)]
-        if config.shrink and isinstance(view, int) and view > train_resolution:
+        if not part.preparation and config.shrink and isinstance(view, int) and view > train_resolution:
             ways.append((False, train_resolution))
-        indices = spread_indices(source, split, count)
+        indices, frames = spread_indices(part.source, part.split, count), frames_of(part.source, model)
         for number, (tuned, small) in enumerate(ways):
-            plan.append(
-                Measurement(
-                    split, view, indices, frames, tuned, small, searches if tuned else (), searched,
-                    config.measures if asked and small is None else (), asked and number == 0,
-                )
+            one = Measurement(
+                part, view, indices, frames, tuned, small, searches if tuned else (), searched,
+                measures_of(part, config) if small is None else (), part.keeps_answers and number == 0,
             )  # fmt: skip
-    return plan
+            plan.setdefault(one.key(), one)
+    return list(plan.values())
 
 
-def planned_images(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> int:
+def measures_of(part: EvalSet, config: EvaluateConfig) -> tuple[str, ...]:
+    """Names of what is measured of a set beside its answers."""
+    return config.measures if part.asked and not part.preparation else ()
+
+
+def planned_images(
+    source: Source | Sequence[EvalSet], model: Model, config: EvaluateConfig, train_resolution: int
+) -> int:
     """How many images `evaluate` will pass through the model: the length of its progress bar."""
     plan = plan_evaluation(source, model, config, train_resolution)
     # What was found for the first split holds for all.
-    searched = {one.shown: tuning_passes(one.searches, len(one.searched)) for one in reversed(plan) if one.searches}
-    beside = (measure_class(name).passes(source, one.split, len(one.indices)) for one in plan for name in one.measures)
+    searched = {
+        one.key(split="", tuned=True): tuning_passes(one.searches, len(one.searched))
+        for one in reversed(plan)
+        if one.searches
+    }
+    beside = (
+        measure_class(name).passes(one.part.source, one.part.split, len(one.indices))
+        for one in plan
+        for name in one.measures
+    )
     return sum(len(one.indices) for one in plan) + sum(searched.values()) + sum(beside)
 
 
@@ -147,43 +207,28 @@ def splits_read(source: Source, config: EvaluateConfig) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*config.splits, *chosen, *beside]))
 
 
-def measurements(source: Source, config: EvaluateConfig, train_resolution: int) -> list[tuple[str, int | View]]:
-    """(split, size or view) of each, in order; `heldout_fonts` at the training resolution alone, `minival` first where
-    a temperature is fitted on it.
+def check_sets(model: Model, sets: Sequence[EvalSet], config: EvaluateConfig) -> list[Task]:
+    """The task on each evaluation set, after it was made sure that it can be measured.
 
     Raises:
-        InputError: there is no such split, or no such view of it.
+        InputError: a class, a size, a measure or the temperature does not fit the model and the set.
     """
-    for split in config.splits:
-        source.check(split)
-        for view in config.views:
-            if view.kind == "native" and is_rendered(source, split):
-                own = f"{source.name} has images of no size of their own"
-                raise InputError(f"resolution {view.name}: {own} (expected: sides in pixels, or tokens:PATCHES)")
-    if config.knobs != "default":
-        if "minival" not in source.splits:
-            raise InputError(f"tune: data {source.name!r} has no split 'minival' (has: {', '.join(source.splits)})")
-        if all(split in UNTUNED for split in config.splits):
-            others = ", ".join(split for split in source.splits if split not in UNTUNED) or "none"
-            raise InputError(
-                f"tune: is for no split of {', '.join(config.splits)}: minival is what is searched on "
-                f"(splits that are measured with what was found: {others})"
-            )
-    if config.temperature and SPLIT not in source.splits:
-        raise InputError(f"temperature: data {source.name!r} has no split {SPLIT!r} (has: {', '.join(source.splits)})")
-    asked = [
-        (split, resolution)
-        for split in config.splits
-        for resolution in (config.resolutions if split != "heldout_fonts" else (train_resolution,))
-    ]
-    if not config.temperature:
-        return asked
-    return list(dict.fromkeys([*((SPLIT, resolution) for _, resolution in asked), *asked]))
+    check_sizes(model, sorted({view for part in sets for view in part.views if isinstance(view, int)}))
+    tasks = list[Task]()
+    for part in sets:
+        named = model.config.replace(class_names=None) if part.by_place else model.config
+        task = make_task(named.task, named, config.task_options).bind(part.source, part.data)
+        check_provided(type(task), part.source)
+        checked_measures(measures_of(part, config), model, task, part.source, [part.split])
+        if config.temperature and not part.preparation:
+            check_task(task)
+        tasks.append(task)
+    return tasks
 
 
 def evaluate(
     model: Model,
-    source: Source,
+    source: Source | Sequence[EvalSet],
     config: EvaluateConfig,
     identity: RunInfo,
     *,
@@ -191,7 +236,6 @@ def evaluate(
     answers: list[Any] | None = None,
     wanted: Answers = "prediction_records",
     pictures: dict[str, Image] | None = None,
-    pictures_in: str = PICTURES,
     parts: WorkFolder | None = None,
     keep: Callable[[str, StoredLogits], None] | None = None,
 ) -> list[ResultRow]:
@@ -200,61 +244,67 @@ def evaluate(
     Of several ranks each must call it, and the first alone has rows.
 
     Args:
+        source: the data set that `identity` names, or evaluation sets.
         advance: called with the number of images of each batch.
         answers: what was said of each image is added to it, by the model as it stands where that is measured.
         wanted: which method of the task says it, of what `answer_of` makes.
-        pictures: what rows name, in the folder `pictures_in`, is added to it (`write_pictures`), where the task draws
-            anything.
+        pictures: what rows name is added to it (`write_pictures`), where the task draws anything.
         parts: what is finished of it (`kept_beside`), and the ranks that measure together; none of one process.
         keep: called on the first rank with the logits of each measurement of a classifier, and the name of their file.
 
     Raises:
         InputError: a split, a class or a resolution does not fit the model.
     """
-    check_sizes(model, config)
-    task, device = task_of(model, config.task_options).bind(source, identity.data), model.anchor.device
-    check_provided(type(task), source)
-    measures = {one.name: one for one in checked_measures(config.measures, model, task, source, config.splits)}
-    if config.temperature:
-        check_task(task)
+    if not isinstance(source, Sequence):
+        source = data_sets(source, identity.data, config, identity.train_resolution)
+    tasks = {id(part): task for part, task in zip(source, check_sets(model, source, config), strict=True)}
+    device = model.anchor.device
     where: dict[str, Any] = {"commit": machine.git_commit(), "hardware": machine.hardware_name(device)} | vars(identity)
-    where |= {"encoding": model.encoding.name, "task": source.task}
     work, precision = parts or WorkFolder(), chosen_precision(config.precision, device)
-    searched: dict[tuple[object, ...], float | str] = {}
-    fitted: dict[tuple[object, ...], Temperature] = {}
+    searched: dict[str, float | str] = {}
+    fitted: dict[str, Temperature] = {}
     rows: list[ResultRow] = []
     for one in plan_evaluation(source, model, config, identity.train_resolution):
-        shown = MeasureInput(model, task, source, one.split, one.indices, one.view, precision, config.workers)
-        best = _searched(shown, one, searched, work, advance)
-        heats = config.temperature and one.split == SPLIT
+        part, task = one.part, tasks[id(one.part)]
+        shown = MeasureInput(model, task, part.source, part.split, one.indices, one.view, precision, config.workers)
+        best, way = _searched(shown, one, searched, work, advance), one.key(split="")
+        heats = config.temperature and not part.preparation and part.split == SPLIT
         with tuned_at(model, best):
             knob = None if model.knob is None else model.knob.value
             counted = measure_split(
                 replace(
-                    shown, task=with_temperature(task, None if heats else fitted.get(one.way)),
-                    source=source if one.shrunk is None else shrunk(source, one.shrunk),
+                    shown, task=with_temperature(task, None if heats else fitted.get(way)),
+                    source=part.source if one.shrunk is None else shrunk(part.source, one.shrunk),
                 ),
                 work, one.key("answers"), advance=advance,
                 answers=wanted if answers is not None and one.keeps_answers else None,
-                scores=keep is not None or heats, drawn=pictures is not None and not one.tuned,
+                scores=keep is not None or heats or bool(part.scorings),
+                drawn=pictures is not None and part.keeps_answers and not one.tuned,
             )  # fmt: skip
-            beside = [row for name in one.measures for row in measures[name].rows(shown, work, one.key(name), advance)]
+            beside = [
+                row for name in one.measures
+                for row in measure_class(name)().rows(shown, work, one.key(name), advance)
+            ]  # fmt: skip
         if heats:
-            fitted[one.way] = told_temperature(counted and counted.scores, task, work.ranks)
+            fitted[way] = told_temperature(counted and counted.scores, task, work.ranks)
         if counted is None:
             continue
         measured: dict[str, Any] = where | one.fields | _seen(one, model, counted) | {"knob": knob}
+        measured |= {"encoding": model.encoding.name, "task": part.source.task}
         measured["tuning"] = tuple(
             search.record(best[search.kind], SPLIT, len(one.searched), task.tuned_by) for search in one.searches
         )
         made = rows_of(counted.metrics, measured)
         if answers is not None:
             said = ((index, *counted.said[index]) for index in one.indices if index in counted.said)
-            answers += [answer_of((one.split, *one.shown), *each) for each in said]
-        if keep is not None and counted.scores:
-            keep(logits_name(measured), StoredLogits.of(counted.scores, task_record(task), measured))
+            answers += [answer_of((part.split, *one.shown), *each) for each in said]
+        if counted.scores and (keep is not None or part.scorings):
+            stored = StoredLogits.of(counted.scores, task_record(task), measured, part.scorings)
+            made = rescore(stored) if part.scorings else made
+            if keep is not None:
+                keep(logits_name(measured), stored)
         if made and pictures is not None and counted.sheet is not None:
-            name = picture_name(pictures_in, made[0])
+            name = picture_name(PICTURES, made[0])
             pictures[name], made[0] = counted.sheet, replace(made[0], picture=name)
         rows += [*made, *(ResultRow(**vars(row), **measured) for row in beside)]
     return rows
@@ -263,22 +313,22 @@ def evaluate(
 def _searched(
     shown: MeasureInput,
     one: Measurement,
-    known: dict[tuple[object, ...], float | str],
+    known: dict[str, float | str],
     work: WorkFolder,
     advance: Callable[[int], None] | None,
 ) -> dict[str, float | str]:
     """The best value of each search, by its kind: each at the best of those before it, once for all splits."""
     best: dict[str, float | str] = {}
     for search in one.searches:
-        place = (search.kind, *one.shown)
-        if place not in known:
+        key = one.key(search.kind, split=SPLIT)
+        if key not in known:
 
             def make(search: Search = search) -> float | str:
                 return tune(replace(shown, split=SPLIT, indices=one.searched, workers=0), search, advance, work.ranks)
 
             with tuned_at(shown.model, best):
-                known[place] = work.ranks.broadcast(work.once(json.dumps([*place, one.frames]), make))
-        best[search.kind] = known[place]
+                known[key] = work.ranks.broadcast(work.once(key, make))
+        best[search.kind] = known[key]
     return best
 
 
@@ -293,8 +343,12 @@ def _seen(one: Measurement, model: Model, counted: SplitResult) -> dict[str, Any
     }
 
 
-def planned_logits(source: Source, model: Model, config: EvaluateConfig, identity: RunInfo) -> list[str]:
+def planned_logits(
+    source: Source | Sequence[EvalSet], model: Model, config: EvaluateConfig, identity: RunInfo
+) -> list[str]:
     """The names of all files of logits that `evaluate` keeps."""
+    if not isinstance(source, Sequence):
+        source = data_sets(source, identity.data, config, identity.train_resolution)
     plan = plan_evaluation(source, model, config, identity.train_resolution)
     return [logits_name(vars(identity) | one.fields) for one in plan]
 

@@ -153,6 +153,13 @@ class ClassStudy:
         """Whether there are two sizes to compare."""
         return self.since != self.shown
 
+    def frame(self, metric: str) -> Any:
+        """A metric as a `pandas.DataFrame`: a line a class, a column for each of `sizes` and each line."""
+        import pandas
+
+        every = {(size, one.line): getattr(one, metric) for size in self.sizes for one in self.at(size)}
+        return pandas.DataFrame(every)
+
     def curves(self, metric: Metric, name: str) -> dict[str, list[float]]:
         """A metric of one class at each of `sizes`, by line, as fractions."""
         number = list(self.one.classes).index(name)

@@ -31,7 +31,7 @@ FITTED = "fitted_on"
 """The slice that names the split on which something that a measure needs was fitted: all images, none of that split."""
 _VIEW = re.compile(r"square|native|(max|tokens):[1-9][0-9]*")
 # Fields that a file leaves out where they are as usual.
-_OPTIONAL = ("shrunk", "picture", "ranks", "tuning", "preparation", "classes", "patch_size", "frames")
+_OPTIONAL = ("shrunk", "picture", "ranks", "tuning", "preparation", "classes", "patch_size", "frames", "weights")
 
 Slices = Mapping[str, str | int | float]
 T = TypeVar("T")
@@ -112,7 +112,7 @@ class ResultRow(ModelRow, MetricValue):
     them, while what is said of them stayed at their own size (None: it saw them as they are). `patch_size` is the side
     of the patches in pixels where the model was measured with others than its own (`--patch-size`). `preparation`
     names how a suite's images were prepared, "" as the model does; `classes` is among how many the answers were, where
-    a suite says it.
+    a suite says it. `weights` tells the checkpoint from others of the run, in rows that stand outside its folder.
     `knob` is the encoding's extrapolation parameter (None where it has none) and `tuned` says whether it was searched
     on `minival`; `tuning` says of each search that a tuned row rests on what was searched, by which criterion, on how
     many images of which split, among which candidates, and the value found. `seconds` is how long the measurement
@@ -136,6 +136,7 @@ class ResultRow(ModelRow, MetricValue):
     classes: int | None = None
     patch_size: int | None = None
     frames: int | None = None
+    weights: str = ""
 
     def __post_init__(self) -> None:
         if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
@@ -258,15 +259,9 @@ def wilson_interval(fraction: float, count: int, deviations: float = Z95) -> tup
 
 
 def to_frame(rows: Iterable[Any]) -> Any:
-    """Rows of any kind as a `pandas.DataFrame`, a line each; what a row's `slices` say are columns of their own.
+    """Rows of any kind as a `pandas.DataFrame`, a line each; what a row's `slices` say are columns of their own."""
+    import pandas
 
-    Raises:
-        InputError: pandas is not installed.
-    """
-    try:
-        import pandas
-    except ImportError:
-        raise InputError("rows as a frame: needs pandas (pip install pandas)") from None
     return pandas.DataFrame.from_records([{**asdict(row), **getattr(row, "slices", {})} for row in rows])
 
 

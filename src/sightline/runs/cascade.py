@@ -58,7 +58,9 @@ def cascade(run: Run, asked: CascadeOptions, progress: Progress) -> Cascade:
     rows = cascades.measure(run.model, source, config, run.identity, advance=advance)
     progress.say_left_out(source)
     seen = seen_sizes(run.config, run.model.config.patch_size) if run.config else None
-    page = cascade_page.render(rows, _command(run, asked, config), seen=seen)
+    words = (*options_given(run.opening), *options_given(asked))
+    command = command_line("cascade", run.path, run.data, *words, "--out", asked.out)
+    page = cascade_page.render(rows, command, seen=seen)
     written = (dump_rows(rows), *cascade_page.figure_files(rows), page)
     for name, content in zip((CASCADE, *_DRAWN), written, strict=True):
         write_out(asked.out / name, content)
@@ -84,21 +86,3 @@ def _config(run: Run, asked: CascadeOptions) -> cascades.CascadeConfig:
         workers=asked.workers,
         seed=asked.seed,
     )
-
-
-def _command(run: Run, asked: CascadeOptions, config: cascades.CascadeConfig) -> str:
-    """A line that measures the same again."""
-    values = {
-        "tokens": ",".join(map(str, config.budgets)),
-        "pair": None if config.pair is None else ",".join(map(str, config.pair)),
-        "alphas": ",".join(f"{alpha:g}" for alpha in config.alphas),
-        "budget": None if config.budget is None else f"{config.budget:g}",
-        "split": config.split,
-        "aspect": config.aspect,
-        "seed": config.seed,
-        "images": config.images,
-        "precision": None if asked.precision == "auto" else asked.precision,
-        "out": asked.out,
-    }
-    given = [word for name, value in values.items() if value is not None for word in (f"--{name}", value)]
-    return command_line("cascade", run.path, run.data, *options_given(run.opening), *given)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sightline import __version__
 from sightline.analysis.memory import side_of, warn_of_memory
 from sightline.attention.cpu import chosen_precision
+from sightline.data.sizes import View
 from sightline.data.source import Source
 from sightline.distributed import machine, signals
 from sightline.errors import InputError, StorageError
 from sightline.evaluation import measure
-from sightline.evaluation.drawn import Drawing, write_pictures
+from sightline.evaluation.config import EvaluateConfig
+from sightline.evaluation.drawn import write_pictures
 from sightline.evaluation.logits import StoredLogits, read_logits, task_record, write_logits
-from sightline.evaluation.measures.base import checked_measures
-from sightline.evaluation.parts import kept_beside
+from sightline.evaluation.parts import WorkFolder, kept_beside
 from sightline.evaluation.predict import views_as_trained
-from sightline.evaluation.result_files import foreign_maps, planned_files, write_results
-from sightline.evaluation.temperature import check_task
+from sightline.evaluation.result_files import write_results
+from sightline.evaluation.suite import map_classes, prepared_sets
+from sightline.evaluation.suites.base import EvalSet, OpenedSuite, open_suite
 from sightline.hub.load import checksum
-from sightline.io.run_files import PICTURES, PREDICTIONS, RESULTS
+from sightline.io.run_files import ANSWERS, LOGITS, PICTURES, PREDICTIONS, RESULTS
 from sightline.results.predictions import read_predictions, update_predictions
 from sightline.results.rows import ResultRow, measured_on_more_images, read_rows, to_frame, update_rows
 from sightline.runs import outputs
@@ -33,7 +34,7 @@ from sightline.runs.frames import for_frames, in_frames
 from sightline.runs.options import EvaluateOptions
 from sightline.runs.progress import Progress
 from sightline.runs.sizes import parse_frames, parse_resolutions, split_words
-from sightline.tasks.base import Task, task_of
+from sightline.tasks.base import Task, task_class
 
 if TYPE_CHECKING:
     from sightline.runs.run import Run
@@ -65,223 +66,256 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class _Places:
-    """Where an evaluation writes.
+    """The folder that an evaluation writes into.
 
     Attributes:
-        rows: the file of rows; predictions: what was said of each image, None where that is of no use.
-        pictures: the name of the folder of pictures beside the rows.
-        before: rows that stand there.
+        before: rows that stand there; other: they are of another model or data set, and are replaced.
+        predictions: what was said of each image: a file of lines, a folder of files for other tools, or neither.
+        logits: the folder of logits, where they are kept.
     """
 
-    rows: Path
+    folder: Path
+    before: list[ResultRow]
+    other: bool
     predictions: Path | None
     logits: Path | None
-    pictures: str
-    inputs: outputs.Inputs
-    before: list[ResultRow] = field(default_factory=list)
+
+    @property
+    def rows(self) -> Path:
+        return self.folder / RESULTS
 
 
 def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation:
-    """Measure a model on its data; see `Run.evaluate`. Each rank must call it."""
-    ranks = run.ranks
-    refuse_options(asked, run.patch_size)
-    encoding = run.model.encoding
+    """Measure a model on its data and on suites; see `Run.evaluate`. Each rank must call it."""
+    ranks, model, data = run.ranks, run.model, _measured_data(run, asked)
+    refuse_options(run.path, asked, data=run.asked_data, patch_size=run.patch_size)
+    encoding = model.encoding
     if asked.tune and encoding.knob is None and encoding.resize_rule is None:
         raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
-    lengths = parse_frames(asked.frames)
-    in_frames(run.model.config, run.source, lengths)
-    places = _claim(run, asked)
-    task_options = asked.task_options or {}
-    task = task_of(run.model, task_options).bind(run.source, run.data)
-    if asked.temperature:
-        check_task(task)
-    if asked.logits is not None:
-        task_record(task)
-    place = places.rows.parent / places.pictures
-    if Drawing.of(run.model, task) is not None and place.exists() and not place.is_dir():
-        raise InputError(f"{place}: is a file (expected a folder, for pictures of answers)")
-    config = _config(run, asked, task_options)
-    # All that can be refused is refused before the first image is read; the plan refuses splits.
-    checked_measures(config.measures, run.model, task, run.source, config.splits)
-    measure.check_sizes(run.model, config)
-    _warn_of_memory(run, config, lengths)
-    measure.planned_images(run.source, run.model, config, run.side)
-    if asked.predictions is not None:
-        _claim_beside(run, asked, task, config, places)
-    source = progress.read_headers(run.source, measure.splits_read(run.source, config), run.skip_unreadable)
-    sources = in_frames(run.model.config, source, lengths)
-    # What was said of each clip is kept once, where it is shown as in training if that is asked for.
-    told = next((one for one in sources if one.sampling == source.sampling), sources[0])
-    files = asked.predictions is not None and type(task).results is not Task.results
-    count = measure.planned_images(source, run.model, config, run.side) * len(sources)
-    advance = progress.counter("testing", count)
+    # All that can be refused is refused before the first image is read.
+    config, suites = _config(run, asked, data), [(spec, open_suite(spec)) for spec in asked.suite]
+    # Of an answer that is more than a class other tools read files, where they do not stand among a run's own.
+    files = asked.out is not None and task_class(model.config.task).results is not Task.results
+    places = _claim(run, asked, [one for _, one in suites], files=files)
+    sets = [*_data_sets(run, asked, config, data), *_suite_sets(run, asked, suites)]
+    tasks = measure.check_sets(model, sets, config)
+    if asked.logits:
+        task_record(tasks[0])
+    _warn_of_memory(run, asked, sets)
+    measure.plan_evaluation(sets, model, config, run.side)
+    for line in (line for _, one in suites for line in one.missing if ranks.is_main):
+        print(f"not measured: {line}", file=sys.stderr)
+    sets = _with_headers(run, asked, config, sets, progress)
+    identity = run.identity if asked.out is None else replace(run.identity, weights=run.weights)
+    advance = progress.counter("testing", measure.planned_images(sets, model, config, run.side))
 
     def about() -> dict[str, Any]:
-        where = run.model.anchor.device
+        where, own = model.anchor.device, next((one.source for one in sets if not one.preparation), None)
+        read = measure.splits_read(own, config) if own is not None else ()
         return {
             "command": f"evaluate {__version__} {machine.git_commit()}",
             "config": repr(replace(config, workers=0)),
-            "identity": vars(run.identity),
+            "identity": vars(identity),
             "device": where.type,
             # By which its attention is chosen: parts of another one would differ in their last bits.
             "processor": list(machine.processor()) if where.type == "cpu" else None,
             "max_pixels": run.max_pixels,
             "logits": places.logits is not None,
             "files": files,
-            "data": [source.fingerprint(name).digest for name in measure.splits_read(run.source, config)],
+            "data": [own.fingerprint(name).digest for name in read] if own is not None else [],
+            "suites": [[one.data, one.preparation, repr(one.views), one.digest()] for one in sets if one.preparation],
         }
 
-    rows, answers, pictures = list[ResultRow](), list[Any](), dict[str, Any]()
-    with kept_beside(places.rows, run.model, about, ranks) as parts, signals.resume_hint("the same command"):
+    answers, pictures = list[Any](), dict[str, Any]()
+    with kept_beside(places.rows, model, about, ranks) as parts, signals.resume_hint("the same command"):
+        keep = None
         if places.logits is not None:
-            _refuse_other_logits(run, config, sources, places, parts.identity, overwrite=asked.overwrite)
-
-        def keep(name: str, stored: StoredLogits) -> None:
-            assert places.logits is not None
-            write_logits(places.logits, name, replace(stored, work=parts.identity))
-
-        for one in sources:
-            rows += measure.evaluate(
-                run.model, one, config, run.identity, advance=advance,
-                answers=answers if one is told else None, pictures=pictures if one is told else None,
-                pictures_in=places.pictures,
-                wanted="results" if files else "prediction_records", parts=parts,
-                keep=None if places.logits is None else keep,
-            )  # fmt: skip
-        progress.say_left_out(source)
+            names = measure.planned_logits(sets, model, config, identity)
+            keep = _keep_logits(places.logits, names, parts, overwrite=asked.overwrite)
+        rows = measure.evaluate(
+            model, sets, config, identity, advance=advance, answers=answers, pictures=pictures,
+            wanted="results" if files else "prediction_records", parts=parts, keep=keep,
+        )  # fmt: skip
+        for one in sets:
+            progress.say_left_out(one.source)
         if ranks.is_main:
             if asked.out is None and checksum(run.path) != run.written:
                 parts.discard()
                 raise StorageError(
                     f"{run.path}: its checkpoint was replaced while the one before was measured, as by a training "
-                    "that goes on; no rows are written (measure it when that has ended, or with --out FILE)"
+                    "that goes on; no rows are written (measure it when that has ended, or with --out DIR)"
                 )
-            _write(run, asked, places, source, rows, answers, pictures, files=files)
+            _write(asked, places, data, rows, answers, pictures)
             parts.discard()
-    precision = chosen_precision(config.precision, run.model.anchor.device)
+    precision = chosen_precision(config.precision, model.anchor.device)
     return Evaluation(rows, places.rows, places.predictions, places.logits, precision)
 
 
-def refuse_options(asked: EvaluateOptions, patch_size: int | None = None) -> None:
-    """Refuse what goes with a suite alone, and rows of other patches among a run's own, before anything is opened.
+def refuse_options(
+    model: str | Path, asked: EvaluateOptions, *, data: str | None = None, patch_size: int | None = None
+) -> None:
+    """Refuse options that have no effect together, and rows that have no place, before anything is opened.
 
     Args:
+        model: as it was named.
+        data: the data set that was asked for by name.
         patch_size: that was asked for.
     """
-    for option, given in (("--preparation", asked.preparation), ("--limit", asked.limit)):
-        if given is not None:
-            raise InputError(f"{option}: goes with --suite SUITE alone", field=option, value=given)
-    if patch_size is not None and asked.out is None:
-        said = "--patch-size: its rows are not the model's own; give --out FILE for them"
-        raise InputError(said, field="--patch-size", value=patch_size)
+    # What is chosen or learned on other splits is of a data set, whose splits these are.
+    of_data = ("split", "frames", "no_shrink", "tune", "temperature", "measures")
+    for name in of_data if asked.suite and not data else ("preparation",) if not asked.suite else ():
+        if given := getattr(asked, name):
+            option = f"--{name.replace('_', '-')}"
+            needs = "--suite SUITE" if name == "preparation" else "a data set: --data DATA beside --suite"
+            raise InputError(f"{option}: goes with {needs}", field=option, value=given)
+    if asked.out is None:
+        if patch_size is not None:
+            said = "--patch-size: its rows are not the model's own; give --out DIR for them"
+            raise InputError(said, field="--patch-size", value=patch_size)
+        outputs.home_of(Path(model))
 
 
-def _claim(run: Run, asked: EvaluateOptions) -> _Places:
-    """Refuse files that cannot be written; nothing is made yet."""
-    home, out = None if asked.out is not None else outputs.home_of(run.path), asked.out
-    inputs = run.inputs
-    rows, said = home / RESULTS if home is not None else Path(str(out)), asked.predictions
-    if out is not None:
-        outputs.claim_file(out, inputs=inputs, overwrite=asked.overwrite)
-    if said is not None:
-        outputs.claim_file(said, inputs=inputs, overwrite=asked.overwrite, option="--predictions")
-    elif home is not None and run.data == run.config.get("data"):
-        said = home / PREDICTIONS
-    # Read now, so that a damaged file is not found out after the work is done.
-    before = read_rows(rows) if out is None and rows.exists() else []
-    if said is not None and asked.predictions is None and said.exists():
-        read_predictions(said)
-    if asked.logits is not None:
-        outputs.guard_folder(asked.logits, inputs, "--logits", deletes=False)
-    # What is measured elsewhere replaces no picture that other rows name.
-    pictures = PICTURES if out is None else f"{out.stem}_{PICTURES}"
-    outputs.check_writable(rows, rows.parent / pictures, *(one for one in (said, asked.logits) if one is not None))
-    return _Places(rows, said, asked.logits, pictures, inputs, before)
+def _measured_data(run: Run, asked: EvaluateOptions) -> Source | None:
+    """The data set that is measured: of suites alone none."""
+    return run.source if run.asked_data or not asked.suite else None
 
 
-def _config(run: Run, asked: EvaluateOptions, task_options: Mapping[str, Any]) -> measure.EvaluateConfig:
+def _config(run: Run, asked: EvaluateOptions, source: Source | None) -> EvaluateConfig:
     """What is measured, with all that was left open decided."""
-    source, patch = run.source, run.model.config.patch_size
-    usual = tuple(name for name in ("test", "heldout_fonts") if name in source.splits)
-    splits = tuple(dict.fromkeys(split_words(asked.split))) or usual or source.splits[-1:]
-    shown = parse_resolutions(asked.resolutions) or (
-        *sorted({max(round(run.side * factor / patch), 1) * patch for factor in _FACTORS}),
-        *sorted(views_as_trained(run.config.get("packing"), run.side, patch, source, splits[0])),
-    )
-    return measure.EvaluateConfig(
+    patch, splits, images = run.model.config.patch_size, tuple(dict.fromkeys(split_words(asked.split))), asked.images
+    shown = parse_resolutions(asked.resolutions, patch) or (run.side,)
+    if source is not None:
+        usual = tuple(name for name in ("test", "heldout_fonts") if name in source.splits)
+        splits = splits or usual or source.splits[-1:]
+        images = measure.default_image_count(source) if images is None else images
+        if not split_words(asked.resolutions):
+            sides = {max(round(run.side * factor / patch), 1) * patch for factor in _FACTORS}
+            shown = (
+                *sorted(sides),
+                *sorted(views_as_trained(run.config.get("packing"), run.side, patch, source, splits[0])),
+            )
+    return EvaluateConfig(
         shown,
         splits,
-        images=measure.default_image_count(source) if asked.images is None else asked.images,
+        images=images,
         knobs="both" if asked.tune else "default",
         tune_images=asked.tune_images,
         temperature=asked.temperature,
         temperature_images=asked.temperature_images,
         shrink=not asked.no_shrink,
-        task_options=dict(task_options),
+        task_options=dict(asked.task_options or {}),
         precision=chosen_precision(asked.precision, run.model.anchor.device),
         workers=asked.workers,
         measures=tuple(dict.fromkeys(split_words(asked.measures))),
     )
 
 
-def _warn_of_memory(run: Run, config: measure.EvaluateConfig, lengths: tuple[int, ...]) -> None:
+def _data_sets(run: Run, asked: EvaluateOptions, config: EvaluateConfig, source: Source | None) -> list[EvalSet]:
+    """The splits of the data set, once for each number of frames. What was said of each clip is kept once, where it is
+    shown as in training if that is asked for."""
+    if source is None:
+        return []
+    sources = in_frames(run.model.config, source, parse_frames(asked.frames))
+    told = next((one for one in sources if one.sampling == source.sampling), sources[0])
+    sets = [part for one in sources for part in measure.data_sets(one, run.data, config, run.side)]
+    return [part if part.source is told else replace(part, keeps_answers=False) for part in sets]
+
+
+def _suite_sets(run: Run, asked: EvaluateOptions, suites: Sequence[tuple[str, OpenedSuite]]) -> list[EvalSet]:
     model = run.model.config
-    largest = max(*config.sides, *(side_of(view.patches, model.patch_size) for view in config.views), 1)
-    shown_as = for_frames(model, lengths)
-    warn_of_memory(shown_as, largest, warn, what=str(run.path), device=run.model.anchor.device)
+    views = parse_resolutions(asked.resolutions, model.patch_size) or (run.side,)
+    return [
+        part
+        for spec, opened in suites
+        for part in prepared_sets(
+            model, map_classes(model, opened.parts, spec), asked.preparation or "model", views,
+            images=asked.images, max_pixels=run.max_pixels,
+        )
+    ]  # fmt: skip
 
 
-def _claim_beside(
-    run: Run, asked: EvaluateOptions, task: Task, config: measure.EvaluateConfig, places: _Places
-) -> None:
-    """Refuse what is written beside a file of predictions; a folder of maps may hold those of an earlier one alone."""
-    option, file = "--predictions", asked.predictions
-    assert file is not None
-    measured = measure.measurements(run.source, replace(config, temperature=False), run.side)
-    others, maps = planned_files(file, task, measured, run.side)
-    for one in (file, *others):
-        if asked.out is not None and asked.out.resolve() == one.resolve():
-            raise InputError(f"{option} {file}: {one} is --out too; expected two files")
-    for one in others:
-        outputs.claim_file(one, inputs=places.inputs, overwrite=asked.overwrite, option=option)
-    for folder in maps:
-        outputs.guard_folder(folder, places.inputs, option, deletes=asked.overwrite)
-        if not asked.overwrite and folder.exists():
-            raise InputError(f"{option}: {folder} exists already; --overwrite replaces it")
-        for foreign in foreign_maps(folder):
-            raise InputError(f"--overwrite: {foreign} was written by no evaluation; {folder} is not replaced")
+def _with_headers(
+    run: Run, asked: EvaluateOptions, config: EvaluateConfig, sets: Sequence[EvalSet], progress: Progress
+) -> list[EvalSet]:
+    """The same, of which every header was read once; without what may be left out."""
+    skip, found = run.skip_unreadable, list[EvalSet]()
+    source = _measured_data(run, asked)
+    if source is not None:
+        source = progress.read_headers(source, measure.splits_read(source, config), skip)
+        found = _data_sets(run, asked, config, source)
+    suites = (one for one in sets if one.preparation)
+    return [*found, *(one.left_in(progress.read_headers(one.source, (one.split,), skip)) for one in suites)]
 
 
-def _refuse_other_logits(
-    run: Run,
-    config: measure.EvaluateConfig,
-    sources: Iterable[Source],
-    places: _Places,
-    work: str,
-    *,
-    overwrite: bool,
-) -> None:
-    """Refuse a folder in which a file of such a name is of other work: what a killed command wrote is its own."""
-    assert places.logits is not None
-    others = {os.path.realpath(file) for file in (places.rows, places.predictions) if file is not None}
-    names = [name for one in sources for name in measure.planned_logits(one, run.model, config, run.identity)]
-    for place in (places.logits / name for name in names):
-        if os.path.realpath(place) in others:
-            raise InputError(f"--logits: {place} is another file that is to be written; give another name")
-        if place.exists() and not overwrite and read_logits(place, header=True).work != work:
-            raise InputError(f"--logits: {place} exists already, of other weights or options; --overwrite replaces it")
+def _claim(run: Run, asked: EvaluateOptions, suites: Sequence[OpenedSuite], *, files: bool) -> _Places:
+    """Refuse a folder that cannot be written, or whose rows are not this model's; nothing is made yet."""
+    out, on_data = asked.out, _measured_data(run, asked) is not None
+    if out is not None:
+        data = [f"imagefolder:{folder}" for opened in suites for folder in opened.folders]
+        outputs.guard_folder(out, replace(run.inputs, data=[*run.inputs.data, *data]), "--out", deletes=False)
+        if outputs.is_run(out):
+            raise InputError(f"--out {out}: is the folder of a run, whose rows are its own; give another folder")
+    home = outputs.home_of(run.path) if out is None else out
+    said = None
+    if on_data and (out is not None or run.data == run.config.get("data")):
+        said = home / (ANSWERS if files else PREDICTIONS)
+    logits = home / LOGITS if asked.logits else None
+    for place, folder in ((home / RESULTS, False), (home / PICTURES, True), (said, files), (logits, True)):
+        if place is not None and place.exists() and place.is_dir() != folder:
+            raise InputError(f"{place}: is no {'folder' if folder else 'file'} (expected: --out of another name)")
+    if files and said is not None and said.exists() and not ((home / RESULTS).exists() or asked.overwrite):
+        raise InputError(f"{said}: exists already, beside no rows; --overwrite writes into it")
+    # Read now, so that a damaged file is not found out after the work is done.
+    before = read_rows(home / RESULTS) if (home / RESULTS).exists() else []
+    if said is not None and said.name == PREDICTIONS and said.exists():
+        read_predictions(said)
+    outputs.check_writable(home / RESULTS, home / PICTURES, *(one for one in (said, logits) if one is not None))
+    other = out is not None and _is_other(run, before, on_data=on_data)
+    if other and not asked.overwrite:
+        what = f"{before[0].run} on {before[0].data}"
+        raise InputError(f"--out {out}: holds rows of {what}; give another folder, or --overwrite to replace them")
+    return _Places(home, before, other, said, logits)
+
+
+def _is_other(run: Run, before: Sequence[ResultRow], *, on_data: bool) -> bool:
+    """Whether rows are of another model, or of another data set than is measured; suites stand beside one."""
+    mine, own = (run.identity.run, run.weights), (run.data, run.patch_size)
+    return any(
+        (row.run, row.weights) != mine or (on_data and not row.preparation and (row.data, row.patch_size) != own)
+        for row in before
+    )
+
+
+def _keep_logits(
+    folder: Path, names: Sequence[str], parts: WorkFolder, *, overwrite: bool
+) -> Callable[[str, StoredLogits], None]:
+    """What writes logits, after it was made sure that no file of such a name is of other work: what a killed command
+    wrote is its own."""
+    for place in (folder / name for name in names):
+        if place.exists() and not overwrite and read_logits(place, header=True).work != parts.identity:
+            raise InputError(f"{place}: exists already, of other weights or options; --overwrite replaces it")
+
+    def keep(name: str, stored: StoredLogits) -> None:
+        write_logits(folder, name, replace(stored, work=parts.identity))
+
+    return keep
+
+
+def _warn_of_memory(run: Run, asked: EvaluateOptions, sets: Sequence[EvalSet]) -> None:
+    model = run.model.config
+    views = [view for one in sets for view in one.views]
+    sides = [side_of(one.patches, model.patch_size) if isinstance(one, View) else one for one in views]
+    shown_as = for_frames(model, parse_frames(asked.frames))
+    warn_of_memory(shown_as, max(sides), warn, what=str(run.path), device=run.model.anchor.device)
 
 
 def _write(
-    run: Run,
     asked: EvaluateOptions,
     places: _Places,
-    source: Source,
+    source: Source | None,
     rows: list[ResultRow],
     answers: list[Any],
     pictures: dict[str, Any],
-    *,
-    files: bool,
 ) -> None:
     """Write rows, predictions and pictures."""
     # Images that cannot be read any more are no reason: all that are there were measured.
@@ -290,10 +324,11 @@ def _write(
     if more:
         line = f"{places.rows} keeps what was measured on more images: {', '.join(more.values())}"
         print(f"{line}; --overwrite replaces it", file=sys.stderr)
-    if places.predictions is not None and files:
-        write_results(places.predictions, source, answers, run.side)
+    if places.predictions is not None and places.predictions.name == ANSWERS:
+        assert source is not None
+        write_results(places.predictions, source, answers)
     elif places.predictions is not None:
-        update_predictions(places.predictions, answers, anew=asked.predictions is not None, fewer=fewer)
+        update_predictions(places.predictions, answers, anew=places.other, fewer=fewer)
     # Rows first: a picture that finds no room costs none of them.
-    update_rows(places.rows, rows, anew=asked.out is not None, fewer=fewer)
-    write_pictures([row for row in rows if row.measurement not in more], pictures, places.rows.parent)
+    update_rows(places.rows, rows, anew=places.other, fewer=fewer)
+    write_pictures([row for row in rows if row.measurement not in more], pictures, places.folder)

@@ -91,12 +91,16 @@ PatchSize = Annotated[
 ]
 MostImages = Annotated[
     int | None,
-    Parameter(help="At most this many of a split; 2000 of an embedded one unless given.", converter=_whole),
+    Parameter(
+        help="At most this many of a split, spread over it; 2000 of an embedded one unless given.", converter=_whole
+    ),
 ]
 Switch = Annotated[bool, Parameter(show_default=False)]
 KeyOptions = Annotated[dict[str, Any] | None, Parameter(converter=_mapping, accepts_keys=True)]
 """Options of options: `--task-options.threshold .1`, as many as wanted."""
 Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)]
+Specs = Annotated[tuple[str, ...], Parameter(show_default=False)]
+"""Several of what may have commas in it, each after the option's name."""
 Device = Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps.")]
 Int = Annotated[int, Parameter(converter=_whole)]
 Whole = Annotated[int | None, Parameter(converter=_whole)]
@@ -127,7 +131,7 @@ def changed(options: Any, changes: Mapping[str, Any]) -> Any:
             return Path(value) if isinstance(value, str) else value
         if kinds[name] == "Words":
             return tuple(split_words(value))
-        return value
+        return (value,) if kinds[name] == "Specs" and isinstance(value, str) else value
 
     return replace(options, **{name: plain(name, value) for name, value in changes.items()})
 
@@ -158,8 +162,9 @@ class EvaluateOptions:
 
     Attributes:
         resolutions: Square sides in pixels, as 20,32,64; and images at their own aspect: native, each at its own size
-            with at most 1024 patches, max:PATCHES with another limit, tokens:PATCHES scaled to so many. 0.625 to 2
-            times the training size unless given, and as it was trained where that was at native aspect.
+            with at most 1024 patches, max:PATCHES with another limit, tokens:PATCHES scaled to so many; 64:1024 are
+            sides half an octave apart. 0.625 to 2 times the training size unless given, and as it was trained where
+            that was at native aspect; of suites the training size.
         frames: Frames of each clip to show a model of clips, as 4,8,16, each at every resolution; as in training unless
             given. What was said of each clip is kept of the first of them that is the training's, or of the first.
         split: Splits to measure; test, and held-out fonts where the data has them, unless given.
@@ -173,20 +178,16 @@ class EvaluateOptions:
         task_options: Options of the task, as --task-options.threshold 0.1 (which boxes count) and
             --task-options.inference.kind segmenter with .window 512, .stride 341, .scales [0.75,1,1.25], .flip true
             (how images are looked at).
-        out: A file for the rows, instead of the run's own; with --suite a folder.
-        predictions: A file for what the model said of each image, instead of predictions.csv in the folder of the
-            run, which holds those on the data of its training: CSV; of detection COCO's results (JSON), of segmentation
-            CSV with a folder of index PNGs.
-        logits: A folder for the logits of each image, a file for each measurement of a classifier (.npz): sightline
-            rescore FOLDER measures them again with no model.
-        overwrite: Replace --out, --predictions and files in --logits if they exist, and of a run's rows those too that
-            are of more images.
-        suite: Test sets to measure together, as imagenet:ROOT, scenes, objectnet:ROOT or any data set
-            (docs/how-to/suites.md); rows and logits go into the folder --out, and --resolutions 64:1024 takes sizes
-            half an octave apart.
+        out: A folder for the rows, and what was said of each image: predictions.csv, of detection COCO's results and of
+            segmentation index PNGs in predictions/. The folder of the run unless given, whose predictions.csv is of
+            the data of its training.
+        logits: Keep the logits of each image too, a file for each measurement of a classifier in logits/ (.npz):
+            sightline rescore DIR/logits measures them again with no model.
+        overwrite: Replace rows of another model or data set in --out, rows of more images, and logits of other options.
+        suite: Test sets, as imagenet:ROOT, scenes, objectnet:ROOT or any data set (docs/how-to/suites.md), instead of
+            the data of the training or beside --data; may be given several times.
         preparation: How a suite's images are prepared: model (its own crop and filter, unless given), paper (LookHere),
             navit, navit_vit_baseline.
-        limit: At most this many images of each part of a suite, spread over classes.
     """
 
     resolutions: Words = ()
@@ -202,13 +203,11 @@ class EvaluateOptions:
     task_options: KeyOptions = None
     precision: Precision = "auto"
     out: Path | None = None
-    predictions: Path | None = None
-    logits: Path | None = None
+    logits: Switch = False
     overwrite: Switch = False
     workers: Workers = 0
-    suite: str | None = None
+    suite: Specs = ()
     preparation: str | None = None
-    limit: Whole = None
 
 
 @Parameter(name="*")

@@ -159,14 +159,14 @@ def home_of(model: Path) -> Path:
     """
     kind, _, name = str(model).partition(":")
     if kind in ("hf-hub", "timm") and name:
-        raise InputError(f"{model}: is no folder here, where rows could be kept; give --out FILE for them")
+        raise InputError(f"{model}: is no folder here, where rows could be kept; give --out DIR for them")
     home = Path(name) if kind == "local-dir" and name else model
     run = run_of_checkpoint(home)
     if run is None or not is_run(run):
         return home
     if not _same(home, last_checkpoint(run)):
         raise InputError(
-            f"{model}: is not the checkpoint that the rows of {run} are of; give {run}, or --out FILE for its own rows"
+            f"{model}: is not the checkpoint that the rows of {run} are of; give {run}, or --out DIR for its own rows"
         )
     return run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,7 @@ class Run(OpenedRun):
 
     opening: OpenOptions = field(default_factory=OpenOptions)
     ranks: Ranks = SINGLE_RANK
+    asked_data: str | None = None
 
     @classmethod
     def open(
@@ -92,7 +94,7 @@ class Run(OpenedRun):
             run = cls(**vars(opened))
             if kind == "hf-hub":
                 run.named = name
-        run.opening, run.ranks = opening, ranks
+        run.opening, run.ranks, run.asked_data = opening, ranks, data
         side = opening.patch_size
         if side is not None and run.model.patch_embed.patch_size != (side, side):
             try:
@@ -108,6 +110,11 @@ class Run(OpenedRun):
         return Inputs(models=[self.path], data=[self.data] if self.data else [], files=[self.opening.weights])
 
     @property
+    def weights(self) -> str:
+        """Tells its checkpoint from every other; "" of what no checkpoint holds."""
+        return hashlib.sha256(self.written.encode()).hexdigest()[:12] if self.written else ""
+
+    @property
     def is_timm(self) -> bool:
         """Whether timm builds it by a name: there is no folder that could keep anything."""
         return str(self.path).startswith("timm:")
@@ -118,18 +125,15 @@ class Run(OpenedRun):
         """Measure the model, as `sightline evaluate` does, and write the rows into the folder of the run, or to `out`.
 
         Args:
-            options: changed by keywords: `resolutions=[20, 32, "native"]`, `tune=True`, `out="rows.jsonl"`, ...
+            options: changed by keywords: `resolutions=[20, 32, "native"]`, `suite=["imagenet:/data"]`, `tune=True`, ...
             progress: told how far it is.
 
         Raises:
             InputError: something does not fit; no image was read.
         """
         from sightline.runs.evaluate import evaluate
-        from sightline.runs.suite import evaluate_suite
 
-        asked = changed(options or EvaluateOptions(), changes)
-        work = evaluate if asked.suite is None else evaluate_suite
-        return work(self, asked, progress or Progress())
+        return evaluate(self, changed(options or EvaluateOptions(), changes), progress or Progress())
 
     def predict(
         self, images: Iterable[str | Path] | str | Path, options: PredictOptions | None = None, **changes: Any

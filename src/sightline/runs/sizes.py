@@ -50,19 +50,26 @@ def parse_frames(given: Iterable[str]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def parse_resolutions(given: Iterable[str]) -> tuple[int | View, ...]:
+def parse_resolutions(given: Iterable[Any], patch_size: int | None = None) -> tuple[int | View, ...]:
     """Square sides in pixels and views from "32,64,native" or several words: sides first, in rising order, each once.
 
+    Args:
+        patch_size: of the model, by which "64:1024" stands for sizes from 64 to 1024 pixels, half an octave from one to
+            the next (64, 91, 128, 181, ...), each at the nearest multiple of the patch that lies in the range.
+
     Raises:
-        InputError: a word is neither a whole number of at least 1 nor native, max:PATCHES or tokens:PATCHES.
+        InputError: a word is neither a whole number of at least 1 nor native, max:PATCHES or tokens:PATCHES; or a range
+            falls, or holds no multiple of the patch.
     """
-    sides, views = set(), set()
+    sides, views = set[int](), set[View]()
     for word in split_words(given):
         view = View.parse(word)
         if view is not None:
             views.add(view)
         elif re.fullmatch(r"0*[1-9][0-9]{0,8}", word):
             sides.add(int(word))
+        elif patch_size is not None and (ends := _pair(word, ":")) is not None:
+            sides |= _half_octaves(word, ends, patch_size)
         else:
             raise InputError(
                 f"--resolutions {word}: expected whole numbers of pixels, native, max:PATCHES or tokens:PATCHES, as "
@@ -71,33 +78,15 @@ def parse_resolutions(given: Iterable[str]) -> tuple[int | View, ...]:
     return (*sorted(sides), *sorted(views))
 
 
-def parse_resolutions_of(given: Iterable[str], patch_size: int) -> tuple[int | View, ...]:
-    """As `parse_resolutions`, where "64:1024" stands for sizes from 64 to 1024 pixels, half an octave from one to the
-    next (64, 91, 128, 181, ...), each at the nearest multiple of the patch that lies in the range.
-
-    Raises:
-        InputError: as `parse_resolutions`; or a range falls, or holds no multiple of the patch.
-    """
-    sizes: set[int] = set()
-    rest: list[str] = []
-    for word in split_words(given):
-        ends = _pair(word, ":") if ":" in word else None
-        if ends is None:
-            rest.append(word)
-            continue
-        low, high = -(-ends[0] // patch_size), ends[1] // patch_size
-        if not low <= high or high * patch_size >= 1_000_000_000:
-            raise InputError(
-                f"--resolutions {word}: expected LOW:HIGH in pixels with a multiple of the patch, {patch_size}, between"
-            )
-        steps = math.ceil(2 * math.log2(ends[1] / ends[0]) - 1e-9)
-        wanted = [ends[0] * 2 ** (step / 2) for step in range(steps)] + [ends[1]]
-        sizes |= {min(max(round(one / patch_size), low), high) * patch_size for one in wanted}
-    if not sizes:
-        return parse_resolutions(rest)
-    others = parse_resolutions(rest)
-    sides = sizes.union(one for one in others if isinstance(one, int))
-    return (*sorted(sides), *(one for one in others if isinstance(one, View)))
+def _half_octaves(word: str, ends: tuple[int, int], patch_size: int) -> set[int]:
+    low, high = -(-ends[0] // patch_size), ends[1] // patch_size
+    if not low <= high or high * patch_size >= 1_000_000_000:
+        raise InputError(
+            f"--resolutions {word}: expected LOW:HIGH in pixels with a multiple of the patch, {patch_size}, between"
+        )
+    steps = math.ceil(2 * math.log2(ends[1] / ends[0]) - 1e-9)
+    wanted = [ends[0] * 2 ** (step / 2) for step in range(steps)] + [ends[1]]
+    return {min(max(round(one / patch_size), low), high) * patch_size for one in wanted}
 
 
 def parse_sizes(

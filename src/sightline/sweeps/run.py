@@ -210,7 +210,7 @@ def _check(
                 built.add(said)
                 model = build_model(decided, source)
                 if asked.evaluate is not None:
-                    check_sizes(model, asked.evaluate)
+                    check_sizes(model, asked.evaluate.sides)
         progress("checking cells", number, len(cells))
 
 

@@ -38,4 +38,4 @@ def report(
     content = write(runs, out, data=data, papers=papers, title=title, overwrite=overwrite).content
     print_accuracy(content.rows, seen=by_run(content.runs))
     print(f"report: {out}")
-    next_step.say_predict_or_export(outputs.home_of(runs[0]))
+    next_step.say_export(outputs.home_of(runs[0]))

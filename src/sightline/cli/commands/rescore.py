@@ -27,11 +27,11 @@ def rescore(
         overwrite: Replace --out if it exists.
     """
     from sightline.cli import progress
+    from sightline.cli.show import print_by_data
     from sightline.distributed import machine
     from sightline.evaluation.logits import find_logits, read_logits, refuse_twice, rescore
     from sightline.evaluation.temperature import temperatures_from_logits
     from sightline.io.atomic import write_out
-    from sightline.reports.results_tables import print_accuracy
     from sightline.results.rows import ResultRow, dump_rows
     from sightline.runs import outputs
 
@@ -54,11 +54,6 @@ def rescore(
     if json:
         print(dump_rows(rows), end="")
         return
-    # A suite has several data sets, files of it several ways to score one pass.
-    kinds = dict.fromkeys((row.data, row.preparation) for row in rows)
-    for data, preparation in kinds:
-        if len(kinds) > 1:
-            print(f"\n{data}{f', prepared as {preparation} says' if preparation else ''}:")
-        print_accuracy([row for row in rows if (row.data, row.preparation) == (data, preparation)])
+    print_by_data(rows)
     if out is not None:
         print(f"rows: {out}")

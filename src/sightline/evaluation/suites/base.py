@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import os
 import re
 from abc import ABC, abstractmethod
@@ -16,6 +18,7 @@ from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import images_below, natural_key
 from sightline.data.labelled import ClassificationFiles
 from sightline.data.open import list_sources, open_source, parse_spec, source_class
+from sightline.data.sizes import View
 from sightline.data.source import Source
 from sightline.errors import InputError, require_known, unknown_name_error
 from sightline.evaluation.preparations.base import Preparation, Whole
@@ -26,15 +29,22 @@ TEST = "test"
 
 @dataclass(frozen=True)
 class EvalSet:
-    """One pass over some images.
+    """Images that are measured together: a split of a data set, or a part of a suite.
 
     Attributes:
         data: what it is called.
-        source: the images; split: which of them.
+        source: the images.
+        split: which of them.
         scorings: how answers are scored, `right` by the images' indices, in the numbers of the source's classes; by
             their labels where there is none.
         imagenet: its classes are the 1,000 of ImageNet, in their order, which the model's must be.
         careful: as `Preparation`.
+        by_place: the model's classes are these by their places, whatever names it has for them.
+        preparation: the name of how a suite's images are prepared; "" of a data set's, which are as in training.
+        views: how they are shown: square sides in pixels, and views of images at their own aspect.
+        images: at most so many are measured, spread over the split; as the configuration says unless given.
+        asked: whether it is to be measured, and not for what is fitted on it alone.
+        keeps_answers: what is said of each image is kept, and of some drawn.
     """
 
     data: str
@@ -43,6 +53,12 @@ class EvalSet:
     scorings: tuple[Scoring, ...] = ()
     imagenet: bool = False
     careful: bool = False
+    by_place: bool = False
+    preparation: str = ""
+    views: tuple[int | View, ...] = ()
+    images: int | None = None
+    asked: bool = True
+    keeps_answers: bool = False
 
     def limited(self, count: int) -> EvalSet:
         """The same with at most so many images, spread over classes; what is drawn is counted where it is shown."""
@@ -60,6 +76,21 @@ class EvalSet:
 
     def _of(self, source: Source, kept: Sequence[int]) -> EvalSet:
         return replace(self, source=source, scorings=tuple(one.at(kept) for one in self.scorings))
+
+    def digest(self) -> str:
+        """Tells its images, how they are prepared and how they are scored from any other, by the headers of these
+        images alone, of which some may have been chosen."""
+        source, seen = self.source, hashlib.sha256(repr(self.source.transform).encode())
+        seen.update(json.dumps([self.source.classes, [one.record() for one in self.scorings]]).encode())
+        if not isinstance(source, ClassificationFiles):
+            seen.update(source.fingerprint(self.split).digest.encode())
+            return seen.hexdigest()[:32]
+        listing, rows = source.listing, source.rows_of(self.split)
+        listing.read_headers(rows)
+        for row in rows:
+            seen.update(f"{listing.names[row]}\0{listing.stats[row, 0]}\0".encode("utf-8", "surrogatepass"))
+            seen.update(listing.samples[row].tobytes())
+        return seen.hexdigest()[:32]
 
     def shown_by(self, preparation: Preparation) -> EvalSet:
         """The same, prepared so; images that were cut before, and drawn ones, are shown as they are."""
