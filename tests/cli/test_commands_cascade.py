@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
-from tests.tiny import reseal, tree
+from tests.tiny import tree
 
 FEW = ["--images", 12, "--threads", 1]
 
@@ -89,27 +87,8 @@ def test_what_is_refused(words, says, refused, run_copy, tmp_path):
 
 def test_where_it_may_not_write(refused, run_copy, tmp_path):
     (tmp_path / "file").write_text("mine")
-    refused("cascade", run_copy, "--out", tmp_path / "file", says=["is a file, expected a folder"])
+    refused("cascade", run_copy, "--out", tmp_path / "file", says=["--out", str(tmp_path / "file")])
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "cascade.html").write_text("mine")
     refused("cascade", run_copy, "--out", tmp_path / "folder", says=["cascade.html", "exists already"])
     assert (tmp_path / "folder" / "cascade.html").read_text() == "mine"
-
-
-def test_a_model_that_knows_no_data(refused, tiny_run, tmp_path):
-    from sightline import load_model, save_model
-
-    save_model(load_model(tiny_run), tmp_path / "m")
-    refused("cascade", tmp_path / "m", says=["does not say what it was trained on"])
-
-
-def test_logits_that_are_not_finite_end_with_4(cli, run_copy, tmp_path):
-    file = run_copy / "checkpoint" / "model.safetensors"
-    tensors = load_file(file)
-    tensors["head.weight"] = torch.full_like(tensors["head.weight"], 3e38)
-    save_file(tensors, file)
-    reseal(run_copy / "checkpoint")
-    code, out, err = cli("cascade", run_copy, *FEW, "--out", tmp_path / "new")
-    assert (code, out) == (4, "")
-    assert err.splitlines()[-1].endswith("tokens: the logits are not finite")
-    assert not (tmp_path / "new").exists()

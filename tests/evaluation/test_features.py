@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from sightline.data.open import open_source
-from sightline.data.sizes import View
+from sightline.data.sizes import FrameSampling, View
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation import EvaluateConfig, evaluate, features, predict
 from sightline.evaluation.features import Features, FrozenFeatureMeasure
-from sightline.evaluation.measure import RunInfo, planned_images, splits_read
+from sightline.evaluation.measure import RunInfo, data_sets, planned_images, splits_read
 from sightline.evaluation.measures.base import MeasureInput, measure_class
+from sightline.evaluation.measures.knn import NearestNeighbours
 from sightline.evaluation.parts import WorkFolder, kept_beside
 from sightline.evaluation.tune import tuned_at
 from sightline.hub.load import load_model, save_model
@@ -239,6 +240,20 @@ def test_on_minival_itself_nothing_is_chosen_on_it(tmp_path):
     assert Seen.reads(source, "test") == ("train", "minival")
     # It is also asked for by the name of its folder.
     assert Seen.reads(source, "val") == Seen.reads(source, "minival") == ("train",)
+
+
+def test_features_of_other_numbers_of_frames_are_other_features(monkeypatch):
+    """Made once for all measures, but not for all that `--frames` asks for."""
+    monkeypatch.setattr(features, "TRAIN_IMAGES", 20)
+    source = open_source("moving")
+    clips = {"embedder": "tubelets", "clip_frames": 4, "encoding": "rope_axial"}
+    model, config = tiny(source.classes, **clips), EvaluateConfig((16,), images=6, measures=("knn",), shrink=False)
+    lengths = [source.with_view(frames=FrameSampling(count)) for count in (2, 4)]
+    seen = []
+    monkeypatch.setattr(NearestNeighbours, "score", lambda self, learned, images: seen.append(learned.values) or [])
+    sets = [one for some in lengths for one in data_sets(some, "moving", config, 16)]
+    evaluate(model, sets, config, RunInfo("one", "moving", 16, 0))
+    assert not np.array_equal(*seen)
 
 
 def rows_of(ranks: Ranks, place: Path, data: str, out: Path):

@@ -26,7 +26,7 @@ from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.evaluation.measures.base import MeasureInput, ModelMeasure
 from sightline.evaluation.parts import WorkFolder
-from sightline.evaluation.predict import BatchOutputs
+from sightline.evaluation.predict import BatchOutputs, frames_of
 from sightline.models import Model
 from sightline.results.rows import FRACTION, MetricValue
 from sightline.tasks.base import Task
@@ -166,7 +166,10 @@ def _features(subject: MeasureInput, parts: WorkFolder, advance: Callable[[int],
     one size are kept for other measures, whichever asks for them and however the knob and the rule were chosen."""
     encoding = subject.model.encoding
     chosen = [None if one is None else one.value for one in (encoding.knob, encoding.resize_rule)]
-    size = _KIND + json.dumps([subject.view.name if isinstance(subject.view, View) else subject.view, *chosen])
+    view, frames = subject.view, frames_of(subject.source, subject.model)
+    size = _KIND + json.dumps(
+        [view.name if isinstance(view, View) else view, *chosen, *([] if frames is None else [frames])]
+    )
     key = f"{size} {subject.split}"
     for other in [name for name in parts.shared if name.startswith(_KIND) and not name.startswith(size)]:
         del parts.shared[other]
