@@ -87,7 +87,7 @@ def command_line() -> str:
     """The help of every command."""
     from sightline.cli.app import COMMANDS
 
-    os.environ["COLUMNS"] = "100"
+    os.environ["COLUMNS"] = "84"
     parts = [
         "# Command line\n\nOn this page you look up every command and option, as programs print them with `--help`. "
         "What all commands share stands in [Models, settings, exit codes](common.md).\n"
