@@ -4,7 +4,7 @@ VENV := .venv
 STAMP := $(VENV)/.set-up
 PYTHON ?= python3
 
-.PHONY: setup browser demo test test-slow lint gpu gpu-wheels clean
+.PHONY: setup browser demo test test-slow lint docs docs-serve gpu gpu-wheels clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)
@@ -33,6 +33,13 @@ lint: setup
 	$(VENV)/bin/lint-imports --no-logo
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
 
+# The site of docs/, into site/: mkdocs stops at a broken link or a docstring that does not fit its function.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+
+docs-serve: setup
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs serve
+
 # On a machine with a GPU: all of its tests and rows in minutes (tools/gpu.py). It may have no package registry; the
 # wheels that it lacks, or has in older versions, are fetched elsewhere by `make gpu-wheels` and carried with the source.
 MINUTES ?= 8
@@ -47,4 +54,4 @@ gpu-wheels: setup
 		$$(grep -E '^(pydantic|pydantic-core|annotated-types|typing-inspection|typing-extensions|filelock|ruamel-yaml)==' constraints.txt)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) site .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -3,7 +3,7 @@ training and the largest.
 
     sightline compare --out runs/compare
     python benchmarks/compare.py runs/compare [--out benchmarks/results/compare.jsonl]
-    python benchmarks/ranges.py --write docs/COMPARE.md
+    python benchmarks/ranges.py --write docs/how-to/compare.md
 
 Fifths of object size and pairs at other sizes stay in comparison.jsonl of the folder.
 """

@@ -1,7 +1,7 @@
 """What is published from rows: of each speed its range over all runs, the worst machine first; the demonstration;
 segmentation; the comparison.
 
-    python benchmarks/ranges.py [--write README.md] [--write docs/COMPARE.md]
+    python benchmarks/ranges.py [--write README.md] [--write docs/reference/results.md]
 
 Read from the rows in benchmarks/results; `--write` replaces what stands between the markers that a file has.
 """
@@ -11,9 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+import tables
 
 RESULTS = Path(__file__).parent / "results"
 BEGIN = "<!-- {}: benchmarks/ranges.py writes what follows -->"
@@ -222,20 +224,39 @@ def _order(row: dict[str, Any]) -> str:
     ).rstrip()
 
 
-def blocks() -> dict[str, str]:
-    """What stands between each pair of markers, by their name."""
-    return {
-        "ranges": table(rows("attention_forms")),
-        "whole models": models(rows("model")),
-        "beside timm": ratios(rows("beside_timm"), "model", "baseline", "encoding", "dtype", "pass"),
-        "packs": ratios([row for row in rows("packing") if "wanted" in row], "baseline", "dtype", "images"),
-        "tiny packs": ratios(rows("tiny_packs"), "encoding", "dtype", wanted="at most"),
-        "predict": ratios(rows("predict"), "model", "precision"),
-        "onnx": ratios(rows("onnx_time"), "model", "batch", "shape"),
-        "demonstration": demonstration(rows("demo")),
-        "segmentation": segmentation(rows("search_curves")),
-        "comparison": comparison(rows("compare")),
-    }
+TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
+    "ranges": (("attention_forms",), table),
+    "whole models": (("model",), models),
+    "beside timm": (("beside_timm",), lambda found: ratios(found, "model", "baseline", "encoding", "dtype", "pass")),
+    "packs": (("packing",), lambda found: ratios(_wanted(found), "baseline", "dtype", "images")),
+    "tiny packs": (("tiny_packs",), lambda found: ratios(found, "encoding", "dtype", wanted="at most")),
+    "predict": (("predict",), lambda found: ratios(found, "model", "precision")),
+    "onnx": (("onnx_time",), lambda found: ratios(found, "model", "batch", "shape")),
+    "demonstration": (("demo",), demonstration),
+    "segmentation": (("search_curves",), segmentation),
+    "comparison": (("compare",), comparison),
+    "demonstration in brief": (("demo",), tables.demonstration_in_brief),
+    "segmentation in brief": (("search_curves",), tables.segmentation_in_brief),
+    "speed": (("beside_timm", "packing", "predict"), lambda *found: tables.speed(in_words, *found)),
+    "loops": (("training", "loading"), tables.loops),
+    "navit": (("navit",), tables.navit),
+    "swin": (("swin_embedded",), tables.swin),
+    "video": (("video_4000", "video"), tables.video),
+    "flexi": (("flexi_scenes",), tables.flexi),
+    "dense heads": (("dense_scenes",), tables.dense_heads),
+    "families": (("families",), tables.families),
+}
+"""Each table by its name: the files of rows that it is made from, and how."""
+
+
+def _wanted(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in found if "wanted" in row]
+
+
+def block(name: str) -> str:
+    """What stands between the pair of markers of that name."""
+    files, make = TABLES[name]
+    return make(*(rows(file) for file in files))
 
 
 def between(text: str, name: str) -> str:
@@ -254,11 +275,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path, action="append", default=[], help="a file with markers")
     chosen = parser.parse_args()
-    for name, fresh in blocks().items():
+    for name in TABLES:
+        fresh = block(name)
         print(fresh, end="\n\n")
         for place in chosen.write:
             text = place.read_text(encoding="utf-8")
-            if BEGIN.format(name) not in text and any(BEGIN.format(other) in text for other in blocks()):
+            if BEGIN.format(name) not in text and any(BEGIN.format(other) in text for other in TABLES):
                 # What stands in another file.
                 continue
             try:

@@ -10,15 +10,10 @@ import torch
 from PIL import Image
 
 import sightline
-from sightline.data import image_file
-from sightline.data import preprocessing as preprocessing_module
 from sightline.data.augmentations import apply_augmentations, make_augmentations
 from sightline.data.image_file import read_image, read_image_size, read_picture, rgb_pixels
 from sightline.data.open import open_source
-from sightline.errors import InputError, UnreadableDataError
-from sightline.evaluation.predict_images import predict_images
 from sightline.models import create_model
-from sightline.tasks.base import task_of
 from tests.tiny import INPUTS
 
 
@@ -73,15 +68,6 @@ def test_the_middle_of_an_image(model):
     assert sightline.preprocessing(model).view(image.transpose(1, 0, 2)).min() == 255
 
 
-def test_what_is_refused(model):
-    prepare = sightline.preprocessing(model)
-    for wrong in (picture(4, 4).astype(np.float32), picture(4, 4)[:, :, 0], np.zeros((4, 4, 4), np.uint8)):
-        with pytest.raises(InputError, match=r"image: expected uint8 \[height, width, 3\]"):
-            prepare(wrong)
-    with pytest.raises(UnreadableDataError, match=r"truncated\.jpg"):
-        prepare(INPUTS / "truncated.jpg")
-
-
 def test_a_model_of_timm():
     """All that is asked of a model is what timm's have."""
     cfg = {"input_size": (3, 32, 48), "mean": (0.5,) * 3, "std": (0.5,) * 3, "interpolation": "bicubic"}
@@ -121,47 +107,6 @@ def test_a_turned_image_is_turned_once(ending, orientation, model, tmp_path):
         assert torch.equal(prepare(path, "native"), prepare(opened, "native"))
 
 
-def test_the_most_patches_of_a_file(model, tmp_path):
-    Image.fromarray(picture(60, 101)).save(tmp_path / "a.png")
-    prepare = sightline.preprocessing(model)
-    assert torch.equal(prepare(tmp_path / "a.png", "native", 100), prepare(picture(60, 101), "native", 100))
-
-
-def test_what_is_no_image_at_all(model):
-    with pytest.raises(InputError, match="image"):
-        sightline.preprocessing(model)(None)
-
-
-def test_a_plain_picture_is_not_copied(model, monkeypatch, tmp_path):
-    """What is RGB and upright in its file is resized as Pillow holds it, with the numbers of its array."""
-    path = tmp_path / "plain.jpg"
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (37, 61, 3), np.uint8)).save(path)
-    prepare = sightline.preprocessing(model)
-    expected = prepare(read_image(path))
-    for module in (image_file, preprocessing_module):
-        monkeypatch.setattr(module, "rgb_pixels", None)
-    assert torch.equal(prepare(str(path)), expected)
-    assert expected.std() > 0.1
-    [[predicted]] = predict_images(model, task_of(model), [str(path)], None)
-    torch.testing.assert_close(predicted.output, model(expected[None])[0].detach(), rtol=1e-5, atol=1e-5)
-
-
-def test_what_is_turned_is_not_held_three_times(monkeypatch):
-    """The decoded picture is gone before a picture is made of its upright pixels."""
-    turned, make = [], Image.fromarray
-    upright = image_file._upright
-    monkeypatch.setattr(image_file, "_upright", lambda samples: turned.append(samples.image) or upright(samples))
-
-    def made(pixels):
-        with pytest.raises(ValueError, match="closed image"):
-            turned[0].im.getpixel((0, 0))
-        return make(pixels)
-
-    monkeypatch.setattr(Image, "fromarray", made)
-    assert read_picture(INPUTS / "exif_6.jpg").size == (48, 64)
-    assert len(turned) == 1
-
-
 @pytest.mark.parametrize("parts", [0.35, "simple"])
 def test_training_images_are_those_of_a_run(parts, model, tmp_path):
     for number in range(4):
@@ -194,12 +139,6 @@ def test_training_images_differ_each_time_and_with_torchs_seed_do_not(model):
     assert prepare(image, "tokens", 24).shape == (3, 16, 24)
 
 
-@pytest.mark.parametrize("options", [{"flip": 2.0}, {"parts": 0.0}, {"augment": {"rand_augmet": {}}}])
-def test_settings_of_training_images_are_checked(options, model):
-    with pytest.raises(InputError):
-        sightline.preprocessing(model, training=True, **options)
-
-
 @pytest.fixture
 def prepare():
     model = sightline.create_model("vit_micro_patch4", encoding="none", num_classes=2, image_size=16, depth=1)
@@ -213,9 +152,3 @@ def test_height_and_width(prepare):
     assert tuple(prepare(image, (8, 16)).shape) == (3, 8, 16)
     assert prepare.view(image, (8, 16)).min() == 255
     assert prepare.view(image, (16, 8)).min() == 0
-
-
-@pytest.mark.parametrize("resolution", ["nativ", "384", "", True, 1.5, 0, (0, 3), (3,), (1, 2, 3), {"a": 1}])
-def test_what_is_no_resolution(resolution, prepare):
-    with pytest.raises(InputError, match="resolution"):
-        prepare(np.zeros((4, 4, 3), np.uint8), resolution)

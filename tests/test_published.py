@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sightline.encodings import list_encodings
-from sightline.errors import InputError
 from sightline.published import paper, papers
 
 # A folder of the papers as text, NAME*.txt each.
@@ -27,11 +25,6 @@ def test_each_is_whole():
         assert all(0 <= number.number <= 100 for number in one.numbers if number.table != "9"), name
 
 
-def test_methods_have_the_names_of_encodings_here():
-    used = {part for name in papers() for one in paper(name).numbers for part in one.encoding.split("+") if part}
-    assert used <= set(list_encodings())
-
-
 def test_the_curve_of_a_paper_by_hand():
     line = paper("lookhere").lines()["LH-45"]
     assert line[0] == "lookhere_45"
@@ -41,11 +34,6 @@ def test_the_curve_of_a_paper_by_hand():
     assert len(paper("lookhere").lines()) == 10
     assert paper("rope_vit").lines()["RoPE-Mixed"][1][512].value == "79.1"
     assert paper("vit").lines() == {}
-
-
-def test_a_name_that_is_none_says_the_nearest():
-    with pytest.raises(InputError, match="did you mean 'lookhere'"):
-        paper("lookher")
 
 
 def words(text):

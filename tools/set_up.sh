@@ -38,7 +38,7 @@ fi
 export UV_HTTP_TIMEOUT="${UV_HTTP_TIMEOUT:-180}"
 "$venv/bin/uv" pip install --python "$venv/bin/python" --quiet --compile-bytecode \
     --constraints constraints.txt --build-constraints constraints.txt \
-    --editable '.[test,digits]'
+    --editable '.[test,digits,docs]'
 
 # What to type next: the way without activation always works.
 echo

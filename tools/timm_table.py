@@ -1,4 +1,4 @@
-"""Write the table of docs/CONVERT.md: which of timm's vision transformers are supported, and why the rest is not.
+"""Write the table of how-to/weights.md: which of timm's vision transformers are supported, and why the rest is not.
 
 Every name of these modules is built without memory and read as `import_weights("timm", ...)` reads it:
 
@@ -13,7 +13,7 @@ from sightline.convert.timm import Timm
 from sightline.convert.timm_build import import_timm
 from sightline.errors import InputError
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "CONVERT.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "how-to" / "weights.md"
 BEGIN, END = "<!-- written by tools/timm_table.py: begin -->", "<!-- end -->"
 MODULES = (
     *("vision_transformer", "eva", "beit", "deit", "naflexvit"),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sightline.tokens.layout import TokenLayout as TokenLayout
     from sightline.training import train as train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Grid": "sightline.tokens.grid",

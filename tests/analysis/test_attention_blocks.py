@@ -9,11 +9,9 @@ from torch import Tensor
 from sightline.analysis import analyse
 from sightline.analysis.analyse import run_pass
 from sightline.analysis.attention_blocks import AttentionBlock, attention_blocks
-from sightline.analysis.measures.attention_maps import AttentionMaps, AttentionRollout
-from sightline.analysis.measures.base import Measure
+from sightline.analysis.measures.attention_maps import AttentionRollout
 from sightline.analysis.measures.heads import AttentionDistance
-from sightline.attention import AttentionRecord, record_attention
-from sightline.tokens.layout import TokenLayout
+from sightline.attention import AttentionRecord
 from tests.analysis.measures import explicit
 from tests.analysis.measures.explicit import recorded, tiny
 
@@ -56,59 +54,6 @@ def test_a_block_is_as_large_as_was_said_and_all_queries_are_in_one(block_bytes:
             seen += [(int(image), block.first + one) for image in block.images for one in range(queries)]
         slots = enumerate(call.keys.seqlens * call.keys.rows)
         assert sorted(seen) == [(image, slot) for image, count in slots for slot in range(count)]
-
-
-def test_a_pass_with_gradients_is_looked_at_without() -> None:
-    model = tiny("rpe_learned")
-    calls: list[AttentionRecord] = []
-    with record_attention(calls.append):
-        model(torch.randn(1, 3, 12, 20))
-    assert calls[0].q.requires_grad
-    for block in attention_blocks(calls[0], 2_000):
-        assert not block.attention.requires_grad
-
-
-def test_scores_of_any_size_are_looked_at() -> None:
-    layout = TokenLayout.uniform((2, 3), 1, num_prefix_tokens=1)
-    for scale in (1e-20, 1e3, 1e15):
-        q, k = scale * torch.randn(1, 2, 7, 4), torch.randn(1, 2, 7, 4)
-        (block,) = attention_blocks(AttentionRecord(0, q, k, k, None, layout, layout))
-        expected = torch.softmax(q.double() @ k.double().transpose(2, 3) / 2, -1)
-        torch.testing.assert_close(block.attention, expected.float(), rtol=1e-3, atol=1e-4)
-        torch.testing.assert_close(block.entropy, torch.special.entr(expected).sum(-1).float(), rtol=1e-3, atol=1e-3)
-        assert block.entropy.min() >= -1e-6
-
-
-class _Asked(Measure):
-    """Counts the queries that it is shown, of some slots or of all."""
-
-    name = "asked"
-    quantities = {}  # noqa: RUF012
-
-    def __init__(self, model, slots: list[int] | None) -> None:
-        super().__init__(model)
-        self.slots, self.shown = slots, 0
-
-    def queries(self, segment, prefix: int) -> list[int] | None:
-        return self.slots
-
-    def attention(self, block: AttentionBlock) -> None:
-        self.shown += block.attention.shape[2]
-
-    def arrays(self):
-        return {}
-
-
-def test_no_more_is_computed_than_somebody_asks() -> None:
-    model = tiny("lookhere_90")
-    batch = explicit.plain(model, images=1)
-    for slots, count in (([3], 1), ([], 0), (None, 16)):
-        measures = [_Asked(model, slots), _Asked(model, [5])]
-        run_pass(model, batch, measures)
-        expected = 16 if slots is None else count + 1
-        assert [one.shown for one in measures] == [3 * expected] * 2
-    maps = AttentionMaps(model)
-    assert sorted(maps.queries(batch.layout.segments[0], 1)) == [0, 8]
 
 
 @pytest.mark.parametrize("encoding", ["none", "rope_axial"])

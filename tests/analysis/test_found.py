@@ -9,7 +9,6 @@ from sightline.analysis import attention_distance
 from sightline.analysis.found import Analysis
 from sightline.errors import InputError
 from sightline.models import create_model
-from sightline.reports.analysis_page import heads_of
 
 
 @pytest.fixture(scope="module")
@@ -17,10 +16,6 @@ def found():
     model = create_model("vit_micro_patch4", encoding="lookhere_90", depth=2, image_size=16).eval()
     images = [np.full((20, 30, 3), 9, np.uint8), np.zeros((16, 16, 3), np.uint8)]
     return attention_distance(model, images, [16, (16, 24)])
-
-
-def test_it_is_one_line_where_it_is_printed(found):
-    assert repr(found) == "Analysis(attention_distance of lookhere_90, 2 images at 16x16, 16x24)"
 
 
 def test_it_comes_back_from_its_file(found, tmp_path):
@@ -38,22 +33,3 @@ def test_a_file_that_is_none_is_refused_in_a_line(content, tmp_path):
     file.write_bytes(content)
     with pytest.raises(InputError, match=r"bad\.npz"):
         Analysis.read(file)
-
-
-def test_a_record_that_does_not_fit_is_refused_in_a_line(found, tmp_path):
-    np.savez_compressed(tmp_path / "other.npz", **{**found.flat(), "record": np.array("[1, 2]")})
-    with pytest.raises(InputError, match=r"other\.npz"):
-        Analysis.read(tmp_path / "other.npz")
-
-
-def test_an_array_that_is_none_of_the_measure_is_refused_in_a_line(found, tmp_path):
-    np.savez_compressed(tmp_path / "other.npz", **{**found.flat(), "distanse@16x16": np.zeros((2, 2, 12))})
-    with pytest.raises(InputError, match=r"other\.npz: .*distanse"):
-        Analysis.read(tmp_path / "other.npz")
-
-
-def test_a_file_without_an_array_by_head_is_drawn_without_it(found, tmp_path):
-    flat = {key: array for key, array in found.flat().items() if not key.startswith("distance@")}
-    np.savez_compressed(tmp_path / "less.npz", **flat)
-    assert heads_of([Analysis.read(tmp_path / "less.npz")], "attention_distance", "distance") == {}
-    assert len(heads_of([found], "attention_distance", "distance")) == 2

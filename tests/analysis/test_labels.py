@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from sightline.analysis.images import NATIVE
-from sightline.analysis.labels import OTHER, UNSAID, in_patches, label_map, required, split_batches
-from sightline.data.batch import Batch
+from sightline.analysis.labels import OTHER, UNSAID, in_patches, required, split_batches
 from sightline.data.open import open_source
 from sightline.data.sizes import View
 from sightline.errors import InputError
@@ -46,12 +44,6 @@ def test_scenes_in_the_models_own_numbers():
     assert batch.targets["pixel_classes"].tolist() == list(range(1, 25))
 
 
-def test_without_names_classes_stand_at_their_places():
-    said = label_map(of_glyphs(class_names=None), open_source("scenes"))
-    assert said.labels.tolist() == list(range(24))
-    assert said.pixels.tolist() == [OTHER, *range(24)]
-
-
 @pytest.mark.parametrize(
     ("data", "model", "what", "why"),
     [
@@ -73,14 +65,6 @@ def test_what_cannot_be_mapped_is_refused_by_whoever_needs_it(data, model, what,
     assert "\n" not in str(refused.value)
 
 
-def test_images_alone_say_nothing():
-    model = tiny()
-    rows, layout = model.cut(some_images((8, 8)))
-    batch = Batch(rows, layout, {}, torch.arange(1), ["a"], [{}])
-    with pytest.raises(InputError, match=r"^a_measure"):
-        required(batch, "pixels", "a_measure")
-
-
 @pytest.mark.parametrize("view", [16, View("native"), View("tokens", 12)])
 def test_images_are_those_that_evaluate_shows(view):
     model, source, indices = of_glyphs(), open_source("scenes"), list(range(9))
@@ -96,14 +80,6 @@ def test_images_are_those_that_evaluate_shows(view):
         assert torch.equal(one.targets["label"], other.targets["labels"])
     again = list(batches)
     assert torch.equal(again[0].inputs, found[0].inputs)
-
-
-def test_refused_before_an_image_is_read():
-    model, source = of_glyphs(), open_source("scenes")
-    with pytest.raises(InputError, match="split"):
-        split_batches(model, source, "tset", [0], (16, 16))
-    with pytest.raises(InputError, match="15"):
-        split_batches(model, source, "test", [0], (15, 16))
 
 
 def counted(entries) -> dict[tuple[int, int], int]:
@@ -141,27 +117,6 @@ def test_pixels_lie_in_the_patch_of_their_centre(times):
     assert len(set(found[0].classes.tolist())) > 2
 
 
-@pytest.mark.parametrize("fit", ["pad", "crop", "resize"])
-def test_what_does_not_fit(fit):
-    """Padding shows nothing, what is cut off has no patch, a resized picture lies under its patches whole."""
-    model, image = tiny(fit=fit), some_images((14, 9))
-    masks = random_masks(image)
-    (found,) = in_patches(batch_of(model, image, [0], masks), model.config)
-    grid = tuple(model.config.grid_of((14, 9)))
-    side = (14 / grid[0], 9 / grid[1]) if fit == "resize" else (4, 4)
-    assert counted(found) == written_out(masks[0], grid, (14, 9), side)
-
-
-def test_dropped_patches_have_no_pixels():
-    model, images = tiny(), some_images((12, 20), (8, 4))
-    masks = random_masks(images)
-    batch = batch_of(model, images, [0, 1], masks)
-    kept = [[1, 4, 7, 14], [1]]
-    batch = Batch(batch.inputs, batch.layout.keep(kept), batch.targets, batch.indices, batch.names, batch.slices)
-    for one, mask, grid, some in zip(in_patches(batch, model.config), masks, ((3, 5), (2, 1)), kept, strict=True):
-        assert counted(one) == written_out(mask, grid, mask.shape, (4, 4), some)
-
-
 def test_masks_of_imagenet_s(tmp_path):
     """Classes that masks number otherwise than ImageNet does, and a pixel of which nothing is said; a model that knows
     no names numbers classes as ImageNet does."""
@@ -179,12 +134,3 @@ def test_masks_of_imagenet_s(tmp_path):
     assert batch.targets["pixel_classes"].tolist() == [10, 700]
     assert tuple(batch.targets["pixels"][0].shape) != (10, 10)
     assert batch.targets["seen"] == [(16, 8)] * 2
-
-
-def test_a_mask_of_another_size_says_nothing_of_pixels(tmp_path):
-    root = imagenet_s(tmp_path / "root", [(synsets()[10], 30)])
-    (mask,) = (root / "ImageNetS919" / "validation-segmentation").glob("*/*.png")
-    Image.open(mask).resize((20, 10), Image.Resampling.NEAREST).save(mask)
-    example = open_suite(f"imagenet-s:{root}").parts[0].source.example("test", 0, (16, 16))
-    assert np.unique(example.target.pixels).tolist() == [1000]
-    assert example.slices["size"] == pytest.approx(30 / 99)

@@ -8,13 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import sightline
-from sightline.analysis import memory
-from sightline.analysis.memory import estimate_memory, format_bytes, warn_of_memory
+from sightline.analysis.memory import estimate_memory, warn_of_memory
 from sightline.distributed import machine
-from sightline.errors import InputError
 from sightline.models import VisionTransformer, model_config
 
 SMALL = {"patch_size": 4, "dim": 48, "heads": 4, "depth": 3, "image_size": (12, 20), "num_classes": 7}
@@ -63,16 +60,6 @@ def test_heads_of_all_tokens_are_counted_exactly(head, options):
     assert estimate_memory(one, 32).parameters == 4 * parameters
 
 
-def test_the_running_mean_is_one_more():
-    one = config()
-    parameters = estimate_memory(one, 12).parameters
-    assert estimate_memory(one, 12, training=True, ema=True).optimizer == 3 * parameters
-    # What a checkpoint is written from is a copy of all that is kept, on the CPU.
-    plain, saves = (estimate_memory(one, 12, training=True, ema=True, saves=saves) for saves in (False, True))
-    assert (plain.saved, saves.saved, saves.total - plain.total) == (0, 4 * parameters, 4 * parameters)
-    assert estimate_memory(one, 12, training=True, saves=True, device="cuda").saved == 0
-
-
 @pytest.mark.parametrize("encoding", ["none", "lookhere_90", "rpe_learned"])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -88,19 +75,6 @@ def test_more_of_anything_takes_more(encoding, training, dtype):
         assert estimate_memory(config(encoding), (12, 20), dtype=dtype, training=True).total > total((12, 20))
 
 
-def test_those_who_share_hold_parts():
-    asked = {"batch": 2, "training": True, "ema": True, "saves": True}
-    model = model_config("vit_large_patch16")
-    alone, two = (estimate_memory(model, 64, sharers=sharers, **asked) for sharers in (1, 2))
-    for name in ("parameters", "gradients", "optimizer", "saved"):
-        assert getattr(two, name) == -(-getattr(alone, name) // 2), name
-    # What is computed is there as a whole: less than three blocks of 24, with its gradient.
-    assert 0 < two.activations - alone.activations < 2 * 3 * alone.parameters / 24
-    assert two.built == alone.parameters
-    many = estimate_memory(model, 64, sharers=1000, **asked)
-    assert many.total == many.built
-
-
 @pytest.mark.parametrize("sharing", ["ddp", "fsdp"])
 def test_near_what_two_processes_took(sharing):
     """As benchmarks/sharding.py measured them."""
@@ -111,40 +85,6 @@ def test_near_what_two_processes_took(sharing):
         sharers=row["ranks"] if sharing == "fsdp" else 1,
     )  # fmt: skip
     assert found.total / 2**20 == pytest.approx(row["steps_mib"] - row["begun_mib"], rel=0.25)
-
-
-def test_both_sides_count_and_their_order_does_not():
-    one, other = (estimate_memory(config("lookhere_90"), size) for size in ((12, 20), (20, 12)))
-    assert one == other
-    assert one.tokens == 16
-    assert estimate_memory(config(fit="pad"), (13, 17)).tokens == 4 * 5 + 1
-    assert estimate_memory(config(fit="resize"), (13, 18)).tokens == 3 * 4 + 1
-
-
-def test_no_size_is_too_large_to_be_told():
-    for encoding in sightline.list_encodings():
-        one = estimate_memory(config(encoding), (4 * 10**80, 8 * 10**90), batch=10**9, training=True)
-        assert one.total > 10**170
-        assert format_bytes(one.total).endswith(" EiB")
-    assert estimate_memory(config(dim=65_536, heads=512, depth=512), 12).parameters > 10**13
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"image_size": (13, 20)}, "12x20, 16x20"), ({"image_size": 0}, "image_size"), ({"batch": 0}, "batch"),
-        ({"dtype": "float16"}, "dtype"), ({"config": config("lookhere_9")}, "lookhere_90"),
-    ],
-)  # fmt: skip
-def test_what_is_refused(changes, says):
-    with pytest.raises(InputError, match=says):
-        estimate_memory(**{"config": config(), "image_size": (12, 20), **changes})
-
-
-def test_bytes_in_words():
-    counts = [0, 1, 1023, 1024, 21 * 2**30, 1000 * 2**20, int(1.2 * 2**40), 10**400]
-    words = ["0 B", "1 B", "1.0 KiB", "1.0 KiB", "21 GiB", "1.0 GiB", "1.2 TiB", "8.7e+381 EiB"]
-    assert [format_bytes(count) for count in counts] == words
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -161,20 +101,6 @@ def test_what_is_more_than_is_free_is_warned_of_in_a_line(training, monkeypatch)
     # Of a GPU torch itself says it.
     warn_of_memory(one, 400, said.append, what="m", training=training, device="cuda")
     assert len(said) == 1
-
-
-def stubborn(*_: object) -> float:
-    """An encoding that needs the values of its tensors when it is made."""
-    return float(torch.ones(1).sum())
-
-
-def test_what_cannot_be_estimated_is_not_warned_of(monkeypatch):
-    monkeypatch.setattr(machine, "available_memory", lambda: 1)
-    monkeypatch.setattr(memory, "make_model", stubborn)
-    for one in (config(), model_config("swin_micro_patch4")):
-        warn_of_memory(one, 400, pytest.fail, what="m")
-        with pytest.raises(InputError):
-            estimate_memory(one, 400)
 
 
 _MEASURE = """
@@ -218,12 +144,6 @@ print(machine.peak_memory() - before)
 def test_near_what_a_fresh_process_takes(encoding, side, training, options):
     """Within a quarter; 2 to 10 % on the machine where the shares were set."""
     assert_near("vit_base_patch16", encoding, side, training, options, 0.25)
-
-
-@pytest.mark.slow
-def test_near_what_products_with_content_take():
-    """Layer by layer, of three terms."""
-    assert_near("vit_small_patch16", "irpe_qkv", 384, True, {}, 0.18)
 
 
 def assert_near(name, encoding, side, training, options, share):

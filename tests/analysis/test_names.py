@@ -1,4 +1,4 @@
-"""Every measure has a function of its own name, which `sightline.analysis` gives and docs/ANALYSIS.md describes."""
+"""Every measure has a function of its own name, which `sightline.analysis` gives and analysis.md describes."""
 
 from __future__ import annotations
 
@@ -31,21 +31,11 @@ def test_its_function_is_described(name):
     assert all(quantity in (function.__doc__ or "") for quantity in quantities) or name == "cka"
     assert name in dir(sightline.analysis)
     assert {"images", "sizes"} <= set(inspect.signature(function).parameters)
-    text = (ROOT / "docs" / "ANALYSIS.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/analysis.md").read_text(encoding="utf-8")
     described = text.split(f"### `{name}`\n")[1].split("\n## ")[0].split("\n### ")[0]
     assert not [one for one in quantities if f"`{one}`" not in described]
     assert "prefix" in described.lower()
     assert "mask" in described.lower()
-
-
-@pytest.mark.parametrize("name", sightline.analysis._HOMES)
-def test_other_public_names_resolve(name):
-    assert getattr(sightline.analysis, name).__module__ == sightline.analysis._HOMES[name]
-
-
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="nothing"):
-        sightline.analysis.nothing  # noqa: B018
 
 
 def test_the_package_is_light_until_a_measure_is_used():

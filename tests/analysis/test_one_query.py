@@ -69,15 +69,3 @@ def test_what_is_visible_is_what_the_encoding_lets_be_seen(name):
     for call in calls:
         for slot in (0, 2, 3, 10):
             assert torch.equal(attention_of(call, slot) > 0, visible_to(call, slot))
-
-
-@torch.no_grad()
-def test_half_precision_is_computed_in_float32():
-    _, calls = calls_of("lookhere_90")
-    call = calls[0]
-    from dataclasses import replace
-
-    half = replace(call, q=call.q.bfloat16(), k=call.k.bfloat16())
-    row = attention_of(half, 7)
-    assert row.dtype == torch.float32
-    torch.testing.assert_close(row.sum(-1), torch.ones(len(row)), atol=1e-6, rtol=0)

@@ -7,7 +7,6 @@ import pytest
 
 from sightline import create_encoding
 from sightline.analysis.views import field_of_view, visible_from
-from sightline.errors import InputError
 from sightline.models import create_model
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -44,17 +43,6 @@ def test_what_is_masked_is_not_seen():
     assert not seen.all()
 
 
-@pytest.mark.parametrize("encoding", ["none", "learned_1d", "rope_axial"])
-def test_encodings_without_a_bias_have_none(encoding):
-    assert field_of_view(model(encoding), 0, Grid(3, 3)) is None
-
-
-def test_a_learned_bias_never_counts_for_more_than_1(randomise):
-    found = field_of_view(randomise(model("rpe_learned")), 0, Grid(3, 3))
-    assert found.max() == 1
-    assert 0 < found.min() < 1
-
-
 @pytest.mark.parametrize("encoding", ["lookhere_90", "alibi_2d", "rpe_learned", "lookhere_45+rpe_learned"])
 @pytest.mark.parametrize("cell", [(0, 0), (3, 1), (2, 6)])
 def test_what_is_seen_from_a_cell_is_its_row_of_every_layers_bias(encoding, cell, randomise):
@@ -71,23 +59,3 @@ def test_what_is_seen_from_a_cell_is_its_row_of_every_layers_bias(encoding, cell
         np.testing.assert_allclose(bias[layer][visible[layer]], row[visible[layer]], rtol=1e-6, atol=1e-7)
         assert (bias[layer][~visible[layer]] == -np.inf).all()
     assert bias[visible].std() > 0.01
-
-
-def test_an_encoding_without_a_bias_lets_all_be_seen():
-    visible, bias = visible_from(model("rope_axial"), (3, 5), (2, 4))
-    assert (visible.shape, visible.all(), bias.any()) == ((2, 4, 3, 5), True, False)
-    assert bias.dtype == np.float32
-
-
-def test_a_directed_heads_view_ends_at_the_edge():
-    """From a corner, a quadrant that opens away from the grid holds the corner alone."""
-    one = create_model("vit_micro_patch4", encoding="lookhere_90", image_size=20, depth=1, dim=48, heads=12)
-    counts = visible_from(one, (4, 7), (0, 0))[0].sum((2, 3))[0]
-    assert counts.min() < 10
-    assert counts.max() == 28
-
-
-@pytest.mark.parametrize("cell", [(4, 0), (0, 7), (-1, 0), (1,), (0.0, 1), [4, 0], "ab", 3])
-def test_a_cell_that_is_not_in_the_grid_is_refused(cell):
-    with pytest.raises(InputError, match=r"cell.*4x7"):
-        visible_from(model("alibi_2d"), (4, 7), cell)

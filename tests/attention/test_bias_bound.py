@@ -8,7 +8,6 @@ from torch import Tensor
 
 from sightline.attention import Pattern, attend, sdpa, use_backend
 from sightline.encodings import create_encoding
-from sightline.errors import InputError
 from sightline.tokens.layout import TokenLayout
 from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
 from tests.contract.randomise import randomise_parameters
@@ -77,45 +76,3 @@ def test_gradients_of_a_table_within_the_bound(monkeypatch: pytest.MonkeyPatch) 
         for one, theirs in zip(other, found[0], strict=True):
             assert theirs.norm() > 0
             assert (one - theirs).norm() <= 1e-5 * theirs.norm()
-
-
-def test_queries_of_their_own_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = TokenLayout.uniform((7, 9), 2)
-    q, k, v = random_qkv(layout)
-    probes = layout.query_layout(3)
-    what = pattern("lookhere_90")
-    with use_backend("sdpa"), torch.no_grad():
-        expected = attend(q[:, :, :3], k, v, what, layout, queries=probes)
-        monkeypatch.setattr(sdpa, "BIAS_BYTES", 2_000)
-        found = attend(q[:, :, :3], k, v, what, layout, queries=probes)
-    assert (found - expected).abs().max() < 1e-6
-
-
-def test_a_pattern_of_more_heads_than_the_queries_have_is_refused_also_at_the_bound(monkeypatch):
-    """Where as many heads as there are queries' fit into the bound, a cut of the pattern would hide the others."""
-    layout = TokenLayout.uniform((3, 5), 1)
-    q, k, v = random_qkv(layout, heads=6)
-    monkeypatch.setattr(sdpa, "BIAS_BYTES", 6 * layout.slots**2 * 4)
-    with (
-        torch.no_grad(),
-        use_backend("sdpa"),
-        pytest.raises(InputError, match="a pattern of 12 heads for queries of 6"),
-    ):
-        attend(q, k, v, pattern(heads=12), layout)
-
-
-def test_a_bias_on_a_cpu_stays_within_the_heap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A larger one would come from the system page by page, each time: so many heads at a time as fit."""
-    layout = TokenLayout.uniform((9, 9), 2)
-    qkv = random_qkv(layout)
-    made: list[Tensor] = []
-    render = Pattern.bias
-    monkeypatch.setattr(Pattern, "bias", lambda *given, **named: made.append(render(*given, **named)) or made[-1])
-    monkeypatch.setattr(sdpa, "_CACHED_BYTES", 0)
-    expected = with_gradients("sdpa", qkv, pattern("lookhere_90"), layout)
-    assert [one.shape[1] for one in made] == [12, 12], "forward and backward"
-    made.clear()
-    monkeypatch.setattr(sdpa, "CPU_BIAS_BYTES", 5 * 82**2 * 4)
-    found = with_gradients("sdpa", qkv, pattern("lookhere_90"), layout)
-    assert sorted(one.shape[1] for one in made) == [2, 2, 5, 5, 5, 5]
-    assert_close(found, expected, 1e-6, 1e-6)

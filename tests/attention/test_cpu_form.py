@@ -46,12 +46,6 @@ def test_the_rule(directed, tokens, dtype, training, amd, amx, expected) -> None
     assert cpu_form(what, tokens, dtype, training=training, amd=amd, amx=amx) == expected
 
 
-@pytest.mark.parametrize(("vendor", "expected"), [("amd", "products"), ("intel", "sdpa"), ("other", "sdpa")])
-def test_it_is_that_of_this_processor_unless_told(vendor: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "cpu_vendor", lambda: vendor)
-    assert cpu_form(None, 500, FLOAT, training=False) == expected
-
-
 def test_what_each_form_supports() -> None:
     layout, q = TokenLayout.uniform((3, 5), 1), torch.zeros(1, 12, 16, 8)
     whole = layout.segments[0]

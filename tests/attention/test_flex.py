@@ -159,25 +159,6 @@ def test_no_visible_pair_is_skipped_and_no_hidden_one_is_in_a_full_block(name: s
         assert not (fully & ~seen.all(-1)).any(), layout
 
 
-def test_whole_images_of_one_block_are_full() -> None:
-    pattern = lookhere("lookhere", views=((0, 360, 1.0),) * HEADS)
-    partly, fully = block_pairs(pattern, LARGE[4])
-    assert not partly.any()
-    assert torch.equal(fully[0, 0], torch.eye(3, dtype=torch.bool))
-
-
-@pytest.mark.parametrize(
-    ("name", "tiled", "row_major"),
-    [("lookhere_180", 0.766, 0.919), ("lookhere_90", 0.604, 0.758), ("lookhere_45", 0.523, 0.677)],
-)
-def test_share_of_blocks_on_64_x_64(name: str, tiled: float, row_major: float) -> None:
-    """Counted from single pairs before this was written; the boxes hide as much. A prefix slot costs some of it."""
-    for tile, expected in ((TILE, tiled), (None, row_major)):
-        layout = TokenLayout.uniform((64, 64), 1, num_prefix_tokens=0, tile=tile)
-        partly, fully = block_pairs(lookhere(name), layout)
-        assert float((partly | fully).double().mean()) == pytest.approx(expected, abs=0.0006)
-
-
 @pytest.mark.parametrize("name", ["lookhere_90", "exact", "square, zero", "from the centre, any", "sum"])
 def test_pruning_skips_only_blocks_beyond_the_bound(name: str) -> None:
     torch.manual_seed(0)
@@ -196,17 +177,6 @@ def test_pruning_skips_only_blocks_beyond_the_bound(name: str) -> None:
         saved += int((whole - pruned).sum())
     # Where nothing stands outside a field of view, there is no penalty to prune by.
     assert saved > 0 or name == "square, zero"
-
-
-def test_the_bound_is_for_blocks_alone() -> None:
-    """The mask function knows no bound, so what the eager form computes is whole; slopes make no blocks without one."""
-    layout, base = LARGE[0], lookhere("lookhere_90")
-    q, k, v = torch.randn(3, 1, HEADS, layout.slots, HEAD_DIM)
-    with torch.no_grad(), use_backend("flex"):
-        whole, pruned = (attend(q, k, v, Pattern(base.terms, bound), layout) for bound in (None, 3.0))
-    assert torch.equal(whole, pruned)
-    loose, none = (plan_flex(Pattern(base.terms, bound), layout)[1] for bound in (1e9, None))
-    assert all(torch.equal(one, other) for one, other in zip(loose, none, strict=True))
 
 
 @pytest.mark.parametrize("name", ["lookhere_90", "sqrt, max", "from the centre, any", "sum"])
@@ -279,32 +249,6 @@ def test_what_is_supported() -> None:
         assert not supports("flex", lookhere() + table, layout, layout, spec)
         assert not supports("flex", lookhere(), other, layout, spec)
     assert not supports("flex", lookhere(), layout, layout, spec), "no backward pass on a CPU"
-
-
-def test_never_chosen_on_a_cpu() -> None:
-    layout, spec = TokenLayout.uniform((64, 64), 1), AttentionSpec(torch.device("cpu"), torch.float32, HEADS, 4)
-    with torch.no_grad():
-        assert choose_backend(lookhere(), layout, layout, spec) != "flex"
-
-
-def test_layers_share_their_blocks_and_slots() -> None:
-    for layout in (TokenLayout.uniform((9, 13), 1), dropped()):
-        first, second = (plan_flex(lookhere(depth=3, layer=layer), layout) for layer in (0, 1))
-        assert all(one is other for one, other in zip(first[1], second[1], strict=True))
-        assert first[0].to_key is second[0].to_key
-        assert not torch.equal(first[0].table, second[0].table)
-        again = plan_flex(lookhere(depth=3, layer=0), layout)
-        assert again[0].table is first[0].table
-        narrow = plan_flex(lookhere("lookhere_90"), layout)
-        assert narrow[1][0] is not first[1][0]
-
-
-def test_sizes_share_a_table_unless_it_depends_on_the_grid() -> None:
-    def table(name: str, grid: tuple[int, int]) -> Tensor:
-        return plan_flex(PATTERNS[name], TokenLayout.uniform(grid, 1))[0].table
-
-    assert table("lookhere_90", (14, 14)) is table("lookhere_90", (16, 9))
-    assert table("sqrt, max", (14, 14)).shape != table("sqrt, max", (16, 9)).shape
 
 
 def test_caches_filled_under_inference_mode_can_train() -> None:

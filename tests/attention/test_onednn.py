@@ -14,7 +14,6 @@ from sightline.attention import onednn
 from sightline.attention.onednn import affine, linear, matmul_t
 from sightline.distributed import machine
 from sightline.models import create_model
-from tests.contract.randomise import randomise_parameters
 
 
 @pytest.fixture
@@ -37,22 +36,6 @@ def given(*shape: int, bias: bool = True) -> tuple[Tensor, Tensor, Tensor | None
     torch.manual_seed(0)
     x, weight = torch.randn(*shape, 24), torch.randn(40, 24)
     return x, weight, torch.randn(40) if bias else None
-
-
-@pytest.mark.parametrize("vendor", ["amd", "intel"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (64, 33, 200), (0, 4, 3)])
-def test_matmul_t(shape: tuple[int, int, int], dtype: torch.dtype, vendor: str, monkeypatch) -> None:
-    monkeypatch.setattr(machine, "cpu_vendor", lambda: vendor)
-    m, k, n = shape
-    a, b = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype)
-    exact = a.double() @ b.double().T
-    bound = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 1e-2}[dtype]
-    for one, other in ((a, b), (a.t().contiguous().t(), b), (a, b.t().contiguous().t())):
-        found = matmul_t(one, other)
-        assert found.dtype == dtype
-        assert found.shape == (m, n)
-        assert (found - exact).norm() <= bound * exact.norm()
 
 
 @pytest.mark.parametrize("shape", [(7,), (2, 5), (1, 2, 3), (2, 0), (), (1, 1), (1, 31), (1, 65), (1, 131)])
@@ -105,21 +88,6 @@ def test_rows_with_gaps_between_them(taken: list[torch.Size]) -> None:
     assert torch.equal(
         affine(wide[..., :24], weight.t().contiguous().t(), bias), F.linear(wide[..., :24], weight, bias)
     )
-
-
-def test_packs_of_any_length_share_kernels(taken: list[torch.Size]) -> None:
-    weight, bias = given(1)[1:]
-    for length in range(1000, 1100):
-        x = torch.randn(1, length, 24)
-        found = affine(x, weight, bias)
-        assert found.shape == (1, length, 40)
-        assert torch.allclose(found, F.linear(x, weight, bias), atol=1e-5)
-    assert len({rows for rows, _ in taken}) <= 6
-    assert all(rows < 1.04 * length for (rows, _), length in zip(taken, range(1000, 1100), strict=True))
-    taken.clear()
-    # Of a batch none is added.
-    affine(torch.randn(2, 1001, 24), weight, bias)
-    assert taken == [(2002, 24)]
 
 
 def test_gradients_of_gradients(taken: list[torch.Size]) -> None:
@@ -193,22 +161,3 @@ def test_a_bias_beside_the_layer_passes_nothing_over(taken: list[torch.Size]) ->
         before = model(images)
         model.blocks[0].attn.qkv.register_forward_hook(lambda module, given, out: 2 * out)
         assert not torch.allclose(model(images), before)
-
-
-def test_a_model_takes_it_for_all_its_blocks(taken: list[torch.Size]) -> None:
-    torch.manual_seed(0)
-    model = randomise_parameters(create_model("vit_micro_patch4", depth=2, image_size=16)).eval()
-    images = torch.randn(2, 3, 16, 20)
-    with torch.inference_mode():
-        found = model(images)
-        # The patches', and four of each block.
-        assert len(taken) == 1 + 4 + 4
-        exact = model.double()(images.double())
-    assert exact.std() > 0.1
-    assert (found - exact).abs().max() < 1e-5 * exact.abs().max()
-
-
-def test_where_nothing_is_gained_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "cpu_vendor", lambda: "intel")
-    x, weight, bias = given(3)
-    assert torch.equal(affine(x, weight, bias), F.linear(x, weight, bias))

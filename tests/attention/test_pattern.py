@@ -103,55 +103,6 @@ def test_kept_patches_are_rows_and_columns_of_the_whole(
     assert torch.equal(pattern.bias(some, others, queries, keys)[0], expected[:, row][:, :, column])
 
 
-def test_view_boundaries_are_inclusive() -> None:
-    dy, dx = torch.meshgrid(torch.arange(-1, 2), torch.arange(-1, 2), indexing="ij")
-    up, corner = FieldOfView(((-1, 0),)), FieldOfView(((-1, 0), (0, -1)))
-    either = FieldOfView(((-1, 0), (0, -1)), "any")
-    assert up.visible(dy, dx).tolist() == [[True] * 3, [True] * 3, [False] * 3]
-    assert corner.visible(dy, dx).tolist() == [[True, True, False]] * 2 + [[False] * 3]
-    assert either.visible(dy, dx).tolist() == [[True] * 3] * 2 + [[True, True, False]]
-    assert FieldOfView().visible(dy, dx).all()
-
-
-def test_table_is_by_key_minus_query() -> None:
-    grid = Grid(3, 5)
-    table = torch.randn(2, 5, 9)
-    segment = TokenLayout.uniform(grid, 1).segments[0]
-    bias = Pattern((TableBias(lambda _: table),)).bias(segment, segment, 0, 0)[0]
-    for query, key in [(0, 14), (14, 0), (7, 3), (6, 6)]:
-        dy, dx = key // 5 - query // 5, key % 5 - query % 5
-        assert torch.equal(bias[:, query, key], table[:, dy + 2, dx + 4])
-
-
-def test_prefix_rows_of_a_table() -> None:
-    extra = torch.tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
-    segment = TokenLayout.uniform((1, 2), 1).segments[0]
-    bias = Pattern((TableBias(lambda _: torch.zeros(2, 1, 3), extra),)).bias(segment, segment, 2, 2)[0]
-    assert bias[0].tolist() == [[3, 3, 1, 1], [3, 3, 1, 1], [2, 2, 0, 0], [2, 2, 0, 0]]
-    assert torch.equal(bias[1], 10 * bias[0])
-    no_queries = Pattern((TableBias(lambda _: torch.zeros(2, 1, 3), extra),)).bias(segment, segment, 0, 1)[0]
-    assert no_queries[0].tolist() == [[2, 0, 0], [2, 0, 0]]
-
-
-def test_terms_add_up() -> None:
-    one = DirectedBias((FieldOfView(),) * 2, (0.5, 0.25), (False, True))
-    other = DirectedBias((FieldOfView(((1, 0),)), FieldOfView()), (0.1, 0.0), (False, False), outside="inf")
-    segment = TokenLayout.uniform((3, 4), 1).segments[0]
-    both = (Pattern((one,)) + Pattern((other,))).bias(segment, segment, 1, 1)
-    apart = [Pattern((term,)).bias(segment, segment, 1, 1) for term in (one, other)]
-    assert torch.equal(both, apart[0] + apart[1])
-
-
-def test_mask_and_no_penalty_is_no_nan() -> None:
-    """0 times infinity."""
-    term = DirectedBias((FieldOfView(((1, 0),)),), (0.0,), (False,), scale=0.0)
-    segment = TokenLayout.uniform((3, 3), 1).segments[0]
-    bias = Pattern((term,)).bias(segment, segment, 1, 1)
-    assert not bias.isnan().any()
-    assert bias.isinf().any()
-    assert not bias[bias.isfinite()].any()
-
-
 @pytest.mark.parametrize("rounding", ["official", "exact"])
 def test_shifted_coordinates(rounding: str) -> None:
     """A relative pattern does not know where the patches stand; one from the centre does."""

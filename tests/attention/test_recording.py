@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from sightline.attention import AttentionRecord, attend, record_attention
-from sightline.errors import InputError
 from sightline.models import create_model
 from tests.contract.randomise import randomise_parameters
 
@@ -38,19 +37,6 @@ def test_each_layer_is_shown_once_with_what_gives_its_outputs(encoding: str, poo
                 scores = scores + one.pattern.bias(segment, segment, prefix, prefix)
             torch.testing.assert_close(scores.softmax(-1) @ v, given[:, :, start : start + slots], rtol=1e-4, atol=1e-4)
             start += slots
-
-
-def test_padding_is_recorded_by_nobody_and_a_recorder_ends_with_its_block() -> None:
-    model = create_model("vit_micro_patch4", depth=1, num_classes=5).eval()
-    rows, layout = model.prepare([torch.randn(3, 8, 8)])
-    seen: list[AttentionRecord] = []
-    with record_attention(seen.append):
-        model(torch.nn.functional.pad(rows, (0, 0, 0, 3)), layout=layout.pad_to(8))
-    with pytest.raises(InputError), record_attention(seen.append):
-        model(rows[:, :2], layout=layout)
-    assert [one.keys.slots for one in seen] == [5]
-    model([torch.randn(3, 8, 8)])
-    assert len(seen) == 1
 
 
 @pytest.mark.parametrize("pool", ["cls", "attention"])

@@ -7,26 +7,6 @@ import torch
 
 from sightline.attention import Rotation, rotate
 from sightline.attention import rotation as module
-from sightline.errors import InputError
-
-
-@pytest.mark.parametrize("pairing", ["adjacent", "halves"])
-def test_a_quarter_turn(pairing: str) -> None:
-    x = torch.tensor([1.0, 2.0, 3.0, 4.0]).view(1, 1, 1, 4)
-    angles = torch.full((1, 1, 1, 2), torch.pi / 2)
-    expected = {"adjacent": [-2.0, 1.0, -4.0, 3.0], "halves": [-3.0, -4.0, 1.0, 2.0]}[pairing]
-    assert torch.allclose(rotate(x, Rotation(angles, pairing)).flatten(), torch.tensor(expected), atol=1e-6)
-
-
-@pytest.mark.parametrize("pairing", ["adjacent", "halves"])
-def test_norms_stay_and_scores_depend_on_the_difference(pairing: str) -> None:
-    q, k = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8)
-    first, second = torch.randn(1, 3, 5, 4) * 3, torch.randn(1, 1, 5, 4) * 3
-    turned = rotate(q, Rotation(first, pairing))
-    assert torch.allclose(turned.norm(dim=-1), q.norm(dim=-1), atol=1e-5)
-    scores = (turned * rotate(k, Rotation(second, pairing))).sum(-1)
-    apart = (rotate(q, Rotation(first - second, pairing)) * k).sum(-1)
-    assert torch.allclose(scores, apart, atol=1e-5)
 
 
 def test_pairings_are_one_rotation_of_permuted_channels() -> None:
@@ -34,14 +14,6 @@ def test_pairings_are_one_rotation_of_permuted_channels() -> None:
     permuted = x.unflatten(-1, (4, 2)).transpose(-1, -2).flatten(-2)
     adjacent = rotate(x, Rotation(angles, "adjacent")).unflatten(-1, (4, 2)).transpose(-1, -2).flatten(-2)
     assert torch.allclose(rotate(permuted, Rotation(angles, "halves")), adjacent)
-
-
-def test_one_after_the_other() -> None:
-    x, first, second = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 2), torch.randn(1, 1, 3, 2)
-    together = rotate(x, Rotation(first) + Rotation(second))
-    assert torch.allclose(rotate(rotate(x, Rotation(first)), Rotation(second)), together, atol=1e-6)
-    with pytest.raises(InputError, match="adjacent and halves"):
-        Rotation(first) + Rotation(second, "halves")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -52,11 +24,6 @@ def test_turned_in_float32_and_rounded_once(dtype: torch.dtype) -> None:
     turned = rotate(x, Rotation(angles))
     assert turned.dtype == dtype
     assert torch.equal(turned, rotate(x.float(), Rotation(angles)).to(dtype))
-
-
-def test_zero_angles_change_nothing() -> None:
-    x = torch.randn(1, 2, 3, 8)
-    assert torch.equal(rotate(x, Rotation(torch.zeros(1, 1, 3, 4))), x)
 
 
 @pytest.mark.parametrize("learned", [True, False])

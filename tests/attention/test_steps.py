@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from sightline.attention import attend, sdpa, use_backend
 from sightline.attention.pattern import ImageMask, Pattern
@@ -50,35 +49,6 @@ def test_channels_may_stand_apart(layout: TokenLayout, form: str) -> None:
         assert_close(found, with_gradients("sdpa", qkv, pattern(), layout), 1e-5, 1e-4)
 
 
-@every_form
-@every_layout
-@pytest.mark.usefixtures("made_again")
-def test_second_derivatives_where_torch_has_them(layout: TokenLayout, form: str) -> None:
-    inputs, results = leaves(layout), []
-    for one in (form, "sdpa"):
-        with use_backend(one), sdpa_kernel(SDPBackend.MATH):
-            grads = torch.autograd.grad(attend(*inputs, pattern(), layout).square().sum(), inputs, create_graph=True)
-            results.append(torch.autograd.grad(sum(grad.square().sum() for grad in grads), inputs))
-    for one, other in zip(*results, strict=True):
-        assert other.norm() > 0
-        assert (one - other).norm() <= 1e-4 * other.norm()
-
-
-@every_form
-@every_layout
-@pytest.mark.usefixtures("made_again")
-@pytest.mark.parametrize("learns", [False, True])
-def test_a_trace_has_torchs_operators_alone(layout: TokenLayout, form: str, learns: bool) -> None:
-    inputs = [one.requires_grad_(learns) for one in random_qkv(layout)]
-    with use_backend(form):
-        traced = torch.jit.trace(lambda *qkv: attend(*qkv, pattern(), layout), inputs, check_trace=False)
-        expected = attend(*inputs, pattern(), layout)
-    names = {node.kind() for node in traced.graph.nodes()}
-    assert names
-    assert all(name.startswith(("aten::", "prim::")) and name != "prim::PythonOp" for name in names)
-    torch.testing.assert_close(traced(*inputs), expected, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("learns", [False, True])
 @every_form
 @every_layout
@@ -97,35 +67,6 @@ def test_a_derivative_of_the_forward_mode_is_never_lost(layout: TokenLayout, for
     torch.testing.assert_close(found, ((shift[1] - shift[0]) / 2e-4).float(), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["products", "tiles"])
-@every_layout
-def test_whoever_counts_operators_sees_torchs(layout: TokenLayout, form: str) -> None:
-    counts = []
-    for one in (form, "sdpa"):
-        with use_backend(one), torch.no_grad(), FlopCounterMode(display=False) as counter:
-            attend(*random_qkv(layout), pattern(), layout)
-        counts.append(counter.get_flop_counts())
-    assert counts[0] == counts[1]
-
-
-class Odd(Tensor):
-    """A tensor with operators of its own."""
-
-
-@every_form
-@every_layout
-@pytest.mark.usefixtures("made_again")
-def test_a_tensor_of_another_kind_is_left_to_torch(layout: TokenLayout, form: str, monkeypatch) -> None:
-    monkeypatch.setattr(sdpa, "attend_products", None)
-    monkeypatch.setattr(sdpa, "attend_tiles", None)
-    inputs = [one.as_subclass(Odd).requires_grad_() for one in random_qkv(layout)]
-    with use_backend(form):
-        out = attend(*inputs, pattern(), layout)
-    # After the numbers that chose have gone.
-    grads = torch.autograd.grad(out.sum(), inputs)
-    assert all(type(one) is Odd for one in (out, *grads))
-
-
 @pytest.mark.parametrize("form", FORMS[:2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("images", [1, 2])
@@ -139,19 +80,6 @@ def test_a_row_that_is_masked_whole_gives_zeros(images: int, dtype: torch.dtype,
     assert not out[:, :, 0].any()
     assert out[:, :, 1:].any(-1).all()
     assert all(one.isfinite().all() for one in torch.autograd.grad(out.float().square().sum(), inputs))
-
-
-@pytest.mark.parametrize("form", FORMS[:2])
-def test_queries_whose_own_keys_are_gone_may_see_nothing(form: str) -> None:
-    whole = TokenLayout.uniform((1, 6), 2, num_prefix_tokens=0)
-    first = whole.keep(torch.tensor([[0, 1], [0, 1]]))
-    (q, _, _), (_, k, v) = random_qkv(whole), random_qkv(first)
-    what = pattern("lookhere_45", rounding="exact")
-    hidden = what.bias(whole.segments[0], first.segments[0], 0, 0).isneginf().all(-1)
-    assert hidden.any()
-    with use_backend(form):
-        out = attend(q, k, v, what, first, whole)
-    assert torch.equal((out == 0).all(-1), hidden.expand(2, -1, -1))
 
 
 @every_form

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from sightline.attention import attend, cpu, tiles, use_backend
+from sightline.attention import attend, cpu, use_backend
 from sightline.attention.cpu import run_parallel
 from sightline.tokens.layout import TokenLayout
 from tests.attention.given import pattern, random_qkv, with_gradients
@@ -58,23 +58,6 @@ def test_modes(mode: str) -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_workers_compute_without_gradients_and_on_one_core() -> None:
-    found = []
-
-    def look(_: int) -> None:
-        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
-        found.append((threading.get_ident(), torch.get_num_threads(), *modes))
-
-    with torch.autocast("cpu", torch.bfloat16):
-        run_parallel(look, range(50))
-    assert {one[1:] for one in found} == {(1, False, False, False)}
-    assert len(found) == 50
-    assert threading.get_ident() not in {one[0] for one in found}
-    with torch.inference_mode():
-        run_parallel(look, range(2))
-    assert found[-1][1:] == (1, False, True, False)
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_error_reaches_the_caller(threads: int) -> None:
     torch.set_num_threads(threads)
@@ -91,18 +74,6 @@ def test_an_error_reaches_the_caller(threads: int) -> None:
         assert sorted(done) == [0, 1, 2, 4, 5, 6, 7], "raised after all have ended"
     run_parallel(done.append, [9])
     assert done[-1] == 9
-
-
-def test_an_error_in_a_head_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise RuntimeError("no memory for this head")
-
-    monkeypatch.setattr(tiles, "matmul_t", broken)
-    with use_backend("tiles"), pytest.raises(RuntimeError, match="no memory for this head"):
-        attend(*random_qkv(LAYOUT), pattern(), LAYOUT)
-    monkeypatch.undo()
-    with use_backend("tiles"):
-        assert attend(*random_qkv(LAYOUT), pattern(), LAYOUT).isfinite().all()
 
 
 @pytest.mark.parametrize("counts", [[2, 2], [2, 3], [1, 2]])

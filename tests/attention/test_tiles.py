@@ -9,7 +9,7 @@ import torch
 
 from sightline.attention import DirectedBias, FieldOfView, Pattern, attend, use_backend
 from sightline.attention.tiles import _Plan
-from sightline.attention.visible_blocks import _cover_head, fraction, query_order, visible_blocks
+from sightline.attention.visible_blocks import fraction
 from sightline.distributed import machine
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -115,37 +115,6 @@ def test_autocast_rounds_nothing(vendor: str, grad_enabled: bool, monkeypatch: p
             assert torch.equal(one, other)
 
 
-def test_what_inference_mode_caches_can_train() -> None:
-    _cover_head.cache_clear()
-    query_order.cache_clear()
-    layout = TokenLayout.uniform((18, 17), 1)
-    qkv = random_qkv(layout)
-    expected = with_gradients("sdpa", qkv, pattern(), layout)
-    _cover_head.cache_clear()
-    query_order.cache_clear()
-    with torch.inference_mode(), use_backend("tiles"):
-        out = attend(*qkv, pattern(), layout)
-        assert out.is_inference()
-        assert (out - expected[0]).norm() <= 1e-5 * expected[0].norm()
-    with torch.no_grad(), use_backend("tiles"):
-        assert not attend(*qkv, pattern(), layout).is_inference()
-    assert_close(with_gradients("tiles", qkv, pattern(), layout), expected, 1e-5, 1e-4)
-
-
-def test_one_gradient_of_three() -> None:
-    """q alone, or v alone, needs a gradient."""
-    layout = TokenLayout.uniform((3, 5), 1)
-    expected = with_gradients("sdpa", random_qkv(layout), pattern(), layout)
-    weights = torch.randn(expected[0].shape, generator=torch.Generator().manual_seed(1)).bfloat16().float()
-    for index in range(3):
-        qkv = random_qkv(layout)
-        qkv[index].requires_grad_()
-        with use_backend("tiles"):
-            attend(*qkv, pattern(), layout).backward(weights)
-        assert [one.grad is not None for one in qkv] == [index == which for which in range(3)]
-        assert (qkv[index].grad - expected[index + 1]).norm() <= 1e-4 * expected[index + 1].norm()
-
-
 PRUNED = Grid(40, 44)
 
 
@@ -153,17 +122,6 @@ def _share(what: Pattern) -> float:
     """The share of pairs that the tiles of a pattern compute, read from the plan itself."""
     segment = TokenLayout.uniform(PRUNED, 1).segments[0]
     return fraction(_Plan.of(what, segment, 1, torch.zeros(1)).covers, PRUNED)
-
-
-@pytest.mark.parametrize("bound", [1e30, 3.4e38, 1e39, float("inf")])
-@pytest.mark.parametrize("rounding", ["official", "exact"])
-def test_pruning_beyond_every_penalty_is_none(rounding: str, bound: float) -> None:
-    layout = TokenLayout.uniform(PRUNED, 1)
-    qkv, what = random_qkv(layout), pattern("lookhere_90", rounding=rounding)
-    pruned = replace(what, prune_below=bound)
-    assert _share(pruned) == _share(what) < 0.75
-    with use_backend("tiles"):
-        assert torch.equal(attend(*qkv, pruned, layout), attend(*qkv, what, layout))
 
 
 @pytest.mark.parametrize("name", ["lookhere_90", "alibi_2d", "lookhere"])
@@ -205,14 +163,3 @@ def test_a_penalty_at_the_bound_is_not_pruned(bound: float) -> None:
                 assert held[near].all()
     with use_backend("tiles"):
         assert attend(*random_qkv(layout, heads=1), what, layout).isfinite().all()
-
-
-def test_bounds_of_a_sum() -> None:
-    one, other = pattern("lookhere_90"), pattern("alibi_2d")
-    assert (replace(one, prune_below=3.0) + other).prune_below is None
-    assert (replace(one, prune_below=3.0) + replace(other, prune_below=5.0)).prune_below == 5.0
-
-
-def test_a_cover_of_nothing_seen_holds_no_keys() -> None:
-    tiles = visible_blocks(torch.zeros(1, 5, 9, dtype=torch.bool), Grid(3, 5))[0]
-    assert all(not tile.keys for tile in tiles)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 
@@ -39,12 +38,6 @@ def test_where_images_start() -> None:
     ]
 
 
-def test_where_images_of_several_rows_start() -> None:
-    pack = TokenLayout.packed([(1, 2), (1, 3)], num_prefix_tokens=1)
-    layout = TokenLayout(pack.segments, rows=2, num_prefix_tokens=1)
-    assert cumulative_lengths(layout).tolist() == [0, 3, 7, 10, 14]
-
-
 def test_padding_is_one_more_image_and_lengths_are_rounded_up() -> None:
     layout = TokenLayout.packed([(3, 5), (1, 1), (2, 4)], num_prefix_tokens=2).pad_to(40)
     call = plan_varlen(layout.query_layout(1), layout)
@@ -55,19 +48,6 @@ def test_padding_is_one_more_image_and_lengths_are_rounded_up() -> None:
     call = plan_attention(None, layout, spec=spec, compiled=True)
     assert isinstance(call, VarlenCall)
     assert call.key_ends._dynamo_weak_dynamic_indices == {0}
-
-
-def test_made_under_inference_mode_it_can_train() -> None:
-    layout = TokenLayout.packed([(1, 2), (1, 3)])
-    with torch.inference_mode():
-        cumulative_lengths(layout)
-    assert not cumulative_lengths(layout).is_inference()
-
-
-def test_a_layout_is_let_go_and_copied_without_it() -> None:
-    layout = TokenLayout.packed([(1, 2), (1, 3)])
-    cumulative_lengths(layout)
-    assert cumulative_lengths(pickle.loads(pickle.dumps(layout))).tolist() == [0, 3, 7]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -66,37 +66,6 @@ def test_random_masks(rows: int, cols: int, share: float, seed: int) -> None:
         check(tiles, mask, grid)
 
 
-def test_the_check_sees_a_hole_and_an_overlap() -> None:
-    grid = Grid(33, 47)
-    visible = views("lookhere_90", grid)[0]
-    tiles = visible_blocks(visible.unsqueeze(0), grid)[0]
-    check(tiles, visible, grid)
-    last = tiles[-1]
-    for wrong in (last.keys[:-1], (*last.keys, last.keys[-1])):
-        with pytest.raises(AssertionError):
-            check((*tiles[:-1], QueryTile(last.queries, wrong)), visible, grid)
-    for wrong in (tiles[:-1], (*tiles, last)):
-        with pytest.raises(AssertionError, match="one tile"):
-            check(wrong, visible, grid)
-
-
-@pytest.mark.parametrize("name", SHARES)
-def test_what_is_saved(name: str) -> None:
-    grid = Grid(64, 64)
-    visible = views(name, grid)
-    assert fraction(visible_blocks(visible, grid), grid) == pytest.approx(SHARES[name], abs=1e-3)
-
-
-def test_nothing_is_saved_where_everything_is_seen() -> None:
-    grid = Grid(20, 30)
-    covers = visible_blocks(torch.ones(2, 39, 59, dtype=torch.bool), grid)
-    assert fraction(covers, grid) == 1
-    # Whole rows of queries on the whole grid: no keys are copied.
-    for tile, keys in covers[0]:
-        assert tile.shape[1] == 30
-        assert keys == ((0, 20, 0, 30),)
-
-
 @pytest.mark.parametrize("prefix", [0, 1, 5])
 @pytest.mark.parametrize("grid", [(1, 1), (3, 5), (33, 47)])
 def test_order_of_queries(grid: tuple[int, int], prefix: int) -> None:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import io
 import json
 import os
-import pkgutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from cyclopts import App
 
-import sightline
 from sightline.cli import app, commands
 from sightline.errors import InputError, NonFiniteError, StorageError, UnreadableDataError
 
@@ -107,37 +100,6 @@ def test_a_mistake_in_our_own_code_is_not_hidden(monkeypatch):
         app.main([])
 
 
-def command(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
-    code = [sys.executable, "-m", "sightline", *arguments]
-    return subprocess.run(code, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)
-
-
-def test_help_and_version_as_a_process():
-    done = command("--version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{sightline.__version__}\n", "")
-    done = command("--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Usage: sightline" in done.stdout
-    assert Path(sys.executable).with_name("sightline").exists()
-
-
-def test_help_without_home_terminal_or_locale(tmp_path):
-    done = command(
-        "--help", env={"LANG": "C", "LC_ALL": "C", "TERM": "dumb", "PYTHONIOENCODING": "ascii"}, cwd=tmp_path
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_list_of_commands_is_that_of_their_files():
-    files = sorted(one.name for one in pkgutil.iter_modules(commands.__path__))
-    assert list(app.COMMANDS) == files
-    for name in files:
-        command = getattr(importlib.import_module(f"sightline.cli.commands.{name}"), name)
-        said = command.help if isinstance(command, App) else inspect.getdoc(command).partition("\n\n")[0]
-        assert app.COMMANDS[name] == said
-
-
 def test_no_help_needs_torch():
     code = "import sys; from sightline.cli.app import COMMANDS, main; [main([one, '--help']) for one in COMMANDS]; "
     done = subprocess.run(
@@ -150,15 +112,6 @@ def test_a_fault_shows_its_traceback_where_asked(capsys):
     for words, count in ((["encodings", "rope"], 0), (["--debug", "encodings", "rope"], 1)):
         assert app.main(words) == 2
         assert capsys.readouterr().err.count("Traceback") == count
-
-
-def test_a_fault_of_the_system_shows_where_it_came_from(monkeypatch, capsys):
-    def fail(*_):
-        raise PermissionError(13, "denied", "a.txt")
-
-    monkeypatch.setattr(app, "build_app", lambda: fail)
-    assert app.main(["--debug", "x"]) == StorageError.exit_code
-    assert "in fail" in capsys.readouterr().err
 
 
 def test_help_loads_nothing_heavy():
@@ -178,22 +131,6 @@ def test_a_reader_that_goes_away_is_no_fault():
     os.close(write)
     assert done.stderr == ""
     assert done.returncode == app.PIPE_CLOSED
-
-
-def test_a_reader_that_goes_away_from_a_verb():
-    """What a verb left in the buffer is lost quietly."""
-    code = "from sightline.cli import app; app.build_app = lambda: print; raise SystemExit(app.main(['x']))"
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True)
-    os.close(write)
-    assert (done.returncode, done.stderr) == (app.PIPE_CLOSED, "")
-
-
-def test_no_standard_output_at_all(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert app.main(["--version"]) == 0
 
 
 @pytest.mark.slow

@@ -60,10 +60,6 @@ def test_rows_say_how_many_frames(run: Path, tmp_path: Path) -> None:
     assert len(list((out / "logits").iterdir())) == 6
 
 
-def test_images_of_a_model_of_images_have_rows_as_ever(tiny_run: Path) -> None:
-    assert '"frames"' not in (tiny_run / "results.jsonl").read_text()
-
-
 def test_what_is_measured_in_the_run_is_kept_by_its_frames(run: Path, tmp_path: Path) -> None:
     import shutil
 
@@ -94,18 +90,6 @@ def test_predict_takes_files_and_folders(run: Path, data: Path, tmp_path: Path, 
     assert "16x12 px, 2 frames of it seen at 16x12 as 4x3x1 patches" in capsys.readouterr().out
     assert main(["predict", str(run), str(still), "--precision", "float32"]) == 0
     assert ", 1 frame of it seen at" in capsys.readouterr().out
-
-
-def test_predict_goes_on_and_notices_another_frame(run: Path, tmp_path: Path, capsys) -> None:
-    folder, out = save_folder(tmp_path / "walk", frames_of(1, 3)), tmp_path / "said.jsonl"
-    words = ["predict", str(run), str(folder), "--predictions", str(out)]
-    assert main(words) == 0
-    first = out.read_text()
-    assert main([*words, "--overwrite"]) == 0
-    assert out.read_text() == first
-    before = (folder / "frame9.png").read_bytes()
-    assert main(["predict", str(run), str(folder), "--predictions", str(folder / "frame9.png"), "--overwrite"]) == 2
-    assert (folder / "frame9.png").read_bytes() == before
 
 
 @pytest.mark.parametrize(

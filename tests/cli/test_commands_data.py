@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from sightline.data import image_index
-from tests.tiny import INPUTS, pictures, tree
+from tests.tiny import INPUTS
 
 
 @pytest.fixture
@@ -60,23 +60,6 @@ def test_all_that_is_found(folder, cli, tmp_path):
     assert out.splitlines()[-1] == f"next: {record['next']}"
 
 
-def test_one_is_said_as_one_and_equal_classes_once(cli, tmp_path):
-    data = pictures(tmp_path / "data", count=4)
-    files = sorted((tmp_path / "data" / "train").rglob("*.*"))
-    files[0].write_bytes(b"no image")
-    files[-1].write_bytes(files[-2].read_bytes())
-    _, said, err = cli("data", "check", data)
-    assert "\n1 image cannot be read\n" in said
-    assert "\n1 content stands in several files, 0 of them in two splits" in said
-    assert "under several classes" not in said
-    assert "sightline: error: " in err
-    assert "1 image of a split cannot be read (allowed: 0;" in err
-    data = pictures(tmp_path / "equal", count=4)
-    _, said, _ = cli("data", "check", data)
-    assert "train: 2 classes of 4 images each" in said
-    assert "\n0 images cannot be read\n" in said
-
-
 def test_what_was_found_is_known_to_the_next_command(folder, cli, monkeypatch):
     cli("data", "check", f"imagefolder:{folder}")
     monkeypatch.setattr(image_index, "read_header", None)
@@ -86,15 +69,6 @@ def test_what_was_found_is_known_to_the_next_command(folder, cli, monkeypatch):
     assert "1 of 7 images" in err
     assert "cut.jpg" in err
     assert cli("pack", "stats", f"imagefolder:{folder}", "--split", "test", "--skip-unreadable", 1)[0] == 0
-
-
-def test_refusals(folder, cli, refused, tmp_path):
-    before = tree(folder)
-    refused("data", "check", "scenes", says=["data check scenes", "expected: imagefolder:DIR"])
-    refused("data", "check", f"imagefolder:{folder}", "--sheet", folder / "sheet.png", says=["--sheet"])
-    refused("data", "check", f"imagefolder:{folder}", "--skip-unreadable", "some", says=["--skip-unreadable", "some"])
-    refused("data", "check", f"imagefolder:{folder}", "--max-pixels", "0", says=["--max-pixels 0"])
-    assert tree(folder) == before
 
 
 @pytest.mark.slow

@@ -17,20 +17,6 @@ from sightline.training.jobs import JobProgress
 from tests.tiny import tree, weights
 
 
-@pytest.fixture
-def no_work(monkeypatch):
-    """The demonstration ends where its runs would begin."""
-
-    class Begun(Exception):
-        pass
-
-    def begin(jobs, observe, *_):
-        raise Begun
-
-    monkeypatch.setattr("sightline.runs.demo.run_jobs", begin)
-    return Begun
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -45,32 +31,6 @@ def no_work(monkeypatch):
 def test_what_is_refused(words, says, refused, tmp_path):
     refused("demo", "--out", tmp_path / "d", *words, says=says)
     assert tree(tmp_path) == {}
-
-
-def test_a_folder_that_exists(cli, refused, tmp_path, no_work):
-    (tmp_path / "d" / "rope_axial").mkdir(parents=True)
-    (tmp_path / "d" / "rope_axial" / "log.jsonl").write_text('{"step": 1, "images": 32, "loss": 1.0}\n')
-    before = tree(tmp_path)
-    refused("demo", "--quick", "--out", tmp_path / "d", says=["exists already", "--resume"])
-    (tmp_path / "d" / "rope_axial" / "mine.txt").write_text("years of work")
-    refused("demo", "--quick", "--out", tmp_path / "d", "--overwrite", says=["mine.txt", "not deleted"])
-    (tmp_path / "d" / "rope_axial" / "mine.txt").unlink()
-    assert tree(tmp_path) == before
-    with pytest.raises(no_work):
-        cli("demo", "--quick", "--out", tmp_path / "d", "--overwrite")
-    assert set(tree(tmp_path / "d")) == {*ENCODINGS, *(f"{name}/config.yaml" for name in ENCODINGS)}
-
-
-def test_another_seed_cannot_go_on(cli, refused, tmp_path, no_work):
-    with pytest.raises(no_work):
-        cli("demo", "--quick", "--out", tmp_path / "d")
-    before = tree(tmp_path)
-    again = ["demo", "--out", tmp_path / "d", "--resume"]
-    refused(*again, "--quick", "--seed", 1, says=["seed 0, not 1"])
-    refused(*again, says=["with model_options.depth 2, not None"])
-    assert tree(tmp_path) == before
-    with pytest.raises(no_work):
-        cli(*again, "--quick")
 
 
 def test_found_34_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, monkeypatch):

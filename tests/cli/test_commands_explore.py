@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import importlib.util
 import json
 import re
 import signal
@@ -27,25 +26,6 @@ def no_model(monkeypatch):
     monkeypatch.setattr("sightline.hub.load.load_model", forbidden)
 
 
-def test_without_its_libraries_one_line_says_what_to_install(refused, monkeypatch, tmp_path):
-    there = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else there(name))
-    line = refused("explore", tmp_path, says=["uvicorn", "pip install '.[explore]'"])
-    assert "starlette" not in line
-
-
-def test_they_are_loaded_by_nothing_else():
-    script = (
-        "import sys\nfrom sightline.cli.app import main\nmain(['explore', '--help'])\n"
-        "import sightline.analysis.one_query, sightline.explorer\n"
-        "print({'starlette', 'uvicorn', 'h11'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "set()"
-    assert "--max-mib" in done.stdout
-    assert "--host" not in done.stdout
-
-
 @pytest.mark.usefixtures("no_model")
 @pytest.mark.parametrize(
     ("words", "says"),
@@ -65,34 +45,6 @@ def test_they_are_loaded_by_nothing_else():
 )
 def test_wrong_words(refused, words, says):
     refused("explore", *words, says=[says])
-
-
-@pytest.mark.usefixtures("no_model")
-def test_a_port_that_is_taken(refused):
-    with contextlib.closing(socket.socket()) as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        refused("explore", "a", "--port", port, says=[f"--port {port}: is taken by another program", "0 takes any"])
-
-
-def test_the_usual_port_or_another(monkeypatch):
-    with contextlib.closing(serve.listen(0)) as other:
-        monkeypatch.setattr(serve, "PORT", other.getsockname()[1])
-        with contextlib.closing(serve.listen()) as found:
-            assert found.getsockname()[1] not in (0, serve.PORT)
-    with contextlib.closing(serve.listen()) as found:
-        assert found.getsockname()[1] == serve.PORT
-
-
-@pytest.mark.usefixtures("no_model")
-def test_a_folder_without_an_image(refused, tmp_path):
-    (tmp_path / "a.png").write_bytes(b"no image")
-    refused("explore", "a", "--images", tmp_path, says=["none of its images can be read", "a.png"])
-
-
-def test_a_model_that_is_not_there(refused, tmp_path):
-    refused("explore", tmp_path / "nothing", "--port", 0, "--no-browser", says=["nothing"])
 
 
 @pytest.fixture
@@ -121,15 +73,6 @@ def test_the_address_is_printed_and_opened(cli, opened, tmp_path):
     code, _, _ = cli("explore", tmp_path / "one", "--port", 0, "--no-browser")
     assert code == 0
     assert len(opened) == 3
-
-
-def test_two_models_of_one_name_are_told_apart(cli, opened, tmp_path):
-    for folder in ("a", "b"):
-        sightline.save_model(build("rope_axial", depth=1), tmp_path / folder / "run")
-    assert cli("explore", tmp_path / "a/run", tmp_path / "b/run", "--port", 0, "--no-browser")[0] == 0
-    assert [one["name"] for one in opened[0].said] == [str(tmp_path / "a/run"), str(tmp_path / "b/run")]
-    assert cli("explore", tmp_path / "a/run", tmp_path / "a/run", "--port", 0, "--no-browser")[0] == 0
-    assert [one["name"] for one in opened[1].said] == ["run (1)", "run (2)"]
 
 
 def test_images_of_a_folder(cli, opened, tmp_path):

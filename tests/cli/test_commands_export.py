@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 
 import pytest
 import torch
 
 import sightline
 from sightline.cli.app import main
-from tests.contract.contract import build
 
 
 @pytest.fixture(autouse=True)
@@ -26,11 +23,6 @@ def no_work(monkeypatch):
         raise AssertionError("work was done before the refusal")
 
     monkeypatch.setattr(torch.export, "export", forbidden)
-
-
-def saved(folder, encoding):
-    sightline.save_model(build(encoding, "mean", depth=1, dim=48), folder)
-    return folder
 
 
 @pytest.mark.slow
@@ -66,15 +58,6 @@ def test_torch_as_json_at_given_sizes(cli, tiny_run, tmp_path):
     with torch.no_grad():
         given = torch.randn(5, 3, 20, 8)
         assert (program(given) - sightline.load_model(tiny_run)(given)).abs().max() < 1e-5
-
-
-@pytest.mark.slow
-def test_without_a_check_nothing_is_measured(cli, tiny_run):
-    code, out, err = cli("export", tiny_run, "--to", "torch")
-    assert code == 0
-    assert out.startswith("tiny.pt2: ")
-    assert [line.partition(" ")[0] for line in out.splitlines()] == ["tiny.pt2:", "next:"]
-    assert "checking" not in err
 
 
 @pytest.mark.slow
@@ -143,47 +126,3 @@ def test_a_file_that_exists_is_replaced_only_when_asked(refused, cli, tiny_run, 
     assert cli("export", tiny_run, "--to", "torch", "--overwrite")[0] == 0
     assert (tmp_path / "tiny.pt2").stat().st_size > 10_000
     assert len(list(tmp_path.iterdir())) == 3
-
-
-@pytest.mark.parametrize("encoding", ["rpe_learned", "rope_axial+rpe_learned_shared"])
-def test_another_size_of_beits_table_is_refused_for_onnx(encoding, refused, tmp_path, no_work):
-    model = saved(tmp_path / "beit", encoding)
-    refused(
-        "export", model, "--to", "onnx", "--check", "--sizes", "96", says=["rpe_learned", "BEiT", "--to torch", "24x32"]
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["beit"]
-
-
-def test_missing_packages_are_named(refused, tiny_run, monkeypatch, no_work):
-    monkeypatch.setattr("sightline.export.checks._ONNX_PACKAGES", ("no_such_package",))
-    refused("export", tiny_run, "--to", "onnx", says=["no_such_package", "pip install '.[onnx]'"])
-
-
-def test_a_damaged_model_is_refused(refused, run_copy, tmp_path, no_work):
-    (run_copy / "checkpoint" / "config.json").write_text("{}")
-    refused("export", run_copy, "--to", "torch", says=["config.json"])
-    shutil.rmtree(run_copy)
-    refused("export", run_copy, "--to", "torch", says=["no such"])
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_is_no_file_of_its_own_is_left_alone(refused, tiny_run, tmp_path):
-    os.mkfifo(tmp_path / "pipe.onnx")
-    (tmp_path / "link.onnx").symlink_to(tmp_path / "nowhere" / "x.onnx")
-    for name in ("pipe.onnx", "link.onnx"):
-        words = ["export", tiny_run, "--to", "onnx", "--output", tmp_path / name, "--overwrite"]
-        refused(*words, says=[name, "no regular file"])
-    assert (tmp_path / "pipe.onnx").is_fifo()
-    assert (tmp_path / "link.onnx").is_symlink()
-
-
-def test_it_computes_with_as_many_threads_as_are_asked_for(cli, refused, tmp_path):
-    model, before = saved(tmp_path / "m", "none"), torch.get_num_threads()
-    try:
-        for asked, found in ((1, 1), (2, 2), (None, 2)):
-            words = [] if asked is None else ["--threads", asked]
-            assert cli("export", model, "--to", "torch", "--overwrite", *words)[0] == 0
-            assert torch.get_num_threads() == found
-    finally:
-        torch.set_num_threads(before)
-    refused("export", model, "--to", "torch", "--threads", 0, says=["threads"])

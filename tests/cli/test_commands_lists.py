@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from PIL import Image
 
 import sightline
-from sightline import recipes, registry
-from sightline.tasks.base import Task
 from tests.tiny import tree
 
 
@@ -58,16 +55,6 @@ def test_a_sheet_of_scenes(task, cli, tmp_path):
         assert len(sheet.getcolors(1 << 20) or []) > 100
 
 
-def test_another_seed_is_another_sheet_of_training_scenes(cli, tmp_path):
-    for seed in (0, 1):
-        for split in ("train", "test"):
-            words = ["--split", split, "--seed", seed, "--resolutions", "32", "--columns", 2]
-            assert cli("scenes", "--out", tmp_path / f"{split}{seed}.png", *words)[0] == 0
-    read = {file.stem: file.read_bytes() for file in tmp_path.iterdir()}
-    assert read["train0"] != read["train1"]
-    assert read["test0"] == read["test1"]
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -93,13 +80,6 @@ def test_what_is_refused(words, says, refused, tmp_path, monkeypatch):
     assert tree(tmp_path) == {}
 
 
-def test_a_sheet_that_exists(cli, refused, tmp_path):
-    (tmp_path / "a.png").write_text("mine")
-    refused("scenes", "--out", tmp_path / "a.png", says=["exists already"])
-    assert (tmp_path / "a.png").read_text() == "mine"
-    assert cli("scenes", "--out", tmp_path / "a.png", "--resolutions", "32", "--overwrite")[0] == 0
-
-
 @pytest.mark.slow
 def test_found_39_no_word_of_a_list_is_broken(cli, monkeypatch, refused):
     """At 80 columns, at 120 and where nothing fits beside another column."""
@@ -119,13 +99,3 @@ def test_found_39_no_word_of_a_list_is_broken(cli, monkeypatch, refused):
     # A line each, and seven of a heading, a rule and what is said below.
     assert len(cli("encodings")[1].splitlines()) <= len(listed) + 7
     refused("encodings", "lookhere_9", says=["lookhere_9", "did you mean"])
-
-
-def test_the_help_of_train_names_every_recipe_and_task(cli):
-    code, out, _ = cli("train", "--help")
-    words = set(re.split(r"[^\w]+", out))
-    assert code == 0
-    # Lines are broken at hyphens and slashes alone, which no name has.
-    assert {name for name, (data, _) in recipes._RECIPES.items() if name != data[0]} - words == set()
-    assert {data for kinds, _ in recipes._RECIPES.values() for data in kinds} - words == set()
-    assert set(registry.classes(Task, "sightline.tasks")) - words == set()

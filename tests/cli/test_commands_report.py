@@ -38,23 +38,6 @@ def test_a_paper_beside_a_run(cli, refused, tiny_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_page_of_a_run_that_was_measured_on_minival_alone(cli, run_copy, tmp_path):
-    (run_copy / "results.jsonl").unlink()
-    words = ["--split", "minival", "--resolutions", "16", "--images", 5, "--threads", 1]
-    assert cli("evaluate", run_copy, *words)[0] == 0
-    assert cli("report", run_copy, "--out", tmp_path / "page.html")[0] == 0
-
-
-@pytest.mark.slow
-def test_a_run_that_was_renamed_is_one_run(cli, run_copy, tmp_path):
-    assert cli("evaluate", run_copy.rename(tmp_path / "new name"), "--resolutions", "8", *FEW)[0] == 0
-    code, out, _ = cli("report", tmp_path / "new name", "--out", tmp_path / "page.html")
-    assert code == 0
-    assert "tiny" not in out
-    assert "tiny" not in (tmp_path / "page.html").read_text()
-
-
-@pytest.mark.slow
 def test_two_runs_of_one_name_are_two_runs(cli, refused, run_copy, tmp_path):
     """As those of two seeds: sizes of one and sizes of the other would be one line of no model."""
     other = shutil.copytree(run_copy, tmp_path / "b" / "tiny", symlinks=True)
@@ -69,17 +52,6 @@ def test_two_runs_of_one_name_are_two_runs(cli, refused, run_copy, tmp_path):
 
 
 FEW = ["--images", 5, "--threads", 1]
-
-
-@pytest.mark.slow
-def test_a_page_that_exists(cli, refused, tiny_run, tmp_path):
-    page = tmp_path / "page.html"
-    page.write_text("mine")
-    refused("report", tiny_run, "--out", page, says=["exists already", "--overwrite"])
-    assert page.read_text() == "mine"
-    refused("report", tiny_run, "--out", tmp_path, says=["is a folder"])
-    assert cli("report", tiny_run, "--out", page, "--overwrite")[0] == 0
-    assert page.read_text() != "mine"
 
 
 def damage_log(run):
@@ -104,16 +76,6 @@ def test_a_run_that_is_not_whole(fault, refused, run_copy, tmp_path):
     before = tree(tmp_path)
     refused("report", run_copy, "--out", tmp_path / "new" / "page.html", says=[str(run_copy), says])
     assert tree(tmp_path) == before
-
-
-@pytest.mark.slow
-def test_what_cannot_share_a_page(cli, refused, tiny_run, tmp_path):
-    refused("report", "--out", tmp_path / "a.html", says=["at least one folder"])
-    refused("report", tiny_run, tiny_run, "--out", tmp_path / "a.html", says=["there twice"])
-    config = ["--config", tiny_run / "config.yaml", "--data", "scenes", "--threads", 1]
-    assert cli("train", *config, "--out", tmp_path / "scenes")[0] == 0
-    refused("report", tiny_run, tmp_path / "scenes", "--out", tmp_path / "a.html", says=["digits, scenes", "same data"])
-    assert not (tmp_path / "a.html").exists()
 
 
 @pytest.mark.slow

@@ -42,18 +42,6 @@ def test_a_temperature_is_fitted_on_minival_and_again_from_stored_logits(cli, ru
     assert not {key for key in by_metric(out) if "temper" in key[2]}
 
 
-def test_minival_may_be_stored_by_a_command_of_its_own(cli, run_copy, tmp_path):
-    kept = tmp_path / "out" / "logits"
-    few = ["--resolutions", 8, "--threads", 1, "--out", tmp_path / "out", "--logits"]
-    assert cli("evaluate", run_copy, *few, "--images", 6)[0] == 0
-    assert "temperature" not in cli("rescore", kept, "--json")[1]
-    assert cli("evaluate", run_copy, *few, "--split", "minival", "--images", 40)[0] == 0
-    code, out, _ = cli("rescore", kept, "--json")
-    found = by_metric(out)
-    assert code == 0
-    assert (found["test", 8, "temperature"]["images"], found["test", 8, "ece_tempered"]["images"]) == (40, 6)
-
-
 def test_a_temperature_without_held_out_images_or_scores_is_refused(refused, run_copy, tmp_path):
     from tests.tiny import pictures
 
@@ -102,14 +90,6 @@ def test_classes_are_compared_between_sizes_and_runs(cli, kept, tmp_path):
     before = {file.name: file.read_bytes() for file in out.iterdir()}
     assert cli("classes", kept, "--out", out, "--most", 2, "--overwrite")[0] == 0
     assert before == {file.name: file.read_bytes() for file in out.iterdir()}
-
-
-def test_the_first_images_alone_and_a_line_to_compare_with(cli, kept):
-    code, said, _ = cli("classes", kept, "--first", 9, "--against", "a", "--between", "32,16", "--json")
-    assert code == 0
-    effects = list(map(json.loads, said.splitlines()))
-    assert {one["count"] for one in effects if one["kind"] == "extrapolation"} == {9}
-    assert {(one["line"], one["against"]) for one in effects if one["kind"] == "gap"} == {("b", "a")}
 
 
 def test_one_run_or_one_size(cli, kept, refused):

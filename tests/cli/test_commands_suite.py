@@ -12,10 +12,7 @@ from sightline.data.open import open_source
 from sightline.errors import StorageError
 from sightline.evaluation.logits import find_logits, read_logits, rescore
 from sightline.evaluation.parts import WorkFolder
-from sightline.hub.load import save_model
-from sightline.models import create_model
 from sightline.results.rows import read_rows
-from sightline.tasks.segmentation import Segmentation
 from tests.evaluation.suite_data import answering, model_folder
 from tests.tiny import pictures
 
@@ -115,29 +112,6 @@ def test_another_model_replaces_nothing(given, cli, refused, tmp_path):
     assert {row.run for row in read_rows(out / "results.jsonl")} == {"other"}
 
 
-def test_a_damaged_file_is_named_and_replaced(given, cli):
-    words, out = given
-    assert cli(*words)[0] == 0
-    before = (out / "results.jsonl").read_text()
-    file = find_logits(out / "logits")[0]
-    file.write_bytes(file.read_bytes()[:-40])
-    code, _, err = cli(*words)
-    assert code == 2
-    assert str(file) in err
-    code, _, err = cli(*words, "--overwrite")
-    assert code == 0, err
-    assert read_logits(file).labels.tolist() == [0, 0, 0, 1, 1, 1]
-    assert len((out / "results.jsonl").read_text().splitlines()) == len(before.splitlines())
-
-
-def test_limits(given, cli):
-    words, out = given
-    assert cli(*words, "--images", 3)[0] == 0
-    assert {row.count for row in read_rows(out / "results.jsonl") if not row.slices} == {3}
-    labels = read_logits(find_logits(out / "logits")[0]).labels
-    assert set(labels.tolist()) == {0, 1}
-
-
 def test_the_embedded_scenes(cli, tmp_path):
     classes = tuple(open_source("scenes").classes)
     model = model_folder(tmp_path / "model", len(classes), class_names=classes)
@@ -168,31 +142,6 @@ def test_wrong_options(options, said, given, refused):
     kept = (*words[:6], "--logits") if "--resolutions" in options else words
     refused(*kept, *options, says=[said])
     assert not out.exists()
-
-
-def test_wrong_places(given, refused, tmp_path):
-    words, _ = given
-    data = tmp_path / "data"
-    refused(*words[:5], data / "test", says=["--out", str(data)])
-    (tmp_path / "file").write_text("")
-    refused(*words[:5], tmp_path / "file", says=["--out", str(tmp_path / "file")])
-    refused(*words[:2], "--preparation", "paper", says=["--preparation", "--suite"])
-    # Before the model is opened.
-    refused("evaluate", tmp_path / "none", "--patch-size", 8, says=["--patch-size", "--out"])
-    refused("evaluate", tmp_path / "nowhere", *words[2:], says=["nowhere"])
-    refused(*words[:2], "--suite", data, "--out", tmp_path / "out", says=[f"did you mean imagefolder:{data}?"])
-
-
-def test_ranges_of_sizes():
-    from sightline.data.sizes import View
-    from sightline.runs.sizes import parse_resolutions
-
-    assert parse_resolutions(["64:1024"], 16) == (64, 96, 128, 176, 256, 368, 512, 720, 1024)
-    assert parse_resolutions(["64:1024"], 14) == (70, 84, 126, 182, 252, 364, 518, 728, 1022)
-    assert parse_resolutions(["16:16"], 4) == (16,)
-    assert parse_resolutions(["16:20,native", "64"], 4) == (16, 20, 64, View("native"))
-    assert parse_resolutions(["32,16"], 4) == (16, 32)
-    assert parse_resolutions([], 4) == ()
 
 
 SUITE = '''
@@ -243,80 +192,3 @@ def test_a_suite_and_a_preparation_of_somebody_else(given, tmp_path):
     assert {row.data for row in rows} == {"mine", "either"}
     assert {row.preparation for row in rows} == {"corner"}
     assert {row.value for row in rows if row.data == "either" and row.metric == "top1"} == {1.0}
-
-
-def test_a_task_without_scores(cli, refused, tmp_path):
-    """Its rows are of the weights that were there: others replace them where that is asked for."""
-    source, out = open_source("scenes:pairs"), tmp_path / "out"
-    options = {"task": "segmentation", **Segmentation.model_options(source, Segmentation.Options())}
-    model = create_model("vit_micro_patch4", image_size=16, depth=1, dim=48, heads=4, encoding="lookhere_90", **options)
-    save_model(model, tmp_path / "model")
-    words = ("evaluate", tmp_path / "model", "--suite", "scenes:pairs", "--out", out, "--images", 4)
-    code, _, err = cli(*words)
-    assert code == 0, err
-    before = read_rows(out / "results.jsonl")
-    assert "miou" in {row.metric for row in before}
-    assert sorted(one.name for one in out.iterdir() if one.name[0] != ".") == ["results.jsonl"]
-    model.set_knob(model.knob.value * 2)
-    save_model(model, tmp_path / "model")
-    refused(*words, says=[str(out), "--overwrite"])
-    assert read_rows(out / "results.jsonl") == before
-    assert cli(*words, "--overwrite")[0] == 0
-    assert {row.knob for row in read_rows(out / "results.jsonl")} == {model.knob.value}
-
-
-def test_damaged_rows_are_found_out_before_an_image_is_shown(given, refused, monkeypatch):
-    words, out = given
-    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
-    out.mkdir()
-    (out / "results.jsonl").write_text("no rows\n")
-    refused(*words, says=["results.jsonl:1:"])
-    assert not shown
-    assert [one.name for one in out.iterdir()] == ["results.jsonl"]
-
-
-def test_a_measure_or_a_split_that_is_named_twice_is_measured_once(given, cli, tmp_path):
-    words, _ = given
-    code, _, err = cli(
-        "evaluate", words[1], "--data", words[3], "--resolutions", 16, "--measures", "fgsm,fgsm", "--split",
-        "test,test", "--out", tmp_path / "rows",
-    )  # fmt: skip
-    assert code == 0, err
-    named = [(row.metric, str(row.slices)) for row in read_rows(tmp_path / "rows" / "results.jsonl")]
-    assert "fgsm_top1" in {metric for metric, _ in named}
-    assert len(named) == len(set(named))
-
-
-def test_other_options_of_a_later_size_are_refused_before_the_first(given, cli, monkeypatch):
-    words, out = given
-    words = (*words[:6], "--logits")
-    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
-    assert cli(*words, "--precision", "float32", "--resolutions", "24")[0] == 0
-    before, count = (out / "results.jsonl").read_bytes(), len(shown)
-    _, _, err = cli(*words, "--precision", "float32", "--resolutions", "16,24", "--images", "2")
-    assert "--overwrite" in err
-    assert len(shown) == count
-    assert (out / "results.jsonl").read_bytes() == before
-    assert len(list((out / "logits").iterdir())) == 1
-
-
-def test_other_patches_stand_beside_it(given, cli):
-    """Other patches in one folder: none is refused, none is in place of another, each is there when asked again."""
-    words, out = given
-    assert cli(*words)[0] == 0
-    own = read_rows(out / "results.jsonl")
-    for side in ("8", "2"):
-        code, _, err = cli(*words, "--patch-size", side)
-        assert code == 0, err
-    rows = read_rows(out / "results.jsonl")
-    assert rows[: len(own)] == own
-    assert {(row.patch_size, row.resolution) for row in rows} == {(p, r) for p in (None, 8, 2) for r in (16, 24)}
-    assert len(find_logits(out / "logits")) == 6
-    code, said, _ = cli(*words, "--patch-size", "8", "--json")
-    assert code == 0
-    assert {json.loads(line)["patch_size"] for line in said.splitlines()} == {8}
-    # Replaced, it takes nothing of the others with it.
-    assert cli(*words, "--patch-size", "8", "--overwrite")[0] == 0
-    assert len(find_logits(out / "logits")) == 6
-    code, said, _ = cli("rescore", out / "logits", "--json")
-    assert {json.loads(line).get("patch_size") for line in said.splitlines()} == {None, 8, 2}

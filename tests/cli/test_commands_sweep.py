@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -14,16 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from sightline.errors import InputError, NonFiniteError
+from sightline.errors import NonFiniteError
 from sightline.hub.load import read_config_record
 from sightline.io.yaml import dump_yaml
 from sightline.results.rows import MetricValue
-from sightline.sweeps import queue as queues
 from sightline.sweeps import run as sweep_run
-from sightline.sweeps.run import read_sweep, sweep
-from sightline.sweeps.scores import CellScore, Objective, score_of
+from sightline.sweeps.run import read_sweep
+from sightline.sweeps.scores import CellScore
 from sightline.training.checkpointer import last_whole
-from tests.tiny import MODEL, pictures, tree, weights
+from tests.tiny import MODEL, pictures, tree
 
 BASE = {"data": "digits", "images": 64, "resolution": 16, "precision": "float32", "model_options": MODEL}
 GRID = {"encoding": ["lookhere_90", "rope_axial"], "seed": [0, 1]}
@@ -144,15 +142,6 @@ def test_every_cell_is_checked_before_the_first_one_begins(changes, says, writte
     assert tree(tmp_path) == before
 
 
-def test_another_file_for_the_same_sweep_is_refused(written, stubbed, cli):
-    assert cli("sweep", written())[0] == 0
-    before = Path("swept/sweep.yaml").read_text()
-    code, out, err = cli("sweep", written(base={**BASE, "images": 96}))
-    assert (code, out) == (2, "")
-    assert "base.images" in err.splitlines()[-1]
-    assert Path("swept/sweep.yaml").read_text() == before
-
-
 def test_the_password_of_a_storage_is_not_written_down(written, tmp_path):
     written(storage="postgresql://me:secret@host/db")
     swept = read_sweep(Path("s.yaml"))
@@ -162,41 +151,6 @@ def test_the_password_of_a_storage_is_not_written_down(written, tmp_path):
     assert "secret" not in text
     assert "postgresql://me@host/db" in text
     assert read_sweep(Path("swept")).name == "swept"
-
-
-def test_the_folder_of_a_sweep_is_made_where_its_storage_is_elsewhere(written, stubbed, cli, tmp_path):
-    (tmp_path / "db").mkdir()
-    file = written(storage=f"sqlite:///{tmp_path}/db/queue.db", out="runs/of/it")
-    code, _, err = cli("sweep", file)
-    assert code == 0, err
-    code, out, err = cli("status", "runs/of/it", "--json")
-    assert (code, json.loads(out)["finished"]) == (0, 4), err
-
-
-def test_where_a_sweep_is_in_a_folder_that_cannot_be_written(written, stubbed, cli, tmp_path, monkeypatch):
-    assert cli("sweep", written())[0] == 0
-
-    def read_only(*_, **__):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(queues, "locked", read_only)
-    before = tree(tmp_path / "swept")
-    code, out, err = cli("status", "swept", "--json")
-    assert (code, json.loads(out)["finished"]) == (0, 4), err
-    assert tree(tmp_path / "swept") == before
-    code, _, err = cli("sweep", "s.yaml")
-    assert (code, "sweep.journal: " in err) == (5, True)
-
-
-def test_a_damaged_storage_is_one_line(written, stubbed, cli):
-    assert cli("sweep", written())[0] == 0
-    journal = Path("swept/sweep.journal")
-    journal.write_text(journal.read_text().replace("{", "", 1))
-    for words in (("sweep", "s.yaml"), ("status", "swept")):
-        code, out, err = cli(*words)
-        assert (code, out) == (5, "")
-        assert len(err.splitlines()) == 1
-        assert "sweep.journal: " in err
 
 
 def test_a_table_of_runs(cli, refused, run_copy, tmp_path):
@@ -219,23 +173,6 @@ def test_a_table_of_runs(cli, refused, run_copy, tmp_path):
     refused("table", tmp_path / "none", says=[str(tmp_path / "none")])
     rows = [json.loads(line) for line in cli("table", run_copy, "--split", "test", "--json")[1].splitlines()]
     assert rows[0]["metric"] == "top1"
-
-
-def test_a_run_that_is_named_twice_counts_once(cli, run_copy, tmp_path):
-    (tmp_path / "link").symlink_to(run_copy)
-    code, out, err = cli("table", run_copy, f"{run_copy}/.", tmp_path / "link", "--json")
-    assert (code, err) == (0, "")
-    row = json.loads(out)
-    assert (row["runs"], row["best_run"]) == (1, run_copy.name)
-
-
-def test_a_run_that_is_not_finished_is_left_out_and_named(cli, run_copy, tmp_path):
-    other = shutil.copytree(run_copy, tmp_path / "other", symlinks=True)
-    progress = json.loads((other / "progress.json").read_text())
-    (other / "progress.json").write_text(json.dumps({**progress, "steps": 9}) + "\n")
-    code, out, err = cli("table", run_copy, other, "--json")
-    assert (code, json.loads(out)["runs"]) == (0, 1)
-    assert f"{other}: left out" in err
 
 
 def test_where_a_run_is(cli, refused, run_copy, tmp_path):
@@ -331,48 +268,3 @@ def test_a_signal_gives_the_cell_back_and_the_next_worker_goes_on_with_it(writte
     assert second.returncode == 0, err
     assert "goes on" in err
     assert len(next(cells.glob("000*/log.jsonl")).read_text().splitlines()) == steps
-
-
-@pytest.mark.slow
-def test_cells_are_compared_by_an_evaluation(written, tmp_path, cli):
-    file = written(evaluate={"split": "test", "resolutions": [16, 24], "images": 40}, grid={"seed": [0, 1]})
-    code, out, err = cli("sweep", file)
-    assert code == 0, err
-    assert "Top-1 accuracy on test at 16 px, 24 px in %" in out
-    rows = cli("table", "swept", "--json")[1]
-    assert json.loads(rows)["runs"] == 2
-
-
-def test_a_call_does_what_the_command_does(written, cli, tmp_path):
-    """Cells, their weights and what is compared; a cell that the caller refuses ends it before anything is written."""
-    grid = {"encoding": ["rope_axial"], "seed": [0, 1]}
-    code, _, err = cli("sweep", written(grid=grid), "--threads", 1)
-    assert code == 0, err
-    file, seen = written(grid=grid, out="called"), []
-
-    def refuse(config):
-        raise InputError(f"seed {config.seed}")
-
-    with pytest.raises(InputError):
-        sweep(file, refuse=refuse)
-    assert not (tmp_path / "called").exists()
-    found = sweep(file, observe=lambda state, claim: seen.append(claim and claim.cell.name))
-    assert seen == ["000-rope_axial-seed0", "001-rope_axial-seed1", None]
-    assert (found.state.done, found.state.failed, [one.run for one in found.scores]) == (True, {}, seen[:2])
-    for one in found.scores:
-        by_command, by_call = (tmp_path / place / "cells" / one.run for place in ("swept", "called"))
-        assert sorted(tree(by_command)) == sorted(tree(by_call))
-        assert weights(by_command) == weights(by_call)
-        assert one.measured == score_of(by_command, Objective()).measured
-
-
-def test_what_a_sweep_keeps_for_itself_is_not_written_over(written, stubbed, cli, refused, run_copy, tmp_path):
-    file = tmp_path / written()
-    assert cli("sweep", file)[0] == 0
-    before = tree(tmp_path)
-    for name in ("sweep.yaml", "sweep.journal"):
-        place = tmp_path / "swept" / name
-        for words in (("table", "swept"), ("table", file), ("report", run_copy)):
-            refused(*words, "--out", place, "--overwrite", says=[f"--out {place}", name])
-    refused("table", file, "--out", file, "--overwrite", says=[f"--out {file}"])
-    assert tree(tmp_path) == before

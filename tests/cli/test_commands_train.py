@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -14,7 +13,6 @@ import torch
 import sightline
 from sightline.encodings.knob import without_knobs
 from sightline.io.yaml import read_yaml
-from sightline.recipes import recipe
 from sightline.results.rows import read_rows
 from tests.tiny import MEASURES, MODEL, log_lines, tree, weights
 
@@ -81,11 +79,6 @@ def test_json_is_rows_and_nothing_else(cli):
     assert "training" in err
 
 
-def test_the_folder_has_a_name_unless_one_is_given(cli):
-    assert cli("train", *TINY, "--encoding", "none")[0] == 0
-    assert os.listdir("runs") == ["digits_none"]
-
-
 def test_a_folder_that_exists_is_left_alone(refused, run_copy):
     before = tree(run_copy)
     refused("train", *TINY, "--out", run_copy, says=["exists already", "--resume", "--overwrite"])
@@ -93,11 +86,6 @@ def test_a_folder_that_exists_is_left_alone(refused, run_copy):
     refused("train", *TINY, "--out", run_copy / "log.jsonl", says=["log.jsonl"])
     refused("train", *TINY, "--out", run_copy / "log.jsonl", "--overwrite", says=["log.jsonl"])
     assert tree(run_copy) == before
-
-
-def test_an_empty_folder_is_taken(cli):
-    Path("a").mkdir()
-    assert cli("train", *TINY, "--out", "a")[0] == 0
 
 
 def test_overwrite_begins_anew(cli, run_copy):
@@ -124,15 +112,6 @@ def test_overwrite_never_deletes_what_no_run_wrote(mine, refused, run_copy):
     assert tree(run_copy) == before
 
 
-def test_overwrite_does_not_follow_a_link(cli, run_copy):
-    Path("elsewhere").mkdir()
-    Path("elsewhere/model.safetensors").write_text("years of work")
-    (run_copy / "checkpoint").unlink()
-    (run_copy / "checkpoint").symlink_to(Path("elsewhere").resolve())
-    assert cli("train", *TINY, "--out", run_copy, "--overwrite")[0] == 0
-    assert Path("elsewhere/model.safetensors").exists()
-
-
 def test_resume_of_another_configuration(refused, run_copy):
     before = tree(run_copy)
     says = ["--resume", str(run_copy), "seed 0"]
@@ -146,21 +125,6 @@ def test_resume_of_another_configuration(refused, run_copy):
     before = tree(run_copy)
     refused("train", *TINY, "--seed", 1, "--out", run_copy, "--resume", says=says)
     assert tree(run_copy) == before
-
-
-def test_resume_of_a_finished_run_keeps_what_was_measured(cli, run_copy):
-    assert cli("evaluate", run_copy, "--resolutions", "24", "--images", 5, "--threads", 1)[0] == 0
-    before = weights(run_copy)
-    assert cli("train", *TINY, "--out", run_copy, "--resume")[0] == 0
-    assert weights(run_copy) == before
-    assert {row.resolution for row in read_rows(run_copy / "results.jsonl")} == {16, 24}
-
-
-def test_a_rate_beyond_all_bounds_ends_with_4(cli):
-    code, out, err = cli("train", *TINY, "--optimizer.lr=1e20", "--optimizer.warmup=0", "--out", "a")
-    assert (code, out) == (4, "")
-    assert "error: step 2 " in err.splitlines()[-1]
-    assert not Path("a/results.jsonl").exists()
 
 
 @pytest.mark.parametrize(
@@ -183,12 +147,6 @@ def test_a_rate_beyond_all_bounds_ends_with_4(cli):
 )
 def test_what_is_refused(words, says, refused, tmp_path):
     refused("train", *TINY, *words, "--out", "a", says=says)
-    assert tree(tmp_path) == {}
-
-
-@pytest.mark.parametrize("data", ["digit", "scenes:glyph", "digits:3", "imagefolder", "imagefolder:nowhere", ""])
-def test_data_that_is_not_there(data, refused, tmp_path):
-    refused("train", "--data", data, "--out", "a", says=[data.partition(":")[2] or data.partition(":")[0]])
     assert tree(tmp_path) == {}
 
 
@@ -242,32 +200,6 @@ def test_a_named_recipe(cli):
     assert (config["packing"]["drop"], config["packing"]["tokens"]) == ("constant", 256)
     assert json.loads(log_lines(Path("a"))[-1])["tokens"] >= 2000
     assert "packed: " in out
-
-
-def test_the_two_recipes_differ_in_the_data_path_alone():
-    vit, navit = recipe("vit_scenes"), recipe("navit_scenes")
-    assert navit.packing is not None
-    assert dataclasses.replace(navit, packing=None) == vit
-    assert vit.flops is not None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("setting", "expected"),
-    [
-        ("packing.drop_options.drop=0.5", {"drop_options": {"drop": 0.5}}),
-        # Another drop does not keep the fields of the recipe's.
-        ("packing.drop=beta", {"drop_options": {}}),
-    ],
-)
-def test_a_part_of_the_recipe_s_packing(cli, setting, expected):
-    """What is said of packing is laid over the recipe before it is checked."""
-    words = ["--recipe", "navit_scenes", f"--{setting}", "--tokens", 1500, "--threads", 1, *OPTIONS]
-    code, _, err = cli("train", *words, "--out", "a")
-    assert code == 0, err
-    packing = read_yaml("a/config.yaml")["packing"]
-    assert {key: packing[key] for key in expected} == expected
-    assert packing["resolutions"] == [16, 32]
 
 
 @pytest.mark.parametrize(

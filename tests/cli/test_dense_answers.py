@@ -97,20 +97,6 @@ def test_results_of_boxes_are_those_of_coco(cli, saved, tmp_path):
         assert (x + width, y + height) <= (cols + 1e-3, rows_ + 1e-3)
 
 
-def test_results_at_several_sizes_are_of_the_stored_image(cli, saved, tmp_path):
-    root = folders.coco(tmp_path / "data")
-    model = saved("detection", "fcos", ("car", "cat", "toothbrush"))
-    words = ("evaluate", model, "--data", f"coco:{root}", "--out", tmp_path / "out", "--resolutions", "32,16")
-    code, _, err = cli(*words)
-    assert code == 0, err
-    folder = tmp_path / "out" / "predictions"
-    assert sorted(path.name for path in folder.iterdir()) == ["test_16px.json", "test_32px.json"]
-    # Of the first image, 12 x 20, a square shows the middle.
-    found = [one["bbox"] for one in json.loads((folder / "test_16px.json").read_text()) if one["image_id"] == 1000]
-    assert found
-    assert all(x >= 4 and x + width <= 16 + 1e-3 for x, _, width, _ in found)
-
-
 def test_results_of_maps_are_index_pngs_and_a_line_an_image(cli, saved, tmp_path):
     root = folders.masks(tmp_path / "data", highest=2)
     model = saved("segmentation", "pix", "012")
@@ -150,40 +136,3 @@ def test_json_has_boxes_as_coco_has_them(cli, saved, tmp_path):
         x, y, width, height = one["box"]
         assert x + width <= 200 + 1e-3
         assert y + height <= 8 + 1e-3
-
-
-def test_maps_of_an_earlier_time_are_replaced_and_nothing_else(cli, refused, saved, tmp_path):
-    root, model = folders.masks(tmp_path / "data", highest=2), saved("segmentation", "pix", "012")
-    out = tmp_path / "out"
-    words = ("evaluate", model, "--data", f"masks:{root}", "--out", out, "--resolutions", "16,native")
-    mine = out / "predictions" / "test_16px" / "mine.png"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("mine")
-    # A folder of this name that no evaluation wrote.
-    refused(*words, says=["predictions", "--overwrite"])
-    assert cli(*words, "--overwrite")[0] == 0
-    old = mine.with_name("000009 gone.png")
-    old.write_bytes(b"")
-    code, _, err = cli(*words)
-    assert code == 0, err
-    with (out / "predictions" / "test_16px.csv").open(newline="") as file:
-        named = {out / "predictions" / one["labels"] for one in csv.DictReader(file)}
-    assert len(named) == 3
-    assert set(mine.parent.iterdir()) == {*named, mine}
-    assert mine.read_text() == "mine"
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "predictions").write_text("mine")
-    refused(*words[:5], other, says=["predictions"])
-
-
-def test_a_classifier_has_lines_and_no_folder(cli, saved, tmp_path):
-    for name in "ab":
-        (tmp_path / "data" / "test" / name).mkdir(parents=True)
-        folders.picture(tmp_path / "data" / "test" / name / "0.png", (16, 16), 0)
-    model = saved("classification", "linear", "ab")
-    words = ("evaluate", model, "--data", f"imagefolder:{tmp_path / 'data'}", "--out", tmp_path / "out")
-    code, _, err = cli(*words, "--resolutions", "16")
-    assert code == 0, err
-    names = {one.name for one in (tmp_path / "out").iterdir() if one.name[0] != "."}
-    assert names == {"predictions.csv", "results.jsonl"}

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from sightline.training.validation import suggested_share
 from tests.data.three_kinds import KINDS, images
 from tests.tiny import pictures, tree
 
@@ -62,15 +61,6 @@ def test_a_paper_s_run_on_a_small_folder(cli, tmp_path, packed):
     assert tree(tmp_path) == before
 
 
-def test_it_is_a_table_after_a_configuration(cli, tmp_path):
-    data = pictures(tmp_path / "data")
-    code, out, err = cli(*PAPER, "--data", data, *SMALL, "--out", tmp_path / "run")
-    assert code == 0, err
-    for words in ("batch_size: 2048", "three_augment", "memory of a process", "2 small steps", "missing"):
-        assert words in out
-    assert not (tmp_path / "run").exists()
-
-
 def test_what_does_not_fit_is_said(cli, tmp_path, monkeypatch):
     from sightline.distributed import machine
 
@@ -81,28 +71,3 @@ def test_what_does_not_fit_is_said(cli, tmp_path, monkeypatch):
     assert code == 0, err
     assert "--accumulate " in " ".join(json.loads(out)["missing"])
     assert err.count("sightline: warning: ") == 1
-
-
-def test_a_step_has_no_more_images_than_the_data(cli, tmp_path):
-    data = pictures(tmp_path / "data", count=20)
-    found = []
-    for batch in (40, 2048):
-        code, out, err = cli(*PAPER, "--data", data, *SMALL, f"--batch_size={batch}", "--json")
-        assert code == 0, err
-        found.append(json.loads(out)["memory"])
-    assert found[0] == found[1]
-
-
-def test_the_data_that_is_missing_can_be_pasted(cli, tmp_path):
-    data = pictures(tmp_path / "my photos")
-    code, out, err = cli(*PAPER, "--data", data, *SMALL, "--json")
-    assert code == 0, err
-    share = suggested_share(8)
-    assert any(f"(--data '{data},minival={share:g}')" in one for one in json.loads(out)["missing"])
-
-
-def test_what_is_wrong_is_refused(cli, tmp_path):
-    data = pictures(tmp_path / "data")
-    code, _, err = cli(*PAPER, "--data", data, "--optimizer.name=adamv", "--out", tmp_path / "run")
-    assert code == 2
-    assert "did you mean 'adam'" in err

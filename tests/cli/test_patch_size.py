@@ -51,38 +51,6 @@ def test_predict(model, photo, cli):
     assert best[8] != best[2]
 
 
-def test_what_does_not_divide_is_refused_with_the_nearest(model, photo, refused, tmp_path):
-    said = refused("predict", model, photo, "--patch-size", "3", says=[str(model)])
-    assert "patch_size 3: does not divide the model's images of 16x16 pixels (nearest that do: 2 or 4" in said
-    for words in (
-        ("evaluate", model, "--data", "digits", "--patch-size", "5", "--out", tmp_path / "rows"),
-        ("analyse", model, "--patch-size", "5", "--out", tmp_path / "inside"),
-        ("export", model, "--to", "torch", "--patch-size", "5", "--output", tmp_path / "m.pt2"),
-    ):
-        refused(*words, says=["nearest that do: 4 or 8"])
-    for words in (("evaluate", model, "--data", "digits"), ("analyse", model)):
-        refused(*words, "--patch-size", "8", says=["--patch-size", "--out"])
-    assert not list(tmp_path.glob("rows*"))
-
-
-def test_what_has_patches_of_one_size_says_so_whatever_is_asked_for(photo, refused, cli, tmp_path):
-    """No size is named as the nearest that would be refused too; the size that a model has is no other one."""
-    small = {"depth": 1, "dim": 48, "heads": 4, "image_size": 16, "num_classes": 2}
-    stem = {"embedder_options": {"layers": [1], "width_factor": 0.125, "groups": 4}}
-    for name, options, said in (
-        ("norm", {"patch_norm": True}, "patch_norm true: has a factor for each pixel"),
-        ("stem", {"embedder": "resnet", **stem}, "embedder resnet: has patches of one size, 4"),
-        ("clips", {"embedder": "tubelets", "clip_frames": 2}, "embedder tubelets: has patches of one size, 4"),
-    ):
-        folder = tmp_path / name
-        save_model(create_model("vit_micro_patch4", **small, **options), folder)
-        for side in (3, 8):
-            refused("predict", folder, photo, "--patch-size", side, says=[said])
-        assert cli("predict", folder, photo, "--patch-size", 4)[0] == 0
-    for side in (0, -4):
-        refused("predict", folder, photo, "--patch-size", side, says=[f"patch_size {side}: expected at least 1"])
-
-
 def test_rows_say_their_patch_size(model, cli, tmp_path):
     """Of two patch sizes at two resolutions none is in place of another."""
     words = ("--data", "digits", "--resolutions", "16,32", "--no-shrink", "--images", "8", "--split", "test")
@@ -102,17 +70,6 @@ def test_rows_say_their_patch_size(model, cli, tmp_path):
     assert "patch_size" not in (tmp_path / "4" / "results.jsonl").read_text()
 
 
-def test_what_is_asked_again_at_other_patches_is_another_work(model, photo, cli, tmp_path):
-    """Answers that were kept are of one patch size, though the weights of a flexible model are the same."""
-    files = []
-    for side in ("8", "2"):
-        files.append(tmp_path / f"{side}.jsonl")
-        code, _, err = cli("predict", model, photo, "--patch-size", side, "--predictions", files[-1])
-        assert code == 0, err
-    grids = [json.loads(file.read_text())["grid"] for file in files]
-    assert grids == [[3, 5], [12, 20]]
-
-
 def test_train_with_patch_sizes_and_predict(cli, photo, tmp_path):
     words = [
         "train", "--data", "digits", "--out", tmp_path / "run", "--images", "96", "--threads", "1",
@@ -128,15 +85,6 @@ def test_train_with_patch_sizes_and_predict(cli, photo, tmp_path):
         assert code == 0, err
 
 
-def test_patch_sizes_that_cannot_be_are_refused(refused, tmp_path):
-    words = ("train", "--data", "digits", "--out", tmp_path / "run", "--images", "32")
-    refused(*words, "--patch_sizes={sizes: [8, 4]}", says=["expected model_options.embedder flexible"])
-    options = ("--model_options.embedder=flexible",)
-    refused(*words, *options, "--patch_sizes={sizes: [8, 5]}", says=["patch_size 5: does not divide"])
-    refused(*words, *options, "--patch_sizes={size: [8]}", says=["patch_sizes"])
-    assert not (tmp_path / "run").exists()
-
-
 def test_logits_of_other_patches_have_files_of_their_own(tiny_run, cli, tmp_path):
     words = ("--suite", "digits", "--resolutions", "16", "--images", "8", "--logits", "--out", tmp_path / "out")
     for side in (8, 2):
@@ -146,15 +94,3 @@ def test_logits_of_other_patches_have_files_of_their_own(tiny_run, cli, tmp_path
     assert len(list((tmp_path / "out" / "logits").iterdir())) == len(shown) == 2
     tables = stored_tables(find_logits(tmp_path / "out" / "logits"))
     assert [one.shown for one in tables] == ["16 px in patches of 8 px", "16 px in patches of 2 px"]
-
-
-def test_one_folder_is_of_one_patch_size(tiny_run, cli, refused, tmp_path):
-    """Other patches do not go on with what was measured before, nor stand beside it: they replace it, if asked to."""
-    out, words = tmp_path / "out", ("--resolutions", "16", "--images", "8", "--split", "test", "--no-shrink")
-    asked = ("evaluate", tiny_run, "--data", "digits", *words, "--out", out)
-    for side in ("8", "2"):
-        if out.exists():
-            refused(*asked, "--patch-size", side, says=[str(out), "--overwrite"])
-        assert cli(*asked, "--patch-size", side, "--overwrite")[0] == 0
-        assert {row.patch_size for row in read_rows(out / "results.jsonl")} == {int(side)}
-    assert {one.name for one in out.iterdir() if "parts" in one.name} == set()

@@ -8,7 +8,6 @@ import os
 import pytest
 import torch
 
-from sightline.data.image_list import list_images
 from sightline.distributed.ranks import Ranks
 from sightline.hub.load import load_model
 from sightline.runs import predict as answers
@@ -49,36 +48,6 @@ def test_every_kind_is_answered_as_its_files(cli, tiny_run, sets):
     assert all(":" in name for name in answered["wds"][0])
 
 
-def test_patterns_and_files_beside_a_set(cli, tiny_run, sets, tmp_path):
-    root = sets["wds"].partition(":")[2]
-    code, out, err = cli("predict", tiny_run, f"wds:{root}/train-*.tar", "--json")
-    assert code == 0, err
-    picture = images(count=6)["train"][0][2]
-    (tmp_path / "one.png").write_bytes(picture)
-    names, _ = said(out)
-    code, again, _ = cli("predict", tiny_run, tmp_path / "one.png", f"wds:{root}/train-*.tar", "--json")
-    assert code == 0
-    assert said(again)[0] == [str(tmp_path / "one.png"), *names]
-
-
-def test_a_folder_of_that_name_wins(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "wds:x").mkdir()
-    (tmp_path / "wds:x" / "a.png").write_bytes(b"")
-    assert list_images(["wds:x"]) == [os.path.join("wds:x", "a.png")]
-
-
-@pytest.mark.parametrize(
-    ("word", "says"),
-    [("scenes:pairs", "its images are drawn, and are no files"), ("wds:nowhere", "nowhere"), ("hf:", "hf:")],
-)
-def test_what_cannot_be_listed_is_one_line(word, says, cli, tiny_run):
-    code, _, err = cli("predict", tiny_run, word)
-    assert code in (2, 3)
-    assert says in err.splitlines()[-1]
-    assert "Traceback" not in err
-
-
 def shared(ranks: Ranks, run, spec, out):
     """As the command does: the first lists, the others find the bytes by what it says."""
     torch.set_num_threads(1)
@@ -96,16 +65,3 @@ def test_ranks_share_the_images_of_shards(tiny_run, sets, tmp_path):
     assert (tmp_path / "two.jsonl").read_bytes() == content
     assert b"error" not in content
     assert len(content.splitlines()) > 10
-
-
-def test_shards_that_changed_are_answered_anew(sets):
-    first = answers._digest(list_images([sets["wds"]]))
-    assert first == answers._digest(list_images([sets["wds"]]))
-    root = sets["wds"].partition(":")[2]
-    shard = os.path.join(root, "train-0000.tar")
-    os.utime(shard, ns=(1, 1))
-    assert first != answers._digest(list_images([sets["wds"]]))
-
-
-def test_nothing_else_is_taken_for_a_set():
-    assert list_images(["wds.png", "imagefolder"]) == ["wds.png", "imagefolder"]

@@ -8,8 +8,6 @@ import shutil
 import pytest
 
 import sightline
-from sightline.data.open import open_source
-from sightline.training.validation import suggested_share
 from tests.clips import make
 from tests.data.dense_folders import ade20k, cityscapes, coco, lvis, masks, voc
 from tests.data.three_kinds import images, saved, shards
@@ -66,20 +64,3 @@ def test_what_is_printed_of_data_to_measure_is_taken(kind, cli, tmp_path):
     words = [str(tmp_path / "RUN") if word == "RUN" else word for word in words]
     code, _, err = cli(*words, "--resolutions", "8", "--out", tmp_path / "rows.jsonl")
     assert code == 0, err
-
-
-def test_pack_stats_names_a_training_that_is_taken(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    data = pictures(tmp_path / "mine")
-    (tmp_path / "runs" / "mine_packed").mkdir(parents=True)
-    [words] = printed(cli("pack", "stats", data)[1])
-    code, _, err = cli(*words, "--dry-run", "--threads", "1")
-    assert code == 0, err
-
-
-@pytest.mark.parametrize("count", [2, 15, 300])
-def test_the_share_of_minival_that_is_suggested_holds_out_an_image(count, tmp_path):
-    """As a warning of training and a dry run print it."""
-    data = pictures(tmp_path / "data", ("a", "b"), count)
-    share = suggested_share(2 * count)
-    assert open_source(f"{data},minival={share:g}").length("minival") >= 1

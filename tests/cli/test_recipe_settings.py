@@ -39,35 +39,6 @@ def test_the_sizes_of_packs_follow_the_model():
     assert small.packing.tokens == pytest.approx(usual.packing.tokens * (8 / 14) ** 2, abs=1)
 
 
-def test_what_is_said_of_packing_goes_before():
-    changed = asked("packing.resolutions=[8,16]", "packing.tokens=99", recipe="navit_imagefolder", resolution=64)
-    assert (changed.packing.resolutions, changed.packing.tokens) == ((8, 16), 99)
-
-
-def test_a_batch_size_is_refused_where_tokens_say_it():
-    with pytest.raises(InputError, match=r"packing\.tokens"):
-        asked("batch_size=16", recipe="navit_imagefolder")
-    assert asked("packing=null", "batch_size=16", recipe="navit_imagefolder").batch_size == 16
-
-
-@pytest.mark.parametrize("task", ["segmentation", "detection", "masked_patches"])
-def test_a_loss_goes_with_its_task(task):
-    config = asked(recipe="lookhere_150ep", task=task)
-    assert (config.loss, config.label_smoothing) == (None, None)
-
-
-def test_options_go_with_their_task():
-    assert asked(recipe="detect_scenes", task="segmentation").task_options == {}
-    assert asked(recipe="detect_scenes").task_options == {"class_weight": 4.0}
-
-
-def test_a_warm_up_without_a_mean_is_refused():
-    assert asked("optimizer.ema_warmup=true", recipe="scenes").optimizer.ema is None
-    with pytest.raises(InputError, match=r"optimizer\.ema_warmup .*ema "):
-        asked("optimizer.ema_warmup=false", recipe="scenes")
-    assert asked("optimizer.ema=0.9", "optimizer.ema_warmup=false", recipe="scenes").optimizer.ema_warmup is False
-
-
 def test_moments_go_with_their_optimizer():
     other = asked("optimizer.name=sgd", recipe="vit_imagenet").optimizer
     assert (other.betas, other.eps, other.momentum) == (None, None, 0.9)

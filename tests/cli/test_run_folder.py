@@ -11,9 +11,7 @@ from sightline.data.source import Example
 from sightline.data.targets import Label
 from sightline.errors import InputError
 from sightline.io.run_files import PREDICTIONS
-from sightline.models import create_model
-from sightline.results.predictions import Prediction, dump_predictions, read_predictions
-from sightline.runs.report_content import _fields as fields_seen
+from sightline.results.predictions import Prediction, dump_predictions
 from sightline.runs.report_content import best_step, read_answers, read_validation
 
 SQUARE = {"resolution": 32}
@@ -90,30 +88,3 @@ def test_found_38_a_damaged_file_is_named(text, tmp_path):
     (tmp_path / PREDICTIONS).write_text(text + "\n")
     with pytest.raises(InputError, match=r"predictions\.csv"):
         read_answers(tmp_path, "run", SQUARE, None)
-
-
-def test_names_of_any_characters_are_read_back(tmp_path):
-    """A name of a file may hold all but / and zero, of which a lone carriage return ends a line for some readers."""
-    names = ("a\rb", "a\nb", "a\r\nb", "a,b", 'a"b', "=1+1", "a\x85b", "a\u2028b", "\\xff", " ", "")
-    lines = [Prediction("test", "square", 16, index, name, name, "a", 0.5, True) for index, name in enumerate(names)]
-    text = dump_predictions(lines)
-    (tmp_path / PREDICTIONS).write_bytes(text.encode())
-    assert read_predictions(tmp_path / PREDICTIONS) == lines
-    assert text.startswith("split,view,resolution,index,name,label,predicted,score,correct\ntest,square,16,0,")
-    assert text.endswith("true\n")
-
-
-@pytest.mark.parametrize("score", ["nan", "inf", "-0.1", "2"])
-def test_a_score_that_is_none_is_refused(score, tmp_path):
-    line = Prediction("test", "square", 16, 0, "a", "b", "c", 0.25, False)
-    (tmp_path / PREDICTIONS).write_text(dump_predictions([line]).replace("0.250000", score))
-    with pytest.raises(InputError, match=f"{PREDICTIONS}:2: not a prediction"):
-        read_predictions(tmp_path / PREDICTIONS)
-
-
-@pytest.mark.parametrize("name", ["swin_micro_patch4", "axial_vit_micro_patch4"])
-def test_what_an_image_would_see_is_not_said_of_windows_and_lines(name):
-    for encoding in ("lookhere_90", "rope_mixed+rpe_learned"):
-        assert fields_seen(create_model(name, encoding=encoding), "a") == []
-    (first, last) = fields_seen(create_model("vit_micro_patch4", encoding="lookhere_90"), "a")
-    assert (first.grid, last.layer) == ((7, 7), 3)

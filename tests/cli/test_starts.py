@@ -4,11 +4,9 @@ import subprocess
 import sys
 
 import pytest
-import torch
 from PIL import Image
 
 import sightline
-from sightline.models import kernel_resize
 
 CODE = """
 import sys
@@ -36,12 +34,3 @@ def test_a_prediction_loads_no_compiler(encoding, tmp_path):
     Image.new("RGB", (40, 24)).save(tmp_path / "image.png")
     given = ["predict", str(tmp_path / "model"), str(tmp_path / "image.png"), "--resolution", "32"]
     assert ended(*given) == "0 False"
-
-
-def test_the_inverses_are_marked_as_torch_itself_marks_a_constant():
-    def plain() -> int:
-        return 1
-
-    marked = torch.compiler.assume_constant_result(plain)
-    assert vars(marked)
-    assert vars(kernel_resize._flat_inverses) == vars(marked)

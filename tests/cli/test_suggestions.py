@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.cli.options import meant
 from sightline.data.image_list import list_images
 from sightline.data.open import open_source, recognised
-from sightline.errors import _SYNONYMS, did_you_mean, near
+from sightline.errors import did_you_mean
 from sightline.io.yaml import read_yaml
 from tests.data.dense_folders import coco, masks
-from tests.data.three_kinds import images, saved, shards
-from tests.tiny import nested, pictures
+from tests.data.three_kinds import images, shards
+from tests.tiny import pictures
 
 
 @pytest.mark.parametrize("asked", ["rope", "RoPE"])
@@ -48,63 +46,6 @@ def test_the_names_that_people_type_are_options(cli, tmp_path):
     found = [config[name] for name in ("batch_size", "images", "flip", "validation")]
     assert (found, config["optimizer"]["lr"], config["optimizer"]["weight_decay"]) == ([16, 16, 0.5, None], 2e-3, 0)
     assert config["data"] == data
-
-
-MEANT = {
-    "num-workers": ("--workers", "--workers", "train --workers"),
-    "img-size": ("--resolution", "--resolutions", "--resolution"),
-    "pretrained": ("--init-from", "--model", "--model"),
-    "checkpoint": ("--init-from", "--model", "--model"),
-    "ema_decay": ("--optimizer.ema", "train --optimizer.ema", "train --optimizer.ema"),
-    "bs": ("--batch-size", "train --batch-size", "train --batch-size"),
-    "learning-rate": ("--lr", "train --optimizer.lr", "train --optimizer.lr"),
-}
-
-
-@pytest.mark.parametrize("option", MEANT)
-def test_names_of_other_programs(option, refused):
-    for command, wanted in zip(("train", "evaluate", "predict"), MEANT[option], strict=True):
-        said = refused(command, "x", f"--{option}", "1", says=[wanted])
-        [hint] = re.findall(r"[Dd]id you mean '?(?:sightline )?([^?']+?)'?\?", said)
-        assert hint == wanted
-
-
-def test_synonyms_are_of_names_that_there_are(cli, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "1000")
-    helps = " ".join(cli(command, "--help")[1] for command in ("train", "evaluate", "predict"))
-    assert [name for name in _SYNONYMS if not re.search(rf"--([a-z-]+\.)?{name.replace('_', '-')}\b", helps)] == []
-
-
-@pytest.mark.parametrize(
-    ("key", "asked"),
-    [
-        ("ema_decay", "optimizer.ema"), ("optimizer.ema_decay", "ema"), ("wd", "optimizer.weight_decay"),
-        ("bs", "batch_size"), ("learning-rate", "optimizer.lr"), ("img_size", "resolution"),
-        ("pretrained", "init_from"), ("lr", "optimizer.lr"), ("encodng", "encoding"),
-    ],
-)  # fmt: skip
-def test_settings_of_other_programs(key, asked, refused, tmp_path):
-    (tmp_path / "run.yaml").write_text(json.dumps(nested(f"{key}=1")))
-    refused("train", "--data", "digits", "--config", tmp_path / "run.yaml", says=[f"did you mean '{asked}'?"])
-
-
-def test_all_members_of_a_family_are_said():
-    [first, *_] = names = near("ema", ["ema_a", "ema_b"])
-    assert (first, names) == ("ema_a", ["ema_a", "ema_b"])
-    assert meant("--no", ["--no-shrink", "--no-pretrained"]) == "--no-shrink or --no-pretrained"
-
-
-def test_a_folder_alone_is_what_it_looks_like(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    pictures(tmp_path / "data")
-    short = ["--model", "vit_micro_patch4", "--resolution", "8", "--images", "4", "--threads", "1"]
-    for number, words in enumerate((["data"], ["--data", "data"], ["imagefolder:data"])):
-        code, _, err = cli("train", *words, *short, "--out", f"run{number}")
-        assert code == 0, err
-        assert "data: imagefolder:data" in (tmp_path / f"run{number}" / "config.yaml").read_text()
-    assert json.loads(cli("data", "check", "data", "--json")[1])["data"] == "imagefolder:data"
-    assert cli("evaluate", "run0", "--data", "data", "--resolutions", "8")[0] == 0
-    assert cli("train", "data,minival=0.3", *short, "--out", "held")[0] == 0
 
 
 def test_every_layout_of_a_folder_is_recognised(cli, tmp_path):
@@ -141,12 +82,6 @@ def test_every_layout_of_a_folder_is_recognised(cli, tmp_path):
     assert {Path(json.loads(line)["image"]).relative_to(tmp_path).parts[1] for line in out.splitlines()} == {"images"}
 
 
-def test_a_table_alone_is_recognised(tmp_path):
-    pytest.importorskip("datasets")
-    made = saved(tmp_path / "h", images(count=1)).partition(":")[2]
-    assert recognised(made) == f"hf:{made}"
-
-
 def test_more_epochs_of_a_run_are_another_one(cli, tmp_path):
     data = pictures(tmp_path / "data")
     words = ["--data", data, "--resolution", "8", "--threads", "1", "--model", "vit_micro_patch4", "--out"]
@@ -176,14 +111,3 @@ def test_a_size_that_is_another_by_exif_alone_says_so(kind, tmp_path):
     Image.fromarray(pixels.transpose(1, 0, 2)).save(path)
     [found] = open_source(f"{kind}:{made}").check_readable("train", skip_unreadable=1)[1]
     assert "EXIF" not in found.reason
-
-
-def test_mirrored_images_are_warned_of_once_the_run_begins(cli, tmp_path):
-    data = pictures(tmp_path / "data", ("arrow_left", "arrow_right"), 2)
-    words = ["train", "--data", data, "--resolution", "8", "--threads", "1", "--model", "vit_micro_patch4"]
-    words += ["--images", "4", "--out", tmp_path / "run"]
-    for more in (["--dry-run"], []):
-        code, _, err = cli(*words, *more)
-        assert (code, err.count("--flip 0")) == (0, 1), err
-    code, _, err = cli(*words, "--seed", "1", "--resume")
-    assert (code, err.count("--flip 0")) == (2, 0), err

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 
 from sightline.convert import export_weights, import_weights, timm_build
 from sightline.data.image_file import read_image
@@ -19,8 +18,6 @@ from sightline.evaluation.preparations.base import preparation_class
 from sightline.export.program import export_model
 from sightline.hub.load import load_model, save_model
 from sightline.results.rows import read_rows
-from tests.evaluation.suite_data import validation
-from tests.tiny import pictures
 
 SMALL = "vit_tiny_patch16_224"
 
@@ -141,41 +138,3 @@ def test_one_state_dict_says_the_same_everywhere(tmp_path, cli, monkeypatch):
         assert other.value == (row.value if exact else pytest.approx(row.value, abs=1e-3))
     back, _ = export_weights(model, "timm")
     assert all(torch.equal(back[key], value) for key, value in theirs.state_dict().items())
-
-
-def test_numbers_of_classes_are_said(tmp_path, refused):
-    data = pictures(tmp_path / "data")
-    words = ("--suite", data, "--out", tmp_path / "out", "--resolutions", 224)
-    named = ("evaluate", f"timm:{SMALL}", "--no-pretrained", "--num-classes", 4)
-    refused(*named, *words, says=["has 2 classes", "head 4"])
-    refused("evaluate", "timm:vit_tinny_patch16_224", "--no-pretrained", *words, says=["did you mean"])
-    root = validation(tmp_path / "root" / "val", {4: 809}).parent
-    words = ("--suite", f"imagenet:{root}", "--out", tmp_path / "out")
-    said = ["suite imagenet", "has 1,000 classes, the model's head 4"]
-    refused(*named, *words, says=said)
-
-
-@pytest.mark.slow
-def test_the_whole_protocol_serves_what_timm_builds(tmp_path, cli):
-    """Tuned, with a temperature, attacked and learned from, on one data set: nothing of it is a run."""
-    data = pictures(tmp_path / "data", ("a", "b"), 2)
-    shutil.copytree(tmp_path / "data" / "train", tmp_path / "data" / "minival")
-    for file in (tmp_path / "data" / "minival").rglob("*.png"):
-        ImageOps.invert(Image.open(file)).save(file)
-    out = tmp_path / "out"
-    words = ("evaluate", "timm:vit_tiny_patch16_224", "--no-pretrained", "--num-classes", 2, "--data", data)
-    asked = ("--resolutions", "32", "--tune", "--temperature", "--measures", "fgsm,knn", "--logits")
-    code, said, err = cli(*words, *asked, "--out", out)
-    assert code == 0, err
-    rows = read_rows(out / "results.jsonl")
-    assert {row.metric for row in rows} >= {"top1", "temperature", "nll_tempered", "fgsm_top1", "knn_top1"}
-    assert {row.run for row in rows} == {"timm:vit_tiny_patch16_224, random weights"}
-    (tuned,) = {row.tuning[0]["name"] for row in rows if row.tuned}
-    assert tuned == "interpolation"
-    assert {path.name[:4] for path in (out / "logits").iterdir()} == {"test", "mini"}
-    assert "next:" not in said
-    code, _, err = cli(*words)
-    assert (code, "give --out DIR for them" in err) == (2, True)
-    code, _, err = cli(*words[:-2], "--out", tmp_path / "other")
-    assert (code, "give the data (--data)" in err) == (2, True)
-    assert not (tmp_path / "other").exists()

@@ -113,16 +113,6 @@ def test_a_signal_to_one_rank_ends_all_and_one_goes_on(number, code, asked, one,
     assert rows(asked[0]) == rows(one)
 
 
-def test_a_rank_says_its_own_fault(asked, tmp_path):
-    done = run(2, "evaluate", *asked, "--split", "nowhere")
-    assert done.returncode != 0
-    said = [line.removeprefix("sightline: error: ") for line in done.stderr.splitlines() if "nowhere" in line]
-    assert said
-    assert {line.removeprefix("rank 1: ") for line in said} == {said[0].removeprefix("rank 1: ")}
-    assert "exitcode  : 2" in done.stderr
-    assert "expected --predictions FILE" in run(2, "predict", asked[0], tmp_path).stderr
-
-
 def test_two_processes_predict_what_one_predicts(asked, tmp_path):
     pictures(tmp_path / "photos", count=9)
     words = ["predict", asked[0], tmp_path / "photos", "--precision", "float32", "--predictions"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -109,13 +108,6 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.encoding} | {self.where} | {self.prefix} | {self.form}"
-
-
-def every_case() -> Iterator[Case]:
-    for encoding in ENCODINGS:
-        for where in WHERE:
-            for prefix in PREFIXES:
-                yield from (Case(encoding, where, prefix, form) for form in FORMS)
 
 
 def pairwise_cases() -> list[Case]:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-import pickle
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from sightline import plugins
 from sightline.attention import attend, rotate, use_backend
-from sightline.attention.pattern import DirectedBias, FieldOfView, Pattern
 from sightline.encodings import create_encoding, discovery, list_encodings
-from sightline.errors import InputError
 from sightline.models.block import Block
 from sightline.models.config import ViTConfig
 from sightline.models.trunk import Trunk
@@ -153,69 +148,3 @@ def test_packed_with_another_is_each_alone_through_blocks(tubes: str) -> None:
             assert one is None or (one - other).norm() <= 1e-5 * other.norm() + 1e-6
     moved = pack.keep([torch.tensor([1, 7, 29, 16]), kept[1]])
     assert not torch.allclose(run(tokens(moved), moved), packed), "where a token stands changes nothing"
-
-
-def test_a_layout_of_three_axes() -> None:
-    layout = TokenLayout.packed([CLIP, OTHER], num_prefix_tokens=1)
-    assert layout.axes == 3
-    assert layout.coords.shape == (1, 1 + 30 + 1 + 12, 3)
-    assert layout.coords[0, 1:31].tolist() == [[t, y, x] for t in range(2) for y in range(3) for x in range(5)]
-    assert layout.grids[0, 3].tolist() == [2, 3, 5]
-    assert layout.pad_to(50).grids[0, -1].tolist() == [1, 1, 1]
-    kept = layout.keep([torch.tensor([29, 3]), [11]])
-    assert kept.segments[0].coords.tolist() == [[[1, 2, 4], [0, 0, 3]]]
-    assert kept.segments[0].indices.tolist() == [[29, 3]]
-    assert (CLIP.rows, CLIP.cols, CLIP.cells, repr(CLIP)) == (3, 5, 30, "Grid(2, 3, 5)")
-    for one in (layout, kept):
-        again = pickle.loads(pickle.dumps(one))
-        assert torch.equal(again.coords, one.coords)
-        assert [segment.grid for segment in again.segments] == [CLIP, OTHER]
-    assert "2x3x5" in repr(layout)
-
-
-def test_what_is_for_two_axes_declines_in_one_line() -> None:
-    layout = TokenLayout.uniform(CLIP, 1)
-    for name in list_encodings():
-        encoding = create_encoding(name, depth=1, heads=12, dim=96)
-        if encoding.axes == 2:
-            with pytest.raises(InputError, match=r"^encoding \w+: a grid of 3 axes \(expected 2\)$"):
-                create_encoding(name, depth=1, heads=12, dim=96, train_grid=CLIP)
-        if name != "none":
-            with pytest.raises(InputError, match=rf"^encoding {name}: a grid of 3 axes \(expected 2\)$"):
-                _ = [hook(0, layout) for hook in (encoding.added, encoding.rotation, encoding.pattern)]
-    with pytest.raises(
-        InputError, match=r"^tiles: a grid of 3 axes, Grid\(2, 3, 5\) \(expected 2: rows and columns\)$"
-    ):
-        layout.tiled(Grid(8, 16))
-    q = torch.randn(1, 1, layout.slots, 4)
-    directed = Pattern((DirectedBias((FieldOfView(((1, 0),)),), (1.0,), (False,)),))
-    for backend in ("sdpa", "tiles", "flex"):
-        with (
-            use_backend(backend),
-            pytest.raises(InputError, match=r"^a directed pattern: views of 2 axes for a grid of 3"),
-        ):
-            attend(q, q, q, directed, layout)
-    for wrong in ((2, 0, 5), (), (2, 3.0, 5)):
-        with pytest.raises(InputError, match="train_grid"):
-            create_encoding("none", depth=1, heads=1, dim=4, train_grid=wrong)
-
-
-def test_none_knows_every_grid() -> None:
-    layout = TokenLayout.uniform(CLIP, 2)
-    encoding = create_encoding("none", **SHAPE)
-    x = torch.randn(2, 4, layout.slots, 12)
-    expected = F.scaled_dot_product_attention(x, x, x)
-    # Whichever form computes.
-    torch.testing.assert_close(attend(x, x, x, encoding.pattern(0, layout), layout), expected, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_found_through_plugins_of_the_command_line(tubes: str, tmp_path: Path) -> None:
-    said = subprocess.run(
-        [sys.executable, "-m", "sightline", "encodings", "--plugins", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert said.returncode == 0, said.stderr
-    assert "tubes" in said.stdout

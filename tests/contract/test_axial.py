@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor
 
-from sightline import analysis, load_model, save_model
 from sightline.analysis.memory import estimate_memory
 from sightline.attention import record_attention
 from sightline.attention.sdpa import SdpaCall
-from sightline.cli import app
-from sightline.errors import InputError
 from sightline.export import export_model
 from sightline.models import Model, create_model
-from sightline.models.architectures.axial import AxialTransformer, lines_of
+from sightline.models.architectures.axial import AxialTransformer
 from sightline.models.block import LayerInputs
 from sightline.models.flops import forward_flops
 from sightline.tokens.layout import TokenLayout
@@ -104,22 +99,6 @@ def test_rows_and_columns_are_what_attention_is_shown() -> None:
     assert shown[0].keys is shown[2].keys, "lines are cut once for all layers"
 
 
-def test_lookhere_in_a_row() -> None:
-    """Who looks left sees what is left of it; a field of view of 90 degrees around up holds nothing of the own row."""
-    from sightline.encodings import create_encoding
-
-    encoding = create_encoding("lookhere", directions="triangles", depth=1, heads=4, dim=32, num_prefix_tokens=0)
-    layout = lines_of(TokenLayout.uniform((3, 5), 1, num_prefix_tokens=0), 0).layout
-    row = layout.segments[0]
-    seen = encoding.pattern(0, layout).bias(row, row, 0, 0)[0] > -1e30
-    up, down, left, right = seen
-    one = torch.ones(5, 5, dtype=torch.bool)
-    assert torch.equal(up, torch.eye(5, dtype=torch.bool))
-    assert torch.equal(down, up)
-    assert {left.sum().item(), right.sum().item()} == {15}
-    assert torch.equal(left | right, one)
-
-
 def test_dropping_a_path_hangs_on_the_image() -> None:
     """Chance is an image's, not a row's: by its seed, alone or packed."""
     model = axial(drop_path=0.5, depth=6).train()
@@ -133,77 +112,12 @@ def test_dropping_a_path_hangs_on_the_image() -> None:
     assert (packed - torch.cat(alone)).abs().max() < 1e-5
 
 
-@torch.no_grad()
-def test_saved_and_read(tmp_path) -> None:
-    model = axial("lookhere_90", "first", architecture_options={"first": "columns"})
-    save_model(model, tmp_path / "m")
-    read = load_model(tmp_path / "m")
-    image = images()[0][None]
-    assert torch.equal(read(image), model(image))
-
-
-@torch.no_grad()
-def test_surface() -> None:
-    model = axial(depth=4)
-    image = images([(3, 5)])[0][None]
-    maps = model.get_intermediate_layers(image, n=4, reshape=True)
-    assert [one.shape[-2:] for one in maps] == [(3, 5)] * 4
-    assert torch.allclose(model.forward_head(model.forward_features(image)), model(image), atol=1e-6)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["learned_1d", "rope_axial", "lookhere_90"])
 def test_exported(encoding: str, tmp_path) -> None:
     model = axial(encoding, depth=2, dim=48)
     export_model(model, tmp_path / "m.pt2", to="torch")
     assert_the_same(tmp_path / "m.pt2", model)
-
-
-def test_what_is_not_admitted() -> None:
-    for options, said in (
-        ({"pool": "cls"}, r"architecture axial: a class token .*'first'"),
-        ({"pool": "mean", "num_registers": 2}, "architecture axial: a register"),
-        ({"pool": "mean", "architecture_options": {"first": "row"}}, "did you mean 'rows'|expected 'rows'"),
-        ({"pool": "mean", "architecture_options": {"frist": "rows"}}, "did you mean 'first'"),
-    ):
-        with pytest.raises(InputError, match=said):
-            create_model("vit_micro_patch4", architecture="axial", **options)
-    model = axial()
-    layout = TokenLayout.uniform((3, 5), 1, num_prefix_tokens=0).keep(torch.tensor([[0, 3, 7]]))
-    with pytest.raises(InputError, match="expected no dropped patches"):
-        model(torch.randn(1, 3, 3 * PATCH**2), layout)
-
-
-@torch.no_grad()
-def test_looked_into() -> None:
-    """How far heads look is measured in rows and columns; what is of whole images says why it is not."""
-    model = axial("rope_axial", depth=2)
-    given = torch.randn(2, 3, PATCH * 3, PATCH * 5)
-    far = analysis.attention_distance(model, given)
-    values = next(iter(far.arrays.values()))
-    assert values["distance"].shape == (2, 2, model.config.heads)
-    # By hand, from the attention of each row.
-    shown = []
-    with record_attention(shown.append):
-        model(given)
-    call = shown[0]
-    q, k = (one.unflatten(2, (3, 5)) for one in (call.q, call.k))
-    weights = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
-    place = torch.arange(5)
-    expected = (weights * (place[:, None] - place).abs()).sum(-1).mean((2, 3))
-    assert np.allclose(values["distance"][:, 0], expected.numpy(), atol=1e-5)
-    several = images(GRIDS[:4])
-    packed = next(iter(analysis.attention_distance(model, several).arrays.values()))["distance"]
-    assert packed.shape == (4, 2, model.config.heads)
-    for found, image in zip(packed, several, strict=True):
-        alone = next(iter(analysis.attention_distance(model, image[None]).arrays.values()))["distance"]
-        assert np.allclose(found, alone[0], atol=1e-5)
-    for name in ("attention_rollout", "attention_maps"):
-        with pytest.raises(InputError, match=f"{name}: layer . attends inside parts of an image"):
-            getattr(analysis, name)(model, given)
-    for name in ("fields_of_view", "bias_matrices"):
-        with pytest.raises(InputError, match=f"{name}: architecture axial attends inside parts"):
-            getattr(analysis, name)(axial("lookhere_90"))
 
 
 def test_counted() -> None:
@@ -221,19 +135,3 @@ def test_counted() -> None:
         less, more = (estimate_memory(one, (256, 512), training=training) for one in (config, plain))
         assert less.attention < more.attention
         assert less.parameters == more.parameters
-
-
-@pytest.mark.slow
-def test_by_the_command_line(tmp_path, capsys) -> None:
-    where = str(tmp_path / "run")
-    options = "architecture=axial", "pool=mean", "depth=2", "dim=48", "heads=4"
-    settings = [f"--model_options.{one}" for one in options]
-    made = ["--data", "digits", "--encoding", "rope_axial", "--resolution", "16", "--images", "64"]
-    assert app.main(["train", *made, *settings, "--validation=null", "--out", where]) == 0
-    looked = ["analyse", where, "--images", "2", "--resolutions", "16", "--measures"]
-    assert app.main([*looked, "attention_distance,entropy", "--out", str(tmp_path / "inside")]) == 0
-    assert app.main([*looked, "attention_rollout", "--out", str(tmp_path / "refused")]) == 2
-    assert not (tmp_path / "refused").exists()
-    assert "attends inside parts of an image" in capsys.readouterr().err
-    Image.new("RGB", (24, 16)).save(tmp_path / "wide.png")
-    assert app.main(["predict", where, str(tmp_path / "wide.png"), "--resolution", "native"]) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +14,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import sightline
-from sightline import load_model, save_model
-from sightline.analysis import patch_filters
 from sightline.analysis.memory import estimate_memory
 from sightline.convert import import_weights
 from sightline.data.batch import collate_packed, collate_uniform, normalize
-from sightline.data.config import PackingConfig
-from sightline.data.open import open_source
-from sightline.errors import InputError
 from sightline.export import export_model
 from sightline.models import Model, create_model
 from sightline.models.embedders.resnet import StemPatchifier
 from sightline.models.flops import forward_flops
-from sightline.models.resnet_stem import same_max_pool, same_padding
-from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
-from sightline.training.setup import build_model
 from tests.contract.randomise import randomise_parameters
 from tests.convert.originals import original
-from tests.tiny import tiny_config
 
 SMALL = {"width_factor": 0.125, "groups": 4}
 # A patch of one cell, and one of several (the stem alone, and under one stage).
@@ -82,14 +72,6 @@ def test_packed_is_alone_with_its_gradients(stem: str, fit: str, encoding: str, 
         assert (one - other).norm() <= (1e-6 if name.startswith("encoding") else 1e-8) * other.norm(), name
 
 
-def test_images_of_one_size_go_through_the_stem_together() -> None:
-    model, seen = build().double(), []
-    embed: Any = model.patch_embed
-    embed.backbone.register_forward_pre_hook(lambda _, given: seen.append([tuple(one.shape) for one in given[0]]))
-    model(images())
-    assert seen == [[(2, 3, 33, 29), (1, 3, 32, 48), (1, 3, 61, 18), (1, 3, 30, 47)]]
-
-
 def test_what_lies_beyond_an_image_does_not_matter() -> None:
     """Rows hold padding where the patch does not divide an image, and the stem is not shown it."""
     for stem, fit in itertools.product(STEMS, ("pad", "crop")):
@@ -104,20 +86,6 @@ def test_what_lies_beyond_an_image_does_not_matter() -> None:
         # Whoever does not know the size takes it for a part of the image.
         other = TokenLayout.uniform(grid, 1, num_prefix_tokens=layout.num_prefix_tokens)
         assert (model(rows, layout=other) - model(rows, layout=layout)).abs().max() > 1e-6
-
-
-def test_layouts_of_a_layout_keep_the_size() -> None:
-    layout = TokenLayout.packed([(3, 2), (2, 2)], num_prefix_tokens=1, pixels=[(23, 16), None])
-    made = [layout.to("meta"), layout.tiled(Grid(2, 2)), layout.pad_to(20), layout.pad_to(20).unpadded]
-    made += [
-        layout.patches_only(),
-        layout.with_prefix(1),
-        layout.with_seeds([1, 2]),
-        pickle.loads(pickle.dumps(layout)),
-    ]
-    made += [layout.keep([[0, 2], [1]]), pickle.loads(pickle.dumps(layout.keep([[0, 2], [1]])))]
-    for one in made:
-        assert [segment.pixels for segment in one.segments] == [(23, 16), None], one
 
 
 @pytest.mark.parametrize("fit", ["pad", "crop"])
@@ -162,45 +130,6 @@ def test_timm_with_a_patch_of_several_cells(pad: bool) -> None:
         torch.testing.assert_close(found, embedded, rtol=0, atol=5e-4)
 
 
-@torch.no_grad()
-def test_saved_and_read(tmp_path: Path) -> None:
-    model = build("stage", fit="pad", options={"standardisation": "timm", "norm_eps": 1e-5})
-    save_model(model, tmp_path / "m")
-    read = load_model(tmp_path / "m")
-    assert read.config.embedder_options == model.config.embedder_options
-    given = images(dtype=torch.float32)
-    assert torch.equal(read(given), model(given))
-    # Each is a part of what it computes.
-    for name, value in (("standardisation", "official"), ("norm_eps", 0.1), ("groups", 2)):
-        other = build("stage", fit="pad", options={**model.config.embedder_options, name: value})
-        other.load_state_dict(model.state_dict())
-        assert (other(given) - model(given)).abs().max() > 1e-7, name
-
-
-@torch.no_grad()
-def test_timms_surface() -> None:
-    model: Any = build(fit="pad")
-    image = images(dtype=torch.float32)[0][None]
-    assert model.forward_features(image).shape == (1, 1 + 5 * 4, 32)
-    features, (one,) = model.forward_intermediates(image, indices=[0])
-    assert one.shape == (1, 32, 5, 4)
-    torch.testing.assert_close(model.forward_head(features), model(image))
-
-
-def test_same_padding_is_tensorflows() -> None:
-    for side, kernel, stride in itertools.product(range(1, 20), (1, 3, 7), (1, 2)):
-        before, after = same_padding(side, kernel, stride)
-        assert (side + before + after - kernel) // stride + 1 >= -(-side // stride) or kernel < stride
-        assert after - before in (0, 1)
-    assert [same_padding(224, 7, 2), same_padding(225, 7, 2)] == [(2, 3), (3, 3)]
-    assert [same_padding(112, 3, 2), same_padding(113, 3, 2), same_padding(112, 1, 2)] == [(0, 1), (1, 1), (0, 0)]
-    for rows, cols in itertools.product(range(1, 9), range(1, 9)):
-        x = torch.randn(1, 1, rows, cols)
-        pads = [pad for side in (cols, rows) for pad in same_padding(side, 3, 2)]
-        padded = torch.nn.functional.pad(x, pads, value=-torch.inf)
-        assert torch.equal(same_max_pool(x), torch.nn.functional.max_pool2d(padded, 3, 2))
-
-
 @pytest.mark.parametrize("stem", STEMS)
 def test_operations_are_those_that_torch_counts(stem: str) -> None:
     model = build(stem, encoding="none", pool="mean")
@@ -231,39 +160,6 @@ def test_memory_of_a_step_is_what_the_stem_keeps(stem: str, form: str) -> None:
     least = estimate_memory(model.config, size, batch=4, training=True).activations
     assert least >= kept
     assert estimate_memory(model.config, size, batch=4).activations < least
-
-
-def test_what_is_not_admitted_is_refused_in_one_line() -> None:
-    def refused(words: str, stem: str = "cell", **changes: Any) -> None:
-        with pytest.raises(InputError, match=words) as caught:
-            build(stem, **changes)
-        assert "\n" not in str(caught.value)
-
-    refused("patch_size 12: must be a multiple of the stride 8 of embedder_options.layers \\[2, 1\\]", patch_size=12)
-    refused("option 'layer' is not known; did you mean 'layers'", options={"layer": [1]})
-    refused("layers = 3: expected a list", options={"layers": 3})
-    refused("layers\\[1\\] = 0: expected at least 1", options={"layers": [1, 0]})
-    refused("a root of 8 channels .expected 2 or more, a multiple of groups 3", options={"groups": 3})
-    refused("a root of 1 channels", options={"width_factor": 1 / 64, "groups": 1})
-    refused("standardisation = .tim.*did you mean 'timm'", options={"standardisation": "tim"})
-    refused("norm_eps = 0: expected more than 0", options={"norm_eps": 0})
-    refused("patch_norm true: embedder resnet has none", patch_norm=True)
-    model = build(fit="exact")
-    with pytest.raises(InputError, match="image of 33x29 pixels: the sides must be multiples of the patch size 8"):
-        model(images(dtype=torch.float32)[0][None])
-    with pytest.raises(InputError, match=r"^image of 3x40 pixels: holds no whole patch .* at least 13\)$"):
-        build("alone")(torch.zeros(1, 3, 3, 40))
-    rows, layout = model.prepare(torch.zeros(1, 3, 16, 16))
-    with pytest.raises(InputError, match=r"embedder resnet: needs whole images .expected no dropped patches"):
-        model(rows[:, [0, 2]], layout=layout.keep([[0, 2]]))
-    with pytest.raises(InputError, match="patch_filters: embedder resnet has no linear layer over flat patches"):
-        patch_filters(model)
-    dropping = tiny_config(
-        model_options={"patch_size": 8, "embedder": "resnet", "embedder_options": {"layers": [], **SMALL}},
-        packing=PackingConfig(tokens=64, resolutions=(6, 24), drop="beta"),
-    )
-    with pytest.raises(InputError, match=r"packing.drop beta: embedder resnet takes whole images .expected null"):
-        build_model(dropping, open_source("digits"))
 
 
 @pytest.mark.slow

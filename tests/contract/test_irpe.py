@@ -9,13 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline import load_model, save_model
-from sightline.analysis import bias_matrices
 from sightline.analysis.attention_blocks import attention_blocks
 from sightline.analysis.memory import estimate_memory
 from sightline.analysis.one_query import attention_of
-from sightline.analysis.views import field_of_view
-from sightline.attention import AttentionRecord, Pattern, attend, record_attention, sdpa
+from sightline.attention import AttentionRecord, attend, record_attention
 from sightline.attention.content_bias import (
     ContentBias,
     TokenPairs,
@@ -26,13 +23,12 @@ from sightline.attention.content_bias import (
     summed_by_axis,
 )
 from sightline.encodings import create_encoding
-from sightline.encodings.pattern.irpe import Irpe, IrpeBuckets, piecewise
-from sightline.errors import InputError
+from sightline.encodings.pattern.irpe import Irpe, IrpeBuckets
 from sightline.models.flops import forward_flops
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
-from tests.attention.irpe_by_hand import attention_by_hand, piecewise_by_hand
+from tests.attention.irpe_by_hand import attention_by_hand
 from tests.contract.contract import build, images
 from tests.contract.randomise import randomise_parameters
 
@@ -118,16 +114,6 @@ def test_wherever_tokens_stand(where: str, method: str, prefix: int) -> None:
     assert_equal_to_the_definition(encoding, LAYOUTS[where](prefix))
 
 
-@pytest.mark.parametrize("heads_at_once", [1, 0])
-@pytest.mark.parametrize("shared", [True, False])
-def test_some_heads_and_some_queries_at_a_time(shared: bool, heads_at_once: int, monkeypatch) -> None:
-    """What a bound of memory cuts into heads, or into queries of a head, is the same."""
-    layout = TokenLayout.uniform((3, 5), 2, num_prefix_tokens=2)
-    a_head = 2 * layout.slots**2 * 4
-    monkeypatch.setattr(sdpa, "BIAS_BYTES", a_head if heads_at_once else a_head // 2)
-    assert_equal_to_the_definition(encoding_of({"on": "qkv", "shared_heads": shared}, 2), layout)
-
-
 @pytest.mark.parametrize("prefix", [0, 2])
 @pytest.mark.parametrize("has_bucket", [True, False])
 @pytest.mark.parametrize(("method", "part"), [("product", "table"), ("cross", "rows"), ("cross", "cols")])
@@ -153,12 +139,6 @@ def test_the_form_without_look_ups(grid, method: str, part: str, has_bucket: boo
         torch.testing.assert_close(*grads)
 
 
-def test_the_piecewise_function_is_pythons_own() -> None:
-    for ratio in (0.3, 1, 1.2, 1.9, 2.5, 6, 20, 33):
-        found = piecewise(torch.arange(-70, 71), ratio)
-        assert found.tolist() == [piecewise_by_hand(x, ratio) for x in range(-70, 71)]
-
-
 def test_an_oblong_grid_is_not_a_square_of_as_many_tokens() -> None:
     """The public code takes the square root of the number of tokens for both sides."""
     encoding = encoding_of({}, 1)
@@ -168,23 +148,6 @@ def test_an_oblong_grid_is_not_a_square_of_as_many_tokens() -> None:
         answers.append(attend(*qkv_of(layout), encoding.pattern(0, layout), layout))
     assert (answers[0] - answers[1]).abs().max() > 1e-3
     assert (answers[0] - answers[2]).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"mode": "bias", "on": "kv"}, "on 'kv'"),
-        ({"method": "produkt"}, "did you mean 'product'"),
-        ({"on": "kq"}, "on"),
-        ({"ratio": 0.0}, "ratio"),
-        ({"ratio": 1e9}, "ratio"),
-        ({"shared_heads": "yes"}, "shared_heads"),
-    ],
-)
-def test_what_is_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words) as caught:
-        encoding_of(options, 1)
-    assert "\n" not in str(caught.value)
 
 
 def calls_of(name: str, **options: Any) -> list[AttentionRecord]:
@@ -216,31 +179,6 @@ def test_what_is_looked_at_is_what_is_computed(name: str, block_bytes: int) -> N
             torch.testing.assert_close(attention_of(first, slot), whole[0, :, slot], atol=1e-6, rtol=1e-5)
 
 
-def test_attention_of_dropped_tokens_is_looked_at() -> None:
-    encoding = encoding_of({"on": "qk"}, 1)
-    layout = TokenLayout.uniform((3, 4), 2, num_prefix_tokens=1).keep(torch.tensor([[0, 11, 5], [7, 2, 3]]))
-    with torch.no_grad():
-        q, k, _ = qkv_of(layout)
-        eye = torch.eye(4).expand(2, HEADS, 4, 4)
-        # Of values that are the unit vectors, the outputs are the weights.
-        expected = attend(q, k, eye, encoding.pattern(1, layout), layout)
-        call = AttentionRecord(1, q, k, eye, encoding.pattern(1, layout), layout, layout)
-        blocks = list(attention_blocks(call, 200))
-    for image in range(2):
-        found = torch.cat([one.attention[0] for one in blocks if one.images.tolist() == [image]], dim=1)
-        torch.testing.assert_close(found, expected[image], atol=1e-6, rtol=1e-5)
-
-
-def test_there_is_no_bias_of_its_own() -> None:
-    model = build("irpe", pool="mean")
-    with pytest.raises(InputError, match=r"^bias_matrices: what encoding irpe adds is made of .* no bias of its own"):
-        bias_matrices(model, sizes=20)
-    assert field_of_view(model, 0, Grid(3, 5)) is None
-    found = bias_matrices(build("irpe_bias", pool="mean"), sizes=20)
-    assert found["bias"].std() > 0.1
-    assert field_of_view(build("irpe_bias"), 0, Grid(3, 5)) is not None
-
-
 def test_products_and_memory_are_counted() -> None:
     plain, contextual, values = (build(name).config for name in ("none", "irpe", "irpe_qkv"))
     slots, width = 16, plain.attention_width
@@ -256,22 +194,3 @@ def test_products_and_memory_are_counted() -> None:
         )
         assert added[1] > 2 * added[0]
         assert training or learned[0] == learned[1]
-
-
-@torch.no_grad()
-def test_saved_and_read_again(tmp_path) -> None:
-    options = {"method": "cross", "on": "qkv", "shared_heads": False, "ratio": 3.0}
-    model = build("irpe", encoding_options=options)
-    save_model(model, tmp_path / "m")
-    read = load_model(tmp_path / "m")
-    assert torch.equal(model(images((5, 3))), read(images((5, 3))))
-    assert read.encoding.no_weight_decay() == {f"{where}_{part}" for where in "qkv" for part in ("rows", "cols")}
-
-
-def test_patterns_are_summed_with_their_content() -> None:
-    encoding = encoding_of({"on": "qkv"}, 1)
-    one = encoding.layer_pattern(0)
-    both = one + encoding.layer_pattern(1)
-    assert isinstance(both, Pattern)
-    assert len(both.terms_of("attention")) == len(both.terms_of("queries")) == 2
-    assert not both.directed

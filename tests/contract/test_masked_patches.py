@@ -6,13 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline import create_model, list_encodings, load_model, save_model
-from sightline.analysis import token_norms
+from sightline import create_model, list_encodings
 from sightline.analysis.memory import estimate_memory
-from sightline.errors import InputError
-from sightline.export import check_exportable
-from sightline.models import Model, VisionTransformer
-from sightline.models.stage import StageSpec
+from sightline.models import Model
 from sightline.tasks.base import task_of
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -63,26 +59,6 @@ def test_of_each_family_too(family: str, mask_in: str) -> None:
     is_its_images(built("rope_axial+learned_1d", False, FAMILIES[family], bits=1, mask_in=mask_in).train())
 
 
-def test_what_merges_patches_or_cuts_clips_is_refused_before_the_work(refused, tmp_path, monkeypatch) -> None:
-    """Nothing is made: a patch that is hidden is no patch any more where four became one."""
-    out = tmp_path / "run"
-    words = ("train", "--data", "digits", "--task", "masked_patches", "--images", "32", "--out", out)
-    own = ("--model_options.architecture=swin", "--model_options.pool=mean")
-    window = "--model_options.architecture_options={depths: [2, 2], heads: [4, 8], window: 2}"
-    of_swin = (*own, window, "--model_options.depth=4", "--model_options.heads=4")
-    refused(*words, *of_swin, says=["architecture swin: head 'masked_patches' reads patches of one size"])
-    tubelets = ("--model_options.embedder=tubelets", "--model_options.embedder_options={frames: 2}")
-    refused(*words, *tubelets, says=["head masked_patches: a grid of 3 axes (expected 2)"])
-    refused("train", "--data", "moving", *words[3:], says=["head masked_patches: a grid of 3 axes (expected 2)"])
-    # Of an architecture of somebody else's, which refuses nothing itself.
-    stages = classmethod(
-        lambda cls, config: (StageSpec(config, config.train_grid), StageSpec(config, config.train_grid, 1))
-    )
-    monkeypatch.setattr(VisionTransformer, "stages", stages)
-    refused(*words, says=["task masked_patches: architecture vit merges patches (expected one that does not)"])
-    assert not out.exists()
-
-
 def is_its_images(model: Model) -> None:
     count = model.num_prefix_tokens
     rows = [torch.randn(1, grid.cells, 3 * PATCH**2) for grid in GRIDS]
@@ -118,33 +94,7 @@ def test_every_part_learns(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["mean", "cells", "pixels"])
-def test_saved_and_loaded_it_says_the_same(target, tmp_path) -> None:
-    model = built("rope_axial", target=target, cells=2).eval()
-    save_model(model, tmp_path / "model")
-    again = load_model(tmp_path / "model").eval()
-    images = [torch.randn(3, 12, 20), torch.randn(3, 8, 28)]
-    for one, other in zip(model(images), again(images), strict=True):
-        assert one.keys() == other.keys()
-        for name in one:
-            assert torch.equal(one[name], other[name])
-    assert task_of(again).options.target == target
-
-
-@pytest.mark.parametrize("target", ["mean", "cells", "pixels"])
 def test_its_memory_is_counted(target) -> None:
     model = built("rope_axial", target=target)
     expected = 4 * sum(parameter.numel() for parameter in model.parameters())
     assert estimate_memory(model.config, (24, 32), training=True).parameters == expected
-
-
-def test_it_is_looked_into() -> None:
-    model = built("lookhere_90").eval()
-    found = token_norms(model, torch.randn(2, 3, 24, 32))["mean_norm"]
-    assert found.shape[0] == 2
-    assert (found > 0).all()
-
-
-@pytest.mark.parametrize("to", ["torch", "onnx"])
-def test_it_is_not_exported(to) -> None:
-    with pytest.raises(InputError, match="export: head masked_patches: hides patches"):
-        check_exportable(built("rope_axial"), to)

@@ -13,7 +13,6 @@ from torch import Tensor
 import sightline.attention.dispatch as dispatching
 from sightline.attention import use_backend
 from sightline.encodings import list_encodings
-from sightline.errors import InputError
 from sightline.models import VisionTransformer
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -157,14 +156,6 @@ def test_every_encoding(check, name: str) -> None:
     check(build(name, POOLS[list_encodings().index(name) % len(POOLS)], num_registers=1))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*list_encodings(), "rope_mixed+learned_1d", "lookhere_90+alibi_2d"])
-@pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("check", CHECKS)
-def test_every_encoding_and_pool(check, pool: str, name: str) -> None:
-    check(build(name, pool))
-
-
 @pytest.fixture
 def _not_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """FlexAttention traces itself for each new layout; torch's switch for debugging leaves that out."""
@@ -245,19 +236,6 @@ def test_padded_rows_of_a_batch() -> None:
         assert (model(*padded(patches, layout, junk)) - expected).abs().max() < LOGITS
 
 
-def test_features_of_padding_are_finite() -> None:
-    """They are there as laid out, and whatever is computed from all slots stays finite."""
-    model = build("learned_2d")
-    patches, layout = pack(model, given())
-    junky, where = padded(patches, layout, math.nan)
-    features = model.forward_features(junky, layout=where)
-    assert isinstance(features, Tensor)
-    assert features.shape[1] == where.slots
-    assert features.isfinite().all()
-    features.square().sum().backward()
-    assert all(gradient.isfinite().all() for gradient in gradients(model).values())
-
-
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_training_with_padding(checkpointing: bool) -> None:
     """Drop path draws for images alone, and what is computed again is the same."""
@@ -274,11 +252,3 @@ def test_training_with_padding(checkpointing: bool) -> None:
     for logits, found in others:
         assert (logits - expected).abs().max() < LOGITS
         assert_same_gradients(found, without)
-
-
-def test_patches_of_another_length_are_refused() -> None:
-    model = build("none")
-    patches, layout = pack(model, given())
-    expected = rf"expected \[1, {patches.shape[1] + 3}, 48\] .*padding=3.* got \[1, {patches.shape[1]}, 48\]"
-    with pytest.raises(InputError, match=expected):
-        model(patches, layout=layout.pad_to(layout.slots + 3))

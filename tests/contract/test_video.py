@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-import functools
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from sightline import analysis, create_model, export_model, load_model, save_model
-from sightline.analysis.measures.knock_out import directions
+from sightline import analysis, create_model
 from sightline.analysis.memory import estimate_memory
 from sightline.attention import use_backend
 from sightline.encodings import list_encodings
@@ -45,11 +41,6 @@ def clips() -> list[Tensor]:
     """Of the training's size, an image, a clip whose frames the tubelet does not divide, and a small one."""
     sizes = ((6, 12, 20), (12, 8), (5, 8, 16), (2, 4, 4))
     return [torch.randn(3, *size, generator=torch.Generator().manual_seed(sum(size))) for size in sizes]
-
-
-def test_there_are_encodings_of_clips() -> None:
-    said = {"learned_1d", "factorized", "sincos_2d", "fourier", "rope_axial", "rope_mixed", "alibi_2d", "lookhere_90"}
-    assert said < set(KNOWS_CLIPS)
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -120,18 +111,6 @@ def test_every_back_end_gives_the_same_or_leaves_it_to_another(backend: str) -> 
         assert (model(clips()) - expected).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("encoding", [*KNOWS_CLIPS, *JOINED])
-@torch.no_grad()
-def test_saved_and_read(encoding: str, tmp_path: Path) -> None:
-    model = model_of(encoding)
-    if model.knob is not None:
-        model.set_knob(model.knob.default * 1.5)
-    save_model(model, tmp_path / "m")
-    again = load_model(tmp_path / "m")
-    assert again.config.clip_frames == 6
-    assert torch.equal(again(clips()), model(clips()))
-
-
 @pytest.mark.parametrize("inflation", ["central", "average"])
 @pytest.mark.parametrize("encoding", ["learned_1d", "factorized", "rope_mixed", "fourier", "lookhere_90", "none"])
 @torch.no_grad()
@@ -179,93 +158,6 @@ def test_a_model_of_clips_begins_with_one_of_images_as_far_as_it_can() -> None:
         create_model(init_from=fourier, embedder="tubelets", clip_frames=4)
 
 
-@pytest.mark.parametrize("encoding", ["learned_1d", "factorized", "fourier"])
-def test_what_is_added_before_every_layer_is_inflated_in_every_layer(encoding: str) -> None:
-    fields = {key: SMALL[key] for key in ("dim", "depth", "heads", "num_classes", "patch_size", "image_size")}
-    made = {"encoding": encoding, "encoding_options": {"at": "every"}}
-    images = randomise_parameters(create_model("vit_micro_patch4", **fields, **made))
-    model = create_model(init_from=images, embedder="tubelets", clip_frames=4)
-    assert model.reinitialized == ()
-    clip, image = torch.zeros(1, 3, 4, 12, 20), torch.zeros(1, 3, 12, 20)
-    for layer in range(2):
-        added = model.encoding.added(layer, model.prepare(clip)[1])
-        expected = images.encoding.added(layer, images.prepare(image)[1])
-        assert added is not None
-        assert expected is not None
-        by_frame = added[:, model.num_prefix_tokens :].unflatten(1, (2, -1))
-        assert (by_frame - expected[:, None, images.num_prefix_tokens :]).abs().max() < 1e-5
-
-
-@pytest.mark.parametrize("frames", [1, 2, 4])
-@pytest.mark.parametrize("flexible", [False, True])
-def test_tubelets_of_other_patches_begin_with_the_kernel_that_is_resized_first(frames: int, flexible: bool) -> None:
-    fields = {key: SMALL[key] for key in ("dim", "depth", "heads", "num_classes")} | {"patch_size": 4, "image_size": 8}
-    cut = {"embedder": "flexible", "embedder_options": {"base": 4}} if flexible else {}
-    images = create_model("vit_micro_patch4", **fields, **cut)
-    options = {"embedder": "tubelets", "embedder_options": {"frames": frames}, "clip_frames": 4, "patch_size": 2}
-    model = create_model(init_from=images, **options)
-    kernel = model.patch_embed.proj.weight.unflatten(1, (3, frames, -1))
-    expected = create_model(init_from=images, embedder="patches", patch_size=2).patch_embed.proj.weight
-    assert torch.equal(kernel[:, :, frames // 2].flatten(1), expected)
-    assert kernel.count_nonzero() == expected.count_nonzero()
-
-
-@pytest.mark.parametrize("embedder", ["tubelets", "flexible"])
-def test_a_stems_kernel_becomes_no_other(embedder: str) -> None:
-    fields = {key: SMALL[key] for key in ("dim", "depth", "heads", "num_classes")} | {"patch_size": 8, "image_size": 16}
-    stem = {"embedder": "resnet", "embedder_options": {"layers": (1,), "width_factor": 0.5}}
-    hybrid = create_model("vit_micro_patch8", **fields, **stem)
-    with pytest.raises(InputError, match=r"init_from: weights do not fit the model; \d+ not expected: patch_embed\.b"):
-        create_model(init_from=hybrid, embedder=embedder)
-
-
-@pytest.mark.parametrize("name", ["swin_micro_patch4", "axial_vit_micro_patch4"])
-def test_architectures_of_planes_refuse_clips(name: str) -> None:
-    with pytest.raises(InputError, match=f"architecture {name.split('_')[0]}: .* of images .*embedder 'tubelets'"):
-        create_model(name, embedder="tubelets", clip_frames=4, patch_norm=False)
-
-
-def test_what_makes_no_sense_is_refused_in_a_line(tmp_path: Path) -> None:
-    model = model_of("lookhere_90")
-    clip = clips()[0].unsqueeze(0)
-    one, batch = "[channels, height, width]", "[batch, channels, height, width]"
-    images = create_model("vit_micro_patch4", depth=1)
-    tries = {
-        f"images: expected {batch} or [batch, channels, frames, height, width] with 3 channels, got [1, 6, 3": lambda: (
-            model(clip.transpose(1, 2))
-        ),
-        f"image 0: expected {one} or [channels, frames, height, width] with 3 channels, got [1, 3, 6": lambda: model(
-            [clip]
-        ),
-        f"images: expected {batch} with 3 channels, got [1, 3, 6, 12, 20]": lambda: images(clip),
-        "image of 13x20 pixels": lambda: model(torch.randn(1, 3, 2, 13, 20)),
-        "clip of 0 frames: expected at least 1": lambda: model(torch.randn(1, 3, 0, 12, 20)),
-        "output_fmt 'NCHW': of clips there are no maps": lambda: model.forward_intermediates(clip),
-        "export: a model of clips": lambda: export_model(model, tmp_path / "m.onnx"),
-        "directions: a grid of 3 axes": lambda: directions(model),
-    }
-    for said, act in tries.items():
-        with pytest.raises(InputError) as raised:
-            act()
-        assert str(raised.value).startswith(said)
-        assert "\n" not in str(raised.value)
-    for task, head in (("segmentation", "linear_map"), ("detection", "fcos"), ("segmentation", "segmenter")):
-        with pytest.raises(InputError, match=rf"^head {head}: a grid of 3 axes \(expected 2\)$"):
-            model_of("lookhere_90", head=head, task=task)
-    with pytest.raises(InputError, match="grid of 3 axes"):
-        copy.deepcopy(model).reset_head("linear_map")
-
-
-@torch.no_grad()
-def test_tokens_of_clips_by_timms_names() -> None:
-    model = model_of("rope_axial")
-    clip = clips()[0].unsqueeze(0)
-    final, layers = model.forward_intermediates(clip, output_fmt="NLC", norm=True)
-    assert layers[-1].shape == (1, 45, 48)
-    assert torch.equal(layers[-1], final[:, model.num_prefix_tokens :])
-    torch.testing.assert_close(model.forward_head(model.forward_features(clip)), model(clip))
-
-
 def test_operations_and_memory_count_the_frames() -> None:
     model = model_of("lookhere_90", pool="mean", class_token=False, num_registers=0)
     config = model.config
@@ -275,30 +167,6 @@ def test_operations_and_memory_count_the_frames() -> None:
     assert (one.tokens, other.tokens) == (45, 180)
     assert other.activations > 3.5 * one.activations
     assert one.built == 4 * sum(parameter.numel() for parameter in model.parameters())
-
-
-FITS = {
-    "attention_distance", "cka", "entropy", "head_distance", "head_diversity", "logit_lens",
-    "patch_similarity", "token_norms",
-}  # fmt: skip
-FLAT = {
-    "attention_maps", "attention_rollout", "bias_matrices", "fields_of_view", "knock_out", "patch_colours",
-    "patch_filters", "position_similarity", "rope_fourier",
-}  # fmt: skip
-"""Of rows and columns, or of a patch's picture."""
-
-
-@pytest.mark.parametrize("name", sorted(FITS | FLAT))
-def test_each_measure_of_what_is_inside_fits_or_says_why_not(name: str) -> None:
-    model = model_of("rope_axial+learned_1d" if name in ("rope_fourier", "position_similarity") else "lookhere_90")
-    given = [model] * (1 + (name == "cka"))
-    measure = functools.partial(getattr(analysis, name), *given, torch.randn(4, 3, 6, 12, 20))
-    if name in FLAT:
-        with pytest.raises(InputError, match=r"^[^\n]+$"):
-            measure()
-        return
-    (arrays,) = measure().arrays.values()
-    assert any(array.size for array in arrays.values())
 
 
 def test_the_distance_of_attention_is_that_in_space_and_time() -> None:

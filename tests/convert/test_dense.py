@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sightline import convert, load_model, save_model
+from sightline import load_model, save_model
 from sightline.convert import export_weights, import_weights
 from sightline.convert.verify import fingerprint
 from sightline.data.open import open_source
@@ -137,87 +137,6 @@ def test_what_does_not_belong_is_refused(project: str) -> None:
 WRONG: list[Any] = ["x", -1, 0, [], {}, 1.5, float("nan"), (4,), (4, 4, 4), 7]
 
 
-@pytest.mark.parametrize("project", HOLDS)
-def test_arguments_of_another_kind(project: str) -> None:
-    state, given = exported(project)
-    for key in convert._projects()[project].arguments:
-        refused = 0
-        for value in WRONG:
-            try:
-                import_weights(project, state, {**given, key: value})
-            except InputError as error:
-                refused += 1
-                assert "\n" not in str(error)  # noqa: PT017
-        assert refused > 6, key
-
-
-NOT_HELD = [
-    ("segmenter", {"norm_eps": 1e-6}, "norm_eps"),
-    ("segmenter", {"layer_scale": 1.0}, "layer_scale"),
-    ("segmenter", {"num_registers": 2}, "num_registers"),
-    ("segmenter", {"head_options": {}}, "head_options.norm"),
-    ("segmenter", {"pool": "mean", "class_token": False}, "class_token"),
-    ("segmenter", {"encoding": "rope_axial"}, "encoding"),
-    ("segmenter", {"fit": "crop"}, "fit"),
-    ("eomt", {"qkv_bias": False}, "qkv_bias"),
-    ("eomt", {"norm_pre": True}, "norm_pre"),
-    ("eomt", {"encoding_options": {"interpolation": "bilinear"}}, "interpolation"),
-    ("owlvit", {"patch_bias": True}, "patch_bias"),
-    ("owlvit", {"norm_pre": False}, "norm_pre"),
-    ("owlvit", {"mlp": "swiglu"}, "mlp"),
-]
-
-
-@pytest.mark.parametrize(("project", "fields", "named"), NOT_HELD)
-def test_what_cannot_be_held_names_the_field(project: str, fields: dict, named: str) -> None:
-    with pytest.raises(InputError, match=rf"{project}: cannot hold .*{named}"):
-        export_weights(ours(project, **fields), project)
-
-
-@pytest.mark.parametrize("project", HOLDS)
-def test_a_classifier_has_no_such_head(project: str) -> None:
-    with pytest.raises(InputError, match=rf"{project}: cannot hold head = 'linear' \(expected '"):
-        export_weights(make_model(ViTConfig(**_TRUNK)), project)
-
-
-@pytest.mark.parametrize(
-    ("project", "name", "says"),
-    [
-        ("eomt", "network.encoder.backbone.embeddings.cls_token", "plain ViTs and DINOv2"),
-        ("eomt", "network.encoder.backbone.rope.periods", "plain ViTs and DINOv2"),
-        ("eomt", "embeddings.cls_token", "pytorch_model.bin"),
-        ("owlvit", "owlv2.vision_model.embeddings.class_embedding", "OWLv2"),
-        ("owlvit", "backbone/clip/visual/conv1/kernel", "scenic"),
-    ],
-)
-def test_trunks_that_are_not_ours_are_named(project: str, name: str, says: str) -> None:
-    with pytest.raises(InputError, match=says) as caught:
-        import_weights(project, {name: torch.ones(1)}, {})
-    assert "\n" not in str(caught.value)
-
-
-def test_masks_of_eomt_are_as_its_probabilities_say() -> None:
-    state, given = exported("eomt")
-    state["attn_mask_probs"] = torch.tensor([0.0, 0.5])
-    with pytest.raises(InputError, match="masked_attn_enabled=false"):
-        import_weights("eomt", state, given)
-    never = fingerprint(import_weights("eomt", state, {**given, "masked_attn_enabled": False}))
-    for probability, same in ((0.0, True), (1.0, False)):
-        state["attn_mask_probs"] = torch.full((2,), probability)
-        outputs = [
-            one["outputs"][16 if same is False else 0 :] for one in fingerprint(import_weights("eomt", state, given))
-        ]
-        assert (outputs == [one["outputs"] for one in never]) is same
-
-
-def test_segmenter_has_to_be_told_how_images_are_prepared() -> None:
-    state, given = exported("segmenter")
-    with pytest.raises(InputError, match="normalization 'None' is not known"):
-        import_weights("segmenter", state, {"n_heads": 1})
-    model = import_weights("segmenter", state, {"net_kwargs": {**given, "normalization": "deit", "backbone": "x"}})
-    assert model.config.mean == (0.485, 0.456, 0.406)
-
-
 # From a file to scores.
 
 
@@ -273,23 +192,3 @@ def test_from_a_file_to_scores(project: str, file: str, metric: str, cli: Any, t
     assert code == 0, err
     rows = [json.loads(line) for line in (tmp_path / "rows" / "results.jsonl").read_text().splitlines()]
     assert {row["metric"] for row in rows} >= {metric}
-
-
-def test_names_and_sources_that_do_not_fit(refused: Any, cli: Any, tmp_path: Path) -> None:
-    told = source_of("segmenter", tmp_path / "w.pth", 3)
-    words = ["convert", "segmenter", tmp_path / "w.pth", tmp_path / "m"]
-    names = tmp_path / "names.txt"
-    for content, says in (("a\nb\n", "2 names for 3 classes"), ("a\nb\na\n", "'a' twice"), ("\n", "names no class")):
-        names.write_text(content, encoding="utf-8")
-        refused(*words, *told, "--names", names, says=["names.txt", says])
-    refused(*words, *told, "--names", tmp_path / "none.txt", says=["none.txt"])
-    refused(*words, says=["does not record the arguments", "--arguments.normalization=vit"])
-    refused("convert", "eomt", tmp_path / "w.pth", tmp_path / "m", says=["w.pth", "missing encoder.backbone"])
-    state, _ = export_weights(ours("owlvit"), "owlvit")
-    del state["query_embeds"]
-    save_file(state, tmp_path / "o.safetensors")
-    refused("convert", "owlvit", tmp_path / "o.safetensors", tmp_path / "m", says=["query_embeds", "get_text_features"])
-    assert not (tmp_path / "m").exists()
-    code, _, _ = cli(*words, *told)
-    assert code == 0
-    assert load_model(tmp_path / "m").config.class_names is None

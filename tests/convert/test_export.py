@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from sightline import load_model, save_model
-from sightline.convert import export_weights, import_weights, list_projects
+from sightline.convert import export_weights, import_weights
 from sightline.distributed.machine import import_timm
 from sightline.encodings import list_encodings
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, create_model
 from tests.contract.randomise import randomise_parameters
-from tests.convert.originals import compare, imported, original, takes_any_size
-from tests.convert.test_dense import HOLDS as DENSE
+from tests.convert.originals import compare, takes_any_size
 from tests.parity.toy_models import toy_model
 
 _LIKE_TIMM = {"interpolation": "bicubic_antialias"}
@@ -149,11 +146,6 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
 }
 
 
-def test_all_projects_are_here() -> None:
-    of_families = {"irpe", "rope_swin", "scenic", "vivit"}
-    assert sorted({*HOLDS, *DENSE, *of_families}) == list_projects()
-
-
 @pytest.mark.parametrize("field", [None, *FIELDS])
 @pytest.mark.parametrize("project", HOLDS)
 def test_what_cannot_be_held_names_the_field(project: str, field: str | None) -> None:
@@ -181,63 +173,6 @@ def test_what_cannot_be_held_names_the_field(project: str, field: str | None) ->
             export_weights(model, project)
 
 
-# Values that one project alone has.
-ONLY_THERE: list[tuple[str, Any]] = [
-    ("block_bias", "mlp"),
-    ("head_dim", 8),
-    ("final_norm", "both"),
-    ("norm", "layer_no_bias"),
-    ("pool", "query"),
-    ("qk_norm", "heads"),
-]
-
-
-@pytest.mark.parametrize(("field", "value"), ONLY_THERE)
-@pytest.mark.parametrize("project", HOLDS)
-def test_what_only_navit_has_is_named(project: str, field: str, value: Any) -> None:
-    given = dict(HOLDS[project])
-    model = ours(given.pop("encoding"), given.pop("options", None), **{**given, field: value})
-    if project == "navit":
-        assert export_weights(model, project)
-        return
-    with pytest.raises(InputError, match=rf"{project}: cannot hold .*{field} = {value!r}"):
-        export_weights(model, project)
-
-
-@pytest.mark.parametrize("project", HOLDS)
-def test_another_encoding_or_option_is_named(project: str) -> None:
-    given = dict(HOLDS[project])
-    encoding, options = given.pop("encoding"), given.pop("options", None)
-    with pytest.raises(InputError, match=f"{project}: cannot hold encoding = 'fourier'"):
-        export_weights(ours("fourier", None, **given), project)
-    # timm's module that takes one size alone resizes nothing.
-    if "interpolation" in (options or {}) and project != "timm":
-        with pytest.raises(InputError, match=f"{project}: cannot hold learned_1d interpolation = 'bilinear'"):
-            export_weights(ours(encoding, {"interpolation": "bilinear"}, **given), project)
-
-
-@pytest.mark.parametrize(
-    ("project", "encoding", "options", "more", "words"),
-    [
-        ("rope_vit", "rope_axial", {"coordinates": "squeezed"}, {}, "rope_axial coordinates = 'squeezed'"),
-        ("rope_vit", "rope_axial", {"axis_order": "yx"}, {}, "rope_axial axis_order = 'yx'"),
-        ("rope_vit", "rope_axial", {"pairing": "halves"}, {}, "rope_axial pairing = 'halves'"),
-        ("rope_vit", "rope_axial", {"offset": 0.5}, {}, "rope_axial offset = 0.5"),
-        ("rope_vit", "rope_mixed+learned_1d", {"prefix": False}, {}, "learned_1d interpolation = 'bilinear'"),
-        ("rope_vit", "rope_mixed+learned_1d", {"interpolation": "bicubic"}, {}, "learned_1d prefix = True"),
-        ("big_vision", "sincos_2d", {"order": "mae"}, {"gelu": "tanh", "pool": "mean"}, "sincos_2d order = 'mae'"),
-        ("big_vision", "sincos_2d", {"temperature": 100.0}, {"gelu": "tanh", "pool": "mean"}, "temperature = 100"),
-        ("timm", "factorized", {"new_grid": "aspect", "combine": "product"}, {"pool": "mean"}, "combine = 'product'"),
-        ("timm", "learned_2d", {"lookup": "absolute", "interpolation": "bilinear"}, {"pool": "mean"}, "'absolute'"),
-        ("timm", "rpe_learned", {}, {}, "qkv_bias = True"),
-    ],
-)
-def test_options_of_encodings_are_named(project: str, encoding: str, options: Any, more: Any, words: str) -> None:
-    model = ours(encoding, options, **{"layer_scale": 1.0 if project == "rope_vit" else None, **more})
-    with pytest.raises(InputError, match=rf"{project}: cannot hold .*{words}"):
-        export_weights(model, project)
-
-
 @torch.no_grad()
 def test_a_turned_knob() -> None:
     """Where the base says all it is exported; learned frequencies that were scaled are nobody's."""
@@ -263,33 +198,6 @@ def test_a_turned_knob() -> None:
             export_weights(mixed, project)
 
 
-def test_a_head_for_other_classes_after_import() -> None:
-    model = toy_model("timm_vit_learned")
-    model.reset_classifier(11)
-    randomise_parameters(model)
-    theirs = as_timm(model)
-    assert theirs.head.out_features == 11
-    compare(model, theirs)
-    model.reset_classifier(0)
-    compare(model, as_timm(model))
-
-
-def test_another_pooling_after_import() -> None:
-    """What the weights came with no longer says what the model is: it is described anew."""
-    model = toy_model("timm_vit_learned")
-    model.reset_classifier(6, "mean")
-    randomise_parameters(model)
-    compare(model, as_timm(model))
-    assert export_weights(model, "timm")[1]["global_pool"] == "avg"
-
-
-def test_a_knob_that_was_turned_after_import() -> None:
-    model = toy_model("timm_vit_rope_axial_xy")
-    model.set_knob(31.0)
-    with pytest.raises(InputError, match=r"timm: cannot hold theta = 31\.0"):
-        export_weights(model, "timm")
-
-
 def test_from_one_project_to_another(tmp_path) -> None:
     """RoPE-ViT's weights become timm's, and a folder between them changes nothing."""
     model = toy_model("ropevit_mixed")
@@ -300,74 +208,6 @@ def test_from_one_project_to_another(tmp_path) -> None:
     assert export_weights(toy_model("ropevit_axial_ape"), "timm")[1]["dynamic_img_size"] is False
     with pytest.raises(InputError, match="rope_vit: cannot hold encoding = 'learned_1d'"):
         export_weights(toy_model("timm_vit_learned"), "rope_vit")
-
-
-def test_classes_of_layers_as_arguments() -> None:
-    """Not plain values: the model is read all the same, and described anew when it goes back."""
-    given = {"depth": 1, "img_size": 32, "norm_layer": partial(nn.LayerNorm, eps=1e-5), "act_layer": nn.GELU}
-    theirs = original("vit_tiny_patch16_224", **given)
-    model = import_weights("timm", theirs.state_dict(), {"model": "vit_tiny_patch16_224", **given})
-    assert model.config.origin is None
-    assert model.config.norm_eps == 1e-5
-    compare(model, theirs)
-    compare(model, as_timm(model))
-    given["act_layer"] = partial(nn.GELU, approximate="tanh")
-    theirs = original("vit_tiny_patch16_224", **given)
-    model = import_weights("timm", theirs.state_dict(), {"model": "vit_tiny_patch16_224", **given})
-    assert model.config.gelu == "tanh"
-    compare(model, theirs)
-
-
-def test_what_timm_was_given_comes_back() -> None:
-    given = {"depth": 1, "img_size": 32, "reg_tokens": 1, "num_classes": 4}
-    config = {"model": "vit_tiny_patch16_224", **given}
-    assert export_weights(imported(original("vit_tiny_patch16_224", **given), config), "timm")[1] == config
-
-
-@pytest.mark.parametrize(
-    "more", [{}, {"head_dim": 8}, {"image_size": (16, 24), "channels": 1, "num_classes": 0}, {"heads": 4}], ids=str
-)
-@torch.no_grad()
-def test_navit_of_other_shapes(more: dict[str, Any]) -> None:
-    """Heads narrower than dim / heads, tables of two lengths, no classes; names and shapes are its own."""
-    given = dict(HOLDS["navit"])
-    model = ours(given.pop("encoding"), **{**given, **more})
-    state, arguments = export_weights(model, "navit")
-    heads, width = arguments["heads"], arguments["dim_head"]
-    assert state["transformer.layers.1.0.to_kv.weight"].shape == (2 * heads * width, 48)
-    assert state["attn_pool.to_out.0.weight"].shape == (48, heads * width)
-    assert state["attn_pool.q_norm.gamma"].shape == (heads, 1, width)
-    assert state["mlp_head.1.weight"].shape == (model.num_classes, 48)
-    assert (len(state["pos_embed_height"]), len(state["pos_embed_width"])) == tuple(model.config.train_grid)
-    assert not state["mlp_head.0.beta"].any()
-    again = import_weights("navit", state, {**arguments, "dropout": 0.1, "token_dropout_prob": lambda *_: 0.5})
-    # Longer than the tables of both: there an IndexError, here stretched.
-    for size in ((16, 16), (12, 28), (40, 4)):
-        images = torch.randn(2, model.config.channels, *size)
-        assert torch.equal(model(images), again(images))
-
-
-def test_what_navit_must_be_told() -> None:
-    given = dict(HOLDS["navit"])
-    state, arguments = export_weights(ours(given.pop("encoding"), **given), "navit")
-    for key in ("image_size", "mlp_dim"):
-        with pytest.raises(InputError, match=f"navit: the configuration has no {key}"):
-            import_weights("navit", state, {name: value for name, value in arguments.items() if name != key})
-    state["transformer.norm.beta"] += 1
-    with pytest.raises(InputError, match=r"transformer\.norm\.beta follow from the configuration"):
-        import_weights("navit", state, arguments)
-
-
-def test_what_cannot_be_held_is_called_as_the_model_calls_it():
-    model = create_model("vit_micro_patch4", encoding="rope_dinov3", num_classes=3, class_token=False, pool="mean")
-    with pytest.raises(InputError, match="big_vision: cannot hold encoding = 'rope_dinov3'"):
-        export_weights(model, "big_vision")
-
-
-def test_the_classifier_of_vision_transformer_is_named():
-    model = create_model("vit_micro_patch4", encoding="learned_1d", num_classes=3, gelu="tanh", pool="cls",
-                         encoding_options={"interpolation": "corner_aligned"})  # fmt: skip
-    assert export_weights(model, "vision_transformer")[1]["classifier"] == "token"
 
 
 @pytest.mark.parametrize(
@@ -392,3 +232,25 @@ def test_a_table_of_another_rule_goes_to_timm_at_its_training_size(options):
         assert (theirs(batch) - model(batch)).abs().max() < 2e-5
         with pytest.raises(AssertionError):
             theirs(batch[:, :, :24])
+
+
+@pytest.mark.parametrize(
+    ("project", "encoding", "options", "more", "words"),
+    [
+        ("rope_vit", "rope_axial", {"coordinates": "squeezed"}, {}, "rope_axial coordinates = 'squeezed'"),
+        ("rope_vit", "rope_axial", {"axis_order": "yx"}, {}, "rope_axial axis_order = 'yx'"),
+        ("rope_vit", "rope_axial", {"pairing": "halves"}, {}, "rope_axial pairing = 'halves'"),
+        ("rope_vit", "rope_axial", {"offset": 0.5}, {}, "rope_axial offset = 0.5"),
+        ("rope_vit", "rope_mixed+learned_1d", {"prefix": False}, {}, "learned_1d interpolation = 'bilinear'"),
+        ("rope_vit", "rope_mixed+learned_1d", {"interpolation": "bicubic"}, {}, "learned_1d prefix = True"),
+        ("big_vision", "sincos_2d", {"order": "mae"}, {"gelu": "tanh", "pool": "mean"}, "sincos_2d order = 'mae'"),
+        ("big_vision", "sincos_2d", {"temperature": 100.0}, {"gelu": "tanh", "pool": "mean"}, "temperature = 100"),
+        ("timm", "factorized", {"new_grid": "aspect", "combine": "product"}, {"pool": "mean"}, "combine = 'product'"),
+        ("timm", "learned_2d", {"lookup": "absolute", "interpolation": "bilinear"}, {"pool": "mean"}, "'absolute'"),
+        ("timm", "rpe_learned", {}, {}, "qkv_bias = True"),
+    ],
+)
+def test_options_of_encodings_are_named(project: str, encoding: str, options: Any, more: Any, words: str) -> None:
+    model = ours(encoding, options, **{"layer_scale": 1.0 if project == "rope_vit" else None, **more})
+    with pytest.raises(InputError, match=rf"{project}: cannot hold .*{words}"):
+        export_weights(model, project)

@@ -13,7 +13,6 @@ from sightline import load_model, save_model
 from sightline.convert import export_weights, import_weights
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
-from sightline.models import create_model
 
 DIM, DEPTH, HEADS, PATCH, SIDE, CLASSES = 24, 2, 3, 4, 16, 5
 GIVEN = {
@@ -108,21 +107,3 @@ def test_what_does_not_belong_is_refused(given: dict[str, Any], words: str) -> N
     with pytest.raises(InputError, match=words) as caught:
         import_weights("irpe", state_of({"rpe_on": "k"}), {**GIVEN, "qkv_bias": True, **given})
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"encoding": "irpe"}, "cannot hold encoding = 'irpe'"),
-        ({"encoding": "learned_1d"}, "cannot hold encoding = 'learned_1d'"),
-        ({"encoding": "irpe+learned_1d"}, r"cannot hold encoding = 'irpe\+learned_1d'"),
-        ({"layer_scale": 1.0}, "layer_scale"),
-        ({"num_registers": 1}, "num_registers"),
-        ({}, "learned_1d interpolation = 'bilinear'"),
-    ],
-)
-def test_what_cannot_be_held_names_the_field(fields: dict[str, Any], words: str) -> None:
-    options = {"encoding": "learned_1d+irpe", "num_classes": CLASSES, "image_size": SIDE, "pool": "cls", **fields}
-    model = create_model("vit_micro_patch4", dim=DIM, depth=DEPTH, heads=HEADS, **options)
-    with pytest.raises(InputError, match=words):
-        export_weights(model, "irpe")

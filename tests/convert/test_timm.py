@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.convert.originals import compare, imported, original
@@ -61,56 +59,6 @@ NAMES: dict[str, str] = {
 }
 QUICK = list(NAMES)[:12]
 
-OPTIONS: list[tuple[str, dict[str, Any]]] = [
-    ("vit_tiny_patch16_224", {"img_size": [64, 96]}),
-    ("vit_tiny_patch16_224", {"img_size": [96, 64], "patch_size": 8, "in_chans": 1}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "reg_tokens": 3}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "reg_tokens": 3, "no_embed_class": True}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "global_pool": "avg"}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "global_pool": "avg", "fc_norm": False}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "global_pool": "avg", "class_token": False}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "global_pool": "avg", "pool_include_prefix": True}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "global_pool": "map", "reg_tokens": 2}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "global_pool": "map", "num_classes": 0}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "num_classes": 0}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "final_norm": False}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "pos_embed": "none"}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "qkv_bias": False, "qk_norm": True, "init_values": 0.5}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "qk_norm": True, "norm_layer": "rmsnorm"}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "scale_attn_norm": True, "scale_mlp_norm": True}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "act_layer": "gelu_tanh", "mlp_ratio": 2.7}),
-    ("vit_tiny_patch16_224", {"img_size": 64, "act_layer": "quick_gelu", "pre_norm": True}),
-    ("deit3_small_patch16_224", {"img_size": 64, "reg_tokens": 2}),
-    ("vit_small_patch16_rope_224", {"img_size": [64, 96], "rope_temperature": 30.0}),
-    ("vit_small_patch16_rope_224", {"img_size": 64, "rope_grid_indexing": "ij", "rope_grid_offset": 0.25}),
-    ("vit_small_patch16_rope_224", {"img_size": 64, "rope_rotate_half": True, "num_reg_tokens": 2}),
-    ("vit_small_patch16_rope_224", {"img_size": 64, "global_pool": "avg", "class_token": False}),
-    ("vit_small_patch16_rope_224", {"img_size": 64, "ref_feat_shape": [3, 5]}),
-    ("vit_small_patch16_rope_mixed_224", {"img_size": [64, 96], "rope_grid_indexing": "ij"}),
-    ("vit_small_patch16_dinov3", {"img_size": 64, "rope_grid_indexing": "xy", "rope_rotate_half": False}),
-    ("vit_small_patch16_dinov3", {"img_size": 64, "rope_grid_offset": 0.25}),
-    ("eva02_tiny_patch14_224", {"img_size": [56, 84], "qk_norm": True}),
-    ("eva02_tiny_patch14_224", {"img_size": 56, "qkv_fused": False, "scale_attn_inner": True, "scale_mlp": True}),
-    ("eva02_tiny_patch14_224", {"img_size": 56, "global_pool": "token", "init_values": 0.3}),
-    ("eva02_tiny_patch14_224", {"img_size": 56, "swiglu_mlp": True, "swiglu_align_to": 32}),
-    ("eva02_tiny_patch14_224", {"img_size": 56, "use_rot_pos_emb": False, "num_classes": 0}),
-    ("eva02_tiny_patch14_224", {"img_size": 56, "global_pool": "map", "attn_pool_num_heads": 2}),
-    ("beit_base_patch16_224", {"img_size": [48, 80], "use_abs_pos_emb": True}),
-    ("beit_base_patch16_224", {"img_size": 64, "use_rel_pos_bias": False, "use_shared_rel_pos_bias": True}),
-    ("beit_base_patch16_224", {"img_size": 64, "global_pool": "token", "init_values": 0}),
-    ("beit_base_patch16_224", {"img_size": 64, "swiglu_mlp": True, "scale_mlp": True}),
-    ("beit_base_patch16_224", {"img_size": 64, "qkv_bias": False}),
-    ("naflexvit_base_patch16_gap", {"pos_embed_grid_size": [6, 4]}),
-    ("naflexvit_base_patch16_gap", {"pos_embed_grid_size": [4, 4], "class_token": True, "global_pool": "token"}),
-    ("naflexvit_base_patch16_par_gap", {"pos_embed_grid_size": [5, 5], "pos_embed_antialias": False}),
-    ("naflexvit_base_patch16_gap", {"pos_embed_grid_size": [5, 5], "embed_proj_type": "conv", "patch_size": 8}),
-    ("naflexvit_base_patch16_gap", {"pos_embed_grid_size": [5, 5], "rope_type": "dinov3", "attn_type": "rope"}),
-    ("naflexvit_base_patch16_par_gap", {"pos_embed_grid_size": [5, 5], "pos_embed_interp_mode": "bilinear"}),
-    ("naflexvit_base_patch16_radio_v3", {"pos_embed_grid_size": [5, 5], "pos_embed_align_corners": False}),
-    ("naflexvit_base_patch16_radio_v3", {"pos_embed_grid_size": [5, 5], "pos_embed_align_corners": True}),
-    ("naflexvit_base_patch16_map", {"pos_embed_grid_size": [5, 5], "num_classes": 0, "pool_include_prefix": True}),
-]
-
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in NAMES]
@@ -120,10 +68,3 @@ def test_every_option_of_the_family(name: str) -> None:
     config = {"model": name, "depth": 2}
     theirs = original(name, depth=2)
     compare(imported(theirs, config), theirs)
-
-
-@pytest.mark.parametrize(("name", "options"), OPTIONS, ids=[f"{n}-{'-'.join(o)}" for n, o in OPTIONS])
-def test_options_that_a_caller_gives(name: str, options: dict[str, Any]) -> None:
-    given = {"depth": 2, "embed_dim": 48, "num_heads": 3, "num_classes": 5, **options}
-    theirs = original(name, **given)
-    compare(imported(theirs, {"model": name, **given}), theirs)

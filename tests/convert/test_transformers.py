@@ -36,14 +36,6 @@ def test_a_folder_of_transformers_is_named(kind, model_type, name, tmp_path, ref
         load_model(f"local-dir:{tmp_path}")
 
 
-@pytest.mark.parametrize("project", ["timm", "deit", "dinov3", "segmenter"])
-@pytest.mark.parametrize(("kind", "model_type", "name"), KINDS)
-def test_so_are_its_weights(kind, model_type, name, project):
-    given = {"model": "vit_tiny_patch16_224"} if project == "timm" else {}
-    with pytest.raises(InputError, match=f"{project} weights: .*patch_embedding.* of transformers"):
-        import_weights(project, {name: torch.zeros(24, 3, 4, 4)}, given)
-
-
 def test_timm_in_its_wrapper_is_timms():
     model = build("rope_mixed", dim=48, depth=1, heads=4)
     state, given = export_weights(model, "timm")

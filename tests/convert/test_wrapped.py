@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import pathlib
-import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from sightline.convert import counted_weights, export_weights, import_weights
-from sightline.convert.weights import read_weights, unwrapped
+from sightline.convert.weights import read_weights
 from sightline.errors import InputError
 from tests.contract.contract import build, images
 
@@ -80,15 +79,6 @@ def test_what_training_scripts_leave_is_read(kind, ending, state, tmp_path):
     assert counted_weights("timm", read, plain).keys() == plain.keys()
 
 
-@pytest.mark.parametrize("kind", WRAPPED)
-def test_so_is_a_state_dict_from_python(kind, state):
-    plain, given, model = state
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = import_weights("timm", WRAPPED[kind](plain), given)
-    assert all(torch.equal(one, model.state_dict()[name]) for name, one in found.state_dict().items())
-
-
 def test_other_projects_and_kinds_of_files_too(tmp_path):
     model = build("learned_1d", dim=48, depth=2, heads=4, image_size=16, encoding_options={"interpolation": "bicubic"})
     plain, given = export_weights(model, "deit")
@@ -99,12 +89,6 @@ def test_other_projects_and_kinds_of_files_too(tmp_path):
         assert torch.equal(import_weights("deit", read, given)(images((4, 4))), model(images((4, 4))))
 
 
-def test_it_is_said_which_of_several_are_taken():
-    weights = {"head.weight": torch.ones(1)}
-    with pytest.warns(UserWarning, match=r"teacher.*\bnot\b.*student"):
-        assert unwrapped({"student": weights, "teacher": weights}) == weights
-
-
 @pytest.mark.parametrize(
     ("left", "named"), [({"neck.weight": torch.ones(2)}, "neck.weight"), ({"backbone.extra": torch.ones(2)}, "extra")]
 )
@@ -112,11 +96,6 @@ def test_what_is_left_over_is_refused_by_name(left, named, state):
     plain, given, _ = state
     with pytest.raises(InputError, match=f"not expected: .*{named}"):
         import_weights("timm", renamed(plain, "backbone.") | left, given)
-
-
-def test_a_name_that_is_there_twice_is_refused():
-    with pytest.raises(InputError, match=r"head\.weight"):
-        unwrapped({"backbone.head.weight": torch.ones(1), "head.weight": torch.ones(1)})
 
 
 def test_numbers_of_numpy_beside_the_weights_run_no_code(state, tmp_path):
@@ -132,12 +111,3 @@ def test_numbers_of_numpy_beside_the_weights_run_no_code(state, tmp_path):
     torch.save({"model": plain, "code": Code()}, tmp_path / "b.pth")
     with pytest.raises(InputError, match="could run code"):
         read_weights(tmp_path / "b.pth")
-
-
-def test_a_mean_whose_weights_are_its_shadow_is_taken():
-    weights = {"head.weight": torch.ones(2, 3)}
-    content = {"model": {"head.weight": torch.zeros(2, 3)}, "ema": {"decay": 0.9, "shadow": weights}}
-    with pytest.warns(UserWarning, match="ema"):
-        found = unwrapped(content)
-    assert list(found) == ["head.weight"]
-    assert found["head.weight"].equal(weights["head.weight"])

@@ -135,12 +135,6 @@ def test_random_erasing_is_that_of_timm(fill, mode, monkeypatch):
     assert 4 <= whole <= 22
 
 
-def test_an_image_is_left_as_it_is_where_no_box_fits():
-    image = np.full((1, 9, 3), 7, np.uint8)
-    found = one("random_erasing", chance=1.0, area=[0.5, 0.9])(image, generator("test/1", 0))
-    assert np.array_equal(found, image)
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_it_is_a_function_of_its_draws_and_leaves_what_it_is_given(name):
     for index, image in enumerate(IMAGES):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sightline.data.clip_file import ClipHeader, clip_at, too_long
-from sightline.data.sizes import MOST_FRAMES, FrameSampling
+from sightline.data.clip_file import ClipHeader, clip_at
+from sightline.data.sizes import FrameSampling
 from sightline.errors import UnreadableDataError
 from tests.clips import SIZE, frames_of, save_folder, save_gif, save_webp
 
@@ -30,17 +29,6 @@ def test_frames_come_back(tmp_path: Path, kind: str) -> None:
         assert len(found) == len(places)
         for place, one in zip(places, found, strict=True):
             assert np.array_equal(one, frames[place]), (kind, place)
-
-
-def test_frames_that_change_a_part_of_the_picture_are_whole(tmp_path: Path) -> None:
-    frames = np.repeat(frames_of(1, 1), 4, axis=0)
-    for number in range(4):
-        frames[number, 3:6, number : number + 2] = 224
-    # Pillow writes the changed box alone.
-    path = save_gif(tmp_path / "a.gif", frames)
-    for one, other in zip(pixels(path, [0, 2, 3]), frames[[0, 2, 3]], strict=True):
-        assert np.array_equal(one, other)
-    assert np.array_equal(pixels(path, [3])[0], frames[3])
 
 
 def refused(path: Path, places: list[int] | None = None) -> str:
@@ -104,60 +92,10 @@ def test_frames_of_other_sizes_are_refused_by_header_and_by_pixels(tmp_path: Pat
         assert refused(path, places) == str(path)
 
 
-def test_an_animation_among_frames_is_refused(tmp_path: Path) -> None:
-    folder = save_folder(tmp_path / "a", frames_of(0, 2))
-    save_gif(folder / "z.gif", frames_of(1, 3))
-    assert refused(folder) == str(folder / "z.gif")
-
-
-def test_pipes_and_links_are_not_waited_for(tmp_path: Path) -> None:
-    folder = save_folder(tmp_path / "a", frames_of(0, 2))
-    os.mkfifo(folder / "frame9b.png")
-    assert refused(folder) == str(folder / "frame9b.png")
-    (folder / "frame9b.png").unlink()
-    (folder / "frame9b.png").symlink_to("nowhere")
-    assert refused(folder) == str(folder / "frame9b.png")
-    os.mkfifo(tmp_path / "b.gif")
-    assert refused(tmp_path / "b.gif") == str(tmp_path / "b.gif")
-    for path in (folder, tmp_path / "b.gif"):
-        with pytest.raises((UnreadableDataError, FileNotFoundError)):
-            clip_at(str(path)).open()
-
-
-def test_folders_without_frames_and_files_that_are_gone(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / ".frame1.png").write_bytes(b"")
-    folder = save_folder(tmp_path / "c", frames_of(0, 2))
-    path = save_gif(tmp_path / "d.gif", frames_of(0, 2))
-    for place, places in ((tmp_path / "a", None), (tmp_path / "b", None), (folder, [0, 2]), (path, [0, 5])):
-        assert refused(place, places) == str(place)
-
-
-def test_length_and_pixels_are_bounded() -> None:
-    assert too_long(ClipHeader(1, 1, MOST_FRAMES), 10_000) is None
-    assert "16384" in str(too_long(ClipHeader(1, 1, MOST_FRAMES + 1), 10**9))
-    assert too_long(ClipHeader(10, 10, 16), 100) is None
-    assert "1700" in str(too_long(ClipHeader(10, 10, 17), 100))
-
-
 def test_frames_lie_in_the_middle_of_equal_spans() -> None:
     assert FrameSampling(4).positions(8).tolist() == [1, 3, 5, 7]
     assert FrameSampling(4).positions(10).tolist() == [1, 3, 6, 8]
     assert FrameSampling(1).positions(9).tolist() == [4]
-
-
-@pytest.mark.parametrize("stored", [1, 2, 3, 7, 16, 1000])
-@pytest.mark.parametrize("count", [1, 2, 5, 16])
-@pytest.mark.parametrize("stride", [None, 1, 3])
-@pytest.mark.parametrize("exact", [True, False])
-def test_places_are_there_and_rise(stored: int, count: int, stride: int | None, exact: bool) -> None:
-    sampling = FrameSampling(count, stride, exact)
-    for share in (0.0, 0.31, 0.5, 1 - 2**-53):
-        places = sampling.positions(stored, share)
-        assert places.dtype == np.int64
-        assert len(places) == sampling.frame_count(stored)
-        assert 0 <= places.min() <= places.max() < stored
-        assert (np.diff(places) >= (0 if exact else 1)).all()
 
 
 def test_a_short_clip_repeats_frames_or_shows_those_that_it_has() -> None:

@@ -1,8 +1,5 @@
 """Data sets of Hugging Face: which columns, which splits, what is refused, and what a row may lack."""
 
-import logging
-import sys
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -72,14 +69,6 @@ def test_the_only_columns_are_found_and_others_by_name(tmp_path):
             open_source(f"{spec},{options}")
 
 
-def test_without_a_column_of_classes_the_candidates_are_named(tmp_path):
-    other = datasets.Dataset.from_dict({"raw": PNGS, "n": list(range(6)), "text": ["a"] * 6})
-    spec = write(tmp_path / "a", train=other)
-    for options, named in (("", "candidates: raw"), (",image=raw", "candidates: n, text")):
-        with pytest.raises(InputError, match=named):
-            open_source(f"{spec}{options}").length("train")
-
-
 def test_a_data_set_without_splits_is_measured_alone(tmp_path):
     table().save_to_disk(tmp_path / "a")
     assert open_source(f"hf:{tmp_path}/a").splits == ("test",)
@@ -110,18 +99,6 @@ def test_rows_without_an_image_or_a_label(tmp_path):
         source.example("train", 6, (8, 8))
 
 
-def test_rows_in_another_order(tmp_path):
-    shuffled = table().select([3, 1, 0])
-    source = HuggingFace("mine", {"train": shuffled})
-    assert source.labels == [1, 1, 0]
-    assert [source.stored_size("train", index) for index in range(3)] == [(14, 15)] * 3
-    for index, number in enumerate((3, 1, 0)):
-        assert np.array_equal(read_image(source.listing.image(index)), PIXELS[number])
-    sliced = HuggingFace("mine", {"train": datasets.concatenate_datasets([table().select(range(2, 4)), table()])})
-    assert [np.array_equal(read_image(sliced.listing.image(row)), PIXELS[number])
-            for row, number in enumerate((2, 3, 0, 1, 2, 3))] == [True] * 6  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "argument",
     ["", "{root}/none", "../none", "nobody/nothing", "{root}/empty", "{root}/saved,config=x", "{root}/saved,imag=x",
@@ -136,27 +113,9 @@ def test_refusals(argument, tmp_path):
         HuggingFace("mine", {"train": table().to_iterable_dataset()})
 
 
-def test_what_stands_in_the_way_is_said_and_nothing_else(tmp_path, refused, caplog):
-    """Files of other columns: the library's own words are that an error occurred, and the reason stands in its log."""
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    for split, name in (("train", "image"), ("test", "picture")):
-        pq.write_table(pa.table({name: PNGS[:2], "label": [0, 1]}), tmp_path / f"{split}.parquet")
-    logger = logging.getLogger("datasets")
-    logger.addHandler(caplog.handler)
-    refused("data", "check", f"hf:{tmp_path},image=image,label=label", says=["column names"])
-    logger.removeHandler(caplog.handler)
-    assert caplog.records == []
-
-
 def test_splits_whose_classes_are_called_in_another_order_are_refused():
     """Its numbers are other classes: measured by the names of the first split, all would be wrong without a word."""
     with pytest.raises(InputError, match=r"'bee' .*'ant'"):
         HuggingFace("mine", {"train": table(), "test": table(names=("bee", "ant"))})
     more = HuggingFace("mine", {"train": table(), "test": table((2, 0, 1, 0, 1), names=("ant", "bee", "cat"))})
     assert more.classes == ("ant", "bee")
-
-
-def test_without_the_library(tmp_path, monkeypatch, refused):
-    spec = saved(tmp_path / "a", images(count=1))
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    refused("data", "check", spec, says=["'.[hf]'"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sightline.data.open import open_source, parse_spec
+from sightline.data.open import open_source
 from sightline.data.rng import generator
 from sightline.errors import InputError
 from tests.data.three_kinds import images, made
@@ -52,24 +52,6 @@ def test_an_image_that_stands_twice_stays_in_train(tmp_path):
     assert len(names(again, "minival")) == len(names(held, "minival")) - 1
 
 
-def test_an_unreadable_image_moves_no_other(tmp_path):
-    data = pictures(tmp_path / "data", count=20)
-    before = open_source(f"{data},minival=0.3")
-    gone = names(before, "train")[4]
-    Path(gone).write_bytes(b"no image")
-    after, left = open_source(f"{data},minival=0.3").check_readable("train", skip_unreadable=1)
-    assert [one.path for one in left] == [gone]
-    assert names(after, "minival") == names(before, "minival")
-    assert names(after, "train") == [name for name in names(before, "train") if name != gone]
-
-
-def test_what_cannot_be_held_out_is_refused(tmp_path):
-    data = pictures(tmp_path / "data", count=8)
-    for share in ("1", "0", "much", "0.01"):
-        with pytest.raises(InputError, match=f"minival={share} "):
-            open_source(f"{data},minival={share}")
-
-
 def test_a_minival_of_its_own_stays(tmp_path):
     data = pictures(tmp_path / "data", count=8)
     (tmp_path / "data" / "test").rename(tmp_path / "data" / "minival")
@@ -87,9 +69,3 @@ def test_a_minival_of_its_own_stays(tmp_path):
         shutil.rmtree(tmp_path / "data" / split)
     with pytest.raises(InputError, match="train"):
         open_source(f"{data},minival=0.1")
-
-
-def test_it_stands_anywhere_among_options():
-    assert parse_spec("hf:DIR,minival=0.1,image=img") == ("hf", "DIR,image=img", "0.1")
-    assert parse_spec("imagefolder:a,b/c") == ("imagefolder", "a,b/c", None)
-    assert parse_spec("imagefolder:x,minival=1/y") == ("imagefolder", "x,minival=1/y", None)

@@ -59,15 +59,6 @@ def test_files_cut_anywhere_or_with_flipped_bytes_are_refused_or_read_whole(name
         assert "\n" not in image if isinstance(image, str) else image.shape[2] == 3
 
 
-def test_a_senseless_orientation_is_ignored(tmp_path: Path) -> None:
-    pixels = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
-    for value in (0, 9, 65535):
-        exif = Image.Exif()
-        exif[0x0112] = value
-        Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
-        assert (read_image(tmp_path / "a.png") == pixels).all()
-
-
 def test_transparency_is_laid_over_white() -> None:
     for name in ("rgba.png", "la.png", "palette_transparent.png"):
         with Image.open(INPUTS / name) as image:

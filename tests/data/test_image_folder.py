@@ -12,7 +12,6 @@ from PIL import Image
 from sightline.data import stored
 from sightline.data.crops import RandomResizedCrop, apply_crop, eval_crop
 from sightline.data.image_file import read_image
-from sightline.data.image_index import ImageIndex
 from sightline.data.open import open_source
 from sightline.data.sources.imagefolder import ImageFolder
 from sightline.errors import InputError, UnreadableDataError
@@ -63,23 +62,6 @@ def test_labels_order_and_views(tmp_path: Path) -> None:
         ).all()
 
 
-@pytest.mark.parametrize(("folders", "splits", "roles"), [
-    (("train", "test"), ("train", "test"), {"test": "test"}),
-    (("train", "val"), ("train", "test"), {"test": "val", "val": "val"}),
-    (("train", "validation", "test"), ("train", "minival", "test"), {"minival": "validation", "test": "test"}),
-    (("train", "minival", "val"), ("train", "minival", "test"), {"minival": "minival", "test": "val"}),
-    (("val",), ("test",), {"test": "val"}),
-])  # fmt: skip
-def test_names_of_split_folders(
-    tmp_path: Path, folders: tuple[str, ...], splits: tuple[str, ...], roles: dict[str, str]
-) -> None:
-    source = ImageFolder(make(tmp_path, folders))
-    assert source.splits == splits
-    for split, folder in roles.items():
-        assert source.length(split) == 8
-        assert f"/{folder}/" in source.example(split, 0, (4, 4)).name
-
-
 def test_class_folders_alone_are_a_test_split(tmp_path: Path) -> None:
     make(tmp_path, ("train",))
     source = open_source(f"imagefolder:{tmp_path / 'train'}")
@@ -107,42 +89,6 @@ def test_a_test_split_may_lack_a_class_and_keeps_the_labels(tmp_path: Path) -> N
     # One class is enough to evaluate.
     shutil.rmtree(tmp_path / "test" / "a")
     assert ImageFolder(tmp_path / "test").length("test") == 4
-
-
-def test_images_may_lie_deeper_and_others_are_listed(tmp_path: Path) -> None:
-    make(tmp_path)
-    save(tmp_path / "train" / "cat" / "more" / "5.PNG", 99)
-    for name in ("train/cat/.hidden.png", "train/cat/notes.txt", "train/README", "train/cat/.DS_Store"):
-        (tmp_path / name).write_text("text")
-    (tmp_path / "extra").mkdir()
-    source = ImageFolder(tmp_path)
-    assert source.length("train") == 9
-    skipped = {str(Path(item.path).relative_to(tmp_path)) for item in source.skipped}
-    assert skipped == {f"train/{name}" for name in ("cat/.hidden.png", "cat/.DS_Store", "cat/notes.txt", "README")} | {
-        "extra"
-    }
-
-
-def test_files_of_one_size_or_with_one_end_are_not_one_image(tmp_path: Path) -> None:
-    contents = {"a": b"a" + b"x" * 40_000, "b": b"b" + b"x" * 40_000, "c": b"", "d": b"", "e": b"a" + b"x" * 40_000}
-    # One differs where no sample is taken.
-    contents["f"] = contents["a"][:8000] + b"y" + contents["a"][8001:]
-    for name, content in contents.items():
-        (tmp_path / name).write_bytes(content)
-    names = [*contents, "missing"]
-    paths = [str(tmp_path / name) for name in names]
-
-    def groups(splits: str, across: bool) -> list[list[str]]:
-        stamps = [(len(contents[name]), 1, 1) if name in contents else (-1, -1, -1) for name in names]
-        listing = ImageIndex(
-            [f"{split}/{name}" for split, name in zip(splits, names, strict=True)], paths, np.array(stamps)
-        )
-        found = listing.duplicates(across=across)
-        return [[names[row] for row in group] for group in found]
-
-    assert groups("1212212", across=True) == [["a", "e"]]
-    assert groups("1111111", across=True) == []
-    assert groups("1111111", across=False) == [["a", "e"]]
 
 
 @pytest.fixture
@@ -182,15 +128,6 @@ def test_found_24_no_pixel_is_decoded_before_the_first_batch(damaged: Path, monk
     assert read == [source.example_name("train", index) for index in (3, 1)]
 
 
-def test_a_split_without_any_readable_image_is_refused(tmp_path: Path) -> None:
-    make(tmp_path, ("train",))
-    for name in ("cat", "dog"):
-        (tmp_path / "test" / name).mkdir(parents=True)
-        shutil.copyfile(INPUTS / "text.jpg", tmp_path / "test" / name / "a.jpg")
-    with pytest.raises(UnreadableDataError, match="of test"):
-        ImageFolder(tmp_path).check_readable("test", skip_unreadable=9)
-
-
 def shown(source, index=0, side=16, **options):
     return source.example("train", index, (side, side), **options).image
 
@@ -214,10 +151,3 @@ def test_files_are_cut_as_in_evaluation_and_decoded_whole(tmp_path):
     assert np.array_equal(shown(source.with_view(still=True).prepared("bilinear", 0.875)), expected)
     assert not source.still
     assert source.with_view(still=True).still
-
-
-def test_digits_are_neither_moved_nor_zoomed():
-    source = open_source("digits")
-    still = source.with_view(still=True)
-    assert np.array_equal(shown(still, 3), shown(still, 3, seed=5, epoch=2))
-    assert not np.array_equal(shown(source, 3), shown(source, 3, seed=5, epoch=2))

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from sightline.data.image_list import list_images, natural_key
+from sightline.data.image_list import list_images
 from sightline.data.skip_policy import Unreadable
 from sightline.errors import InputError
 
@@ -61,25 +61,6 @@ def test_patterns_that_no_shell_expanded(photos):
     assert list_images(["photos/deep/**"]) == ["photos/deep/b.gif", "photos/deep/c.py", "photos/deep/er/a.webp"]
 
 
-def test_patterns_that_walk(photos):
-    """Into folders of any depth, each file once though a link is a ring; from here, from above, and from the top."""
-    webp = ["photos/deep/er/a.webp"]
-    for pattern in ("photos/**/*.webp", "ph*/**/er/*.webp", "**/*.webp", "**/**/*.webp", "**/deep/**/a.*"):
-        assert list_images([pattern]) == webp
-    assert list_images([f"{photos}/**/*.webp"]) == [str(photos / "deep" / "er" / "a.webp")]
-    (photos / "img[1]").mkdir()
-    (photos / "img[1]" / "b.webp").touch()
-    assert list_images(["**/*.webp"]) == [*webp, "photos/img[1]/b.webp"]
-
-
-def test_a_file_whose_name_is_a_pattern_wins(photos):
-    (photos / "img[1].png").touch()
-    (photos / "what[x]").symlink_to("nowhere")
-    assert list_images(["photos/img[1].png", "photos/what[x]"]) == ["photos/img[1].png", "photos/what[x]"]
-    (photos / "img[1].png").unlink()
-    assert list_images(["photos/img[1].png"]) == ["photos/img1.png"]
-
-
 def test_a_list_on_standard_input(photos):
     """In its place among the words; what a line says is taken as it is; blank lines are none; CR LF ends a line."""
     lines = b"photos/img1.png\n\n  a b.jpg\r\n\xff.png\n   \ngr\xc3\xbcn*.jpg\nphotos\nphotos/img1.png"
@@ -87,12 +68,6 @@ def test_a_list_on_standard_input(photos):
         "first", "photos/img1.png", "  a b.jpg", os.fsdecode(b"\xff.png"), os.fsdecode(b"gr\xc3\xbcn*.jpg"), "photos",
         "photos/img1.png", "last",
     ]  # fmt: skip
-
-
-def test_names_in_no_encoding_survive(photos):
-    (photos / "deep" / os.fsdecode(b"\xff \xe4.png")).touch()
-    assert os.fsencode(list_images(["photos/deep/*.png"])[0]) == b"photos/deep/\xff \xe4.png"
-    assert b"photos/deep/\xff \xe4.png" in [os.fsencode(path) for path in list_images(["photos"])]
 
 
 @pytest.mark.parametrize(("word", "stdin"), [
@@ -104,25 +79,3 @@ def test_what_is_refused(word, stdin, photos):
     with pytest.raises(InputError) as caught:
         list_images(["a.jpg", word], None if stdin is None else io.BytesIO(stdin))
     assert str(caught.value).startswith(f"{word}: ")
-
-
-def test_a_folder_that_may_not_be_read_loses_no_others(photos, monkeypatch):
-    """It stands in its place with the reason. The permissions are feigned: root may read everything."""
-    real = os.scandir
-
-    def scandir(path):
-        if os.fspath(path) == "photos/deep":
-            raise PermissionError(13, "Permission denied", path)
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    expected = [path for path in BELOW if "deep" not in path]
-    expected.insert(1, Unreadable("photos/deep", "Permission denied"))
-    assert list_images(["photos"]) == expected
-    assert list_images(["photos/deep"]) == [Unreadable("photos/deep", "Permission denied")]
-
-
-def test_natural_order_compares_anything():
-    names = ["", "2", "9/1", "10", "10/0", "a", "a02", "a2", "a10", "a10b", "ä1", "\udcff"]
-    assert sorted(names[::2] + names[1::2], key=natural_key) == names
-    assert sorted(["x10y2", "x9y10", "x9y9", "x"], key=natural_key) == ["x", "x9y9", "x9y10", "x10y2"]

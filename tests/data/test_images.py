@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from sightline.data.open import open_source
-from sightline.errors import InputError
-from sightline.tasks.base import check_provided, task_class
 
 
 def draw(folder, count, seed=0):
@@ -31,16 +28,6 @@ def test_a_flat_folder_is_trained_on(tmp_path):
     assert example.name.endswith("deep/er/1.png")
     held = open_source(f"images:{tmp_path / 'all'},minival=0.34")
     assert (held.length("train"), held.length("minival")) == (4, 2)
-
-
-def test_what_is_refused(tmp_path):
-    (tmp_path / "train").mkdir()
-    for place in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(InputError):
-            open_source(f"images:{place}")
-    draw(tmp_path / "some", 2)
-    with pytest.raises(InputError):
-        check_provided(task_class("classification"), open_source(f"images:{tmp_path / 'some'}"))
 
 
 def test_masked_patches_are_trained_on_it_and_measured(tmp_path, cli):

@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from sightline.data.open import open_source
-from sightline.data.paired import LabelMapping
 from sightline.data.targets import IGNORE
 from sightline.errors import InputError, UnreadableDataError
 from tests.data import dense_folders as folders
@@ -103,14 +102,6 @@ def test_ids_of_cityscapes_become_those_of_training(made):
     assert (shown(opened("cityscapes", root), "test", 2).target.pixels == 4).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_map_that_is_missing(kind, made):
-    root = made(kind)
-    (root / SECOND[kind][1]).unlink()
-    with pytest.raises(InputError, match=str(root / SECOND[kind][kind == "voc"])):
-        opened(kind, root)
-
-
 @pytest.mark.parametrize("kind", ["ade20k", "cityscapes", "masks"])
 def test_a_map_without_an_image_is_named(kind, made):
     root = made(kind)
@@ -193,25 +184,3 @@ def test_an_image_in_two_splits(made):
     root = made("masks")
     (root / SECOND["masks"][0]).write_bytes((root / "images/train/deep/1.png").read_bytes())
     assert [one.path for one in opened("masks", root).skipped] == [str(root / SECOND["masks"][0])]
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "coco", "lvis"])
-def test_no_such_folder(kind, tmp_path):
-    with pytest.raises(InputError, match=str(tmp_path / "none")):
-        opened(kind, tmp_path / "none")
-    with pytest.raises(InputError):
-        opened(kind, "")
-
-
-def test_which_class_each_number_is(tmp_path):
-    Image.fromarray(np.array([[7, 9, 255], [1, 7, 9]], np.uint8)).save(tmp_path / "a.png")
-    read = LabelMapping([9, 7], "7 or 9", ignored=[255, 1]).read(str(tmp_path / "a.png"))
-    assert read.dtype == np.uint8
-    assert read.tolist() == [[1, 0, 255], [255, 1, 0]]
-    for value in (8, 255, 256, 65535):
-        values = np.full((4, 6), 7, np.uint8 if value < 256 else np.uint16)
-        values[2, 5] = values[3, 0] = value
-        Image.fromarray(values).save(tmp_path / "a.png")
-        with pytest.raises(UnreadableDataError) as caught:
-            LabelMapping([7], "7 alone", ignored=[]).read(str(tmp_path / "a.png"))
-        assert str(caught.value).startswith(f"{tmp_path / 'a.png'}: value {value} ")

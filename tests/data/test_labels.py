@@ -142,64 +142,6 @@ def test_classes_are_the_words_of_train_by_code_point(reader, tmp_path):
     assert opened(reader, tmp_path / "alone", {"val": ("dog", "cat", "dog", "cat")}).classes == ("cat", "dog")
 
 
-def test_true_and_false_are_words(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    labels = [True, False, True, False]
-    for source in (
-        HuggingFace("mine", tables({"train": labels}, datasets.Value("bool"))),
-        WebDataset(shards(tmp_path, {"train": labels}, "json")),
-    ):
-        assert (source.classes, source.labels) == (("false", "true"), [1, 0, 1, 0])
-
-
-def test_words_that_are_no_labels_are_refused(tmp_path):
-    captions = [f"a picture of {number}" for number in range(4)] + ["a cat"] * 3
-    with pytest.raises(InputError, match="5 words"):
-        HuggingFace("mine", tables({"train": captions}, column="caption"), label="caption")
-    with pytest.raises(InputError, match="5 words"):
-        WebDataset(f"{shards(tmp_path, {'train': captions}, 'txt')},label=txt")
-    with pytest.raises(InputError, match="candidates: caption"):
-        HuggingFace("mine", tables({"train": WORDS}, column="caption")).length("train")
-    # A member of text is taken for a label where it is named alone.
-    with pytest.raises(UnreadableDataError):
-        WebDataset(shards(tmp_path / "b", {"train": WORDS}, "txt")).length("train")
-
-
-def test_names_in_a_file_are_those_of_the_words(tmp_path):
-    (tmp_path / "classes.txt").write_text("dog\ncat\nAnt\n")
-    source = WebDataset(f"{shards(tmp_path, {'train': WORDS}, 'json')}")
-    assert (source.classes, source.labels) == (("dog", "cat", "Ant"), [1, 0, 2, 1, 0, 2])
-
-
-def test_what_is_remembered_of_words_is_what_was_read(tmp_path, monkeypatch):
-    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
-    spec = shards(tmp_path / "a", {"train": WORDS, "test": ("cat", "bee", "dog")}, "json")
-    first, again = WebDataset(spec), WebDataset(spec)
-    assert (again.classes, again.labels, again._faults) == (first.classes, first.labels, first._faults)
-
-
-def test_options_may_be_written_in_any_case(tmp_path):
-    """Extensions are read in lower case; a field is called as it is."""
-    members = []
-    for number in range(4):
-        members += [(f"{number}.PNG", PNGS[number]), (f"{number}.Label", b"%d" % (number % 2))]
-    write_tar(tmp_path / "a" / "train.tar", members)
-    for options in (",label=Label", ",label=label,image=PNG", ",label=LABEL,image=png"):
-        assert WebDataset(f"{tmp_path / 'a'}{options}").labels == [0, 1, 0, 1]
-    fields = [(f"{number}.json", json.dumps({"Label": number % 2}).encode()) for number in range(4)]
-    write_tar(tmp_path / "b" / "train.tar", [*members[::2], *fields])
-    assert WebDataset(f"{tmp_path / 'b'},label=Label").labels == [0, 1, 0, 1]
-
-
-def test_names_with_dots_are_said_to_be_that(tmp_path):
-    members = []
-    for number in range(4):
-        members += [(f"img.v2.{number}.png", PNGS[number]), (f"img.v2.{number}.cls", b"0")]
-    write_tar(tmp_path / "train.tar", members)
-    with pytest.raises(UnreadableDataError, match="first dot"):
-        WebDataset(str(tmp_path)).length("test")
-
-
 def test_a_run_keeps_its_words_and_measures_by_them(tmp_path, cli):
     spec = f"wds:{shards(tmp_path / 'data', {'train': WORDS * 2, 'val': WORDS}, 'json')}"
     words = ["--model", "vit_micro_patch4", "--resolution", "8", "--images", "6", "--model_options.depth=1"]

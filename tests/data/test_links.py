@@ -7,7 +7,6 @@ import os
 import pytest
 
 from sightline.data.clip_file import list_clips
-from sightline.data.folders import walk
 from sightline.data.image_list import list_images
 from sightline.data.open import open_source, source_class
 from tests.clips import frames_of, save_folder
@@ -42,12 +41,6 @@ def test_links_below_a_class_folder_are_followed(root):
     }
 
 
-def test_under_two_classes_it_is_in_both(root):
-    (root / "train" / "b" / "other").symlink_to(root.parent / "far")
-    (root / "train" / "b" / "a").symlink_to("../a")
-    assert open_source(f"imagefolder:{root}").labels == [0] * 4 + [1] * 8 + [0]
-
-
 @pytest.mark.parametrize(("place", "target"), [
     ("train/a/ring", "."), ("train/a/ring", ".."), ("train/a/ring", "{root}"), ("train/a/ring", "{root}/.."),
     ("train/a/2020/deep/ring", "."), ("train/a/2020/deep/ring", ".."), ("train/a/2020/deep/ring", "{root}/train"),
@@ -58,24 +51,6 @@ def test_no_folder_is_entered_below_itself(place, target, root):
     source = open_source(f"imagefolder:{root}")
     assert names(source) == before
     assert [one.path for one in source.skipped] == [str(root / place)]
-
-
-def test_links_that_lead_nowhere_are_said(root):
-    (root / "train" / "a" / "self").symlink_to("self")
-    (root / "train" / "a" / "gone").symlink_to("nowhere")
-    for kind in ("imagefolder", "images"):
-        said = {os.path.basename(one.path): "link" in one.reason for one in open_source(f"{kind}:{root}").skipped}
-        assert said == {"self": True, "gone": True}
-
-
-def test_two_that_lead_to_each_other_end(tmp_path):
-    for one, other in (("x", "y"), ("y", "x")):
-        save(tmp_path / one / f"{one}.png", 1)
-        (tmp_path / one / other).symlink_to(f"../{other}")
-    skipped = []
-    found = [place.removeprefix(f"{tmp_path}/") for place, _, _ in walk(tmp_path / "x", skipped)]
-    assert found == ["x", "x/y"]
-    assert [one.path.removeprefix(f"{tmp_path}/") for one in skipped] == ["x/y/x"]
 
 
 def test_a_folder_of_predict(root, monkeypatch):

@@ -11,7 +11,6 @@ from sightline.data.contact_sheet import contact_sheet
 from sightline.data.open import open_source
 from sightline.data.pack_plan import epoch_order
 from sightline.data.source import Source
-from sightline.errors import InputError
 from sightline.tokens.grid import Grid
 from tests.batches import images_of, uniform_batches
 
@@ -44,34 +43,6 @@ def test_batches_hold_the_examples_in_order(scenes: Source) -> None:
         assert first.slices[place] == example.slices
         assert example.slices.keys() == {"group", "size"}
         assert first.names[place] == example.name
-
-
-def test_workers_leave_the_global_random_state_alone(scenes: Source) -> None:
-    torch.manual_seed(1)
-    before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()  # pyright: ignore
-    for workers in (0, 2):
-        collect(scenes, workers)
-        assert torch.equal(torch.get_rng_state(), before)
-        assert (np.random.get_state()[1] == numpy_before).all()  # pyright: ignore
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_wrong_arguments_are_refused(scenes: Source, workers: int) -> None:
-    """What needs no plan before the first batch, and what is planned when its batch is asked for."""
-    good = {"indices": [0], "image_size": (8, 8), "batch_size": 2, "workers": workers}
-    for keywords, message in (({"batch_size": 0}, "batch_size"), ({"workers": -1}, "workers -1")):
-        with pytest.raises(InputError, match=message):
-            uniform_batches(scenes, "test", **good | keywords)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="heldout_fonts"):
-        uniform_batches(scenes, "heldout", **good)  # pyright: ignore[reportArgumentType]
-    for keywords, message in (
-        ({"indices": [1, 10_000]}, "index 10000"),
-        ({"indices": [1, -1]}, "index -1"),
-        ({"image_size": (0, 4)}, "0x4"),
-    ):
-        found = uniform_batches(scenes, "test", **good | keywords)  # pyright: ignore[reportArgumentType]
-        with pytest.raises(InputError, match=message):
-            next(found)
 
 
 def test_a_contact_sheet_shows_the_examples_pixel_for_pixel(scenes: Source) -> None:

@@ -59,15 +59,6 @@ def test_cutmix_leaves_the_share_of_the_pixels_that_it_says(index):
     assert 0 <= share <= 1
 
 
-def test_nothing_is_mixed_unless_asked():
-    for config in (None, MixingConfig(mixup=1.0, chance=1e-9)):
-        one = mixed(3, config)
-        # What might have been mixed is said as what was, so that a batch is of one kind.
-        other = one.target.label if config else None
-        assert (one.target.share, one.target.other) == (1.0, other)
-        assert np.array_equal(one.image, alone(3))
-
-
 def test_a_pack_holds_the_images_that_a_batch_holds():
     config = MixingConfig(mixup=0.3, cutmix=0.3)
     options = {"seed": 2, "mixing": config}

@@ -10,7 +10,6 @@ from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render, render_moving
 from sightline.data.sizes import FrameSampling
 from sightline.data.sources.moving import DIRECTIONS
-from sightline.errors import InputError
 
 
 def shown(count: int, stride: int | None = None, size: tuple[int, int] = (32, 32)):
@@ -72,22 +71,3 @@ def test_what_stands_where_render_has_it_is_drawn_alike(size: tuple[int, int]) -
         # The image has no edges: a whole turn is where it began.
         turned = render_moving(scene, size, centre + np.array([3 * size[0], -size[1]]))[0]
         assert np.abs(turned.astype(int) - moving).max() <= 1
-
-
-def test_splits_and_refusals() -> None:
-    source = open_source("moving")
-    assert source.splits == ("train", "minival", "test")
-    assert [source.length(split) for split in source.splits] == [None, 2000, 10000]
-    assert source.stored_size("test", 0) is None
-    assert source.stored_frames("test", 0) is None
-    assert source.with_view(frames=FrameSampling(5)).frames_shown("test", 0) == 5
-    for ask in (
-        lambda: open_source("moving:glyphs"),
-        lambda: source.example("test", 10_000, (8, 8)),
-        lambda: source.example("test", 0, (0, 8)),
-        lambda: source.length("val"),
-        lambda: source.with_view(parts=0.5),
-        lambda: open_source("scenes").with_view(frames=FrameSampling(4)),
-    ):
-        with pytest.raises(InputError):
-            ask()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,7 +66,7 @@ def test_masks_of_0_and_255_are_refused_and_the_way_on_runs(cli, made, tmp_path,
 
 
 @pytest.mark.parametrize(("stored", "named", "refused"), [
-    ((0, 128), False, False), ((0, 300), False, True), ((300, 400), False, True), ((0, 128), True, True),
+    ((0, 128), False, False), ((300, 400), False, True),
 ])  # fmt: skip
 def test_numbers_that_do_not_count_from_0_are_said_and_the_way_on_runs(cli, made, tmp_path, stored, named, refused):
     data = made(*stored, names=("sky", "ground") if named else ())
@@ -86,43 +85,11 @@ def test_numbers_that_do_not_count_from_0_are_said_and_the_way_on_runs(cli, made
     assert (code, "values" in out.partition("next: ")[0]) == (0, False), err
 
 
-@pytest.mark.parametrize(("stored", "named", "values", "hopeless"), [
-    ((0, 128, 255), False, "0+128", False), ((0, 100, 200), False, "0+100+200", False),
-    ((0, 300, 255), False, "0+300", True), ((0, 1, 300), False, "0+1+300", True), ((0, 300), True, "0+300", True),
-    ((0, 128, 200), True, None, True),
-])  # fmt: skip
-def test_the_way_on_names_each_number(made, stored, named, values, hopeless):
-    data = made(*stored, names=("sky", "ground") if named else ())
-    doubt = opened(data).doubt()
-    assert (doubt.way, doubt.hopeless) == (values and f"{data},values={values}", hopeless)
-    if values:
-        source = opened(doubt.way)
-        assert (len(source.pixel_classes), source.doubt()) == (values.count("+") + 1, None)
-        assert {*source.example("train", 0, (32, 32)).target.pixels.flat} >= {0, 1}
-
-
-def test_one_map_of_another_number_is_no_reason_to_refuse(made):
-    data = made(0, 1)
-    path = Path(data.removeprefix("masks:")) / "masks" / "train" / "0.png"
-    Image.fromarray(np.full((32, 32), 300, np.uint16)).save(path)
-    warned = []
-    opened(data).check_classes(warned.append)
-    assert [f"{data},values=0+1+300" in one for one in warned] == [True]
-
-
 @pytest.mark.parametrize("stored", [(0, 1), (0, 1, 2, 4, 255), (0, 3), (0, 2, 5)])
 def test_numbers_that_nearly_count_from_0_are_left_as_they_are(made, stored):
     warned = []
     opened(made(*stored)).check_classes(warned.append)
     assert warned == []
-
-
-def test_a_table_has_a_row_of_ignored_numbers_where_there_are_any(cli, made):
-    data = made(0, 255)
-    for spec, ignored in ((data, ["255"]), (f"{data},values=0+255", [])):
-        code, said, _ = cli("data", "check", spec)
-        assert code == 0
-        assert re.findall(r"ignored: *(\d*)", said) == ignored
 
 
 def test_values_are_classes_in_their_order(made):
@@ -133,23 +100,6 @@ def test_values_are_classes_in_their_order(made):
     assert source.length("minival") == 2
     pixels = source.example("test", 0, (32, 32)).target.pixels
     assert set(np.unique(pixels)) == {0, 1}
-
-
-@pytest.mark.parametrize("values", ["", "0", "a", "0+0", "0+65536", "-1+2", "0,1", "0+"])
-def test_values_that_are_none(made, values):
-    data = made(0, 255, names=("a", "b"))
-    with pytest.raises(InputError):
-        opened(f"{data},values={values}")
-
-
-def test_one_class_alone_and_none_are_refused_without_a_way_on(made):
-    source = opened(made(2, names=("a", "b", "c")))
-    with pytest.raises(InputError, match="'c'") as caught:
-        source.check_classes()
-    assert "values=" not in str(caught.value)
-    source = opened(made(255, names=("a", "b")))
-    with pytest.raises(InputError, match="255 is"):
-        source.check_classes()
 
 
 @pytest.mark.parametrize("kind", ["ade20k", "voc", "cityscapes", "masks"])

@@ -8,12 +8,10 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from sightline.data.open import open_source
-from sightline.data.pack_plan import PackPlan, histogram, pack_statistics
+from sightline.data.pack_plan import PackPlan
 from sightline.data.sizes import BetaDrop, ResolutionSampling, SizeSampler
 from sightline.errors import InputError
 from sightline.tokens.patchify import patchify
@@ -105,34 +103,3 @@ def test_longer_than_a_pack(edges):
     batches = packed(edges, SizeSampler(4, max_tokens=7), capacity=7)
     assert sorted(one.index for batch in batches for one in batch) == list(range(6))
     assert max(math.prod(one.image_size) // 16 for batch in batches for one in batch) <= 7
-
-
-def test_no_images(edges):
-    assert packed(edges, images=0) == []
-    assert list(packed_batches(edges, "train", [])) == []
-    assert len(list(islice(PackPlan(edges, "train", SizeSampler(4), capacity=8).batches(), 50))) == 50, (
-        "without an end otherwise"
-    )
-
-
-PAPER = ResolutionSampling(64, 256)
-
-
-@pytest.mark.parametrize("how", ["best_fit", "first_fit"])
-def test_the_papers_sampling_leaves_little_room(how):
-    """Less than a hundredth of a budget unspent, and less than two of a fixed length padded."""
-    found = pack_statistics(open_source("scenes"), "train", SizeSampler(16, PAPER), capacity=1024, how=how, images=8000)
-    assert found.images == 8000 == sum(images for _, images in found.sequences)
-    assert found.tokens == sum(found.lengths) == sum(tokens for tokens, _ in found.sequences)
-    assert found.unused < (0.01 if how == "best_fit" else 0.02)
-    assert found.padding_factor == pytest.approx(max(found.lengths) / np.mean(found.lengths))
-
-
-@given(values=st.lists(st.integers(1, 500), min_size=1), bins=st.integers(1, 20))
-def test_a_histogram_counts_each_value_once(values, bins):
-    found = histogram(values, bins)
-    assert len(found) <= bins
-    assert (found[0][0], found[-1][1]) == (min(values), max(values))
-    for (low, high, count), following in zip(found, [*found[1:], None], strict=True):
-        assert count == sum(low <= value <= high for value in values)
-        assert following is None or following[0] == high + 1

@@ -14,7 +14,6 @@ from sightline.data.packing import (
     bucket_lengths,
     first_fit,
     pack_window,
-    padded_length,
     padding_share,
 )
 from sightline.errors import InputError
@@ -69,20 +68,6 @@ def test_a_stream_loses_nothing(lengths, most, how, look_ahead):
         assert most is None or len(images) <= most
 
 
-@given(lengths=LENGTHS, look_ahead=st.integers(1, 20))
-def test_a_stream_keeps_no_image_long(lengths, look_ahead):
-    asked = 0
-
-    def counted():
-        nonlocal asked
-        for length in lengths:
-            asked += 1
-            yield length
-
-    for images in pack_stream(counted(), 40, look_ahead=look_ahead):
-        assert all(asked - number <= 2 * look_ahead for number, _ in images)
-
-
 @given(packs=st.lists(st.integers(1, 30), min_size=1, max_size=12), count=st.integers(1, 5))
 def test_no_lengths_waste_less(packs, count):
     """Against every choice of as many of the packs' lengths."""
@@ -94,23 +79,3 @@ def test_no_lengths_waste_less(packs, count):
     others = itertools.combinations(different[:-1], len(lengths) - 1)
     least = min(padding_share(packs, (*other, different[-1])) for other in others)
     assert padding_share(packs, lengths) == pytest.approx(least, abs=1e-12)
-
-
-@given(lengths=st.lists(st.integers(1, 99), min_size=1, unique=True).map(sorted), data=st.data())
-def test_the_least_length_that_holds_a_pack(lengths, data):
-    slots = data.draw(st.integers(0, lengths[-1]))
-    assert padded_length(slots, lengths) == min(length for length in lengths if length >= slots)
-
-
-def test_the_share_of_padding():
-    assert padding_share([3, 9, 10, 4, 10], (4, 10)) == pytest.approx(2 / 38)
-    assert padding_share([], (4, 10)) == 0
-
-
-@pytest.mark.parametrize("ask", [
-    lambda: bucket_lengths([5], 0), lambda: bucket_lengths([], 2), lambda: padded_length(11, (5, 10)),
-    lambda: padded_length(11, ()),
-])  # fmt: skip
-def test_bucket_lengths_that_are_refused(ask):
-    with pytest.raises(InputError):
-        ask()

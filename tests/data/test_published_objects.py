@@ -13,7 +13,6 @@ from pycocotools import mask as coco_masks
 from pycocotools.coco import COCO
 
 from sightline.data.annotations import runs_of_text
-from sightline.data.folder_check import check_folder
 from sightline.data.open import open_source
 from tests.data import dense_folders as folders
 
@@ -105,15 +104,6 @@ def test_runs_are_read_as_pycocotools_writes_them(size):
         assert (drawn == np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(size[::-1]).T).all()
 
 
-def test_an_object_without_a_part_left_keeps_its_box(changed):
-    source = changed(segmentation=[[1, 2, 3, 4]], area=None, bbox=[2, 3, 4, 5])
-    said = source.target(0, (12, 20))
-    assert said.boxes[-1].tolist() == [3, 2, 8, 6]
-    assert said.masks.sum(axis=(1, 2)).tolist()[-1] == 0
-    assert said.masks.any(axis=(1, 2)).tolist() == [True, True, False]
-    assert said.areas[-1] == 20
-
-
 @pytest.mark.parametrize("key", ["area", "iscrowd", "segmentation"])
 @pytest.mark.parametrize("null", [False, True])
 def test_fields_that_are_missing_or_null(changed, key, null):
@@ -127,18 +117,6 @@ def test_fields_that_are_missing_or_null(changed, key, null):
     # Of the box, where nothing else is known.
     source = changed(("area", "segmentation"), bbox=[15, 2, 6, 3])
     assert source.target(0, (12, 20)).areas[-1] == 15
-
-
-def test_checking_counts_objects_and_what_is_left_out(changed, cli):
-    source = changed(bbox=[1, 2, 6, 0])
-    found = check_folder(source)
-    assert found.said["train2017"] == {"car": 2, "cat": 2, "toothbrush": 3}
-    code, said, err = cli("data", "check", f"coco:{source.root}", "--json")
-    assert code == 0, err
-    record = json.loads(said)
-    assert record["objects"]["val2017"] == {"car": 2, "cat": 2, "toothbrush": 3}
-    assert {json.dumps(one) for one in record["left_out"].values()} == {json.dumps({NO_AREA: 1})}
-    assert NO_AREA in cli("data", "check", f"coco:{source.root}")[1]
 
 
 def test_names_with_folders(tmp_path):

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from sightline.data.scenes.draw import SPLITS, draw
 from sightline.data.scenes.outlines import glyph_set
 from sightline.data.scenes.render import coverage, render
-from sightline.errors import InputError
 
 SIZES = [(20, 20), (32, 32), (24, 40), (56, 16)]
 
@@ -56,7 +55,7 @@ def test_coverage_of_any_convex_polygon_against_many_samples(seed: int, corners:
 @pytest.mark.parametrize("size", SIZES)
 def test_a_scene_is_its_larger_self_averaged(task: str, size: tuple[int, int]) -> None:
     """Masks exactly. Images up to rounding (mean 0.25) and to pixels in which two objects' edges meet."""
-    for index in range(40):
+    for index in range(20):
         scene = draw(task, "train", index, 3)
         small, large = render(scene, size), render(scene, (4 * size[0], 4 * size[1]))
         assert averaged(large.masks, 4) == pytest.approx(small.masks, abs=1e-5)
@@ -93,16 +92,6 @@ def test_rendering_is_the_same_in_another_process_and_needs_nothing_heavy() -> N
         run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr
         assert run.stdout.split() == [here["found"].hexdigest(), "light"]
-
-
-def test_tiny_images_and_refused_sizes() -> None:
-    scene = draw("glyphs", "train", 0)
-    for size in ((1, 1), (1, 7), (2, 3), (3, 200)):
-        rendered = render(scene, size)
-        assert rendered.image.shape == (*size, 3)
-        assert rendered.masks.shape == (1, *size)
-    with pytest.raises(InputError, match="0x5"):
-        render(scene, (0, 5))
 
 
 def test_held_out_fonts_are_in_no_other_split() -> None:

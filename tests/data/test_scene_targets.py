@@ -8,7 +8,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from sightline.data.scenes.draw import SPLITS
-from sightline.data.scenes.render import RenderedScene
 from sightline.data.sources.scenes import Scenes
 
 
@@ -28,28 +27,6 @@ def test_a_pixel_is_what_covers_most_of_it():
         half = said.objects.masks.any(axis=0)
         assert (said.pixels[half] > 0).all()
     assert overlaps
-
-
-def test_an_object_that_hides_another_hides_it_in_the_labels():
-    masks = np.zeros((2, 1, 4), np.float32)
-    masks[0, 0] = 1, 1, 0.6, 0
-    masks[1, 0] = 0, 0.7, 0.5, 0.4
-    seen = RenderedScene(np.zeros((1, 4, 3), np.uint8), np.zeros((2, 4)), masks)
-    # .3 of the first under .7 of the second; .3, .5 and .2; .4 against .6 of the background.
-    assert seen.pixels(np.array([7, 9])).tolist() == [[7, 9, 9, 0]]
-
-
-def test_search_keeps_pixels_and_grows_the_image():
-    source = Scenes("search")
-    for index in range(5):
-        small, large = (source.example("test", index, size).target.objects for size in ((32, 32), (96, 160)))
-        extents = [one.boxes[:, 2:] - one.boxes[:, :2] for one in (small, large)]
-        assert np.allclose(*extents)
-        assert large.size == (96, 160)
-        assert np.allclose(small.boxes[1] - small.boxes[0], large.boxes[1] - large.boxes[0])
-    places = [source.example("test", index, (96, 160)).target.objects.boxes.mean(axis=0) for index in range(60)]
-    assert np.ptp([place[0] for place in places]) > 50
-    assert np.ptp([place[1] for place in places]) > 90
 
 
 def test_parts_of_scenes_in_training_say_what_they_show():

@@ -7,14 +7,10 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sightline.data.sizes import (
     BetaDrop,
-    ConstantDrop,
     Distribution,
-    LengthDrop,
     ResolutionSampling,
     ScheduledDrop,
     SizeSampler,
@@ -63,16 +59,6 @@ def test_beta_has_its_mean_its_bound_and_its_variance(mean, most):
     assert u.var() == pytest.approx(0.3 * (mean / most) * (1 - mean / most), rel=0.05)
 
 
-def test_longer_images_lose_more():
-    generator = np.random.default_rng(0)
-    drop = LengthDrop(0.3, 0.7, shortest=16, longest=576)
-    for tokens, mean in ((16, 0.3), (296, 0.5), (576, 0.7), (5000, 0.7), (1, 0.3)):
-        rates = np.array([drop.rate(generator, tokens, 0) for _ in range(2000)])
-        assert rates.mean() == pytest.approx(mean, abs=0.003)
-        assert np.abs(rates - mean).max() <= 0.04 + 1e-9
-        assert rates.std() > 0.015
-
-
 def test_a_schedule_falls_or_rises_as_the_sigmoid():
     generator = np.random.default_rng(0)
     for width in (-500.0, 500.0):
@@ -81,14 +67,6 @@ def test_a_schedule_falls_or_rises_as_the_sigmoid():
             z = (seen - 1000) / width
             expected = 0.2 + 0.6 / (1 + math.exp(-z)) if abs(z) < 700 else (0.8 if z > 0 else 0.2)
             assert drop.rate(generator, 10, seen) == pytest.approx(expected, abs=1e-12)
-
-
-@given(tokens=st.integers(1, 300), rate=st.floats(0, 1))
-def test_what_stays_is_rising_and_never_nothing(tokens, rate):
-    kept = ConstantDrop(rate).keep(np.random.default_rng(1), tokens)
-    assert len(kept) == max(round(tokens * (1 - rate)), 1)
-    assert (np.diff(kept) > 0).all()
-    assert 0 <= kept[0] <= kept[-1] < tokens
 
 
 def test_how_an_image_is_shown_hangs_on_nothing_but_itself():

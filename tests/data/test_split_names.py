@@ -7,14 +7,12 @@ import pytest
 from PIL import Image
 
 from sightline.data.folders import files_by_split, split_called, split_in, splits_among
-from sightline.data.image_list import list_images
 from sightline.data.open import open_source
 from sightline.data.sources.wds import WebDataset
 from sightline.errors import InputError
 from tests.clips import frames_of, save_folder, save_gif
-from tests.data.dense_folders import masks
 from tests.data.test_image_folder import save
-from tests.data.three_kinds import images, parquet, write_tar
+from tests.data.three_kinds import images, write_tar
 from tests.tiny import pictures
 
 
@@ -77,17 +75,6 @@ def test_a_class_may_be_called_as_a_split(name, tmp_path):
     assert opened(stills, "clips") == (("train", "test"), ("a", "b"), {"extra": "not a split"})
 
 
-def test_what_is_no_split_is_left_out_and_said(tmp_path, cli):
-    write(tmp_path, "train/a/0.png", "train/b/0.png", "val/a/1.png", "extra/a/2.png", "unlabeled/0.png", "x.png")
-    said = dict.fromkeys(("extra", "unlabeled", "x.png"), "not a split")
-    assert opened(tmp_path) == (("train", "test"), ("a", "b"), said)
-    code, out, err = cli("data", "check", f"imagefolder:{tmp_path}")
-    assert (code, out.count(": not a split")) == (0, 3), err
-    skipped = []
-    list_images([f"imagefolder:{tmp_path}"], skipped=skipped)
-    assert [one.path for one in skipped] == [f"{tmp_path}/{name}" for name in said]
-
-
 @pytest.mark.parametrize("names", [
     ("train/a/0.png", "train/b/0.png", "test/0.png", "bus/0.png"),
     ("train/a/0.png", "train/0.png", "bus/0.png", "car/0.png"),
@@ -104,22 +91,6 @@ def test_both_readings_at_once_are_refused(names, tmp_path):
     assert "\n" not in said
 
 
-def test_a_folder_without_labels_is_sent_to_images(tmp_path):
-    for names in (("train/0.png", "test/0.png"), ("0.png",), ("train/0.png", "test/a/0.png")):
-        root = write(tmp_path / str(len(names)) / names[-1].replace("/", "_"), *names)
-        with pytest.raises(InputError, match=f"images:{root}"):
-            opened(root)
-
-
-def test_images_and_masks_take_the_same_names(tmp_path):
-    write(tmp_path / "i", "Training/0.png", "Training/deep/1.png", "dev/2.png", "bus/3.png", "4.png")
-    splits, _, skipped = opened(tmp_path / "i", "images")
-    assert splits == ("train", "test")
-    assert skipped == {"bus": "not a split", "4.png": "not a split"}
-    source = open_source(f"masks:{masks(tmp_path / 'm', ('Train', 'Valid'))}")
-    assert (source.splits, source.length("train"), source.length("valid")) == (("train", "test"), 3, 3)
-
-
 @pytest.mark.parametrize(("shown", "maps", "taken"), [
     (("Train", "Val"), ("train", "val"), {"train", "val"}),
     (("train", "val"), ("TRAIN", "Validation"), {"TRAIN", "Validation"}),
@@ -134,19 +105,6 @@ def test_masks_are_paired_by_the_split_that_folders_mean(shown, maps, taken, tmp
     source = open_source(f"masks:{tmp_path}")
     assert (source.splits, source.length("train"), source.length("test")) == (("train", "test"), 1, 1)
     assert {path.split("/")[-2] for path in map(source.map_path, source.images)} == taken
-
-
-def test_masks_of_two_folders_for_one_split_are_refused_by_both_names(tmp_path):
-    save(tmp_path / "images" / "Train" / "0.png", 0)
-    for name in ("train", "TRAIN"):
-        save_map(tmp_path / "masks" / name / "0.png", 0)
-    with pytest.raises(InputError, match=f"{tmp_path / 'masks'}: TRAIN and train"):
-        open_source(f"masks:{tmp_path}")
-    (tmp_path / "masks" / "TRAIN" / "0.png").rename(tmp_path / "masks" / "0.png")
-    for name in ("train", "TRAIN"):
-        (tmp_path / "masks" / name).rename(tmp_path / "masks" / f"{name}s")
-    with pytest.raises(InputError, match=f"{tmp_path / 'masks' / 'Train'}: no such folder"):
-        open_source(f"masks:{tmp_path}")
 
 
 def test_a_word_of_a_file_s_name_counts_where_each_has_one():
@@ -177,26 +135,6 @@ def test_no_shard_is_left_out_for_a_word(tmp_path):
     for name in ("Train", "Validation"):
         write_tar(tmp_path / "inside" / name / "bus.tar", [*sample(6, 0), *sample(len(name), 1)])
     assert WebDataset(str(tmp_path / "inside")).splits == ("train", "test")
-
-
-def test_parquet_by_the_same_rule(tmp_path, monkeypatch):
-    datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "arrow")
-    spec = parquet(tmp_path / "a", images(count=1))
-    assert open_source(spec).splits == ("train", "test")
-    folder = tmp_path / "a" / "data"
-    count = open_source(spec).length("train")
-    for name, new in (("train-00000", "night-train-0"), ("train-00001", "bus-0")):
-        next(folder.glob(f"{name}*")).rename(folder / f"{new}.parquet")
-    for file in folder.glob("val*"):
-        file.unlink()
-    source = open_source(spec)
-    assert (source.splits, source.length("train")) == (("train",), count)
-    # What the card of the data says is given, and not guessed.
-    (tmp_path / "a" / "README.md").write_text(
-        "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: test\n    path: data/bus-0.parquet\n---\n"
-    )
-    assert open_source(spec).splits == ("test",)
 
 
 def test_names_of_a_dict_are_given(tmp_path):
@@ -248,13 +186,3 @@ def test_predict_says_what_is_left_out(tmp_path, cli):
     assert code == 0, err
     assert "notes.txt: unknown extension" in err
     assert "extra/0.png" in out
-
-
-@pytest.mark.parametrize(("split", "beside"), [("test", "eval"), ("train", "training")])
-def test_results_in_a_folder_called_as_a_synonym_are_no_split(split, beside, tmp_path):
-    data = pictures(tmp_path / "data")
-    (tmp_path / "data" / beside).mkdir()
-    (tmp_path / "data" / beside / "log.txt").write_text("done")
-    source = open_source(data)
-    assert source.splits == ("train", "test")
-    assert any(one.path.endswith(beside) for one in source.skipped)

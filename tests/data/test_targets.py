@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from sightline.data.crops import RandomResizedCrop, apply_crop
 from sightline.data.source import Example
 from sightline.data.sources.scenes import Scenes
-from sightline.data.targets import Crop, Label, Objects, Pixels, Target
-from sightline.errors import InputError
+from sightline.data.targets import Crop, Objects, Pixels, Target
 
 
 def mask_of(height, width, seed=0):
@@ -36,22 +35,6 @@ def test_what_is_reflected_is_so_in_masks_too(image_size):
             moved = Pixels(mask).transform(crop).pixels
             assert moved.shape == image_size
             assert (apply_crop(painted(mask), crop, "nearest") == painted(moved)).all()
-
-
-def test_a_label_is_said_of_the_whole_and_stays():
-    label = Label(3)
-    assert label.transform(Crop((0, 0, 2, 2), (4, 4), mirrored=True)) == label
-    assert label.describe(["a", "b", "c", "d"]) == "d"
-    assert label.mix(Label(1), 0.25) == Label(3, other=1, share=0.25)
-
-
-def test_a_target_that_cannot_be_mixed_says_so():
-    class Regions(Target):
-        pass
-
-    with pytest.raises(InputError, match=r"mixing: .*regions"):
-        Regions().mix(Regions(), 0.5)
-    assert Regions().describe([]) == ""
 
 
 def test_an_example_s_target_moves_with_its_picture():
@@ -125,17 +108,3 @@ def test_objects_follow_the_picture(crop, seed):
             if len(rows):
                 # A pixel belongs to what its centre lies in.
                 assert np.abs(box - (rows.min(), cols.min(), rows.max() + 1, cols.max() + 1)).max() <= 0.5 + 1e-9
-
-
-def test_objects_by_hand():
-    there = objects_of([[4, 10, 8, 20], [0, 0, 2, 2]])
-    moved = there.transform(Crop((4, 10, 24, 30), (40, 40), mirrored=True))
-    assert moved.boxes.tolist() == [[0, 20, 8, 40], [0, 40, 0, 40]]
-    assert moved.areas.tolist() == [160, 0]
-    assert moved.size == (40, 40)
-    part = there.for_evaluation(Crop((4, 10, 24, 30), (5, 5)))
-    assert part.boxes[0].tolist() == [0, 0, 4, 10]
-    assert part.size == (20, 20)
-    none = objects_of([]).transform(Crop((0, 0, 24, 40), (12, 20)))
-    assert none.boxes.shape == (0, 4)
-    assert none.masks.shape == (0, 12, 20)

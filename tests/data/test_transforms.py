@@ -10,26 +10,16 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline.data.crops import INTERPOLATIONS, RandomResizedCrop, apply_crop, eval_crop, whole_crop
+from sightline.data.crops import RandomResizedCrop, apply_crop, whole_crop
 from sightline.data.rng import generator
 from sightline.data.sizes import native_grid
 from sightline.distributed.machine import import_timm
-from sightline.errors import InputError
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
 
 
 def resize(image: np.ndarray, image_size: tuple[int, int], interpolation: str = "bicubic") -> np.ndarray:
     return apply_crop(image, whole_crop(image.shape[:2], image_size), interpolation)
-
-
-def eval_view(image, image_size, crop: float = 1.0, interpolation: str = "bicubic") -> np.ndarray:
-    return apply_crop(image, eval_crop(image.shape[:2], image_size, crop), interpolation)
-
-
-def train_view(image, image_size, interpolation: str = "bicubic", *, seed, epoch, index, **options) -> np.ndarray:
-    crop = RandomResizedCrop(**options).train_crop(image.shape[:2], image_size, seed=seed, epoch=epoch, index=index)
-    return apply_crop(image, crop, interpolation)
 
 
 def native_view(image, patch_size: int, max_tokens: int | None = None) -> np.ndarray:
@@ -49,28 +39,6 @@ def test_an_image_of_pillow_is_cut_as_its_pixels_are(simple) -> None:
         mirrored.add(crop.mirrored)
     assert mirrored == {True, False}
     assert np.array_equal(apply_crop(Image.fromarray(IMAGE), whole_crop((61, 97), (61, 97))), IMAGE)
-
-
-def test_an_extreme_strip_needs_no_memory() -> None:
-    strip = np.zeros((131070, 1, 3), dtype=np.uint8)
-    strip[60000:70000] = 200
-    assert (eval_view(strip, (64, 64)) == 200).all()
-    assert train_view(strip, (64, 64), seed=0, epoch=0, index=0).shape == (64, 64, 3)
-    assert native_view(strip, 16, max_tokens=100).shape == (1600, 16, 3)
-
-
-@pytest.mark.parametrize("name", INTERPOLATIONS)
-def test_interpolations_are_those_of_pillow(name: str) -> None:
-    expected = np.asarray(Image.fromarray(IMAGE).resize((40, 30), INTERPOLATIONS[name]))
-    assert (resize(IMAGE, (30, 40), name) == expected).all()
-
-
-def test_train_crop_without_room_takes_the_nearest_aspect() -> None:
-    ramp = np.stack(np.broadcast_arrays(np.zeros((10, 1)), np.arange(250)[None], 0), axis=2).astype(np.uint8)
-    view = train_view(ramp, (32, 32), seed=0, epoch=0, index=0, scale=(1, 1), flip=0, interpolation="bilinear")
-    shown = np.diff(view[..., 1].astype(float), axis=1)[:, 4:-4].mean() * 32
-    assert shown == pytest.approx(10 * 4 / 3, abs=1.5)
-    assert view[..., 1].mean() == pytest.approx(124.5, abs=1)
 
 
 @pytest.mark.parametrize(
@@ -100,25 +68,6 @@ def test_a_whole_crop_keeps_what_fits_and_resizes_the_rest() -> None:
     assert view.shape == (64, 96, 3)
     assert (view == resize(IMAGE, (64, 96))).all()
     assert native_view(IMAGE, 16, max_tokens=6).shape == (32, 48, 3)
-
-
-def test_numbers_out_of_range_are_refused() -> None:
-    for keywords in ({"scale": (0, 1)}, {"scale": (0.5, 1.1)}, {"aspect": (2, 1)}, {"flip": 2}, {"interpolation": "x"}):
-        with pytest.raises(InputError, match=next(iter(keywords))):
-            train_view(IMAGE, (8, 8), seed=0, epoch=0, index=0, **keywords)
-    for crop in (0, 1.5, float("nan")):
-        with pytest.raises(InputError, match="crop"):
-            eval_view(IMAGE, (8, 8), crop=crop)
-    with pytest.raises(InputError, match="mean 'bicubic'"):
-        eval_view(IMAGE, (8, 8), interpolation="bicubics")
-    for arguments in (((0, 4), 16, None), ((4, 4), 0, None), ((4, 4), 16, 0)):
-        with pytest.raises(InputError):
-            native_grid(*arguments)
-    for size in ((0, 8), (8, 0)):
-        with pytest.raises(InputError, match="no pixels"):
-            eval_view(IMAGE, size)
-        with pytest.raises(InputError, match="no pixels"):
-            train_view(IMAGE, size, seed=0, epoch=0, index=0)
 
 
 @pytest.mark.parametrize("shape", [(61, 97), (97, 61), (40, 40), (33, 300), (5, 60)])

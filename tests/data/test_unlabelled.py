@@ -8,8 +8,6 @@ import pytest
 from PIL import Image
 
 import sightline
-from sightline.data.open import open_source
-from sightline.errors import InputError, UnreadableDataError
 from tests.clips import frames_of, save_gif
 from tests.data.test_labels import PIXELS, PNGS, tables
 from tests.data.three_kinds import write_tar
@@ -64,15 +62,10 @@ def clips(root):
 
 SOURCES = {
     "wds without a member": shard(()),
-    "wds of captions": shard(("txt", b"a cat")),
     "wds of -1": shard(("cls", b"-1")),
-    "wds of words": shard(("cls", b"cat")),
     "wds of null": shard(("json", b'{"label": null}')),
-    "wds of other fields": shard(("json", b'{"caption": "x"}')),
     "hf of -1": saved([-1] * 3, kind=lambda datasets: datasets.ClassLabel(names=["a", "b"])),
     "hf of null": saved([None] * 3, kind=lambda datasets: datasets.ClassLabel(names=["a", "b"])),
-    "hf of numbers": saved([-1] * 3, kind=lambda datasets: datasets.Value("int64")),
-    "hf train of null": saved([None] * 3, "train", kind=lambda datasets: datasets.Value("string")),
     "hf without a column": saved([0] * 3, kind=lambda datasets: datasets.Value("int64"), drop=["label"]),
     "imagefolder": folder("imagefolder", "test/0.png", "test/1.png", "test/2.png"),
     "imagefolder of two": folder("imagefolder", "val/0.png", "val/1.png", "Test/2.png"),
@@ -98,21 +91,6 @@ def test_what_has_no_label_is_predicted_and_else_refused(kind, tmp_path, cli, mo
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("kind", ["wds of -1", "hf train of null", "imagefolder of two"])
-def test_its_check_counts_it_and_offers_predict(kind, tmp_path, cli, model):
-    data = SOURCES[kind](tmp_path / "data")
-    code, out, err = cli("data", "check", data, "--json")
-    assert code == 0, err
-    record = json.loads(out)
-    assert sum(counts["no label"] for counts in record["counts"].values()) == 3
-    words = record["next"].replace("RUN", str(model)).split()
-    assert words[:2] == ["sightline", "predict"]
-    code, out, err = cli(*words[1:])
-    assert code == 0, err
-    code, out, err = cli("data", "check", data)
-    assert code == 0, err
-
-
 def test_images_of_any_kind_are_predicted(tmp_path, cli, model):
     for number, names in enumerate((("0.png", "deep/1.png"), ("test/0.png", "test/1.png"))):
         data = folder("images", *names)(tmp_path / str(number))
@@ -121,14 +99,3 @@ def test_images_of_any_kind_are_predicted(tmp_path, cli, model):
         for words in (("evaluate", model, "--data", data), ("train", "--data", data, "--task", "classification")):
             code, _, err = cli(*words, "--out", tmp_path / "run")
             assert (code, err.count("error: "), "Traceback" in err) == (2, 1, False), err
-
-
-def test_a_label_that_nothing_chooses_is_asked_for_where_it_is_needed(tmp_path, cli, model):
-    pytest.importorskip("datasets")
-    tables({"test": ["a", "b", "a"]}, column="caption")["test"].save_to_disk(tmp_path / "data")
-    code, out, err = cli("predict", model, f"hf:{tmp_path / 'data'}", "--json")
-    assert (code, len(out.splitlines())) == (0, 3), err
-    with pytest.raises(InputError, match="candidates: caption"):
-        open_source(f"hf:{tmp_path / 'data'}").length("test")
-    with pytest.raises(UnreadableDataError, match="label=cls"):
-        open_source(shard(("cls", b"cat"))(tmp_path / "words")).length("test")

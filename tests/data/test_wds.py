@@ -1,7 +1,6 @@
 """Tar shards: how they are found, what a sample is, and what is wrong with one is said of it alone."""
 
 import functools
-import gzip
 import os
 
 import numpy as np
@@ -9,9 +8,7 @@ import pytest
 
 from sightline.data import tar_index
 from sightline.data.image_file import read_image
-from sightline.data.open import open_source
 from sightline.data.sources.wds import WebDataset
-from sightline.data.stored import options_of
 from sightline.data.tar_index import index_shards
 from sightline.errors import InputError, UnreadableDataError
 from tests.data.three_kinds import encoded, write_tar
@@ -61,27 +58,6 @@ def test_shards_by_folder_pattern_and_braces(shards, splits, first, tmp_path):
     assert (source.splits, source.classes) == (splits, ("a", "b", "c"))
     names = [source.example_name("train", index) for index in range(source.length("train"))]
     assert names == [f"{tmp_path}/{name}.png" for name in first]
-
-
-def test_padded_numbers_of_a_folder_of_a_split(tmp_path):
-    for number in range(8, 12):
-        write_tar(tmp_path / "train" / f"{number:03}.tar", sample(number - 8, number % 2))
-    part = WebDataset(f"{tmp_path}/train/{{009..011}}.tar")
-    assert (part.splits, part.length("train"), part.root) == (("train",), 3, tmp_path)
-    # Not padded, as in a shell.
-    with pytest.raises(InputError, match=r"/8\.tar"):
-        WebDataset(f"{tmp_path}/train/{{8..11}}.tar")
-
-
-def test_listing_is_watched_where_there_is_something_to_list(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
-    whole(tmp_path)
-    for number in range(2):
-        open_source(f"wds:{tmp_path}", lambda *moved: seen.append(moved))
-        # What is remembered is not listed; what was added is.
-        assert seen == [(1, 3), (2, 3), (3, 3), (1, 1)][: 3 + number]
-        write_tar(tmp_path / "train-2.tar", sample(6, 1))
 
 
 def test_a_key_ends_at_the_first_dot_behind_the_last_slash(tmp_path):
@@ -147,13 +123,6 @@ def test_a_label_outside_of_the_classes_cannot_be_read(names, tmp_path):
     assert unreadable(WebDataset(str(tmp_path))) == {}
 
 
-def test_without_names_classes_are_those_that_are_trained_on(tmp_path):
-    write_tar(tmp_path / "train-0.tar", [*sample(0, 0), *sample(1, 2)])
-    write_tar(tmp_path / "val-0.tar", [*sample(2, 1), *sample(3, 5)])
-    source = WebDataset(str(tmp_path))
-    assert (source.classes, list(unreadable(source, "test"))) == (("0", "1", "2"), ["003.png"])
-
-
 def test_wherever_a_shard_is_cut_off_it_is_said(tmp_path):
     """At every block and inside of each: what is whole before it is read, and the loss is named or noted."""
     path, members = tmp_path / "train-0.tar", [part for number in range(4) for part in sample(number, number % 2)]
@@ -180,30 +149,6 @@ def test_wherever_a_shard_is_cut_off_it_is_said(tmp_path):
         assert any(one.fault for one in shard.samples) or shard.samples == complete.samples
 
 
-def test_a_shard_that_is_no_archive_is_one_image_that_cannot_be_read(tmp_path):
-    whole(tmp_path)
-    (tmp_path / "train-2.tar").write_bytes(b"no archive at all" * 100)
-    (tmp_path / "train-3.tar").touch()
-    (tmp_path / "train-4.tar.gz").write_bytes(gzip.compress((tmp_path / "train-0.tar").read_bytes()))
-    source = WebDataset(str(tmp_path))
-    assert [one.path.rpartition("/")[2] for one in source.check_readable("train", skip_unreadable="all")[1]] == [
-        f"train-{number}:byte 0" for number in ("2.tar", "3.tar", "4.tar.gz")
-    ]
-    for name in ("train-0.tar", "train-1.tar", "val-0.tar"):
-        (tmp_path / name).unlink()
-    with pytest.raises(UnreadableDataError, match=r"train-2.tar:byte 0: "):
-        WebDataset(str(tmp_path)).length("train")
-
-
-@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
-def test_what_is_called_a_shard_and_is_no_file_is_refused(kind, tmp_path):
-    """To pass it over would be to train on less without a word; a pipe would be waited for."""
-    odd = whole(tmp_path) / "train-2.tar"
-    {"link": lambda: odd.symlink_to("elsewhere.tar"), "folder": odd.mkdir, "pipe": lambda: os.mkfifo(odd)}[kind]()
-    with pytest.raises(UnreadableDataError, match=str(odd)):
-        WebDataset(str(tmp_path))
-
-
 @pytest.mark.parametrize(
     "argument",
     ["/none", "/none-*.tar", "/train-{{3..1}}.tar", "/train-{{0..999999}}.tar", ",label=", ",label=a,label=b",
@@ -213,11 +158,6 @@ def test_refusals(argument, tmp_path):
     (whole(tmp_path) / "empty").mkdir()
     with pytest.raises(InputError):
         WebDataset(f"{tmp_path}{argument.format()}")
-
-
-def test_commas_of_braces_are_no_options():
-    assert options_of("a/{train,val}-{0..3}.tar,label=x", ("label",)) == ("a/{train,val}-{0..3}.tar", {"label": "x"})
-    assert options_of("a,b", ("label",)) == ("a,b", {})
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files are not listed here")
@@ -230,11 +170,3 @@ def test_many_shards_do_not_stay_open(tmp_path, monkeypatch):
     seen = [source.example("train", index, (14, 15)).image.sum() for index in (*range(8), *range(8))]
     assert seen[:8] == seen[8:]
     assert len(os.listdir("/proc/self/fd")) <= before + 2
-
-
-def test_nothing_is_written_among_the_shards(tmp_path, refused, cli):
-    root = whole(tmp_path / "data")
-    refused("data", "check", f"wds:{root}", "--sheet", root / "sheet.png", says=["sheet.png"])
-    refused("train", "--data", f"wds:{root}/train-*.tar", "--out", root, says=["--out"])
-    # Beside the shards of a pattern anything may stand.
-    assert cli("data", "check", f"wds:{root}/train-*.tar", "--sheet", root / "sheet.png")[0] == 0

@@ -2,8 +2,6 @@
 
 import contextlib
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -40,12 +38,6 @@ def test_the_first_is_noted_and_a_second_interrupt_ends_at_once():
     assert signals.exit_code() == 143
 
 
-def test_work_that_ends_in_spite_of_a_signal_is_the_last():
-    with pytest.raises(KeyboardInterrupt):
-        told(signal.SIGINT)
-    assert signals.exit_code() == 130
-
-
 def after_a_stop(*numbers):
     """What a signal does after a run has stopped."""
     with signals.handle_signals(own_process=False):
@@ -65,29 +57,3 @@ def test_a_run_that_was_stopped_is_not_ended_once_more():
     # As a worker of a sweep, whose cell another one took over.
     with pytest.raises(KeyboardInterrupt):
         after_a_stop()
-
-
-WORKER = """
-import multiprocessing, os, signal, time
-from sightline.distributed import signals
-
-def told(*_):
-    raise RuntimeError("a worker is killed")
-
-child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
-try:
-    with signals.handle_signals(own_process=True):
-        signals.imported()
-        child.start()
-        # As torch's loaders have it.
-        signal.signal(signal.SIGCHLD, told)
-        signal.raise_signal(signal.SIGINT)
-except KeyboardInterrupt:
-    while child.is_alive():
-        time.sleep(0.01)
-"""
-
-
-def test_workers_that_are_killed_at_the_end_are_no_fault():
-    done = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, timeout=240)
-    assert (done.returncode, done.stderr) == (0, "")

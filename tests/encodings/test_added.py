@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -48,16 +46,6 @@ def test_resized_tables_do_not_swap_the_axes(rule: str) -> None:
     assert resize_table(ramp, Grid(3, 5), Grid(3, 5), rule) is ramp
 
 
-def test_resize_of_one_axis_is_linear() -> None:
-    table = torch.tensor([[0.0], [1.0], [2.0]])
-    assert torch.allclose(
-        resize_table(table, Grid(3, 1), Grid(5, 1), "corner_aligned").flatten(), torch.tensor([0, 0.5, 1, 1.5, 2])
-    )
-    assert torch.allclose(
-        resize_table(table, Grid(3, 1), Grid(6, 1), "bilinear").flatten(), torch.tensor([0, 0.25, 0.75, 1.25, 1.75, 2])
-    )
-
-
 @pytest.mark.parametrize(("old", "new"), [(1, 1), (1, 5), (5, 1), (7, 7), (7, 11), (11, 7), (3, 27), (27, 53)])
 def test_beit_axis(old: int, new: int) -> None:
     """Rows sum to 1, the middle stays the middle, left mirrors right, and what is asked for lies in between."""
@@ -72,26 +60,6 @@ def test_beit_axis(old: int, new: int) -> None:
     assert (places.diff() > -1e-5).all()
 
 
-def test_learned_2d_reads_by_coordinate() -> None:
-    encoding = filled("learned_2d")
-    table = encoding.table.detach().view(5, 5, 12)
-    assert encoding.side == 5
-    for grid in [(3, 5), (5, 3), (1, 1), (2, 4), (5, 5)]:
-        assert torch.equal(at(encoding.embedding(grid), grid), table[: grid[0], : grid[1]])
-    # Longer than the table: stretched to the square of the longer side, then cut, so that the aspect ratio stays.
-    wide = at(encoding.embedding((2, 9)), (2, 9))
-    square = at(encoding.embedding((9, 9)), (9, 9))
-    assert torch.equal(wide, square[:2])
-    assert filled("learned_2d", max_side=7).table.shape == (49, 12)
-
-
-def test_learned_2d_by_aspect_always_stretches() -> None:
-    encoding = filled("learned_2d", lookup="aspect")
-    small = at(encoding.embedding((2, 3)), (2, 3))
-    expected = at(resize_table(encoding.table, Grid(5, 5), Grid(3, 3), "bilinear"), (3, 3))[:2]
-    assert torch.equal(small, expected)
-
-
 @pytest.mark.parametrize("combine", ["sum", "product", "stack"])
 @pytest.mark.parametrize("coordinates", ["absolute", "fractional"])
 def test_factorized_on_the_training_grid(coordinates: str, combine: str) -> None:
@@ -103,30 +71,6 @@ def test_factorized_on_the_training_grid(coordinates: str, combine: str) -> None
             row, col = encoding.rows[y], encoding.cols[x]
             expected = {"sum": row + col, "product": row * col, "stack": torch.cat((row, col))}[combine]
             assert torch.allclose(found[y, x], expected, atol=1e-5)
-
-
-def test_factorized_off_the_training_grid() -> None:
-    absolute, fractional = filled("factorized"), filled("factorized_fractional")
-    small = at(absolute.embedding((2, 4)), (2, 4))
-    assert torch.equal(small[1, 3], (absolute.rows[1] + absolute.cols[3]).detach())
-    # Longer: the whole table is stretched; one axis alone where one is longer.
-    long = at(absolute.embedding((2, 10)), (2, 10))
-    longer = resize_table(absolute.cols, Grid(5, 1), Grid(10, 1), "bilinear")
-    assert torch.allclose(long[0] - absolute.rows[0], longer, atol=1e-5)
-    # Fractional: twice as many patches see the same places, and those between.
-    double = at(fractional.embedding((6, 10)), (6, 10))
-    assert torch.allclose(double[::2, ::2], at(fractional.embedding(TRAIN), TRAIN), atol=1e-5)
-    between = (fractional.rows[0] + (fractional.cols[0] + fractional.cols[1]) / 2).detach()
-    assert torch.allclose(double[0, 1], between, atol=1e-5)
-
-
-def test_factorized_sinusoids() -> None:
-    encoding = create_encoding("factorized", **SHAPE, table="sinusoidal", combine="stack")
-    assert not list(encoding.parameters())
-    found = at(encoding.embedding((2, 4)), (2, 4))
-    assert torch.equal(found[1, 0, :6], found[0, 1, 6:])
-    omega = 10000.0 ** -(torch.arange(3) / 3)
-    assert torch.allclose(found[0, 3, 6:], torch.cat(((3 * omega).sin(), (3 * omega).cos())), atol=1e-6)
 
 
 @pytest.mark.parametrize("mlp", [False, True])
@@ -144,13 +88,6 @@ def test_fourier_is_its_formula(coordinates: str, mlp: bool) -> None:
         assert torch.allclose(at(encoding.embedding(grid), grid)[y, x], features, atol=1e-5)
 
 
-def test_fourier_coordinates_agree_on_the_training_grid() -> None:
-    absolute, fractional = filled("fourier"), filled("fourier_fractional")
-    fractional.load_state_dict(absolute.state_dict())
-    assert torch.allclose(absolute.embedding(TRAIN), fractional.embedding(TRAIN), atol=1e-6)
-    assert (absolute.embedding((6, 10)) - fractional.embedding((6, 10))).abs().max() > 0.01
-
-
 @pytest.mark.parametrize("rule", ["bilinear", "bicubic", "corner_aligned"])
 def test_sincos_may_be_resized(rule: str) -> None:
     """LookHere's baseline resizes the training grid's table; the default evaluates at the new places."""
@@ -160,14 +97,6 @@ def test_sincos_may_be_resized(rule: str) -> None:
     expected = resize_table(extended.embedding(TRAIN), Grid(*TRAIN), Grid(*new), rule)
     assert torch.equal(resized.embedding(new), expected)
     assert (resized.embedding(new) - extended.embedding(new)).abs().max() > 0.1
-
-
-def test_sincos_extends_beyond_any_grid() -> None:
-    found = at(create_encoding("sincos_2d", **SHAPE).embedding((2, 700)), (2, 700))
-    omega = 10000.0 ** -(torch.arange(3).double() / 2)
-    assert omega[-1] == 1e-4
-    assert torch.allclose(found[1, 699, :3], (699 * omega).sin().float(), atol=1e-6)
-    assert math.isclose(found[1, 699, 6], math.sin(1), abs_tol=1e-6)
 
 
 def test_dropped_tokens_get_the_embedding_of_where_they_stood() -> None:

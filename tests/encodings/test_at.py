@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 from torch import Tensor
 
-from sightline import analysis, load_model, save_model
-from sightline.convert import export_weights
+from sightline import load_model, save_model
 from sightline.encodings import create_encoding
 from sightline.encodings.create import encoding_options
-from sightline.errors import InputError
-from sightline.hub.fine_tune import create_model
 from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import TRAIN, build, images
 from tests.contract.randomise import randomise_parameters
@@ -88,38 +83,3 @@ def test_a_model_of_them(name: str, tmp_path) -> None:
     assert (model(given) - alone).abs().max() < 1e-5
     save_model(model, tmp_path / "m")
     assert torch.equal(load_model(tmp_path / "m")(given), model(given))
-
-
-@torch.no_grad()
-def test_what_knows_of_positions_knows_of_it() -> None:
-    model = build("learned_1d_every")
-    first, second = (
-        next(iter(analysis.position_similarity(model, layer=layer).arrays.values()))["similarity"] for layer in (0, 1)
-    )
-    assert abs(first - second).max() > 0.01
-    with pytest.raises(InputError, match="layer 1: encoding learned_1d adds nothing there"):
-        analysis.position_similarity(build("learned_1d"), layer=1)
-    options = {"interpolation": "bicubic_antialias", "at": "every"}
-    with pytest.raises(InputError, match="learned_1d at = 'every'"):
-        export_weights(build("learned_1d", image_size=32, encoding_options=options), "timm")
-    with pytest.raises(InputError, match="cannot hold encoding = 'learned_1d_every'"):
-        export_weights(build("learned_1d_every", image_size=32), "timm")
-    with pytest.raises(InputError, match="did you mean 'every'"):
-        build("learned_1d", encoding_options={"at": "evry"})
-    with pytest.raises(InputError, match="at"):
-        create_model(init_from=build("learned_1d"), encoding_options={"at": "every"})
-
-
-def test_the_rule_for_another_grid_is_every_tables() -> None:
-    encoding = made("learned_1d", "every")
-    encoding.set_resize_rule("bicubic")
-    assert {part.config.interpolation for part in (encoding, *encoding.later)} == {"bicubic"}
-
-
-def test_every_added_encoding_has_it() -> None:
-    from sightline.encodings.base import AddedEncoding
-    from sightline.encodings.discovery import registry
-
-    for name, kind in registry().items():
-        if issubclass(kind, AddedEncoding) and kind.__module__.startswith("sightline.encodings."):
-            assert "at" in {field.name for field in dataclasses.fields(kind.Config)}, name

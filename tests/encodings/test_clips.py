@@ -11,10 +11,7 @@ import torch.nn.functional as F
 from sightline.attention.pattern import DirectedBias, FieldOfView, Pattern
 from sightline.encodings import create_encoding
 from sightline.encodings.interpolate import resize_table
-from sightline.encodings.pattern.lookhere import assign_head_times, assign_preset_heads
-from sightline.errors import InputError
 from sightline.tokens.grid import Grid
-from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
 
 CLIP, OTHER = Grid(3, 4, 5), Grid(5, 2, 3)
@@ -71,36 +68,6 @@ def test_directions_in_space_are_those_of_images_in_every_frame(name: str) -> No
                 assert torch.equal(bias[head, frame, :, other] > -1e30, whole & sees(other - frame))
 
 
-def test_when_heads_look_where_nothing_is_said() -> None:
-    for heads, times in (
-        (1, []),
-        (3, []),
-        (6, ["past", "future"]),
-        (9, ["past", "future", "all"]),
-        (12, ["past", "future", "all", "all"]),
-        (24, ["past", "future", "past", "future", "all", "all", "all", "all"]),
-    ):
-        dealt = [head for head, _ in assign_preset_heads("lookhere_90", heads)]
-        found = assign_head_times(dealt)
-        free = sum(not head.view.planes for head in dealt)
-        assert found[: heads - free] == ("all",) * (heads - free)
-        assert list(found[heads - free :]) == (times or ["all"] * free)
-
-
-def test_mirrored_time_swaps_past_and_future() -> None:
-    encoding = create_encoding("lookhere_90", **SHAPE)
-    grid = Grid(4, 2, 3)
-    mirrored = torch.arange(grid.cells).view(grid).flip(0).flatten()
-    swapped = [*range(8), 9, 8, 10, 11]
-    bias = encoding.bias_matrix(grid, num_prefix_tokens=0)
-    # Both have their own slope.
-    seen = bias > -1e30
-    assert torch.equal(seen[:, mirrored][:, :, mirrored], seen[swapped])
-    assert not torch.equal(seen[8], seen[9])
-    alike = create_encoding("lookhere_90", **SHAPE, head_slopes=(0.5,) * 12).bias_matrix(grid, num_prefix_tokens=0)
-    assert torch.equal(alike[:, mirrored][:, :, mirrored], alike[swapped])
-
-
 @pytest.mark.parametrize("outside", ["inf", "max", "zero"])
 def test_a_directed_term_over_three_axes_is_its_definition(outside) -> None:
     """From the query and from the centre, on cells that stand anywhere."""
@@ -145,35 +112,6 @@ def test_a_joint_table_is_resized_linearly_in_three_dimensions(new: Grid) -> Non
         assert (still - resize_table(table[:20], Grid(4, 5), Grid(*new[1:]), rule)).abs().max() < 1e-5
 
 
-def test_learned_vectors_of_each_token() -> None:
-    encoding = create_encoding("learned_1d", **SHAPE)
-    assert encoding.table.shape == (60, 144)
-    added = encoding.added(0, TokenLayout.uniform(CLIP, 2))
-    assert torch.equal(added[0, 1:], encoding.table)
-    assert torch.equal(added[0, :1], encoding.prefix)
-
-
-@pytest.mark.parametrize("combine", ["sum", "product", "stack"])
-def test_factorized_tables_of_frames_rows_and_columns(combine: str) -> None:
-    encoding = create_encoding("factorized", **SHAPE, combine=combine)
-    found = encoding.embedding(Grid(2, 4, 3))
-    for index, (t, y, x) in enumerate(cells(Grid(2, 4, 3))):
-        parts = encoding.frames[t], encoding.rows[y], encoding.cols[x]
-        expected = {"sum": sum, "product": lambda p: p[0] * p[1] * p[2], "stack": torch.cat}[combine](parts)
-        assert torch.allclose(found[index], expected)
-
-
-@pytest.mark.parametrize("new_grid", ["index", "resize", "aspect"])
-def test_the_table_of_frames_is_stretched_alone(new_grid: str) -> None:
-    encoding = create_encoding("factorized", **SHAPE, new_grid=new_grid)
-    with torch.no_grad():
-        encoding.rows.zero_()
-        encoding.cols.zero_()
-    found = encoding.embedding(Grid(7, 4, 9)).unflatten(0, (7, 36))
-    stretched = resize_table(encoding.frames, Grid(3, 1), Grid(7, 1), "bilinear")
-    assert torch.allclose(found, stretched.unsqueeze(1).expand(-1, 36, -1))
-
-
 def test_sines_and_cosines_of_three_axes() -> None:
     encoding = create_encoding("sincos_2d", **{**SHAPE, "dim": 148, "heads": 4}, order="mae", temperature=100.0)
     found = encoding.embedding(OTHER)
@@ -214,49 +152,3 @@ def test_mixed_rotary_angles_are_a_vector_of_three_components() -> None:
     turned = encoding.rotation_angles(OTHER, layer=1)
     assert torch.allclose(turned[..., 0], found[..., 0])
     assert torch.allclose(turned[..., 1], found[..., 1] * 4**-0.5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("grid", "name", "options", "said"),
-    [
-        (CLIP, "lookhere", {"times": ("past",)}, "lookhere times: 1 given for 12 heads, expected one each"),
-        (CLIP, "rope_axial", {"pairs": (1, 2, 2)}, "rope_axial pairs (1, 2, 2): expected 6 together, half of head_dim"),
-        (
-            CLIP,
-            "rope_axial",
-            {"reference": (4, 5)},
-            "rope_axial reference (4, 5): is of images (expected none for clips)",
-        ),
-        (CLIP, "learned_2d", {}, "encoding learned_2d: a grid of 3 axes (expected 2)"),
-        ((4, 5), "lookhere", {"times": ("past",) * 12}, "lookhere times: are of clips (expected none for images)"),
-        (
-            (4, 5),
-            "rope_axial",
-            {"pairs": (2, 2, 2)},
-            "rope_axial pairs (2, 2, 2): are of clips (expected none for images)",
-        ),
-        *(
-            ((4, 5), name, {"time_step": 2.0}, f"encoding {name}: time_step 2.0: is of clips (expected 1 for images)")
-            for name in ("lookhere", "alibi_2d", "rope_axial")
-        ),
-    ],
-)
-def test_what_makes_no_sense_for_clips_or_for_images_is_refused(grid, name: str, options, said: str) -> None:
-    with pytest.raises(InputError) as raised:
-        create_encoding(name, **{**SHAPE, "train_grid": grid}, **options)
-    assert str(raised.value).startswith(said)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "field", "value"),
-    [
-        ("lookhere", {"times": ("before",) * 12}, "times[0]", "before"),
-        ("lookhere", {"times": "past"}, "times", "past"),
-        ("lookhere", {"time_step": -1.0}, "time_step", -1.0),
-        ("rope_axial", {"pairs": 3}, "pairs", 3),
-    ],
-)
-def test_options_that_no_clip_has(name: str, options, field: str, value: object) -> None:
-    with pytest.raises(InputError) as raised:
-        create_encoding(name, **SHAPE, **options)
-    assert (raised.value.field, raised.value.value) == (field, value)

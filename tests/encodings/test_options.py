@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
 
 from sightline.encodings import create_encoding
-from sightline.encodings.discovery import registry
 from sightline.errors import InputError
 
 SHAPE = {"depth": 2, "heads": 3, "dim": 48, "train_grid": (4, 4)}
@@ -91,68 +89,3 @@ def test_wrong_options(name: str, options: dict, match: str) -> None:
 def test_wrong_trunks(name: str, change: dict, match: str) -> None:
     with pytest.raises(InputError, match=match):
         create_encoding(name, **{**SHAPE, **change})
-
-
-def test_options_of_joined_parts() -> None:
-    joined = create_encoding("rope_axial+rope_mixed", **SHAPE, **{"rope_mixed.theta": 7.0})
-    assert [part.config.theta for part in joined.parts] == [100.0, 7.0]
-    plain = create_encoding("rope_axial+learned_1d", **SHAPE, theta=50.0, prefix=False)
-    assert plain.parts[0].config.theta == 50.0
-    assert plain.parts[1].prefix is None
-    assert plain.no_weight_decay() == {"parts.1.table"}
-    assert create_encoding("rope_mixed", **SHAPE).no_weight_decay() == {"freqs"}
-
-
-@pytest.mark.parametrize("layer", [-1, 2, 7])
-def test_layers_that_are_not_there(layer: int) -> None:
-    with pytest.raises(InputError, match="expected 0 to 1"):
-        create_encoding("alibi_2d", **SHAPE).bias_matrix((3, 3), layer=layer)
-    for name in ("rope_axial", "rope_mixed"):
-        with pytest.raises(InputError, match="expected 0 to 1"):
-            create_encoding(name, **SHAPE).rotation_angles((3, 3), layer=layer)
-
-
-@pytest.mark.parametrize("name", sorted(registry()))
-def test_every_encoding_says_where_it_is_from(name: str) -> None:
-    cls = registry()[name]
-    assert cls.__doc__
-    assert cls.source
-    assert cls.extrapolation
-    assert name in cls.names
-    assert cls.Config.__doc__
-    config = create_encoding(name, **{**SHAPE, "heads": 12}).config
-    assert hash(config) == hash(create_encoding(name, **{**SHAPE, "heads": 12}).config)
-
-
-@pytest.mark.parametrize("grid", [(0, 3), (3,), 0, (2.0, 3), "3x3"])
-def test_wrong_grids(grid) -> None:
-    for name, call in [("alibi_2d", "bias_matrix"), ("rope_axial", "rotation_angles")]:
-        with pytest.raises(InputError, match="grid"):
-            getattr(create_encoding(name, **SHAPE), call)(grid)
-
-
-def test_public_accessors_give_what_is_promised() -> None:
-    added = create_encoding("learned_1d", **SHAPE).embedding((3, 5))
-    angles = create_encoding("rope_mixed", **SHAPE).rotation_angles((3, 5), layer=1)
-    shared = create_encoding("rope_axial", **SHAPE)
-    bias = create_encoding("rpe_learned", **SHAPE).bias_matrix((3, 5), layer=1)
-    assert (added.shape, added.dtype) == ((15, 48), torch.float32)
-    assert (angles.shape, angles.dtype) == ((3, 15, 8), torch.float32)
-    assert shared.rotation_angles((3, 5)).shape == (1, 15, 8)
-    assert shared.pairing == "adjacent"
-    assert (bias.shape, bias.dtype) == ((3, 16, 16), torch.float32)
-
-
-def test_a_number_beyond_floating_point_is_refused() -> None:
-    for options in ({"global_slope": 10**400}, {"prune_below": 10**400}, {"prune_below": 0}, {"prune_below": "8"}):
-        with pytest.raises(InputError, match=r"global_slope|prune_below"):
-            create_encoding("lookhere_90", depth=1, heads=12, dim=24, **options)
-    encoding = create_encoding("lookhere_90", depth=1, heads=12, dim=24)
-    with pytest.raises(InputError, match="global_slope"):
-        encoding.set_knob(10**400)
-
-
-def test_pruning_is_said_by_the_pattern() -> None:
-    encoding = create_encoding("lookhere_90", depth=2, heads=12, dim=24, prune_below=8)
-    assert [encoding.layer_pattern(layer).prune_below for layer in (0, 1)] == [8, 8]
-    assert create_encoding("lookhere_90", depth=1, heads=12, dim=24).layer_pattern(0).prune_below is None

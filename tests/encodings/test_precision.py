@@ -60,16 +60,6 @@ def test_angles_in_a_model_under_autocast(name: str, held_in: torch.dtype) -> No
             assert (found[0, :, 1:] - exact).abs().max() <= 1e-4
 
 
-@pytest.mark.parametrize("name", ["sincos_2d", "factorized", "fourier_fractional", "learned_1d", "learned_2d"])
-def test_embeddings_under_autocast(name: str) -> None:
-    encoding = create_encoding(name, **SHAPE)
-    expected = encoding.embedding((32, 32))
-    with torch.autocast("cpu", torch.bfloat16):
-        found = encoding.embedding((32, 32))
-    assert found.dtype == expected.dtype == torch.float32
-    assert (found - expected).abs().max() <= 1e-5
-
-
 @pytest.mark.parametrize("name", ["lookhere_45", "alibi_2d", "rpe_learned"])
 def test_biases_under_autocast(name: str) -> None:
     encoding = create_encoding(name, **{**SHAPE, "heads": 12})

@@ -86,16 +86,3 @@ def test_long_images_in_blocks(monkeypatch) -> None:
     whole = attend(q, k, v, encoding.pattern(0, layout), layout)
     monkeypatch.setattr(sdpa, "BIAS_BYTES", 20 * 43 * 10)
     assert (attend(q, k, v, encoding.pattern(0, layout), layout) - whole).abs().max() < 1e-5
-
-
-def test_counted() -> None:
-    """Each token meets the vector of each offset in each layer: two operations a channel."""
-    from sightline.models.create import model_config
-    from sightline.models.flops import forward_flops
-
-    given = {"dim": 16, "heads": 2, "depth": 3, "image_size": (24, 40), "patch_size": 8}
-    plain, ours = (model_config("vit_micro_patch8", encoding=name, **given) for name in ("none", "relative_1d"))
-    slots, offsets = 11, 2 * 16 - 1
-    assert forward_flops(ours, [10]) - forward_flops(plain, [10]) == 2 * 3 * slots * offsets * 16
-    both = ours.replace(encoding_options={"keys": True, "values": True})
-    assert forward_flops(both, [10]) - forward_flops(plain, [10]) == 3 * 2 * 3 * slots * offsets * 16

@@ -13,8 +13,6 @@ from sightline.analysis.measures.knock_out import switched_off
 from sightline.analysis.measures.logit_lens import lens
 from sightline.attention.dispatch import record_attention
 from sightline.data.preprocessing import preprocessing
-from sightline.errors import InputError
-from sightline.explorer.models import ExplorerModel
 from tests.contract.contract import build
 from tests.explorer.served import array, png, serving
 
@@ -68,25 +66,6 @@ def test_a_view_is_a_pass_of_the_model(server):
     picture = np.asarray(Image.open(io.BytesIO(server.get(f"/api/views/{said['view']}/picture.png").content)))
     expected = preprocessing(model).view(server.explorer.pictures.pixels("s0"), SIZE)
     assert np.array_equal(picture, expected)
-
-
-def test_a_model_of_one_channel_is_shown_grey_images():
-    model = build("rope_axial", channels=1)
-    with serving(model) as server:
-        said = server.view(size=list(SIZE)).json
-        picture = np.asarray(Image.open(io.BytesIO(server.get(f"/api/views/{said['view']}/picture.png").content)))
-        pixels = server.explorer.pictures.pixels("s0")
-    prepare = preprocessing(model)
-    with torch.inference_mode():
-        best = top(model(prepare(pixels, SIZE).unsqueeze(0))[0])
-    assert [one["probability"] for one in said["classes"]] == pytest.approx(best.values.tolist(), abs=1e-5)
-    grey = np.asarray(Image.fromarray(prepare.view(pixels, SIZE)).convert("L"))
-    assert np.array_equal(picture, np.stack([grey] * 3, -1))
-
-
-def test_a_model_of_four_channels_is_refused():
-    with pytest.raises(InputError):
-        ExplorerModel(build("rope_axial", channels=4, mean=(0.5,) * 4, std=(0.5,) * 4), "m", 1 << 26)
 
 
 @pytest.mark.parametrize("query", ["0", "9", "34", "prefix:0", "prefix:1"])
@@ -206,22 +185,6 @@ def test_a_knob_is_turned_for_one_view_alone(server):
     assert server.get("/api/session").json["models"][0]["knob"]["value"] == model.knob.default
 
 
-def test_the_same_view_is_computed_once(server):
-    first = server.view(size=16).json
-    assert server.view(size=16, pane="right", client="other").json == first
-    assert server.view(size=[16, 16], off=[], knob=None).json == first
-    assert first["grid"] == [4, 4]
-
-
-def test_an_image_at_its_own_size(server):
-    wide = next(one for one in server.get("/api/session").json["images"] if one["width"] > one["height"])
-    said = server.view(image=wide["id"], size="native").json
-    assert said["image_size"][1] > said["image_size"][0]
-    # Far above 4096 patches of 4 px, it is scaled down.
-    assert 3500 < said["grid"][0] * said["grid"][1] <= 4096
-    assert said["grid"][1] / said["grid"][0] == pytest.approx(wide["width"] / wide["height"], rel=0.02)
-
-
 def test_an_image_that_was_sent(server):
     sent = server.send(png(40, 24, seed=3), "my%20cat.png")
     assert sent.status == 201
@@ -257,33 +220,6 @@ def test_a_model_is_left_as_it_was():
     assert all(not module._forward_pre_hooks for module in model.modules())
 
 
-def test_a_model_without_classes_has_no_lens_and_no_answer():
-    with serving(build("rope_mixed", num_registers=1, pool="mean").eval()) as server:
-        server.explorer.subjects[0].model.reset_head(num_classes=0)
-    model = server.explorer.subjects[0].model
-    with serving(model) as server:
-        (said,) = server.get("/api/session").json["models"]
-        assert said["classes"] == 0
-        assert said["overlays"] == ["colours", "rollout", "norms"]
-        assert said["prefix"] == ["register 1"]
-        view = server.view().json
-        assert view["classes"] == []
-        assert server.get(f"/api/views/{view['view']}/overlay?kind=lens").status == 400
-
-
-def test_numbers_that_are_not_finite_are_no_view():
-    """Also of a model without classes, whose tokens say so."""
-    for options in ({}, {"head": "linear_map"}):
-        model = build("rope_axial", depth=1, **options)
-        with torch.no_grad():
-            next(value for name, value in model.named_parameters() if name.endswith("qkv.weight")).fill_(1e38)
-        with serving(model) as server:
-            answer = server.view()
-            assert answer.status == 500, answer.content
-            assert "not finite" in answer.json["error"]
-            assert not server.explorer.views.held_bytes
-
-
 @pytest.mark.parametrize("head", ["linear_map", "eomt", "fcos"])
 def test_a_model_with_a_head_of_all_tokens(head):
     """It has no classes for an image; its layers are looked into as others."""
@@ -300,28 +236,3 @@ def test_a_model_with_a_head_of_all_tokens(head):
             *(f"overlay?kind={kind}&query=3" for kind in said["overlays"]),
         ):
             assert server.get(f"/api/views/{view['view']}/{part}").status == 200
-
-
-def test_tiles_of_a_back_end_are_put_in_rows(monkeypatch):
-    """What `flex` is given is in another order; what the page is told is not."""
-    from sightline.models import model as models
-
-    said = []
-    for tile in (None, (2, 2)):
-        monkeypatch.setattr(models, "preferred_tile", lambda *_, tile=tile: tile)
-        with serving(build("lookhere_90")) as server:
-            view = server.view(size=list(SIZE)).json["view"]
-            maps = array(server.get(f"/api/views/{view}/attention?query=9").json["maps"], "<f4", -1)
-            norms = array(server.get(f"/api/views/{view}/overlay?kind=norms").json["values"], "<f4", -1)
-            said.append((maps, norms))
-    for one, other in zip(*said, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
-
-
-def test_classes_of_one_name_are_told_apart():
-    """ImageNet-1k has two cranes: the page keeps rows, colours and changes by name."""
-    model = build("lookhere_90")
-    model.config = model.config.replace(class_names=("crane", "maillot", "crane", "sunglass", "heron"))
-    with serving(model) as server:
-        names = [one["name"] for one in server.view().json["classes"]]
-    assert sorted(names) == ["crane (class 0)", "crane (class 2)", "heron", "maillot", "sunglass"]

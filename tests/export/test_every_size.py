@@ -8,7 +8,7 @@ from torch._subclasses import FakeTensorMode
 
 from sightline.encodings import list_encodings
 from sightline.errors import InputError, SightlineError
-from sightline.export import LIMIT, check_export, check_sizes, default_sizes, export_model
+from sightline.export import LIMIT, check_export, export_model
 from tests.contract.contract import SPREAD, build
 from tests.export.models import BEIT, session, small
 
@@ -55,24 +55,6 @@ def test_an_onnx_file_runs_at_every_size(encoding, exported):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"pool": "cls"},
-        {"pool": "attention", "num_registers": 4},
-        {"architecture": "axial", "fit": "pad"},
-        {"encoding_options": {"fill": "max"}, "fit": "resize"},
-        {"head": "owlvit", "task": "detection"},
-        {"head": "eomt", "head_options": {"queries": 3}, "task": "segmentation"},
-    ],
-    ids=str,
-)
-def test_nor_does_anything_around_attention_bound_a_program(options, exported):
-    file = exported(twelve_heads("lookhere_90", **options), "torch")
-    assert_runs_at_every_size(file)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("head", ["upernet", "simple_pyramid"])
 def test_heads_of_halved_maps_have_every_size_from_four_patches(head, exported):
     model = twelve_heads("none", depth=4, head=head, task="segmentation" if head == "upernet" else "detection")
@@ -96,18 +78,3 @@ def test_beits_table_is_exported_to_onnx_at_its_own_size(encoding, tmp_path):
     assert row.spread > SPREAD
     with pytest.raises(InputError, match="size 32x32"):
         check_export(tmp_path / "a.onnx", model, [(32, 32)])
-
-
-@pytest.mark.parametrize("encoding", BEIT)
-def test_another_size_of_beits_table_is_refused_for_onnx(encoding, no_work, tmp_path):
-    model = small(encoding)
-    assert default_sizes(model, "onnx") == [(24, 32)]
-    for refused in (
-        lambda: export_model(model, tmp_path / "a.onnx", example_size=(32, 32)),
-        lambda: check_sizes(model, [(32, 32)], "onnx"),
-    ):
-        with pytest.raises(InputError, match=r"encoding .*rpe_learned\w*: .*BEiT.*24x32.*--to torch") as raised:
-            refused()
-        assert "\n" not in str(raised.value)
-    check_sizes(model, [(32, 32)], "torch")
-    assert not list(tmp_path.iterdir())

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import subprocess
 import sys
-import warnings
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,16 +14,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
 
 from sightline.data.preprocessing import preprocessing
 from sightline.errors import StorageError
-from sightline.export import LIMIT, METADATA, check_sizes, default_sizes, export_model
-from sightline.export.program import quiet
+from sightline.export import LIMIT, METADATA, export_model
 from sightline.tokens import segment
-from sightline.tokens.cache import ByteLRUCache
-from tests.contract.contract import PATCH, TRAIN, build, images
-from tests.export.models import UNSEEN, assert_the_same, session, small
+from tests.contract.contract import PATCH, TRAIN
+from tests.export.models import assert_the_same, session, small
 
 
 @pytest.mark.slow
@@ -65,58 +60,7 @@ def test_a_pt2_file_says_how_to_prepare_images(exported):
         assert not any(str(Path(segment.__file__).parent).encode() in parts.read(name) for name in parts.namelist())
 
 
-@pytest.mark.slow
-def test_an_onnx_file_names_no_path_of_this_machine(onnx_file):
-    assert str(Path(segment.__file__).parent).encode() not in onnx_file.read_bytes()
-
-
-@pytest.mark.slow
-def test_the_model_and_this_process_stay_as_they_were(monkeypatch, tmp_path):
-    cache = ByteLRUCache("a test's", 1 << 14)
-    monkeypatch.setattr(segment, "_COORDS", cache)
-    model = small("lookhere_90", "cls", drop_path=0.5).train()
-    handlers, disabled = list(logging.getLogger().handlers), logging.root.manager.disable
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    export_model(model, tmp_path / "a.pt2", to="torch")
-    # In evaluation mode: no path is dropped.
-    assert_the_same(tmp_path / "a.pt2", model, UNSEEN[:2])
-    assert model.training
-    assert all(parameter.requires_grad for parameter in model.parameters())
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    model(images((6, 9))).sum().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-    assert cache
-    assert all(type(coords) is Tensor for coords, _ in cache._values.values())
-    assert list(logging.getLogger().handlers) == handlers
-    assert logging.root.manager.disable == disabled
-
-
-def test_exporters_are_kept_quiet_and_the_loggers_left_alone(monkeypatch, capfd):
-    root = logging.getLogger()
-    monkeypatch.setattr(root, "handlers", [])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with quiet():
-            logging.warning("to the root logger, which then makes itself a handler")
-            warnings.warn("of the exporters", FutureWarning, stacklevel=1)
-        assert root.handlers == []
-        assert capfd.readouterr() == ("", "")
-        logging.getLogger("sightline").warning("heard again")
-    assert "heard again" in capfd.readouterr().err
-
-
-def test_default_sizes_are_three_with_one_square_and_none_traced():
-    for grid in [(1, 1), (1, 8), (2, 2), (4, 4), (12, 6), (6, 9), (14, 14), (64, 64), (100, 3)]:
-        model = build("none", "mean", image_size=(grid[0] * PATCH, grid[1] * PATCH), depth=1, dim=48)
-        sizes = default_sizes(model)
-        check_sizes(model, sizes)
-        assert len(set(sizes)) == 3
-        assert any(height != width for height, width in sizes)
-        assert (6 * PATCH, 9 * PATCH) not in sizes
-        assert max(map(max, sizes)) <= 33 * PATCH
-
-
-PAGE = Path(__file__).parents[2] / "docs" / "EXPORT.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "export.md"
 
 
 def run_example(number, folder, monkeypatch):

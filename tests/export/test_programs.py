@@ -7,14 +7,13 @@ import math
 import pytest
 import torch
 
-from sightline.errors import NonFiniteError
 from sightline.export import LIMIT, check_export, export_model
-from tests.contract.contract import PATCH, SPREAD, build, images
+from tests.contract.contract import PATCH, SPREAD, build
 from tests.export.models import UNSEEN, assert_the_same, session, small
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lookhere_90", "alibi_2d", "rope_mixed", "fourier", "sincos_2d", "learned_1d"])
+@pytest.mark.parametrize("name", ["lookhere_90", "rope_mixed"])
 def test_onnx_on_a_large_grid(name, exported):
     """Angles and distances are large there; 35 x 50 patches."""
     model = small(name)
@@ -22,28 +21,12 @@ def test_onnx_on_a_large_grid(name, exported):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoding", ["learned_1d", "learned_2d", "rpe_learned"])
-@pytest.mark.parametrize("rule", ["bilinear", "bicubic", "bicubic_antialias", "corner_aligned"])
+@pytest.mark.parametrize(("encoding", "rule"), [
+    ("learned_1d", "bilinear"), ("learned_1d", "bicubic_antialias"), ("learned_1d", "corner_aligned"),
+    ("rpe_learned", "bicubic"),
+])  # fmt: skip
 def test_onnx_resizes_tables_by_each_rule(encoding, rule, exported):
     model = small(encoding, encoding_options={"interpolation": rule})
-    assert_the_same(exported(model), model)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("encoding", "options"),
-    [
-        ("lookhere_90", {"distance": "square", "rounding": "exact"}),
-        ("lookhere_45", {"distance": "sqrt", "fill": "max"}),
-        ("sincos_2d", {"order": "timm", "new_grid": "bicubic_antialias"}),
-        ("factorized", {"new_grid": "aspect", "combine": "product"}),
-        ("learned_2d", {"lookup": "aspect"}),
-        ("rope_axial", {"coordinates": "squeezed"}),
-        ("fourier", {"mlp": False}),
-    ],
-)
-def test_onnx_with_an_encodings_other_options(encoding, options, exported):
-    model = small(encoding, encoding_options=options)
     assert_the_same(exported(model), model)
 
 
@@ -71,33 +54,9 @@ def test_every_kind_of_model_exports_to_onnx(pool, options, exported):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("opset", [18, 23])
-def test_onnx_of_other_operator_sets(opset, exported):
-    import onnx
-
-    model = small("lookhere_90", depth=2)
-    file = exported(model, opset=opset)
-    assert {one.version for one in onnx.load(file).opset_import if one.domain == ""} == {opset}
-    assert_the_same(file, model)
-
-
-@pytest.mark.slow
-def test_a_pt2_file_refuses_a_single_row(exported):
-    program = torch.export.load(exported(small("none"), "torch")).module()
-    with pytest.raises(AssertionError, match="Guard failed"), torch.no_grad():
-        program(images((1, 7)))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "options"),
-    [
-        ("fcos", {}),
-        *(
-            pytest.param(head, options, marks=pytest.mark.slow)
-            for head, options in (("pix", {}), ("segmenter", {}), ("eomt", {"queries": 3}), ("detr_queries", {}))
-        ),
-    ],
+    [("fcos", {}), ("eomt", {"queries": 3})],
 )
 def test_heads_of_all_tokens_are_compared_in_all_that_they_say(head, options, tmp_path):
     task = "detection" if head in ("fcos", "detr_queries") else "segmentation"
@@ -143,11 +102,3 @@ def test_int8_says_its_error(exported):
         assert LIMIT < row.difference < row.spread
         assert 0 < row.mean_difference < 0.1 * row.spread
         assert 0.8 <= row.same_top1 <= 1
-
-
-def test_outputs_that_are_not_finite_are_no_match(onnx_file):
-    model = small()
-    with torch.no_grad():
-        model.head.bias[0] = math.inf
-    with pytest.raises(NonFiniteError, match="not finite at 12x20"):
-        check_export(onnx_file, model, UNSEEN)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.tiny import INPUTS, MODEL, tree
+from tests.tiny import MODEL, tree
 
 TINY = ["train", "--threads", 1, "--out", "out"]
 BASE = {"data": "digits", "images": 64, "resolution": 16, "model_options": MODEL}
@@ -82,17 +82,3 @@ def test_from_a_file(key, value, says, refused, tmp_path):
     (tmp_path / "train.yaml").write_text(as_yaml(put(BASE, key, value)))
     refused(*TINY, "--config", "train.yaml", says=["train.yaml", *says])
     assert set(tree(tmp_path)) == {"train.yaml"}
-
-
-@pytest.mark.parametrize("name", ["binary.yaml", "duplicate_keys.yaml", "good.jpg", "empty.pt", "text.jpg"])
-def test_files_of_other_kinds(name, refused, tmp_path):
-    refused(*TINY, "--config", INPUTS / name, says=[name])
-    assert tree(tmp_path) == {}
-
-
-def test_no_such_file(refused, tmp_path):
-    (tmp_path / "train.yaml").write_text("seed: 1")
-    before = tree(tmp_path)
-    refused(*TINY, "--config", "trian.yaml", says=["trian.yaml", "'train.yaml'"])
-    refused(*TINY, "--config", tmp_path, says=[str(tmp_path)])
-    assert tree(tmp_path) == before

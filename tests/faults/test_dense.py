@@ -73,30 +73,9 @@ def photo(path, seed=0):
     return path
 
 
-def test_every_image_has_drawings_of_its_own(dense, cli, tmp_path):
-    images = [photo(tmp_path / name) for name in ("a/x.png", "b/x.png", "b/x-2.png", "b/" + "l" * 240 + ".png")]
-    images += [photo(tmp_path / "b" / ("l" * 240 + ".bmp")), photo(tmp_path / "b" / "é\udcff.png")]
-    code, said, err = cli("predict", dense, *images, "--out", tmp_path / "out", "--json")
-    assert code == 0, err
-    places = [place for line in said.splitlines() for place in json.loads(line)["pictures"].values()]
-    assert len(set(places)) == 2 * len(images) == len(list((tmp_path / "out").iterdir())) - 1
-
-
 @pytest.mark.parametrize("out", ["photos", "photos/in", "."])
 def test_nothing_is_drawn_among_images_that_are_read(out, dense, refused, tmp_path):
     images = [photo(tmp_path / "photos" / "in" / name) for name in ("x.png", "x.labels.png")]
     before = tree(tmp_path)
     refused("predict", dense, *images, "--out", tmp_path / out, "--overwrite", says=["--out", "x.labels.png", "reads"])
     assert tree(tmp_path) == before
-
-
-def test_pictures_of_other_rows_stay(dense, cli, refused, tmp_path):
-    words = ["evaluate", dense, "--data", "scenes:pairs", "--resolutions", "16", "--images", "4", "--threads", 1]
-    for name in ("one", "two"):
-        assert cli(*words, "--out", tmp_path / name)[0] == 0
-        (first, *_) = (tmp_path / name / "results.jsonl").read_text().splitlines()
-        assert (tmp_path / name / json.loads(first)["picture"]).is_file()
-    (tmp_path / "three").mkdir()
-    (tmp_path / "three" / "pictures").write_text("mine")
-    refused(*words, "--out", tmp_path / "three", says=["pictures"])
-    assert not (tmp_path / "three" / "results.jsonl").exists()

@@ -178,17 +178,3 @@ def test_a_folder_that_cannot_be_trained_on(fault, train, folder, tmp_path):
     for word in says:
         assert word in err, err
     assert tree(tmp_path) == before
-
-
-def test_more_classes_than_the_head(refused, run_copy, tmp_path):
-    rng = np.random.default_rng(0)
-    for number in range(11):
-        (tmp_path / "many" / f"{number}").mkdir(parents=True)
-        picture(0, 1, rng).save(tmp_path / "many" / f"{number}" / "a.png")
-    data = f"imagefolder:{tmp_path / 'many'}"
-    before = tree(tmp_path)
-    refused("evaluate", run_copy, "--data", data, "--resolutions", 16, says=["11 classes", "head 10"])
-    shutil.move(tmp_path / "many" / "10", tmp_path / "many" / "ten")
-    shutil.rmtree(tmp_path / "many" / "9")
-    refused("evaluate", run_copy, "--data", data, "--resolutions", 16, says=["'ten'"])
-    assert set(tree(run_copy)) == {name.removeprefix("tiny/") for name in before if name.startswith("tiny/")}

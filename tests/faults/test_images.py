@@ -29,11 +29,6 @@ UNREADABLE = {
 }
 
 
-def test_every_input_has_its_outcome():
-    images = {path.name for path in INPUTS.iterdir() if path.suffix in (".jpg", ".png", ".gif")}
-    assert images == {*READABLE, *UNREADABLE}
-
-
 def test_all_of_them_at_once(cli, tiny_run, tmp_path):
     """Each has its outcome in its place, each bad one also its line on stderr, and the exit code is 3."""
     names = sorted([*READABLE, *UNREADABLE])
@@ -55,27 +50,6 @@ def test_all_of_them_at_once(cli, tiny_run, tmp_path):
         f"sightline: error: {len(UNREADABLE)} of {len(names)} images could not be read",
     ]
     assert tree(tmp_path) == {}
-
-
-def test_things_that_are_no_files(cli, tiny_run, tmp_path, monkeypatch):
-    (tmp_path / "folder.png").mkdir()
-    (tmp_path / "dangling.png").symlink_to(tmp_path / "nothing.png")
-    os.mkfifo(tmp_path / "pipe.png")
-    (tmp_path / "list").write_text(f"{tmp_path / 'folder.png'}\n")
-    monkeypatch.setattr("sys.stdin", (tmp_path / "list").open())
-    names = ["folder.png", "dangling.png", "pipe.png", "missing.png"]
-    says = ["a folder", "a link to a missing file", "not a regular file", "no such file"]
-    # On a list a folder is a bad line; as a word it is an empty folder, which ends everything.
-    code, out, err = cli(
-        "predict", tiny_run, "-", *(tmp_path / name for name in names[1:]), INPUTS / "good.jpg", "--json"
-    )
-    assert code == 3
-    *bad, good = [json.loads(line) for line in out.splitlines()]
-    assert len(good["top"]) == 5
-    for name, reason, one in zip(names, says, bad, strict=True):
-        assert one["image"] == str(tmp_path / name)
-        assert one["error"].startswith(reason)
-        assert f"{tmp_path / name}: {reason}" in err
 
 
 def test_names_of_all_kinds(cli, tiny_run, tmp_path):

@@ -45,10 +45,3 @@ def test_memory_that_is_not_there(words, run_copy):
     assert f"{ABSURD} px" in warned
     assert said.startswith("sightline: error: ")
     assert tree(run_copy) == before
-
-
-def test_what_fits_is_not_warned_of(cli, tiny_run, tmp_path):
-    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
-    code, _, err = cli("predict", tiny_run, tmp_path / "a.png", "--resolution", "128")
-    assert code == 0
-    assert "warning" not in err

@@ -7,8 +7,6 @@ import os
 import resource
 import shutil
 import signal
-import tempfile
-from pathlib import Path
 
 import pytest
 import torch
@@ -85,35 +83,6 @@ def test_a_disk_that_is_full(cli, before_step, whole, monkeypatch, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     ended_in_a_line(5, *found, str(tmp_path / "run"), "cannot be written (File too large")
     goes_on(cli, monkeypatch, tmp_path / "run", whole)
-
-
-def test_a_folder_that_nobody_may_write_to_any_more(cli, before_step, whole, monkeypatch):
-    superuser = os.geteuid() == 0
-    # That of pytest is closed to others; the superuser may write anywhere, and is refused as anyone else.
-    with tempfile.TemporaryDirectory() as shelf:
-        Path(shelf).chmod(0o755)
-        out = Path(shelf) / "run"
-
-        def lock(_):
-            out.chmod(0o555)
-            if superuser:
-                os.seteuid(65534)
-
-        before_step(lock)
-        try:
-            found = cli(*WORDS, "--out", out)
-        finally:
-            if superuser:
-                os.seteuid(0)
-            out.chmod(0o755)
-        ended_in_a_line(5, *found, str(out), "cannot be written (Permission denied)")
-        goes_on(cli, monkeypatch, out, whole, ["--resume"])
-
-
-def test_a_folder_that_is_deleted(cli, before_step, tmp_path):
-    before_step(lambda _: shutil.rmtree(tmp_path / "run"))
-    ended_in_a_line(5, *cli(*WORDS, "--out", tmp_path / "run"), str(tmp_path / "run"), "it was moved or deleted")
-    assert not (tmp_path / "run").exists()
 
 
 def test_memory_that_the_system_does_not_give(cli, before_step, whole, monkeypatch, tmp_path):

@@ -60,10 +60,6 @@ def test_found_01_begun_by_a_configuration(harmless, run_copy, tmp_path):
     )  # fmt: skip
 
 
-def test_a_run_may_be_continued_by_its_own_configuration(cli, run_copy):
-    assert cli("train", "--config", run_copy / "config.yaml", "--out", run_copy, "--resume", "--threads", 1)[0] == 0
-
-
 OWNED = ("checkpoint/model.safetensors", "checkpoint/config.json", "config.yaml", "log.jsonl", "results.jsonl")
 # Not there in a run: by them its folder would be taken for that of a model.
 OF_A_MODEL = ("config.json", "checksums.json", "model.safetensors")
@@ -184,13 +180,6 @@ def test_overwrite_deletes_runs_alone(mine, harmless, tmp_path):
         (tmp_path / "mine" / name).write_text(text)
     harmless("train", "--data", "digits", *TRAIN, "--out", tmp_path / "mine", "--overwrite", says=["not deleted"])
     harmless("demo", "--quick", "--out", tmp_path / "mine", "--overwrite", says=["not deleted"])
-
-
-def test_overwrite_deletes_neither_the_current_folder_nor_one_around_it(harmless, run_copy, monkeypatch):
-    for inside in (run_copy, run_copy / "checkpoint"):
-        monkeypatch.chdir(inside)
-        words = ["train", "--data", "digits", *TRAIN, "--out", run_copy, "--overwrite"]
-        harmless(*words, says=[str(run_copy)])
 
 
 @pytest.mark.parametrize("what", ["a note in a model", "a run's checkpoint", "a run", "a folder of mine"])

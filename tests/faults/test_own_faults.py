@@ -10,7 +10,6 @@ import torch
 
 from sightline import plugins
 from sightline.cli.app import main
-from sightline.distributed.ranks import is_comm_error
 from sightline.errors import RanksError
 from sightline.tasks.classification import Classification
 from tests.cli.test_torchrun import SMALL, environment
@@ -79,11 +78,6 @@ def test_the_rank_with_the_fault_says_it(tmp_path, where):
     other, own = together(2, breaks_on_one, tmp_path / "run", where)
     assert (type(own), str(own)) == (RuntimeError, f"broken in {where}")
     assert isinstance(other, RanksError)
-
-
-@pytest.mark.parametrize("fault", [RuntimeError("shapes do not fit"), ValueError("not 3"), KeyError("x")])
-def test_faults_of_the_library_are_none_of_another_rank(fault):
-    assert not is_comm_error(fault)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 
-from sightline.results.predictions import read_predictions
 from sightline.results.rows import read_rows
 from tests.tiny import tree
 
@@ -33,21 +32,3 @@ def test_found_03_rows_of_other_weights_do_not_stand_beside_them(name, cli, refu
     refused("evaluate", spare, *FEW, says=[name, f"give {run_copy}", "--out DIR"])
     assert cli("evaluate", spare, *FEW, "--out", tmp_path / "rows")[0] == 0
     assert tree(run_copy) == before
-
-
-def test_rows_of_fewer_images_do_not_replace_those_of_more(cli, run_copy):
-    words = ["evaluate", run_copy, "--resolutions", "16,24", "--threads", 1]
-    assert cli(*words[:2], "--resolutions", 24, "--images", 5, "--threads", 1)[0] == 0
-    whole = [row for row in read_rows(run_copy / "results.jsonl") if row.resolution == 16]
-    code, _, err = cli(*words, "--images", 6)
-    assert code == 0
-    assert f"({whole[0].images} images, 6" in err
-    rows = read_rows(run_copy / "results.jsonl")
-    assert [row for row in rows if row.resolution == 16] == whole
-    assert {row.images for row in rows if row.resolution == 24 and not row.slices} == {6}
-    said = read_predictions(run_copy / "predictions.csv")
-    assert [sum(row.resolution == side for row in said) for side in (16, 24)] == [whole[0].images, 6]
-    code, _, err = cli(*words, "--images", 6, "--overwrite")
-    assert "keeps" not in err
-    assert {row.images for row in read_rows(run_copy / "results.jsonl") if not row.slices} == {6}
-    assert len(read_predictions(run_copy / "predictions.csv")) == 12

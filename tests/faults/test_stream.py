@@ -192,10 +192,3 @@ def test_each_image_once_a_pass_with_a_seed_of_its_own(way, planned, undisturbed
     assert len({seed for _, seed in seeds}) == len(seeds)
     # What is seen of an image differs each time.
     assert len({one.digest for _, every in whole for one in every}) == len(seeds)
-
-
-def test_another_seed_is_another_stream(planned, undisturbed, sources):
-    plan, model, task = planned("uniform", "imagefolder", 0)
-    config = tiny_config(data="imagefolder", seed=12, **COMMON)
-    other = training_plan(resolve(config, plan.source, torch.device("cpu")), model.config, plan.source)
-    assert stream(other, model, task, 1)[0][1] != undisturbed("uniform")[0][1]

@@ -10,7 +10,6 @@ import torch
 import sightline
 from sightline.encodings import list_encodings
 from sightline.encodings.knob import without_knobs
-from sightline.errors import InputError
 from sightline.models import create_model
 from tests.contract.randomise import randomise_parameters
 
@@ -100,54 +99,6 @@ def test_another_kind_of_head_is_new_and_said(trunk, tmp_path, caplog):
     assert torch.equal(back.norm.weight, labels.norm.weight)
 
 
-def test_options_of_the_new_encoding(trained):
-    after = sightline.create_model(init_from=trained, encoding="rope_axial", encoding_options={"theta": 500.0})
-    assert after.encoding.theta == 500.0
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "says"),
-    [
-        ("vit_small_patch16", {}, ["is no vit_small_patch16", "dim 48 (expected 384)", "patch_size 4 (expected 16)"]),
-        ("vit_smal_patch16", {}, ["did you mean 'vit_small_patch16'"]),
-        ("vit_smal_patch16", {"num_classes": 3}, ["did you mean 'vit_small_patch16'"]),
-        ("vit_smal_patch16", {"depth": 1}, ["did you mean 'vit_small_patch16'"]),
-        (None, {"encoding": "rope_mixd"}, ["did you mean 'rope_mixed'"]),
-        (None, {"depht": 3}, ["did you mean 'depth'"]),
-        (None, {"depth": 3}, ["missing: blocks.2.norm1.weight [48]"]),
-        (None, {"dim": 96}, ["of another shape", "expected [96, 48]"]),
-        (None, {"pool": "attention"}, ["attn_pool.latent"]),
-        (None, {"table_grid": (8, 8)}, ["encoding.table is [16, 48], expected [64, 48]"]),
-    ],
-)
-def test_what_does_not_fit_is_named(name, options, says, trained):
-    with pytest.raises(InputError) as caught:
-        sightline.create_model(name, init_from=trained, **options)
-    for words in says:
-        assert words in str(caught.value)
-
-
-def test_a_swin_is_what_its_name_says_whatever_its_encoding_and_window():
-    trained = create_model("swin_micro_patch4", encoding="rope_axial", num_classes=3)
-    same = sightline.create_model("swin_micro_patch4", init_from=trained)
-    assert same.config == trained.config
-    asked = {"architecture_options": {"window_grows": True}}
-    for name in (None, "swin_micro_patch4"):
-        grows = sightline.create_model(name, init_from=trained, **asked)
-        assert grows.config.architecture_options == {**trained.config.architecture_options, "window_grows": True}
-        assert torch.equal(grows.blocks[5].mlp.fc1.weight, trained.blocks[5].mlp.fc1.weight)
-        # Made of one that grows.
-        assert sightline.create_model(name, init_from=grows).config == grows.config
-    with pytest.raises(InputError, match=r"is no swin_tiny.*depth 6 \(expected 12\).*depths \[2, 4\] \(expected"):
-        sightline.create_model("swin_tiny_patch4_window7", init_from=trained)
-
-
-def test_without_a_checkpoint_a_name_is_needed():
-    assert sightline.create_model("vit_micro_patch4", depth=1).config.depth == 1
-    with pytest.raises(InputError, match="expected the name of a model, or init_from"):
-        sightline.create_model(encoding="none")
-
-
 @pytest.mark.parametrize("encoding", ["rope_axial", "lookhere_90"])
 def test_the_knob_goes_along_with_its_encoding(encoding, tmp_path):
     model = create_model("vit_micro_patch4", encoding=encoding, **SMALL)
@@ -160,16 +111,3 @@ def test_the_knob_goes_along_with_its_encoding(encoding, tmp_path):
     other = {"theta": 50.0} if encoding == "rope_axial" else {"global_slope": 2.0}
     after = sightline.create_model(init_from=model, encoding_options=other)
     assert after.knob.value == after.knob.default
-
-
-def test_other_heads_are_another_function_and_said(trained, caplog):
-    with caplog.at_level(logging.WARNING, "sightline"):
-        after = sightline.create_model(init_from=trained, heads=4)
-    assert after.config.heads == 4
-    assert "4 heads instead of 12" in caplog.text
-
-
-@pytest.mark.parametrize("source", [3, {"a": 1}])
-def test_what_is_no_source(source):
-    with pytest.raises(InputError, match="expected a folder"):
-        sightline.create_model(init_from=source)

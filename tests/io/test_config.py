@@ -8,11 +8,9 @@ import pickle
 from typing import Any, Literal
 
 import pytest
-from pydantic import TypeAdapter
 
 from sightline.errors import InputError
 from sightline.io.config import Count, Fraction, Index, Pair, Positive, build_config, config_dataclass, dump_config
-from sightline.training.config import TrainConfig
 
 
 @config_dataclass
@@ -35,23 +33,6 @@ class Config(Base):
     def __post_init__(self) -> None:
         if self.norm == "heads" and self.count is None:
             raise InputError("count null: expected a number with norm 'heads'", field="count")
-
-
-@config_dataclass
-class Optimizer:
-    lr: Positive = 1.0
-
-
-@config_dataclass
-class Run:
-    optimizer: Optimizer
-
-
-@dataclasses.dataclass(frozen=True)
-class Plain:
-    """Of a plug-in, which checks for itself."""
-
-    size: Any = 3
 
 
 def direct(values: dict[str, Any]) -> Config:
@@ -130,21 +111,3 @@ def test_groups_and_lists_that_are_refused(values, field: str, word: str) -> Non
 def test_a_dumped_configuration_comes_back_equal() -> None:
     config = Config(rate=1e-3, words=("a", "b"), base=Base(at="every"), more={"x": [1.5, None]})
     assert built(dump_config(config)) == config
-
-
-def test_no_group_of_a_run_drops_a_key_that_it_does_not_know() -> None:
-    schema = TypeAdapter(TrainConfig).json_schema()
-    groups = {"TrainConfig": schema, **schema["$defs"]}
-    assert {"OptimizerConfig", "ValidationConfig", "PackingConfig", "MixingConfig"} <= set(groups)
-    assert [name for name, one in groups.items() if one["additionalProperties"] is not False] == []
-
-
-def test_a_key_of_a_group_is_offered() -> None:
-    with pytest.raises(InputError, match=r"did you mean 'optimizer\.lr'\?"):
-        build_config(Run, {"lr": 1}, "here")
-
-
-def test_a_dataclass_that_is_no_configuration_checks_for_itself() -> None:
-    assert build_config(Plain, {"size": [1]}, "here").size == [1]
-    with pytest.raises(InputError, match="did you mean 'size'"):
-        build_config(Plain, {"sizes": 3}, "here")

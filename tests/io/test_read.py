@@ -104,21 +104,6 @@ def test_found_30_as_weights(kind, name, refused, run_copy, tmp_path):
     refused("evaluate", run_copy, says=["model.safetensors", said])
 
 
-def test_a_size_is_said_before_it_is_read(tmp_path):
-    (tmp_path / "a").write_bytes(b"12345")
-    assert read_bytes(tmp_path / "a", 5, "five") == b"12345"
-    with pytest.raises(InputError, match=r"a: is larger than 4 bytes, expected four"):
-        read_bytes(tmp_path / "a", 4, "four")
-
-
-def test_a_missing_file_names_the_nearest(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(InputError, match=r"confg\.json: no such file; did you mean 'config\.json'\?"):
-        read_json(tmp_path / "confg.json", "a record")
-    with pytest.raises(InputError, match=r"no such file \(nor the folder .*none\)"):
-        read_json(tmp_path / "none" / "confg.json", "a record")
-
-
 @pytest.mark.parametrize(
     "text", ["1e400", "[-1e999]", '{"a": NaN}', "Infinity", "-Infinity", "[" * 100_000, "9" * 400, "9" * 5000, "{"]
 )
@@ -131,11 +116,6 @@ def test_found_27_numbers_are_finite(text, tmp_path):
     (tmp_path / "a.json").write_text(f"1\n\n{text}\n")
     with pytest.raises(InputError, match=r"a\.json:3: not JSON"):
         read_jsonl(tmp_path / "a.json", "rows")
-
-
-def test_lines_keep_their_numbers(tmp_path):
-    (tmp_path / "a").write_bytes('1\n\n"\u2028"\r\n'.encode())
-    assert read_jsonl(tmp_path / "a", "rows") == [(1, 1), (3, "\u2028")]
 
 
 @pytest.mark.parametrize("number", ["1e400", "1e39", "-1e400", "NaN"])

@@ -8,17 +8,14 @@ import json
 import multiprocessing
 import os
 import socket
-import threading
 import time
 
-import filelock
 import pytest
 
 from sightline.distributed.processes import is_alive
 from sightline.errors import InputError, StorageError
 from sightline.io import run_lock as module
-from sightline.io.run_lock import LOCK, RunLock, lock_holder, locked, refuse_locked
-from tests.tiny import tree
+from sightline.io.run_lock import LOCK, RunLock, lock_holder, refuse_locked
 
 FORK = multiprocessing.get_context("fork")
 GONE = 2**22 + 1
@@ -75,27 +72,6 @@ def test_found_28_a_dead_owner_holds_nothing_also_where_its_workers_live(tmp_pat
         os.kill(worker, 9)
 
 
-def test_a_worker_that_was_forked_ends_without_letting_go(tmp_path, impatient):
-    def leave(lock):
-        lock.__exit__()
-
-    with RunLock(tmp_path / "a") as mine:
-        worker = FORK.Process(target=leave, args=(mine,))
-        worker.start()
-        worker.join(240)
-        with pytest.raises(InputError):
-            refuse_locked(tmp_path / "a")
-
-
-@pytest.mark.parametrize("said", [b"", b"[1]", b'{"process": 1}', b"\xff", b'{"process": "1\\n"}'])
-def test_a_holder_that_says_nothing_of_use(said, tmp_path):
-    with RunLock(tmp_path):
-        (tmp_path / LOCK).write_bytes(said)
-        before = tree(tmp_path)
-        assert lock_holder(tmp_path) == "another process"
-        assert tree(tmp_path) == before
-
-
 def try_to_lock(folder, barrier, outcomes):
     barrier.wait()
     try:
@@ -138,27 +114,6 @@ def test_found_30_an_owner_notices_that_it_is_none_any_more(how, tmp_path):
             mine.check()
 
 
-def test_what_is_anothers_by_now_is_left_to_it(tmp_path):
-    mine = RunLock(tmp_path / "a").__enter__()
-    (tmp_path / "a").rename(tmp_path / "b")
-    with RunLock(tmp_path / "a") as other:
-        mine.__exit__()
-        other.check()
-        assert lock_holder(tmp_path / "a") is not None
-
-
-def test_a_moment_without_the_file_system_ends_no_run(tmp_path, monkeypatch):
-    with RunLock(tmp_path / "a") as mine:
-
-        def stat(path, **_):
-            raise OSError(errno.ESTALE, "Stale file handle")
-
-        with monkeypatch.context() as away:
-            away.setattr(type(tmp_path), "stat", stat)
-            mine.check()
-        mine.check()
-
-
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks_is_warned_of_once(number, tmp_path, monkeypatch):
     def refuse(*_):
@@ -173,42 +128,3 @@ def test_a_file_system_without_locks_is_warned_of_once(number, tmp_path, monkeyp
     refuse_locked(tmp_path / "a")
     with RunLock(tmp_path / "a"):
         assert lock_holder(tmp_path / "a") is None
-
-
-def test_what_cannot_be_locked_is_named(tmp_path):
-    (tmp_path / "a").write_text("")
-    with pytest.raises(StorageError, match=r"a: cannot be written \(File exists\)"):
-        RunLock(tmp_path / "a").__enter__()
-
-
-def test_processes():
-    assert is_alive(os.getpid())
-    assert not is_alive(GONE)
-
-
-def test_a_lock_is_waited_for_and_its_file_goes(tmp_path):
-    with locked(tmp_path / "lock"):
-        assert (tmp_path / "lock").exists()
-        with pytest.raises(filelock.Timeout), locked(tmp_path / "lock", 0):
-            raise AssertionError
-        late = threading.Thread(target=lambda: locked(tmp_path / "lock").__enter__())
-        late.start()
-    late.join(240)
-    assert not late.is_alive()
-
-
-def count_up(file):
-    for _ in range(20):
-        with locked(file.with_name("lock")):
-            file.write_text(str(int(file.read_text()) + 1))
-
-
-def test_a_short_lock_lets_one_in_at_a_time(tmp_path):
-    (tmp_path / "count").write_text("0")
-    children = [FORK.Process(target=count_up, args=(tmp_path / "count",)) for _ in range(4)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(240)
-    assert (tmp_path / "count").read_text() == "80"
-    assert os.listdir(tmp_path) == ["count"]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline.errors import InputError
 from sightline.io.yaml import dump_yaml, parse_yaml, read_yaml
-
-INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
 
 
 @pytest.mark.parametrize(
@@ -95,23 +91,6 @@ VALUES = st.none() | st.booleans() | NUMBERS | WORDS | st.lists(NUMBERS | WORDS)
 @given(st.dictionaries(WORDS, VALUES))
 def test_what_is_written_is_read_back_equal(values):
     assert parse_yaml(dump_yaml(values), "here") == values
-
-
-def test_the_bad_files():
-    with pytest.raises(InputError, match=r"binary\.yaml: is not"):
-        read_yaml(INPUTS / "binary.yaml")
-    with pytest.raises(InputError, match=r"duplicate_keys\.yaml:2: is not valid YAML \(key 'lr' stands twice\)"):
-        read_yaml(INPUTS / "duplicate_keys.yaml")
-
-
-def test_a_missing_file_is_named_with_the_nearest(tmp_path):
-    (tmp_path / "train.yaml").write_text("a: 1")
-    with pytest.raises(InputError, match=r"trian\.yaml: no such file; did you mean 'train\.yaml'\?"):
-        read_yaml(tmp_path / "trian.yaml")
-    with pytest.raises(InputError, match="nor the folder"):
-        read_yaml(tmp_path / "nowhere" / "train.yaml")
-    with pytest.raises(InputError, match="is a folder, expected a configuration"):
-        read_yaml(tmp_path)
 
 
 def test_a_good_file_with_a_mark_at_its_start(tmp_path):

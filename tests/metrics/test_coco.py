@@ -210,29 +210,3 @@ def test_rows_of_the_metric() -> None:
     assert {key[1]: row.count for key, row in parts.items() if key[0] == "relative_size"} == {"medium": 3, "large": 3}
     assert halves[0].task.primary == rows[0].metric
     assert metric().rows() == []
-
-
-def test_relative_sizes_are_the_same_at_any_size_and_pixels_are_not() -> None:
-    found_at = {}
-    for times in (1, 16):
-        one, size = metric(), (32 * times, 48 * times)
-        boxes = np.array([[0, 0, 3, 4], [0, 0, 8, 8], [10, 10, 30, 40]]) * times
-        wrong = boxes + np.array([[0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 3]]) * times
-        seen = found(wrong, [0, 1, 1], [0.9, 0.8, 0.7], said(boxes, [0, 1, 1], size))
-        one.update(*outputs([seen], size))
-        found_at[times] = {next(iter(row.slices.items())): row.value for row in one.rows() if row.slices}
-    relative = [{key: value for key, value in rows.items() if key[0] == "relative_size"} for rows in found_at.values()]
-    assert relative[0] == pytest.approx(relative[1])
-    # The smallest is exact; of the others 8 of 9 rows and 30 of 33 columns are right, which .9 asks more than.
-    expected = {"small": 1, "medium": 0.8, "large": 0.9}
-    assert {key[1]: value for key, value in relative[0].items()} == pytest.approx(expected, abs=1e-6)
-    assert ("size", "large") in found_at[16]
-    assert ("size", "large") not in found_at[1]
-
-
-def test_every_object_found_is_all_there_is() -> None:
-    boxes = [[0, 0, 8, 8], [10, 10, 30, 40]]
-    one = metric(most=2)
-    one.update(*outputs([found(boxes, [0, 1], [0.9, 0.8], said(boxes, [0, 1], (32, 48)))]))
-    values = {row.metric: row.value for row in one.rows() if not row.slices}
-    assert values == pytest.approx({"box_ap": 1, "box_ap50": 1, "box_ap75": 1, "box_ar2": 1})

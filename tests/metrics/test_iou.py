@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from sightline.data.batch import Batch
 from sightline.data.targets import IGNORE
-from sightline.distributed.machine import import_timm
 from sightline.metrics.iou import MeanIou
 from sightline.models import ViTConfig
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
@@ -78,43 +76,6 @@ def test_against_the_definition(seed, images, classes):
     either = ((truth > 0) | (said > 0)).sum()
     if either:
         assert found["foreground_iou",] == pytest.approx(((truth > 0) & (said > 0)).sum() / either, abs=1e-12)
-
-
-@pytest.fixture(scope="module")
-def jaccard():
-    # It brings torchvision, where that can be imported beside this torch.
-    import_timm()
-    return importlib.import_module("torchmetrics.functional.classification").multiclass_jaccard_index
-
-
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(2, 7))
-def test_beside_torchmetrics(jaccard, seed, images, classes):
-    """Classes that are absent are left out of its mean as of ours; by themselves they are 0 there, and none here."""
-    draw = np.random.default_rng(seed)
-    there = draw.choice(classes, draw.integers(1, classes + 1), replace=False)
-    labels = [draw.choice([*there, IGNORE], (8, 12)).astype(np.uint8) for _ in range(images)]
-    said = draw.choice(classes, draw.integers(1, classes + 1), replace=False)
-    answers = [np.where(draw.random((8, 12)) < 0.5, one, draw.choice(said, (8, 12))) for one in labels]
-    answers = [np.where(one == IGNORE, said[0], one).astype(np.uint8) for one in answers]
-    found = values(measured(answers, labels, classes))
-    whole = [torch.from_numpy(np.stack(one)).long() for one in (answers, labels)]
-    theirs = {how: jaccard(*whole, classes, average=how, ignore_index=IGNORE) for how in ("macro", "none")}
-    assert found["miou",] == pytest.approx(float(theirs["macro"]), abs=1e-6)
-    for name, value in zip(task_of(classes).names, theirs["none"].tolist(), strict=True):
-        assert found.get(("iou", name), 0.0) == pytest.approx(value, abs=1e-6)
-
-
-def test_where_torchmetrics_differs(jaccard):
-    """A class that is nowhere: all are right, and yet one is 0. Nothing is labelled: a number that is none."""
-    labels, answers = np.zeros((8, 12), np.uint8), np.zeros((8, 12), np.uint8)
-    whole = [torch.from_numpy(one).long() for one in (answers, labels)]
-    assert jaccard(*whole, 3, average="none").tolist() == [1, 0, 0]
-    assert {key for key in values(measured([answers], [labels], 3)) if key[0] == "iou"} == {("iou", "background")}
-    labels[:] = IGNORE
-    assert torch.isnan(jaccard(whole[0], torch.from_numpy(labels).long(), 3, ignore_index=IGNORE))
-    assert measured([answers], [labels], 3) == []
 
 
 def test_absent_and_ignored_classes_by_hand():

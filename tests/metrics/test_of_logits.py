@@ -12,7 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.errors import InputError
 from sightline.metrics.calibration import Calibration, expected_calibration_error
 from sightline.metrics.likelihood import Likelihood
 from sightline.metrics.selection import Selection
@@ -130,11 +129,6 @@ def test_calibration_error_by_hand():
     assert expected_calibration_error(confidence, right, bins=2) == pytest.approx((2 * 0.2 + 3 * (0.8 - 2 / 3)) / 5)
 
 
-def test_calibration_error_of_no_image_is_refused():
-    with pytest.raises(InputError, match="0 images"):
-        expected_calibration_error(np.zeros(0), np.zeros(0, bool))
-
-
 @given(DRAWS)
 def test_bins_of_as_many_images_each_where_images_are_alike(case):
     """Whichever of those that are alike comes first: each is as right as all of them are."""
@@ -151,19 +145,6 @@ def test_bins_of_as_many_images_each_where_images_are_alike(case):
         inside = apart[start : start + small + (number < more)]
         start, total = start + len(inside), total + abs(sum(inside))
     assert found.value == pytest.approx(total / len(labels), abs=1e-6)
-
-
-def test_edges():
-    """Each confidence exactly on an edge of fifteen: k / 15 of 15 classes; 1, and 0 of no class that can be."""
-    logits = torch.full((1, 15), -200.0)
-    logits[0, :5] = 0
-    row = measured(Calibration, logits.tolist(), [0])
-    assert ("top1_in_bin", ("confidence_bin", 3)) in row
-    logits[0, 1:] = -1e6
-    row = measured(Calibration, logits.tolist(), [0])
-    assert row[("confidence", ("confidence_bin", 15))].value == 1
-    assert row[("ece",)].value == 0
-    assert measured(Calibration, logits.tolist(), [3])[("ece",)].value == 1
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.sampled_from(["softmax", "sigmoid"]))
@@ -206,20 +187,3 @@ def test_selection_of_any_classes(case, link):
         count = next(k for k in range(1, len(labels) + 1) if k / len(labels) >= share - 1e-12)
         one = found[("top1_answered", ("coverage", share))]
         assert (one.value, one.count) == (pytest.approx(1 - risks[count - 1], abs=1e-9), count)
-
-
-@pytest.mark.parametrize("kind", [Likelihood, Calibration, Selection])
-def test_nothing_is_measured_of_no_image(kind):
-    assert measured(kind, [], []) == {}
-
-
-@pytest.mark.parametrize("kind", [Likelihood, Calibration, Selection])
-def test_the_order_of_images_does_not_matter(kind):
-    logits = np.random.default_rng(0).integers(0, 3, (50, 4)).tolist()
-    labels = np.random.default_rng(1).integers(0, 4, 50).tolist()
-    order = np.random.default_rng(2).permutation(50)
-    first = measured(kind, logits, labels, "sigmoid")
-    second = measured(kind, [logits[one] for one in order], [labels[one] for one in order], "sigmoid")
-    assert first.keys() == second.keys()
-    for key, one in first.items():
-        assert second[key].value == pytest.approx(one.value, abs=1e-12)

@@ -59,16 +59,3 @@ def test_each_is_its_namesake_of_divided_logits(case, softmax, sigmoid):
 def edged(scores):
     """What is a hair beside an edge of fifteen is on it."""
     return [round(one * 15) / 15 if abs(one * 15 - round(one * 15)) < 1e-9 else one for one in scores]
-
-
-def test_nothing_without_a_temperature_or_an_image():
-    assert measured([[1.0, 2.0]], [0], None) == {}
-    assert measured([], [], Temperature("minival", 7, 2.0)) == {}
-
-
-def test_the_task_that_was_asked_is_left_as_it_was():
-    task = SimpleNamespace(name="x")
-    other = with_temperature(task, Temperature("minival", 1, 2.0))
-    assert other.name == "x"
-    assert not hasattr(task, "temperature")
-    assert with_temperature(task, None) is task

@@ -59,16 +59,6 @@ def test_initial_values() -> None:
     assert mlp.head.fc1.weight.shape == (32, 48)
 
 
-def test_two_models_of_one_seed_are_one_and_of_another_are_not() -> None:
-    states = []
-    for seed in (0, 0, 1):
-        torch.manual_seed(seed)
-        states.append(create_model("vit_micro_patch4", encoding="rope_mixed+learned_1d", **SMALL).state_dict())
-    for name, one in states[0].items():
-        assert torch.equal(one, states[1][name])
-    assert any(not torch.equal(one, states[2][name]) for name, one in states[0].items())
-
-
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 0.039 * 1.5), (torch.float16, 0.0037 * 2)])
 @pytest.mark.parametrize("how", ["cast", "autocast"])
 @torch.no_grad()
@@ -98,22 +88,6 @@ def test_large_scores_give_no_nan(dtype: torch.dtype, encoding: str, randomise) 
         with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
             assert model(images).isfinite().all()
             assert model(list(images)).isfinite().all()
-
-
-@torch.no_grad()
-def test_large_logits_give_no_nan() -> None:
-    """Logits times 1000, as a trained model may give: nothing overflows before the loss."""
-    model = toy_model("lookhere_model_LH180")
-    images = golden("lookhere_model_LH180")["in.train"]
-    expected = model(images)
-    model.head.fc2.weight *= 1000
-    model.head.fc2.bias *= 1000
-    for dtype in (torch.bfloat16, torch.float16):
-        with torch.autocast("cpu", dtype):
-            logits = model(images).float()
-        assert logits.isfinite().all()
-        assert logits.softmax(-1).isfinite().all()
-        assert (logits / 1000 - expected).abs().max() < 0.06
 
 
 def test_training_in_eval_and_inference_mode_first() -> None:

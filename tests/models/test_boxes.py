@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 
-from sightline.models.boxes import areas, giou, iou, nms
+from sightline.models.boxes import giou, iou, nms
 
 
 def some_boxes(count: int, seed: int, side: float = 20) -> Tensor:
@@ -30,41 +29,6 @@ def test_overlaps_are_those_of_the_definition() -> None:
     assert (giou(one[:, None], other) - expected[..., 1]).abs().max() < 1e-12
     # y before x: a tall box is not a wide one.
     assert iou(torch.tensor([0.0, 0, 4, 1]), torch.tensor([0.0, 0, 1, 4])) == 1 / 7
-
-
-def test_boxes_without_area_have_finite_overlaps_and_gradients() -> None:
-    boxes = torch.tensor([[1.0, 1, 1, 1], [2, 2, 1, 1], [0, 0, 0, 0]], requires_grad=True)
-    for overlap in (iou, giou):
-        made = overlap(boxes[:, None], boxes)
-        assert made.isfinite().all()
-        (gradient,) = torch.autograd.grad(made.sum(), boxes)
-        assert gradient.isfinite().all()
-    assert (areas(boxes) == 0).all()
-
-
-def greedy(boxes: Tensor, scores: Tensor, classes: Tensor, beyond: float, most: int) -> list[int]:
-    """One box after the other."""
-    stays: list[int] = []
-    for one in scores.argsort(descending=True, stable=True)[:most].tolist():
-        same = [other for other in stays if classes[other] == classes[one]]
-        if all(iou(boxes[one], boxes[other]) <= beyond for other in same):
-            stays.append(one)
-    return stays
-
-
-@pytest.mark.slow
-def test_suppression_is_the_greedy_one() -> None:
-    for seed in range(20):
-        draws = torch.Generator().manual_seed(seed)
-        boxes, classes = some_boxes(60, seed, 8), torch.randint(0, 3, (60,), generator=draws)
-        # Many equal scores.
-        scores = torch.randint(0, 15, (60,), generator=draws) / 15
-        for beyond, most in ((0.3, 1000), (0.6, 25), (0.0, 60)):
-            kept = nms(boxes, scores, classes, beyond, most).tolist()
-            assert kept == greedy(boxes, scores, classes, beyond, most)
-            assert 1 < len(kept) < 60
-    nothing = nms(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64), 0.5, 100)
-    assert nothing.tolist() == []
 
 
 def test_a_chain_of_boxes_that_hide_each_other() -> None:

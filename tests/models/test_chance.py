@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import pickle
 
 import pytest
 import torch
@@ -14,8 +12,7 @@ from sightline.errors import InputError
 from sightline.models import create_model
 from sightline.models.stochastic import Dropout, DropPath, draw_noise
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.rng import image_seed, uniform, uniform_per_channel
-from tests.tiny import MODEL, Stopped, log_lines, stop_at, tiny_config, train, weights
+from sightline.tokens.rng import image_seed
 
 
 def dropped(drop, x, layout):
@@ -26,41 +23,6 @@ def dropped(drop, x, layout):
 
 GRIDS = [(3, 5), (2, 7), (4, 4), (1, 6)]
 SMALL = {"num_classes": 5, "dim": 48, "depth": 2, "heads": 4, "image_size": 16}
-
-
-def seeds(count, epoch=0):
-    return torch.tensor([image_seed(3, epoch, index) for index in range(count)])
-
-
-def test_seeds_differ_in_every_part():
-    parts = itertools.product(range(3), range(3), range(40), range(3))
-    found = [image_seed(*one) for one in parts]
-    assert len(set(found)) == len(found)
-    assert all(-(2**63) <= one < 2**63 for one in found)
-    assert image_seed(2**63 - 1, 0, 2**64 - 1) != image_seed(0, 0, 2**64 - 1)
-
-
-def test_numbers_are_even_and_do_not_hang_together():
-    draws = uniform(seeds(20_000), 1, 7)
-    assert draws.min() >= 0
-    assert draws.max() < 1
-    counts = torch.histc(draws, 20, 0, 1)
-    # Chi-squared of 19 degrees: beyond 44 once in a thousand.
-    assert float(((counts - 1000) ** 2 / 1000).sum()) < 44
-    others = [uniform(seeds(20_000), 1, 8), uniform(seeds(20_000), 2, 7), uniform(seeds(20_000, epoch=1), 1, 7)]
-    for other in (*others, draws.roll(1)):
-        assert abs(float(torch.corrcoef(torch.stack((draws, other)))[0, 1])) < 0.03
-
-
-def test_channels_are_even_and_do_not_hang_together():
-    draws = uniform_per_channel(seeds(400), 64, 2, torch.arange(400) % 7)
-    assert draws.shape == (400, 64)
-    counts = torch.histc(draws, 20, 0, 1)
-    expected = 400 * 64 / 20
-    assert float(((counts - expected) ** 2 / expected).sum()) < 44
-    between = torch.corrcoef(draws.T).fill_diagonal_(0)
-    assert float(between.abs().max()) < 0.25
-    assert float(torch.corrcoef(draws).fill_diagonal_(0).abs().mean()) < 0.15
 
 
 @pytest.mark.parametrize("kind", [DropPath, Dropout])
@@ -104,13 +66,6 @@ def test_dropout_keeps_the_mean_and_evaluates_nothing():
         layout.with_seeds([1, 2, 3])
 
 
-def test_seeds_stay_with_their_images():
-    layout = TokenLayout.packed(GRIDS).with_seeds([5, 6, 7, 8]).pad_to(80)
-    for other in (pickle.loads(pickle.dumps(layout)), layout.unpadded, layout.with_prefix(2), layout.to("cpu")):
-        assert other.seeds.tolist() == [5, 6, 7, 8]
-    assert layout.to("meta").seeds.is_meta
-
-
 @pytest.mark.parametrize("encoding", ["learned_1d", "rope_axial"])
 def test_dropout_stands_where_vit_has_it(encoding):
     """After the positions, attention's projection, the hidden layer and the output of the MLP (ViT appendix B.1)."""
@@ -140,19 +95,3 @@ def test_a_model_trains_alike_packed_and_alone():
     apart = sum(gradient([image], [number]) for image, number in zip(images, numbers, strict=True))
     assert float((together - apart).norm()) < 1e-5 * float(together.norm())
     assert not torch.allclose(together, gradient(images, numbers[::-1]), rtol=1e-2, atol=1e-2)
-
-
-def test_a_run_with_dropout_goes_on_where_it_was(tmp_path):
-    options = {**MODEL, "dropout": 0.2, "drop_path": 0.2}
-    config = tiny_config(images=128, checkpoint_every=32, model_options=options)
-    train(config, tmp_path / "a")
-    with pytest.raises(Stopped):
-        train(config, tmp_path / "b", observe=stop_at(2))
-    train(dataclasses.replace(config, workers=2), tmp_path / "b", resume=True)
-    assert (weights(tmp_path / "b"), log_lines(tmp_path / "b")) == (weights(tmp_path / "a"), log_lines(tmp_path / "a"))
-    assert log_lines(tmp_path / "a") != log_lines_without(config, tmp_path / "c")
-
-
-def log_lines_without(config, out):
-    train(dataclasses.replace(config, model_options=MODEL), out)
-    return log_lines(out)

@@ -33,17 +33,6 @@ def test_graphs_are_few(name: str) -> None:
     assert all(type(coords) is torch.Tensor for coords, _ in segment._COORDS._values.values())
 
 
-@pytest.mark.parametrize("name", ["lookhere_90", "rope_mixed", "rpe_learned"])
-def test_translated(name: str) -> None:
-    model = build(name, depth=1, dim=48)
-    counter = CompileCounterWithBackend("inductor")
-    compiled = torch.compile(model, dynamic=True, backend=counter)
-    with torch.no_grad():
-        for grid in GRIDS:
-            assert (compiled(images(grid)) - model(images(grid))).abs().max() < 1e-5, grid
-    assert counter.frame_count <= 6
-
-
 @pytest.mark.parametrize("name", ["lookhere_90", "rope_mixed+learned_1d"])
 def test_gradients(name: str) -> None:
     model = build(name, depth=1, dim=48).train()
@@ -54,17 +43,6 @@ def test_gradients(name: str) -> None:
             loss_of(one(images(grid))).backward()
             found.append(gradients(model))
         assert_same_gradients(*found)
-
-
-def test_compiling_in_place_leaves_the_names_alone() -> None:
-    model, other = build("rope_mixed", depth=1, dim=48), build("rope_mixed", seed=1, depth=1, dim=48)
-    names = list(model.state_dict())
-    model.compile(backend="eager")
-    with torch.no_grad():
-        expected = model(images((3, 5)))
-        assert list(model.state_dict()) == names
-        other.load_state_dict(model.state_dict())
-        assert (other(images((3, 5))) - expected).abs().max() < 1e-5
 
 
 def test_sizes_that_are_resized_stay_symbols() -> None:

@@ -12,7 +12,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from sightline.attention import dispatch, use_backend
 from sightline.models import VisionTransformer
 from sightline.models import compile as compiling
-from sightline.models.compile import compile_blocks, uncompile_blocks
+from sightline.models.compile import compile_blocks
 from sightline.tokens.layout import TokenLayout
 from tests.contract.contract import LOGITS, PATCH, assert_same_gradients, build, gradients, images, loss_of
 
@@ -116,16 +116,3 @@ def test_a_compiled_forward_by_flex_is_the_dense_one(grid, counter) -> None:
     with use_backend("sdpa"):
         assert (found - eager(given)).abs().max() < LOGITS
     assert counter.frame_count == 1
-
-
-@torch.no_grad()
-def test_it_is_undone(counter) -> None:
-    model, given = build("rope_axial", depth=2).eval(), images((3, 5))
-    expected = model(given)
-    compile_blocks(model)
-    assert (model(given) - expected).abs().max() < LOGITS
-    assert counter.frame_count == 1
-    uncompile_blocks(model)
-    assert torch.equal(model(given), expected)
-    assert not any("forward" in vars(block) for block in model.blocks)
-    assert not any("_orig_mod" in name for name in model.state_dict())

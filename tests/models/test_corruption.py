@@ -41,21 +41,6 @@ def test_the_shares_of_the_paper():
     assert jumps.min() > 0
 
 
-def test_of_each_image_by_itself_one_kind_or_another():
-    """Not as a share of each image: the kind of each patch is drawn by itself, as for BERT's words."""
-    layout = TokenLayout.uniform(Grid(4, 5), 50).with_seeds([image_seed(0, 0, index) for index in range(50)])
-    ((_, sources),) = Corruption().draw(layout, training=True)
-    assert (sources == MASKED).sum(dim=1).unique().numel() > 3
-
-
-def test_vit_pytorchs_shares_leave_nothing_as_it_is():
-    layout = TokenLayout.uniform(Grid(5, 8), 100).with_seeds([image_seed(0, 0, index) for index in range(100)])
-    ((chosen, sources),) = Corruption(share=0.15, masked=0.5, random=0.5).draw(layout, training=True)
-    assert chosen.shape[1] == math.ceil(0.15 * 40)
-    assert not (sources == chosen).any()
-    assert abs((sources == MASKED).float().mean() - 0.5) < 0.1
-
-
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 0, 2]])
 @pytest.mark.parametrize("padding", [0, 5])
 def test_one_draw_for_every_layout(order, padding):
@@ -65,31 +50,6 @@ def test_one_draw_for_every_layout(order, padding):
     for number, found in zip(order, Corruption().draw(layout, training=True), strict=True):
         for one, other in zip(found, alone(number), strict=True):
             assert torch.equal(one, other)
-
-
-def test_one_draw_for_every_order_of_tokens():
-    plain = TokenLayout.uniform(Grid(6, 7), 2).with_seeds(SEEDS[:2])
-    for one, other in zip(
-        Corruption().draw(plain, True)[0], Corruption().draw(plain.tiled(Grid(2, 3)), True)[0], strict=True
-    ):
-        assert torch.equal(one, other)
-
-
-def test_in_a_batch_each_image_by_its_own_seed():
-    layout = TokenLayout.uniform(GRIDS[0], 2).with_seeds([SEEDS[2], SEEDS[0]])
-    found = Corruption().draw(layout, training=True)[0]
-    assert torch.equal(found.chosen[1], alone(0).chosen[0])
-    assert torch.equal(found.sources[1], alone(0).sources[0])
-    assert not torch.equal(found.chosen[0], found.chosen[1])
-
-
-def test_another_epoch_or_seed_draws_anew():
-    layout = TokenLayout.uniform(Grid(6, 7), 3)
-    draws = [
-        Corruption().draw(layout.with_seeds([image_seed(*one, 5)] * 3), True)[0].chosen[0].tolist()
-        for one in ((0, 0), (0, 1), (1, 0))
-    ]
-    assert len({tuple(one) for one in draws}) == 3
 
 
 def test_without_seeds_it_is_fixed_in_evaluation_and_drawn_in_training():
@@ -133,20 +93,3 @@ def test_what_is_drawn_is_replaced_and_nothing_else(name):
             expected[row, start : start + length] = by_hand(part, mask, pairs, layout.num_prefix_tokens)
         start += length
     assert torch.equal(found, expected)
-
-
-def test_in_tiles_the_same_patches_are_replaced():
-    plain = TokenLayout.uniform(Grid(6, 7), 2, num_prefix_tokens=1).with_seeds(SEEDS[:2])
-    tiled, mask = plain.tiled(Grid(2, 3)), torch.randn(4)
-    values, draws = torch.randn(2, 43, 4), Corruption().draw(plain, True)
-    laid = values.clone()
-    laid[:, 1:] = tiled.patches_only().to_layout_order(values[:, 1:])
-    assert not torch.equal(laid, values)
-    found = tiled.to_row_major(apply_corruption(laid, mask, draws, tiled))
-    assert torch.equal(found, apply_corruption(values, mask, draws, plain))
-
-
-def test_one_patch_has_no_other():
-    layout = TokenLayout.uniform(Grid(1, 1), 3).with_seeds(SEEDS[:3])
-    ((chosen, sources),) = Corruption(masked=0.0, random=1.0).draw(layout, training=True)
-    assert chosen.tolist() == sources.tolist() == [[0]] * 3

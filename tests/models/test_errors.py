@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from sightline.errors import InputError
-from sightline.models import ViTConfig, create_model
-from sightline.tokens.layout import TokenLayout
+from sightline.models import create_model
 
 SMALL = {"num_classes": 5, "dim": 48, "depth": 1, "image_size": 16}
 
@@ -86,29 +85,6 @@ def test_wrong_images(model, images, match: str) -> None:
             call(images())
 
 
-def test_wrong_layouts(model) -> None:
-    with pytest.raises(InputError, match="prefix tokens"):
-        model(torch.rand(1, 16, 48), layout=TokenLayout.uniform((4, 4), 1, num_prefix_tokens=2))
-    for patches in (torch.rand(1, 15, 48), torch.rand(2, 16, 48), torch.rand(1, 16, 47), torch.rand(16, 48)):
-        with pytest.raises(InputError, match="patches"):
-            model(patches, layout=TokenLayout.uniform((4, 4), 1))
-
-
-@pytest.mark.parametrize("encoding", ["learned_1d", "lookhere_90", "rope_mixed", "rpe_learned"])
-@pytest.mark.parametrize("pool", ["cls", "mean", "attention"])
-def test_no_images(pool: str, encoding: str) -> None:
-    model = create_model("vit_micro_patch4", encoding=encoding, pool=pool, **SMALL)
-    for train in (False, True):
-        model.train(train)
-        assert model(torch.rand(0, 3, 16, 24)).shape == (0, 5)
-        assert model([]).shape == (0, 5)
-        assert model.forward_features(torch.rand(0, 3, 16, 24)).shape == (0, model.num_prefix_tokens + 24, 48)
-        assert model.forward_features([]) == []
-        assert model.forward_head([]).shape == (0, 5)
-        assert model.forward_intermediates(torch.rand(0, 3, 16, 24), intermediates_only=True)[0].shape == (0, 48, 4, 6)
-    model(torch.rand(0, 3, 16, 24)).sum().backward()
-
-
 @pytest.mark.parametrize("fit", ["pad", "resize"])
 def test_sizes_that_do_not_divide(fit: str, randomise) -> None:
     model = randomise(create_model("vit_micro_patch4", fit=fit, **SMALL)).eval()
@@ -121,11 +97,3 @@ def test_sizes_that_do_not_divide(fit: str, randomise) -> None:
     features = model.forward_features(images)
     cells = {"pad": [2 * 3, 1 * 13, 16], "resize": [1 * 3, 1 * 12, 16]}[fit]
     assert [len(one) - 1 for one in features] == cells
-
-
-def test_a_configuration_is_checked_when_replaced() -> None:
-    config = ViTConfig(patch_size=4, image_size=16)
-    assert config.replace(dim=96).dim == 96
-    assert ViTConfig(image_size=[32, 64]).image_size == (32, 64)
-    with pytest.raises(InputError, match="depth"):
-        config.replace(depth=0)

@@ -7,8 +7,6 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from sightline import plugins
-from sightline.analysis.memory import estimate_memory
 from sightline.models import create_model
 from sightline.models.create import model_config
 from sightline.models.flops import forward_flops, training_flops
@@ -50,25 +48,6 @@ def test_a_packed_forward(options):
     assert found - query == forward_flops(config, counts)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"encoding": "irpe_qkv"},
-        {"encoding": "relative_1d"},
-        {"head_dim": 10, "encoding": "sincos_2d"},
-        {"embedder": "resnet", "embedder_options": {"layers": [], "width_factor": 0.5}, "patch_norm": False},
-    ],
-)
-def test_a_forward_of_stages(options) -> None:
-    stages = {"architecture_options": {"depths": [1, 2], "heads": [4, 8], "window": 4}}
-    fields = {"num_classes": 3, "image_size": 32, "dim": 48, "depth": 3, "heads": 4, **stages}
-    model = create_model("swin_micro_patch4", **{**fields, **options}).eval()
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        model(torch.randn(1, 3, 32, 32))
-    assert counter.get_total_flops() == forward_flops(model.config, [64])
-
-
 @pytest.mark.parametrize("edges", ["smaller", "padded"])
 @pytest.mark.parametrize("size", [(20, 36), (12, 8), (56, 32)])
 @pytest.mark.parametrize(
@@ -94,57 +73,6 @@ def test_a_forward_of_stages_on_any_grid(options, size, edges) -> None:
     assert counter.get_total_flops() == forward_flops(model.config, [model.config.grid_of(size), Grid(8, 10)])
 
 
-PYRAMID = '''
-from dataclasses import dataclass
-from sightline.models.architectures.swin import Swin
-from sightline.models.stage import StageSpec, AttentionCost
-
-@dataclass(frozen=True)
-class Few(StageSpec):
-    """Each token meets two."""
-
-    def work(self, patches, grid=None):
-        slots = self.config.depth * self.tokens(patches, grid)
-        return AttentionCost(slots, 2 * slots)
-
-class Pyramid(Swin):
-    """Another architecture of stages: one file, and no other edit."""
-
-    name = "outside_pyramid"
-
-    @classmethod
-    def stages(cls, config):
-        return tuple(Few(one.config, one.made_for, one.merged, one.entry) for one in super().stages(config))
-'''
-
-
-def test_an_architecture_of_stages_is_one_file(tmp_path, monkeypatch) -> None:
-    """What is counted of it is what it says of its stages, and nobody asks for its name."""
-    (tmp_path / "flops_test_pyramid.py").write_text(PYRAMID)
-    monkeypatch.setenv(plugins.FOLDERS, "")
-    monkeypatch.setattr(plugins, "given", [])
-    monkeypatch.setattr(plugins, "__path__", list(plugins.__path__))
-    plugins.add(tmp_path)
-    ours = model_config("swin_micro_patch4", num_classes=3)
-    theirs = ours.replace(architecture="outside_pyramid")
-    # One of the same kind has the options of the registered model.
-    assert model_config("swin_micro_patch4", architecture="outside_pyramid", num_classes=3) == theirs
-    # 2 layers of 64 patches and 4 of 16, in which 16 met 16 of 96 and of 192 channels.
-    met = 2 * 64 * 96 + 4 * 16 * 192
-    assert forward_flops(ours, [64]) - forward_flops(theirs, [64]) == 2 * 2 * met * (16 - 2)
-    for training in (False, True):
-        one, other = (estimate_memory(config, 32, training=training) for config in (theirs, ours))
-        assert one.parameters == other.parameters
-        assert one.attention < other.attention
-
-
-def test_lines_of_a_known_grid() -> None:
-    model = create_model("axial_vit_micro_patch4", num_classes=3, depth=3).eval()
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        model(torch.randn(2, 3, 12, 28))
-    assert counter.get_total_flops() == forward_flops(model.config, [Grid(3, 7)] * 2)
-
-
 def test_training_is_three_times_a_forward():
     model = create_model("vit_micro_patch4", encoding="none", num_classes=7, pool="mean")
     layout = TokenLayout.packed(GRIDS, num_prefix_tokens=0)
@@ -152,10 +80,6 @@ def test_training_is_three_times_a_forward():
     # The patches are given, so that nothing is computed for their gradient.
     patches = 2 * 32 * 48 * model.config.dim
     assert found + patches == training_flops(model.config, [15, 16, 1])
-
-
-def test_no_image_costs_nothing():
-    assert forward_flops(create_model("vit_micro_patch4", num_classes=7).config, []) == 0
 
 
 def test_an_encoding_that_says_something_of_each_layer_is_counted() -> None:

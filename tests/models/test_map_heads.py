@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import pytest
@@ -11,17 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from sightline import create_model
-from sightline.attention import use_backend
 from sightline.attention.dispatch import AttentionRecord, record_attention
 from sightline.attention.pattern import ImageMask
-from sightline.errors import InputError
 from sightline.models import Model
 from sightline.models.batch_norm import JointBatchNorm
-from sightline.models.head import make_head
 from sightline.models.heads.eomt import EomtHead
-from sightline.models.heads.upernet import Feature2Pyramid, PyramidDecoder, UperNetHead
 from sightline.tokens.grid import Grid
-from sightline.tokens.layout import TokenLayout
 
 SIZES = [(12, 20), (20, 12), (4, 16), (12, 20), (24, 16)]
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -83,27 +77,6 @@ def test_an_image_is_the_same_in_a_pack_and_in_a_batch(kind: str, encoding: str)
         assert_same(together[number], {name: one[row : row + 1] for name, one in said(batch).items()})
 
 
-@pytest.mark.parametrize("kind", OPTIONS)
-@torch.no_grad()
-def test_the_order_of_the_patches_does_not_matter(kind: str) -> None:
-    """Tiles are what some back ends want."""
-    model, image = model_of(kind, "lookhere_90"), torch.randn(1, 3, 20, 24, generator=torch.Generator().manual_seed(1))
-    with use_backend("sdpa"):
-        rows, layout = model.prepare(image)
-        (plain,) = model(rows, layout=layout)
-        tiled = layout.tiled(Grid(2, 4))
-        (moved,) = model(tiled.patches_only().to_layout_order(rows), layout=tiled)
-    assert_same(plain, moved)
-
-
-def test_heads_that_need_whole_images_say_so() -> None:
-    for kind in ("upernet", "eomt"):
-        model = model_of(kind)
-        rows, layout = model.prepare(torch.zeros(1, 3, 8, 12))
-        with pytest.raises(InputError, match=f"head {kind}: takes whole images"):
-            model(rows[:, :4], layout=layout.keep(torch.arange(4)[None]))
-
-
 @torch.no_grad()
 def test_segmenter_of_some_patches_is_that_of_an_image_without_the_others() -> None:
     model = model_of("segmenter", "rope_axial")
@@ -115,32 +88,6 @@ def test_segmenter_of_some_patches_is_that_of_an_image_without_the_others() -> N
     there[[0, 2, 5]] = True
     assert (some.flatten(2)[..., ~there] == 0).all()
     assert some.flatten(2)[..., there].std() > 0.1
-
-
-def test_upernet_takes_four_layers_and_says_which() -> None:
-    head = model_of("upernet").head
-    assert isinstance(head, UperNetHead)
-    assert head.layers == (0, 0, 1, 2)
-    model = create_model("vit_tiny_patch16", head="upernet", head_options={"channels": 4}, num_classes=3)
-    assert isinstance(model.head, UperNetHead)
-    assert model.head.layers == (2, 5, 8, 11)
-    layout = TokenLayout.uniform((2, 3), 1)
-    with pytest.raises(InputError, match="head upernet: reads layers 2, 5, 8, 11, got the last alone"):
-        model.head(torch.zeros(1, 7, 192), layout)
-
-
-@torch.no_grad()
-def test_upernet_reads_what_the_blocks_gave() -> None:
-    model, images = model_of("upernet"), torch.randn(2, 3, 12, 20)
-    taken = model.forward_intermediates(images, norm=False, intermediates_only=True)
-    (_, *_), last = taken, model.forward_intermediates(images, indices=1, norm=True, intermediates_only=True)
-    head = model.head
-    assert isinstance(head, UperNetHead)
-    levels = [[taken[0]], [taken[0]], [taken[1]], last]
-    (by_hand,) = head.decode_head(head.neck(levels))
-    (maps,) = model(images)
-    assert maps.shape == (2, 4, 12, 20)
-    assert torch.allclose(maps, by_hand, atol=1e-5)
 
 
 def test_statistics_of_a_pack_are_those_of_all_its_images() -> None:
@@ -172,32 +119,6 @@ def test_training_packs_equals_training_on_a_batch(kind: str) -> None:
     for name, value in batch.items():
         together = torch.cat([one[name] for one in packed])
         assert torch.allclose(value, together, atol=5e-4), name
-
-
-def test_a_classifier_in_place_of_maps_classifies() -> None:
-    model = model_of("segmenter")
-    model.reset_classifier(7)
-    assert (model.config.task, model.config.head, model.config.head_options) == ("classification", "linear", {})
-    assert model(torch.randn(2, 3, 12, 20)).shape == (2, 7)
-    model.reset_head("pix", num_classes=3)
-    assert model(torch.randn(2, 3, 12, 20))[0].shape == (2, 3, 12, 20)
-
-
-@pytest.mark.parametrize("norm", [True, False])
-def test_a_batch_of_one_patch_is_learnt_from(norm: bool) -> None:
-    OPTIONS["linear_map"] = {"norm": norm}
-    model = model_of("linear_map")
-    del OPTIONS["linear_map"]
-    patch = torch.randn(1, 3, 4, 4)
-    assert torch.equal(model.train()(patch)[0], model.eval()(patch)[0])
-
-
-def test_small_grids_have_every_level() -> None:
-    neck = Feature2Pyramid(4, (4, 2, 0.5, 0.25))
-    levels = neck([[torch.randn(1, 4, 1, 3)] for _ in range(4)])
-    assert [tuple(level[0].shape[2:]) for level in levels] == [(4, 12), (2, 6), (1, 1), (1, 1)]
-    decoder = PyramidDecoder(4, 3, 2)
-    assert decoder(levels)[0].shape == (1, 2, 4, 12)
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
@@ -316,11 +237,3 @@ def test_blocks_that_are_computed_again_see_the_masks_of_their_own() -> None:
     model.blocks.activation_checkpointing = True
     for one, other in zip(gradients(), kept, strict=True):
         torch.testing.assert_close(one, other)
-
-
-def test_masks_are_twice_as_fine_as_a_quarter_of_the_patch() -> None:
-    for patch, doublings in ((4, 1), (8, 1), (14, 1), (16, 2), (32, 3)):
-        model = create_model(f"vit_tiny_patch{patch}" if patch != 4 else "vit_micro_patch4", num_classes=2, depth=2)
-        head = make_head(model.config.replace(head="eomt"))
-        assert isinstance(head, EomtHead)
-        assert len(head.upscale) == doublings == max(1, int(math.log2(patch)) - 2)

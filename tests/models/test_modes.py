@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, create_model
-from sightline.models.model import eval_mode
 from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
 
@@ -27,18 +26,6 @@ def model(**options: Any) -> VisionTransformer:
 def listed() -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(3, 8, 12, generator=generator), torch.randn(3, 16, 20, generator=generator)]
-
-
-def test_evaluation_mode_gives_every_module_its_mode_back() -> None:
-    mixed = model().train()
-    mixed.blocks[0].eval()
-    before = [module.training for module in mixed.modules()]
-    with eval_mode(mixed):
-        assert not any(module.training for module in mixed.modules())
-    assert [module.training for module in mixed.modules()] == before
-    with pytest.raises(InputError), eval_mode(mixed):
-        mixed(torch.zeros(1))
-    assert [module.training for module in mixed.modules()] == before
 
 
 @torch.no_grad()
@@ -72,16 +59,6 @@ def test_found_09_tokens_without_a_patch_are_no_image(listed_so: bool) -> None:
     features = torch.zeros(1, 1, ours.embed_dim)
     with pytest.raises(InputError, match="1 tokens an image, expected 1 prefix tokens and one patch or more"):
         ours.forward_head([features[0]] if listed_so else features)
-
-
-@torch.no_grad()
-def test_uniform_features_go_through_the_head_as_in_timm(listed: list[Tensor]) -> None:
-    ours = model()
-    batch = listed[0].expand(3, -1, -1, -1)
-    patches, layout = ours.prepare(batch)
-    features = ours.forward_features(patches, layout=layout)
-    assert type(features) is Tensor
-    torch.testing.assert_close(ours.forward_head(0 + features), ours(batch))
 
 
 @pytest.mark.parametrize("encoding", ["lookhere_90", "rpe_learned", "rope_mixed+learned_1d"])
@@ -149,15 +126,3 @@ def test_found_27_patches_of_another_kind() -> None:
     for patches in (torch.zeros(1, 16, 48).double(), torch.zeros(1, 16, 48, device="meta")):
         with pytest.raises(InputError, match="patches: is "):
             ours(patches, layout=layout)
-
-
-@torch.no_grad()
-def test_other_precisions_still_run() -> None:
-    ours, images = model(encoding="rope_axial"), torch.randn(2, 3, 16, 20)
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        with torch.autocast("cpu", torch.bfloat16):
-            assert ours(images.to(dtype)).isfinite().all()
-            assert ours([images[0], images[1].to(dtype)]).isfinite().all()
-    for dtype in (torch.bfloat16, torch.float64):
-        assert copy.deepcopy(ours).to(dtype)(images.to(dtype)).dtype == dtype
-    assert copy.deepcopy(ours).to("meta")(images.to("meta")).shape == (2, 5)

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from sightline.distributed.machine import import_timm
-from sightline.errors import InputError
 from tests.contract.contract import PATCH, build
 from tests.convert.originals import imported, original
 
@@ -43,12 +42,6 @@ def test_a_batch_gives_what_its_images_give(encoding, pool, flat):
         assert (model.forward_head(model.forward_features(batch)) - expected).abs().max() < 1e-5
 
 
-def test_a_batch_of_one_channel():
-    model = build("rope_axial", channels=1)
-    with torch.no_grad():
-        assert (model(collated(pictures(1), 24)) - model(pictures(1))).abs().max() < 1e-6
-
-
 def test_patches_that_are_cut_off_are_not_there():
     """20 of 24 patches of the second image, whose grid stays what it is."""
     model = build("rope_axial")
@@ -66,8 +59,3 @@ def test_it_is_what_timms_own_makes_of_it():
     batch = collated(pictures(patch=16), 24, patch=16)
     with torch.no_grad():
         assert (ours(batch) - theirs(batch)).abs().max() < 2e-5
-
-
-def test_a_batch_without_places_is_refused():
-    with pytest.raises(InputError, match="patch_coord, patch_valid"):
-        build("none")({"patches": torch.zeros(1, 4, 48)})

@@ -1,4 +1,4 @@
-"""NaViT: every position embedding of the paper's table 3, and its trunk as in docs/PACKING.md, packed and alone."""
+"""NaViT: every position embedding of the paper's table 3, and its trunk, packed and alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from sightline.encodings import create_encoding
-from tests.contract.contract import build
 from tests.contract.packed import check_packed_with_drops
 
 # Row of table 3 -> the encoding and its options; then what the text has beside the table (section 2.1, appendix C).
@@ -41,42 +40,6 @@ def test_packed_with_drops(row: str) -> None:
     check_packed_with_drops(name, **NAVIT, encoding_options=options)
 
 
-@pytest.mark.slow
-@torch.no_grad()
-def test_the_rows_differ() -> None:
-    """The same trunk and the same image: each row says something else of its places."""
-    answers = {}
-    given = torch.randn(1, 3, 20, 28)
-    for row, (name, options) in {**TABLE_3, **EVERY_FACTOR}.items():
-        model = build(name, **NAVIT, encoding_options=options)
-        for parameter, values in build("none", **NAVIT).state_dict().items():
-            model.state_dict()[parameter].copy_(values)
-        answers[row] = model(given)
-    same = {
-        frozenset({"Factorized abs. (stack)", "learned absolute stack"}),
-        frozenset({"Factorized abs. (x)", "learned absolute product"}),
-        frozenset({"Factorized frac. (+)", "learned fractional sum"}),
-        frozenset({"Sinusoidal abs.", "sinusoidal absolute stack"}),
-        frozenset({"Sinusoidal frac.", "sinusoidal fractional stack"}),
-    }
-    for row, one in answers.items():
-        for other, two in answers.items():
-            if row != other:
-                difference = (one - two).abs().max()
-                assert difference == 0 if frozenset({row, other}) in same else difference > 1e-4, (row, other)
-
-
-def test_the_trunk_has_biases_in_its_mlps_alone() -> None:
-    """As in ViT-22B (section 2): q, k, v and the norms have no bias, and the norms do not centre."""
-    model = build("factorized", **NAVIT)
-    biases = {name for name, _ in model.named_parameters() if name.endswith("bias")}
-    mlps = [f"blocks.{layer}.mlp" for layer in range(2)] + ["attn_pool.mlp"]
-    assert biases == {"head.bias"} | {f"{mlp}.{one}.bias" for mlp in mlps for one in ("fc1", "fc2")}
-    # What is the same for all channels shows, since nothing is centred.
-    norm = model.blocks[0].norm1
-    assert (norm(torch.ones(1, 96)) - norm.weight).abs().max() < 1e-5
-
-
 def test_sinusoids_of_fractions_are_read_from_the_absolute_ones() -> None:
     """Appendix C: "obtained from absolute coordinate embeddings via bilinear interpolation"."""
     parts: dict[str, Any] = {"depth": 1, "heads": 3, "dim": 12, "train_grid": (4, 6), "table": "sinusoidal"}
@@ -105,20 +68,3 @@ def test_fourier_features_of_one_axis(coordinates: str, max_side: int | None) ->
     assert create_encoding(
         "factorized", depth=1, heads=3, dim=1200, train_grid=(4, 6), table="fourier", scale=40.0
     ).rows.std() > 30  # fmt: skip
-
-
-@torch.no_grad()
-def test_a_head_for_other_classes() -> None:
-    """timm has no name for a query alone; ours comes back, also from a model that was left without pooling."""
-    model = build("factorized", "query", head_bias=False, block_bias="mlp")
-    images = torch.randn(2, 3, 12, 20)
-    assert model.global_pool == "query"
-    before = model(images)
-    model.reset_classifier(0, "")
-    assert model.config.pool == "mean"
-    assert model(images).shape == (2, 15, 96)
-    model.reset_classifier(3, "query")
-    assert model(images).shape == (2, 3)
-    assert model.head.bias is None
-    assert model.attn_pool.proj.bias is None
-    assert before.shape == (2, 5)

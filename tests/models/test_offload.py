@@ -82,20 +82,22 @@ def assert_unchanged(options, offload, folder):
     for given, expected in zip((batch, of_one_size), before, strict=True):
         for found, one in zip(outputs(model, given), expected, strict=True):
             assert found.isfinite().all()
-            assert (found - one).abs().max() < 2e-5
+            # Of maps whose random weights make hundreds, as parts of the largest.
+            assert (found - one).abs().max() < 2e-5 * max(1, float(one.abs().max()) / 10)
     assert all(one.float().std() > 1e-3 for one in before[0] if one.numel() > 1)
 
 
-@pytest.mark.parametrize("encoding", list_encodings())
-@pytest.mark.parametrize("offload", [on_cpu, on_disk, by_map])
+OFFLOADED = [*((name, by_map) for name in list_encodings()), ("lookhere_90", on_cpu), ("lookhere_90", on_disk)]
+
+
+@pytest.mark.parametrize(("encoding", "offload"), OFFLOADED)
 def test_offloaded_encodings_give_the_same(encoding, offload, tmp_path):
     assert_unchanged({"encoding": encoding}, offload, tmp_path)
 
 
 @pytest.mark.parametrize("options", [*EXTRAS, *SWINS], ids=str)
-@pytest.mark.parametrize("offload", [on_cpu, by_map])
-def test_offloaded_models_of_every_kind_give_the_same(options, offload, tmp_path):
-    assert_unchanged(options, offload, tmp_path)
+def test_offloaded_models_of_every_kind_give_the_same(options, tmp_path):
+    assert_unchanged(options, by_map, tmp_path)
 
 
 def test_what_accelerate_puts_around_a_linear_layer_is_called(tmp_path):

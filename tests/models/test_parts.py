@@ -11,8 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.encodings import create_encoding
-from sightline.errors import InputError
-from sightline.hub.load import load_model, save_model
 from sightline.models import VisionTransformer, create_model
 from sightline.tokens.layout import TokenLayout
 from tests.contract.randomise import randomise_parameters
@@ -162,21 +160,6 @@ def test_the_formula(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("options", PARTS, ids=str)
-@torch.no_grad()
-def test_it_matters(options: dict[str, Any]) -> None:
-    """The same weights, where both have them, without the part give something else."""
-    model = made(**options)
-    plain = made(**{key: value for key, value in options.items() if key == "pool"})
-    there = plain.state_dict()
-    plain.load_state_dict(
-        {name: value for name, value in model.state_dict().items() if there.get(name, value).shape == value.shape},
-        strict=False,
-    )
-    images = torch.randn(3, 3, 8, 20)
-    assert (model(images) - plain(images)).abs().max() > 1e-2
-
-
-@pytest.mark.parametrize("options", PARTS, ids=str)
 def test_packed_is_single_and_every_parameter_learns(options: dict[str, Any]) -> None:
     model = made(**options).train()
     images = [torch.randn(3, 8, 12), torch.randn(3, 20, 4), torch.randn(3, 4, 4)]
@@ -190,121 +173,6 @@ def test_packed_is_single_and_every_parameter_learns(options: dict[str, Any]) ->
         # A softmax does not see what is added to all keys alike: of that no more than rounding is learned.
         least = 0.0 if name.endswith(("k_norm.bias", "k_bias")) else 1e-7
         assert parameter.grad.abs().max() > least, name
-
-
-@pytest.mark.parametrize("options", PARTS, ids=str)
-@torch.no_grad()
-def test_saved_and_loaded(options: dict[str, Any], tmp_path) -> None:
-    model = made(**options)
-    save_model(model, tmp_path / "model")
-    other, images = load_model(tmp_path / "model"), torch.randn(2, 3, 8, 12)
-    assert other.config == model.config.replace(encoding_options=other.config.encoding_options)
-    assert torch.equal(other(images), model(images))
-
-
-def test_which_parameters_there_are() -> None:
-    names = {name for name, _ in made(qkv_bias="qv", patch_bias=False, norm="rms", norm_pre=True).named_parameters()}
-    assert {"blocks.0.attn.q_bias", "blocks.1.attn.v_bias", "blocks.0.norm_pre.weight"} <= names
-    for absent in ("blocks.0.attn.qkv.bias", "blocks.0.attn.k_bias", "patch_embed.proj.bias", "norm.bias"):
-        assert absent not in names
-    assert not any(name.startswith("blocks.1.norm_pre") for name in names)
-    gated = made(mlp="swiglu", mlp_norm=True, mlp_ratio=2.5, attn_norm=True)
-    assert gated.blocks[0].mlp.fc1.weight.shape == (240, 48)
-    assert gated.blocks[0].mlp.norm.weight.shape == (120,)
-    assert gated.blocks[0].attn.norm.weight.shape == (48,)
-    probe = made(pool="attention", pool_mlp_ratio=1.5, pool_heads=3, mlp="swiglu").attn_pool
-    assert (probe.num_heads, probe.mlp.fc1.weight.shape) == (3, (72, 48))
-    assert not list(made(final_norm="none").norm.parameters())
-
-
-@pytest.mark.parametrize("pool", ["attention", "query"])
-@pytest.mark.parametrize("block_bias", [True, "mlp", False])
-def test_which_biases_there_are(block_bias: bool | str, pool: str) -> None:
-    model = made(
-        pool=pool, block_bias=block_bias, norm="layer_no_bias", qkv_bias=False, patch_bias=False, head_bias=False,
-        qk_norm=True, patch_norm=True, final_norm="both", mlp_norm=True, attn_norm=True, norm_pre=True,
-    )  # fmt: skip
-    biases = {name.removesuffix(".bias") for name, _ in model.named_parameters() if name.endswith("bias")}
-    mlps = {f"blocks.{layer}.mlp.{one}" for layer in range(2) for one in ("fc1", "fc2")}
-    mlps |= {"attn_pool.mlp.fc1", "attn_pool.mlp.fc2"} if pool == "attention" else set()
-    rest = {"blocks.0.attn.proj", "blocks.1.attn.proj", "attn_pool.q", "attn_pool.kv", "attn_pool.proj"}
-    assert biases == {True: mlps | rest, "mlp": mlps, False: set()}[block_bias]
-    # Initialised all the same, and as far as the head goes without a value to begin with.
-    fresh = create_model("vit_micro_patch4", **SMALL, block_bias=block_bias, head_bias=False, head="mlp")
-    assert fresh.head.fc2.bias is None
-    assert not fresh.head.fc1.bias.any()
-
-
-def test_factors_of_heads_are_not_decayed() -> None:
-    model = made(qk_norm="heads", pool="query")
-    factors = {name: value for name, value in model.named_parameters() if name.endswith("gamma")}
-    assert len(factors) == 6
-    assert all(value.shape == (48,) for value in factors.values())
-
-
-def test_the_mask_token_is_only_kept(tmp_path) -> None:
-    plain, model = made(), made(mask_token=True)
-    model.mask_token.fill_(7.0)
-    images = torch.randn(1, 3, 8, 12)
-    assert torch.equal(model(images), plain(images))
-    assert set(model.state_dict()) - set(plain.state_dict()) == {"mask_token"}
-    assert "mask_token" not in dict(model.named_parameters())
-    save_model(model, tmp_path / "model")
-    assert torch.equal(load_model(tmp_path / "model").mask_token, torch.full((1, 48), 7.0))
-
-
-def test_origin_is_kept(tmp_path) -> None:
-    origin = {"project": "timm", "config": {"model": "vit_tiny", "sizes": [1, 2]}}
-    model = made(origin=origin)
-    model.reset_classifier(7)
-    save_model(model, tmp_path / "model")
-    assert load_model(tmp_path / "model").config.origin == origin
-    assert made().config.origin is None
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"pool_heads": 5}, "dim 48: must be divisible by pool_heads 5"),
-        ({"encoding_options": {"head_dim": 8}}, "encoding_options.head_dim: is decided by the model"),
-        ({"encoding": "rope_axial", "head_dim": 6}, "head_dim 6 .* must be a multiple of 4"),
-        ({"pool": "cls", "class_token": False}, "expected pool 'mean' or 'attention' or 'query'"),
-        ({"pool": "query", "pool_heads": 5}, "dim 48: must be divisible by pool_heads 5"),
-        ({"encoding": "rope_dinov3+rope_axial"}, "pair channels differently .adjacent, halves"),
-    ],
-)
-def test_values_that_contradict_one_another(options: dict[str, Any], match: str) -> None:
-    with pytest.raises(InputError, match=match) as error:
-        create_model("vit_micro_patch4", **{**SMALL, "heads": 4, **options})(torch.randn(1, 3, 8, 8))
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "field"),
-    [
-        ({"pool_prefix": "yes"}, "pool_prefix"),
-        ({"pool_heads": 0}, "pool_heads"),
-        ({"pool_mlp_ratio": 0}, "pool_mlp_ratio"),
-        ({"patch_bias": 1}, "patch_bias"),
-        ({"qkv_bias": "q"}, "qkv_bias"),
-        ({"head_dim": 0}, "head_dim"),
-        ({"qk_norm": "head"}, "qk_norm"),
-        ({"head_bias": True}, "head_bias"),
-        ({"pool": "map"}, "pool"),
-        ({"norm_pre": 0}, "norm_pre"),
-        ({"mlp": "swigl"}, "mlp"),
-        ({"final_norm": "nothing"}, "final_norm"),
-        ({"encoding": "rope_axial", "encoding_options": {"offset": "1"}}, "offset"),
-        ({"encoding": "rope_axial", "encoding_options": {"reference": 0}}, "reference[0]"),
-        ({"encoding": "rope_axial", "encoding_options": {"reference": (4, 0)}}, "reference[1]"),
-        ({"encoding": "rope_axial", "encoding_options": {"pairing": "half"}}, "pairing"),
-    ],
-)
-def test_wrong_values(options: dict[str, Any], field: str) -> None:
-    with pytest.raises(InputError) as error:
-        create_model("vit_micro_patch4", **{**SMALL, "heads": 4, **options})
-    assert error.value.field == field
-    assert "\n" not in str(error.value)
 
 
 # The options of rope_axial, at head_dim 8: two frequencies, 1 and theta^(-1/2).
@@ -332,21 +200,6 @@ def test_angles(name: str, options: dict[str, Any], place: Any) -> None:
             both = {"y": place(y, rows, 4), "x": place(x, cols, 6)}
             expected = [both[axis] * frequency for axis in order for frequency in (1.0, 0.1)]
             assert found[0, y * cols + x].tolist() == pytest.approx(expected, abs=1e-5)
-
-
-def test_periods_rounded_to_bfloat16() -> None:
-    """DINOv3's weights hold them so: 100^(4/12) = 4.6416 becomes 4.65625, 100^(8/12) = 21.544 becomes 21.5."""
-    encoding = create_encoding("rope_axial", depth=1, heads=1, dim=12, train_grid=(4, 6), rounding="bfloat16")
-    expected = [1 / period for _ in range(2) for period in (1.0, 4.65625, 21.5)]
-    assert encoding.rotation_angles((2, 2))[0, -1].tolist() == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_reference_of_two_sides() -> None:
-    encoding = create_encoding(
-        "rope_axial", depth=1, heads=1, dim=4, train_grid=(4, 6), coordinates="squeezed", reference=(8, 10)
-    )
-    # The last cell of (2, 5): x 4 / 5 * 10, y 1 / 2 * 8.
-    assert encoding.rotation_angles((2, 5))[0, -1].tolist() == pytest.approx([8, 4])
 
 
 @pytest.mark.parametrize("name", ["rope_axial", "rope_dinov3"])

@@ -11,9 +11,7 @@ from torch import Tensor
 
 from sightline import load_model, plugins, save_model
 from sightline.errors import InputError
-from sightline.models import create_model, make_model, model_config
-from sightline.tokens.layout import TokenLayout
-from sightline.tokens.patchify import Patchifier
+from sightline.models import create_model
 
 STEM = '''
 import torch
@@ -151,29 +149,6 @@ def test_a_stem_looks_beyond_its_patch_and_wants_whole_images() -> None:
         model(rows[:, [0, 2, 3]], layout=kept)
 
 
-def test_a_stem_learns_in_a_pack_what_it_learns_alone() -> None:
-    model = create_model("vit_tiny_patch8", **{**TINY, "embedder": "outside_stem"}).double()
-    wide = [image.double() for image in images()]
-    model(wide).square().sum().backward()
-    packed = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
-    model.zero_grad()
-    for image in wide:
-        model(image.unsqueeze(0)).square().sum().backward()
-    alone = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    for ours, theirs in zip(packed, alone, strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
-def test_the_half_of_workers_needs_no_weights() -> None:
-    model = create_model("vit_tiny_patch8", **{**TINY, "embedder": "outside_stem"})
-    patchifier = Patchifier(8)
-    pixels = (images()[1].unsqueeze(0) * 60).to(torch.uint8)
-    rows, grid = patchifier(pixels)
-    assert (rows.dtype, tuple(grid), rows.shape[-1]) == (torch.uint8, (4, 1), patchifier.patch_dim)
-    assert torch.equal(patchifier.unpatchify(rows, grid), pixels)
-    assert model.patch_embed.patchifier == patchifier
-
-
 def test_a_head_of_all_tokens_takes_the_place_of_the_classifier_and_goes_again() -> None:
     torch.manual_seed(0)
     model = create_model(
@@ -195,18 +170,3 @@ def test_a_head_of_all_tokens_takes_the_place_of_the_classifier_and_goes_again()
     assert model(images()).shape == (4, 3)
     assert {"fc_norm.weight", "head.weight"} <= set(model.state_dict())
     assert all(torch.equal(value, trunk[name]) for name, value in model.blocks.state_dict().items())
-
-
-@pytest.mark.parametrize("kind", ["architecture", "embedder"])
-def test_a_name_that_nobody_has_is_refused(kind: str) -> None:
-    with pytest.raises(InputError, match=f"{kind} 'outside_stemm'"):
-        make_model(model_config("vit_tiny_patch8", **{kind: "outside_stemm"}))
-
-
-def test_layouts_of_a_pack_reach_a_head(folder: Path) -> None:
-    model = create_model("vit_tiny_patch8", **{**TINY, "head": "outside_per_patch", "num_registers": 1}).eval()
-    rows, layout = model.prepare(images())
-    padded = layout.pad_to(40)
-    filled = torch.cat((rows, rows.new_full((1, 40 - layout.slots, rows.shape[2]), float("nan"))), dim=1)
-    assert isinstance(padded, TokenLayout)
-    torch.testing.assert_close(model(filled, layout=padded), model(rows, layout=layout), rtol=0, atol=2e-5)

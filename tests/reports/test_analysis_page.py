@@ -11,12 +11,8 @@ import pytest
 
 from sightline.analysis.measures.base import MeasuredQuantity
 from sightline.analysis.rows import mean_over_images, rows_of
-from sightline.errors import InputError
-from sightline.reports import analysis_page, maps, style, words
-from sightline.reports.analysis_page import by_layer_table, curves, heads_of, print_layers
-from sightline.reports.lines import lines_figure
-from sightline.results.analysis import AnalysisRow
-from sightline.results.rows import dump_rows, read_rows
+from sightline.reports import analysis_page, maps, words
+from sightline.reports.analysis_page import by_layer_table
 from tests.pages import Page
 from tests.reports.synthetic import cells, texts
 
@@ -114,16 +110,6 @@ def test_a_share_without_an_interval_of_its_own_gets_none_of_a_count():
     assert "Joint" in analysis_page.shown([one])
 
 
-def test_rows_come_back_from_their_file(tmp_path):
-    made = rows(found())
-    file = tmp_path / "analysis.jsonl"
-    file.write_text(dump_rows(made))
-    assert read_rows(file, AnalysisRow) == made
-    file.write_text(dump_rows(made)[:-20])
-    with pytest.raises(InputError, match=r"analysis.jsonl"):
-        read_rows(file, AnalysisRow)
-
-
 def test_the_page_shows_what_is_in_the_rows_and_needs_nothing_else(figures):
     both = found(), found("b<i>", "rope_axial", seed=1)
     drawn, files = [], {}
@@ -154,46 +140,6 @@ def test_the_page_shows_what_is_in_the_rows_and_needs_nothing_else(figures):
         assert any(f"{number} {interval}".strip() in line for table in page.tables.values() for line in table)
 
 
-def test_maps_without_room_are_counted_and_the_curves_stay(monkeypatch):
-    both = found(), found("b", "rope_axial", seed=1)
-    monkeypatch.setattr(analysis_page, "_MAPS", 0)
-    monkeypatch.setattr(analysis_page, "_BOTH_WIDTHS", 0)
-    text = analysis_page.render(rows(*both), both, "x")
-    assert "Maps of a, b " in text
-    assert Page(text).figures == 2
-    assert 'class="narrow"' not in text
-
-
-def test_a_notebook_shows_a_part_whose_ids_are_its_own(figures):
-    one, two = analysis_page.shown([found()]), analysis_page.shown([found(seed=1)])
-    assert "<html" not in one
-    ids = [set(re.findall(r'\bid="([^"]+)"', text)) - {"attention_gaze"} for text in (one, two)]
-    assert ids[0]
-    assert not ids[0] & ids[1]
-
-
-def test_every_model_has_one_look_and_every_size_a_panel(figures):
-    three = [found("a"), found("b", "rope_axial"), found("c", "learned_1d", sizes=SIZES[:1])]
-    made = [row for row in rows(*three) if row.metric == "reach" and row.layer is not None]
-    heads = heads_of(three, "attention_gaze", "reach")
-    first, second = panels = curves(made, ["a", "b", "c"], heads)
-    assert [panel.title for panel in panels] == [
-        "16 px (4 \N{MULTIPLICATION SIGN} 4 patches)",
-        "16 \N{MULTIPLICATION SIGN} 32 px (4 \N{MULTIPLICATION SIGN} 8 patches)",
-    ]
-    assert [[line.label for line in panel.lines] for panel in panels] == [["a", "b", "c"], ["a", "b"]]
-    assert [line.look["color"] for line in first.lines] == list(style.PALETTE[:3])
-    reach = three[0].arrays[16, 16]["reach"].mean(0)
-    assert list(first.lines[0].y) == pytest.approx(reach.mean(-1))
-    assert [first.lines[0].dots[layer] for layer in (0, 1)] == [pytest.approx(layer) for layer in reach]
-    for narrow in (False, True):
-        assert {"a", "b", "c", "layer", "reach (cells)"} <= set(texts(lines_figure(panels, narrow=narrow)))
-    # A figure of one model alone has the colour that it has elsewhere.
-    (alone,) = curves([row for row in made if row.run == "c"], ["a", "b", "c"])
-    assert [line.look["color"] for line in alone.lines] == [style.PALETTE[2]]
-    assert second.lines[0].look == first.lines[0].look
-
-
 def test_tables_by_hand():
     made = rows(found(), found("b", "rope_axial", sizes=SIZES[:1], seed=1))
     table = by_layer_table([row for row in made if row.metric == "reach"], ["a", "b"])
@@ -204,19 +150,6 @@ def test_tables_by_hand():
     row = pick(made, metric="reach", run="b", layer=1)
     assert cells(table)["b", "layer 1"] == f"{row.value:.4g}"
     assert table.lines[1][1][1].limits == tuple(f"{end:.4g}" for end in row.interval)
-
-
-def test_the_terminal_says_first_middle_and_last(capsys):
-    print_layers(rows(found(depth=5)))
-    said = capsys.readouterr().out
-    made = [row for row in rows(found(depth=5)) if row.metric == "reach" and row.size == (16, 16)]
-    assert "first" in said.split()
-    for layer in (0, 2, 4):
-        assert f"{pick(made, layer=layer).value:.4g}" in said
-    assert "drawn" not in said
-    # What begins with the tokens that enter the first layer says so.
-    print_layers([dataclasses.replace(row, slices={"layer": row.layer - 1}) for row in made if row.layer is not None])
-    assert "first" not in capsys.readouterr().out
 
 
 def test_maps_are_means_of_images_by_layer_and_head():
@@ -252,47 +185,3 @@ def test_colours_and_matrices_are_drawn_as_they_are(figures):
     assert not maps.is_drawn(one, "reach")
     svg = maps.small_multiples(one, "alike")
     assert {"in", "layer", "other layer", "16 px"} <= set(texts(svg))
-
-
-def test_a_matrix_of_two_models_says_whose_layers_are_where(figures):
-    one, name = found(), "$b$ " + "long" * 10
-    one.about |= {"other": name, "other_depth": 3}
-    for size in SIZES:
-        one.arrays[size] = {"alike": np.random.default_rng(size).random((3, 4))}
-    tiles = maps.tiles_of(one, "alike", (16, 16))
-    assert tiles is not None
-    assert tiles.down == ("layer of a", ["in", "0", "1"])
-    # Cut, and no formula.
-    assert tiles.across == (f"layer of {style.short(name, 24)}", ["in", "0", "1", "2"])
-    assert {*tiles.down[:1], *tiles.across[:1]} <= set(texts(maps.small_multiples(one, "alike")))
-    text = analysis_page.shown([one])
-    for said in (f"a (down) with {name} (across)", f"Layers of a down, layers of {style.short(name, 24)} across;"):
-        assert said in text
-
-
-def test_what_is_the_same_at_all_sizes_is_drawn_once(figures):
-    one = found()
-    for size in SIZES:
-        one.arrays[size]["alike"] = np.eye(3)
-    assert "16 px" not in texts(maps.small_multiples(one, "alike"))
-
-
-def test_nothing_is_drawn_of_nothing():
-    one = found()
-    for size in SIZES:
-        one.arrays[size]["look"] = np.zeros((3, 2, 2, 0, 0))
-        one.arrays[size]["paint"] = np.full((3, 4, 4, 3), np.nan)
-        one.arrays[size]["alike"] = np.full((3, 3), np.nan)
-    assert not maps.is_drawn(one, "look")
-    assert not maps.is_drawn(one, "alike")
-    text = analysis_page.render(rows(one), [one], "x")
-    assert "Reach" in text
-    assert "Look" not in text
-
-
-def test_a_measure_of_which_nothing_can_be_drawn_says_so():
-    one = found(sizes=SIZES[:1])
-    one.arrays[16, 16] = {"paint": np.zeros((3, 0, 0, 3))}
-    for text in (analysis_page.render([], [one], "x"), analysis_page.shown([one])):
-        assert "There is nothing" in text
-    assert "There is nothing" not in analysis_page.shown([found()])

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from sightline.reports import cascade_page
-from sightline.reports.cascade_page import accuracy_by_cost, calibration_by_tokens, figure_files
+from sightline.reports.cascade_page import accuracy_by_cost, calibration_by_tokens
 from sightline.reports.words import DASH
 from sightline.results.cascade import CascadeRow
-from sightline.results.rows import dump_rows
 from tests.pages import Page
-from tests.reports.synthetic import texts
-
-HOSTILE = "<b>$x_1$</b>"
 
 
 def row(kind: Any, tokens: float, top1: float, **changes: Any) -> CascadeRow:
@@ -43,15 +38,6 @@ CHOSEN = point(0.123, 0.47, chosen=True)
 
 
 COMMAND = "sightline cascade runs/a scenes"
-
-
-def test_figures_are_the_same_each_time_and_stand_on_their_own_ground(figures):
-    drawn = figure_files([*ROWS, CHOSEN])
-    assert drawn == figure_files([*ROWS, CHOSEN])
-    for svg in drawn:
-        assert texts(svg)
-        assert svg.count("http") == 1
-        assert 'style="background: #' in svg
 
 
 def test_both_curves_by_tokens_and_by_time():
@@ -85,13 +71,6 @@ def test_the_page_is_one_file_with_every_number():
     assert len(Page(cascade_page.render(SINGLE, COMMAND)).tables) == 1
 
 
-def test_names_are_escaped(figures):
-    hostile = [row("single", n, 0.5, run=HOSTILE, data=HOSTILE) for n in (16, 36)]
-    text = cascade_page.render(hostile, HOSTILE)
-    assert HOSTILE not in text
-    assert "&lt;b&gt;" in text
-
-
 def test_found_13_a_cascade_is_ahead_by_an_interval():
     """It was "at its best ... by -0.4 [-2.0,+0.7] points"."""
     level = [point(0.1, 0.5, -0.004), point(0.2, 0.5, 0.005)]
@@ -104,24 +83,3 @@ def test_found_13_a_cascade_is_ahead_by_an_interval():
 def test_found_40_an_interval_stands_below_its_number_so_that_the_tables_fit_a_phone():
     page = cascade_page.render([*ROWS, CHOSEN], "")
     assert '40.0 <span class="interval">[38.0,\xa042.0]</span>' in page
-
-
-def test_tables_fit_a_terminal(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    wide = [point(0.2, 0.5, -0.15, ahead_low=-0.175, ahead_high=-0.125, milliseconds=12.34), point(1, 0.8, None)]
-    cascade_page.print_rows([*SINGLE, *wide, CHOSEN])
-    said = capsys.readouterr().out
-    for word in ("-15.0", "-17.5", "-12.5", "0.123"):
-        assert word in said
-    assert max(map(len, said.split("top-1 in %")[0].splitlines())) <= 80
-
-
-def test_rows_are_json_lines():
-    lines = [json.loads(line) for line in dump_rows([*SINGLE, CHOSEN]).splitlines()]
-    assert [CascadeRow(**line) for line in lines] == [*SINGLE, CHOSEN]
-
-
-def test_an_alpha_was_found_on_other_images_than_those_that_are_measured():
-    for held_out, other in (("minival", False), ("test", True)):
-        page = Page(cascade_page.render([*SINGLE, point(0.123, 0.47, chosen=True, held_out_split=held_out)], ""))
-        assert ("other half" in page.text) == other

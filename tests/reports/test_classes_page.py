@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from sightline.evaluation.class_effects import class_effects
-from sightline.reports import classes_page, style
-from sightline.reports.lines import lines_figure
+from sightline.reports import classes_page
 from sightline.results.classes import ClassStudy, ClassTable
-from tests.pages import Page
-from tests.reports.synthetic import row, texts
 
 NAMES = ["cat", "a$b", "<hen>"]
 ANSWERS = {
@@ -57,39 +53,3 @@ def test_tables_by_hand():
         # .8 - .25 and .625 - .1
         "Confused pairs, by moved probability": [["cat", "<hen>", "107.50", "2"]],
     }  # fmt: skip
-
-
-def test_what_is_not_there_has_no_table():
-    def titles(one):
-        return [table.caption for table in classes_page.tables(one, class_effects(one), 2)]
-
-    assert not any("models" in title or "gaps" in title for title in titles(study("a")))
-    shown = titles(study(sizes=("32 px",)))
-    assert shown == [
-        "Largest spreads of accuracy between models at 32 px",
-        "Largest spreads of images named so between models at 32 px", "Largest gaps of accuracy at 32 px",
-    ]  # fmt: skip
-
-
-def test_figures_name_what_they_show(figures):
-    one = study()
-    effects = class_effects(one)
-    found = classes_page.largest(effects, 3)
-    (pair,) = classes_page.crossings(one, found["confusion"])
-    falls, rises = classes_page.by_class(one, "top1", found["top1 falls"] + found["top1 rises"])
-    (gap,) = classes_page.extrapolation(one, effects)
-    assert (pair.title, pair.x_label, pair.y_label) == ("cat / <hen>", "P(cat) (%)", "P(<hen>) (%)")
-    # From 16 px, with an open mark, to 32 px.
-    assert [list(line.x) for line in pair.lines] == [pytest.approx([80, 25]), pytest.approx([80])] * 2
-    assert [falls.title, rises.title] == ["cat", "a$b"]
-    assert [list(line.y) for line in falls.lines] == [[100, 0], [100, 100]]
-    assert [list(line.y) for line in gap.lines] == [pytest.approx([0, -100 / 6]), pytest.approx([0, 100 / 6])]
-    for panel in (pair, falls, gap):
-        svg = lines_figure([panel])
-        assert {"a", "b"} <= set(texts(svg))
-        assert all(style.colour(line, one.lines).lower() in svg.lower() for line in "ab")
-    page = Page(classes_page.render(one, effects, row(), "sightline classes", most=5))
-    assert page.figures == 4
-    assert page.table("Largest rises of accuracy")["a$b", "change"] == "+50.00"
-    alone = study(sizes=("32 px",))
-    assert Page(classes_page.render(alone, class_effects(alone), row(), "c", most=5)).figures == 0

@@ -9,10 +9,10 @@ from io import StringIO
 
 import pytest
 
-from sightline.reports.comparison_page import picked, print_comparison, render, tables
+from sightline.reports.comparison_page import picked, render, tables
 from sightline.reports.tables import csv_of, latex_of
-from sightline.reports.words import DASH, TIMES
-from tests.compared import COUNTS, made_rows
+from sightline.reports.words import TIMES
+from tests.compared import made_rows
 from tests.pages import Page
 from tests.reports.synthetic import cells
 
@@ -20,12 +20,6 @@ from tests.reports.synthetic import cells
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     return made_rows(tmp_path_factory.mktemp("runs"))
-
-
-@pytest.fixture(scope="module")
-def one_seed(tmp_path_factory):
-    counts = {name: [values[:1] for values in counts] for name, counts in COUNTS.items()}
-    return made_rows(tmp_path_factory.mktemp("one"), counts)
 
 
 def test_the_tables_are_those_of_the_rows(rows):
@@ -52,13 +46,6 @@ def test_the_tables_are_those_of_the_rows(rows):
     # Best of an error is the lowest.
     best = min(next(row.values for row in picked(rows, "ece", resolution=32) if row.encoding == "learned_1d"))
     assert next(value for (name, _), value in cells(made["3"]).items() if name == "learned_1d") == f"{best:.4g}"
-
-
-def test_of_one_seed_nothing_is_known_of_other_trainings(one_seed):
-    found = [(some[1].value, some[-1].value) for _, some in tables(one_seed)["pairs_largest"].lines]
-    assert set(found) == {(DASH, "one seed")}
-    text = Page(render(one_seed, command="c", demonstration=48_000)).text
-    assert "(seed 0)" in text
 
 
 def test_a_second_training_stands_beside_the_first_and_attacks_have_their_table(rows):
@@ -102,10 +89,3 @@ def test_the_page_stands_alone_and_is_the_same_again(rows):
         assert words in page.text, words
     more = [replace(row, train_images=48_000) for row in rows]
     assert "fewer" not in render(more, command="c", demonstration=48_000)
-
-
-def test_a_terminal_has_means_and_pairs(rows, capsys):
-    print_comparison(rows)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["lookhere_90", "77.5", "96.7"] in lines
-    assert any(line[-3:-2] == ["+54.4"] or "+54.4" in line for line in lines)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from sightline.reports.differences import between_runs, of_downsampling
 from sightline.reports.series import Study
 from tests.reports.synthetic import accuracy_rows, row
@@ -30,10 +28,6 @@ def test_each_run_less_the_best_beyond_training():
     }
 
 
-def test_the_best_follows_the_numbers_and_not_the_order():
-    assert list(between(accuracy_rows({"a": [0.9, 0.2], "b": [0.5, 0.4]}, [32, 64]))) == ["a less b"]
-
-
 def test_what_the_errors_cannot_tell_apart_is_not_marked():
     found = between(accuracy_rows({"a": [0.9, 0.50], "b": [0.5, 0.51], "c": [0.5, 0.1]}, [32, 64]))
     assert {name: line["64 px"][1] for name, line in found.items()} == {"a less b": False, "c less b": True}
@@ -47,17 +41,6 @@ def test_only_resolutions_that_all_runs_share_are_compared():
 def test_defaults_are_compared_where_only_some_runs_were_tuned():
     rows = [row("a", 0.4, 64, knob=1.0), row("a", 0.9, 64, knob=0.5, tuned=True), row("b", 0.6, 64)]
     assert list(between(rows)) == ["a less b"]
-
-
-def test_the_largest_size_where_none_is_beyond_training_and_nothing_of_one_run():
-    assert between(accuracy_rows({"a": [0.5], "b": [0.6]}, [32])) == {"a less b": {"32 px": ("-10.0", True)}}
-    assert between_runs(Study.of(accuracy_rows({"a": [0.5, 0.4]}, [32, 64]))) is None
-    assert between_runs(Study.of([row("a", 0.5, 32), row("b", 0.5, 64)])) is None
-
-
-@pytest.mark.parametrize("changes", [{"better": ""}, {"unit": "px", "stderr": None}])
-def test_no_difference_where_rows_do_not_say_how_precise_or_which_way(changes):
-    assert between_runs(Study.of([row(name, 0.5, 64, **changes) for name in "ab"])) is None
 
 
 def downsampled(run: str = "a", value: float = 0.5, **changes):
@@ -74,15 +57,6 @@ def own_less_downsampled(*rows) -> dict[str, tuple[str, bool, str]]:
 BESIDE_DEFAULT = "downsampled with its default knob"
 
 
-def test_a_run_whose_rows_are_all_tuned_stands_beside_its_downsampled_images():
-    tuned = row("a", 0.9, 64, knob=0.5, tuned=True)
-    plain = [row("b", 0.3, 64), downsampled("b", knob=None)]
-    assert own_less_downsampled(tuned, downsampled(), *plain) == {
-        "a (tuned knob)": ("+40.0", True, BESIDE_DEFAULT),
-        "b": ("-20.0", True, ""),
-    }
-
-
 def test_the_tuned_line_stands_beside_the_default_one():
     rows = [row("a", 0.2, 64, knob=1.0), row("a", 0.9, 64, knob=0.5, tuned=True), downsampled()]
     assert own_less_downsampled(*rows) == {"a": ("-30.0", True, ""), "a (tuned knob)": ("+40.0", True, BESIDE_DEFAULT)}
@@ -90,13 +64,3 @@ def test_the_tuned_line_stands_beside_the_default_one():
     rule = {"what": "rule", "chosen": "bicubic", "split": "minival", "images": 9, "metric": "top1", "tried": {}}
     found = own_less_downsampled(rows[0], row("a", 0.5, 64, knob=0.5, tuned=True, tuning=(rule,)), downsampled())
     assert found["a (tuned rule)"] == ("+0.0", False, "downsampled with its default rule")
-
-
-def test_each_seed_and_each_fixed_knob_stands_beside_its_own_downsampled_images():
-    seeds = [(row("a", high, 64, seed=seed, knob=1.0), downsampled(seed=seed)) for seed, high in ((1, 0.9), (2, 0.1))]
-    assert own_less_downsampled(*(one for pair in seeds for one in pair)) == {
-        "a (seed 1)": ("+40.0", True, ""),
-        "a (seed 2)": ("-40.0", True, ""),
-    }
-    knobs = [row("a", 0.9, 64, knob=0.5), row("a", 0.1, 64, knob=2.0), downsampled(knob=2.0)]
-    assert own_less_downsampled(*knobs) == {"a (knob 2)": ("-40.0", True, "")}

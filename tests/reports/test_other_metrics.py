@@ -6,9 +6,7 @@ import pytest
 
 from sightline.errors import InputError
 from sightline.published import paper
-from sightline.reports.content import Report
-from sightline.reports.results_page import render
-from tests.reports.synthetic import accuracy_rows, at, page, printed, row, run_summary
+from tests.reports.synthetic import accuracy_rows, at, page, printed, row
 
 PAIR, SIZES = {"a": (0.75, 0.5), "b": (0.5, 0.25)}, (32, 64)
 TOP1 = "Top-1 accuracy in %, split test"
@@ -44,24 +42,6 @@ def test_attacks_have_a_figure_and_every_number_of_it():
     views = page([one for one in attacked() if not one.slices or one.view == "native"])
     assert views.figures == shown.figures - 1
     assert views.table(ATTACKED)["native own size and aspect", "a"].startswith("12.5 ")
-
-
-def test_the_terminal_has_attacks_on_top_1_by_size_and_speed_in_its_units():
-    text = printed(attacked())
-    assert text.count("FGSM") == 4
-    assert "op-5" not in text
-    part = text.split(ATTACKED)[1].split("Top-1")[0].split()
-    for words in ("70.0*", "45.0*", "20.0", "12.5", "images"):
-        assert words in part, words
-    said = {"count": 64, "counted": "images a pass", "interval": (80.5, 99.5)}
-    rows = [*accuracy_rows(PAIR, SIZES), row("a", 90.25, 32, metric="throughput", unit="images/s", **said)]
-    rows += [row("a", q, 32, metric="latency", unit="ms", count=15, counted="passes", slices={"quartile": q})
-             for q in (1, 3)]  # fmt: skip
-    speed = "Throughput in images/s, split test"
-    assert [word in printed(rows) for word in (speed, "90.25", "80.5", "99.5", "quartile")] == [True] * 4 + [False]
-    shown = page(rows)
-    assert shown.table(speed)["a", at(32)] == "90.25 [80.5, 99.5]"
-    assert shown.table("Latency in ms by quartile, tested at 32 px, as trained")["a", "3"] == "3"
 
 
 def calibrated():
@@ -139,54 +119,6 @@ def errors(**changes):
     values = {"near": (2.5, 3.25, 4.0), "far": (2.75, 6.5, 12.125)}
     return [error(run, value, size, **changes) for run, line in values.items()
             for size, value in zip((32, 64, 128), line, strict=True)]  # fmt: skip
-
-
-# What is said of shares that were named rightly, and of nothing else.
-UNTRUE = (
-    "ccuracy", "Top-1", "top-1", "uessing", "named", "Wilson", "the share", "highest", "0 to 100", "points",
-)  # fmt: skip
-
-
-def test_a_page_of_errors_in_pixels():
-    """Rows of a metric that reports have never heard of make a page of which no sentence is false."""
-    runs = [run_summary(name, about="", config={}, train_images=size) for name, size in (("near", 9), ("far", 8))]
-    parts = [error("near", 7.5, 128, slices={"part": "roof"}), error("near", 1.5, 128, slices={"part": "wall"})]
-    shown = [error("near", 9.75, None, view="native", grid=None, patches=99.5)]
-    fonts = [error("near", 5.125, 32, split="heldout_fonts")]
-    found = page([*errors(), *parts, *shown, *fonts, error("near", 0.875, metric="depth_error", unit="m")], runs)
-    assert not [word for word in UNTRUE if word in found.text]
-    # The lower is the better one, beyond the size of training; by 95 % of the standard error.
-    differences = next(name for name in found.tables if name.startswith("Differences beyond training"))
-    assert [line for line, *_ in found.tables[differences][1:]] == ["far less near"]
-    numbers = found.table("Corner error in px, split test")
-    assert numbers[at(64), "near"] == "3.25 [2.76, 3.74]"
-    assert numbers[at(64), "corners"] == "4,096"
-    assert found.table("Corner error in px by part, tested at 128 px")["near", "wall"] == "1.5 [1.01, 1.99]"
-    assert found.table("Depth error in m, split test")["near", at(32)] == "0.875 [0.385, 1.365]"
-    assert "lowest" in found.text
-    text = printed([*errors(), *parts])
-    assert [word in text for word in ("2.5*", "3.74", "by part", "lowest", "accuracy")] == [True] * 4 + [False]
-    for changes in ({"better": ""}, {"stderr": None}):
-        alone = page(errors(**changes), runs)
-        assert not [word for word in (*UNTRUE, " less ") if word in alone.text]
-
-
-def test_the_figure_has_the_axis_of_its_unit(figures):
-    text = render(Report("Corners", "c", [], errors()))
-    assert "corner error (px)" in text
-    assert 'id="axis-fitted"' not in text
-
-
-def test_a_part_may_be_measured_at_some_sizes_or_of_each_class_alone():
-    """As where few images are shown at the largest: no size is left without a table because of it."""
-    parts = [row(resolution=side, slices={"group": group}) for side, group in ((16, "b, d"), (32, "p, q"))]
-    assert {"groups"} <= set(page([*(row(resolution=side) for side in (16, 32)), *parts]).sections)
-    parts = [row(value=0.25, metric="iou", unit="", slices={"class": name}) for name in ("disc", "square")]
-    rows = [row(metric="miou", unit=""), *parts, row(value=0.125, metric="miou", slices={"class": "disc"}, unit="")]
-    shown = page(rows)
-    assert shown.table("IoU by class, tested at 32 px, as trained")["looker", "square"] == "0.25"
-    assert "Mean IoU by class, tested at 32 px, as trained" in shown.tables
-    assert "class" not in printed(rows)
 
 
 def published(**changes):

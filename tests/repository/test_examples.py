@@ -1,6 +1,5 @@
-"""The Python examples of README and docs run as they are printed; those of docs/EXPORT.md run in tests/export."""
+"""The Python examples of README and docs run as they are printed; those of export.md run in tests/export."""
 
-import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -10,16 +9,22 @@ import torch
 from PIL import Image
 
 import sightline
-from sightline import recipes
 from sightline.convert import export_weights
 from sightline.distributed.machine import import_timm
 from tests.compared import made_run, share
-from tests.tiny import MODEL, pictures
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
-TESTED = {"README.md": 4, "docs/CONVERT.md": 2, "docs/PACKING.md": 3, "docs/TIMM.md": 1, "docs/EXPORT.md": 2}
-TESTED |= {"docs/COMPARE.md": 1, "docs/ANALYSIS.md": 2, "docs/FAMILIES.md": 1}
+# Those of README and of the tutorials run whole, in test_snippets.py.
+PAGES = [
+    str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "tutorials"
+]
+TESTED = {
+    "docs/how-to/weights.md": 2,
+    "docs/explanation/packing.md": 3,
+    "docs/how-to/timm.md": 1,
+    "docs/how-to/export.md": 2,
+}
+TESTED |= {"docs/how-to/compare.md": 1, "docs/reference/analysis.md": 2, "docs/reference/models.md": 1}
 
 
 def examples(page):
@@ -64,67 +69,25 @@ def test_every_example_is_run_by_a_test():
     assert {page: len(examples(page)) for page in PAGES if examples(page)} == TESTED
 
 
-def test_found_12_the_first_example_of_readme(at_home):
-    wide, small, tall = images((2, 5), (1, 2), (6, 3))
-    found = run("README.md", 0, images=torch.randn(2, 3, 32, 48), wide=wide, small=small, tall=tall)
-    assert [found["maps"][n].shape for n in range(4)] == [(2, 192, 2, 3)] * 4
-    assert found["logits"].shape == (1, 1000)
-    assert (at_home / "my_model").is_dir()
-
-
-def test_found_12_the_second_example_of_readme(at_home):
-    state_dict, config = export_weights(tiny("rope_axial", depth=1, layer_scale=1e-4), "rope_vit")
-    found = run("README.md", 1, sightline=sightline, state_dict=state_dict, config=config)
-    assert found["tuned"].config.encoding == "rope_mixed"
-    assert found["tuned"].config.dim == 48
-
-
-def test_the_example_of_a_training(at_home, monkeypatch, capsys):
-    pictures(at_home / "my_images")
-    real, small = recipes.recipe, {"model": "vit_micro_patch4", "model_options": MODEL, "resolution": 16}
-    small |= {"epochs": None, "images": 8, "batch_size": 4}
-    monkeypatch.setattr(recipes, "recipe", lambda *words: dataclasses.replace(real(*words), **small))
-    found = run("README.md", 2, sightline=sightline)
-    assert capsys.readouterr().out.startswith("test 16 top1 ")
-    assert (at_home / "runs" / "mine" / "results.jsonl").is_file()
-    assert found["result"].model.config.num_classes == 2
-
-
-@pytest.mark.slow
-def test_the_example_of_a_run(at_home, monkeypatch, capsys):
-    pictures(at_home / "my_images")
-    config = recipes.recipe("imagefolder", "imagefolder:my_images")
-    small = {"model": "vit_micro_patch4", "model_options": MODEL, "resolution": 16, "epochs": None, "images": 8}
-    sightline.train(dataclasses.replace(config, batch_size=4, **small), "runs/mine")
-    capsys.readouterr()
-    found = run("README.md", 3, sightline=sightline)
-    said = capsys.readouterr().out
-    assert "top1" in said
-    assert said.count("my_images/test/") == len(list((at_home / "my_images" / "test").rglob("*.png")))
-    assert found["inside"].rows
-    assert (at_home / "runs" / "mine.html").is_file()
-    assert (at_home / "runs" / "mine_cascade" / "cascade.jsonl").is_file()
-
-
 def test_the_example_of_clips(at_home):
     clip, other_clip, image = torch.randn(3, 5, 32, 48), torch.randn(3, 2, 16, 16), torch.randn(3, 32, 16)
-    found = run("docs/FAMILIES.md", 0, clip=clip, other_clip=other_clip, image=image)
+    found = run("docs/reference/models.md", 0, clip=clip, other_clip=other_clip, image=image)
     assert found["logits"].shape == (3, 1000)
     assert found["begun"].config.train_grid == (8, 8, 8)
 
 
 def test_found_12_the_example_of_timm_md():
-    found = run("docs/TIMM.md", 0, images=torch.randn(1, 3, 32, 48))
+    found = run("docs/how-to/timm.md", 0, images=torch.randn(1, 3, 32, 48))
     assert found["logits"].shape == (1, 10)
     assert [tuple(values.shape[2:]) for values in found["maps"]] == [(2, 3)] * 2
 
 
 def test_the_examples_of_analysis_md(at_home):
-    found = run("docs/ANALYSIS.md", 0)
+    found = run("docs/reference/analysis.md", 0)
     assert found["distance"].shape == (1, 4, 4)
     assert "prefix tokens" in found["words"]
     assert found["similarity"].shape == (12, 12, 12, 12)
-    found = run("docs/ANALYSIS.md", 1, model=tiny("lookhere_90"))
+    found = run("docs/reference/analysis.md", 1, model=tiny("lookhere_90"))
     assert found["distances"].arrays[64, 64]["distance"].shape == (1, 4, 4)
     assert found["filters"].arrays[32, 32]["filters"].shape == (28, 4, 4, 3)
     assert found["visible"].shape == found["bias"].shape == (4, 4, 6, 9)
@@ -135,7 +98,7 @@ def test_the_example_of_compare_md(tmp_path, capsys):
     runs = [
         made_run(tmp_path / name, name, 0, {("test", 32): share(count, 20)}) for name, count in (("a", 19), ("b", 12))
     ]
-    run("docs/COMPARE.md", 0, paths=[next((one.folder / "logits").iterdir()) for one in runs])
+    run("docs/how-to/compare.md", 0, paths=[next((one.folder / "logits").iterdir()) for one in runs])
     assert capsys.readouterr().out.startswith(f"{2 / 2**7} [(0.15")
 
 
@@ -146,16 +109,16 @@ def test_found_12_the_examples_of_packing_md():
     wide, small, tall = images((2, 5), (1, 2), (6, 3), patch=4)
     patches = torch.randn(1, 140 + 63, 48)
     given = {"kept_of_first": kept[0], "kept_of_second": kept[1], "patches": patches}
-    found = run("docs/PACKING.md", 0, model=model, wide=wide, small=small, tall=tall, **given)
+    found = run("docs/explanation/packing.md", 0, model=model, wide=wide, small=small, tall=tall, **given)
     assert found["logits"].shape == (2, 5)
-    run("docs/PACKING.md", 2, sightline=sightline)
+    run("docs/explanation/packing.md", 2, sightline=sightline)
 
 
 def test_the_loop_of_packing_md(at_home):
     for name in ("a/1", "a/2", "b/1"):
         (at_home / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy("photo.jpg", at_home / "photos" / f"{name}.jpg")
-    found = run("docs/PACKING.md", 1)
+    found = run("docs/explanation/packing.md", 1)
     assert found["labels"] == [0, 0, 1]
     assert found["loss"].isfinite()
     assert (at_home / "my_model" / "model.safetensors").is_file()
@@ -166,10 +129,10 @@ def test_found_12_the_examples_of_convert_md(at_home):
     timm = import_timm()
     weights = timm.create_model("vit_tiny_patch16_224", img_size=64, depth=2).state_dict()
     deit = timm.create_model("vit_small_patch16_224", class_token=True).state_dict()
-    found = run("docs/CONVERT.md", 0, timm_weights=weights, deit_weights=deit)
+    found = run("docs/how-to/weights.md", 0, timm_weights=weights, deit_weights=deit)
     assert all(torch.equal(found["state_dict"][name], deit[name]) for name in deit)
     run(
-        "docs/CONVERT.md",
+        "docs/how-to/weights.md",
         1,
         model=tiny(encoding_options={"interpolation": "bicubic_antialias"}),
         export_weights=export_weights,

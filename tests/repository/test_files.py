@@ -46,6 +46,7 @@ def test_nothing_stands_at_the_root_but_what_belongs_there():
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = {line.split("/")[0] for line in tracked.splitlines()}
     assert names == {
-        ".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "benchmarks",
-        "constraints.txt", "docs", "pyproject.toml", "src", "tests", "tools",
+        ".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md",
+        "LICENSE", "Makefile", "README.md", "SECURITY.md", "benchmarks", "constraints.txt", "docs",
+        "mkdocs.yml", "pyproject.toml", "src", "tests", "tools",
     }  # fmt: skip

@@ -56,7 +56,7 @@ def test_static_names_are_the_lazy_ones():
 
 
 def test_nothing_imports_torchvision_or_timm_at_import_time():
-    # docs/LOG.md: torchvision from the registry does not import beside a CPU-only build of torch.
+    # decisions/weights: torchvision from the registry does not import beside a CPU-only build of torch.
     root = Path(sightline.__file__).parent
     for file in root.rglob("*.py"):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,6 +12,12 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Tables that other tests make anew: tests/encodings/test_lookhere_directions.py, tests/convert/test_timm_table.py.
+ELSEWHERE = {
+    "encodings.md": {"| heads | `lookhere_180`, `lookhere_90` | `lookhere_45` | undirected |"},
+    "weights.md": {"| timm module | supported | refused |"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +26,9 @@ def ranges() -> ModuleType:
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "benchmarks"))
+        specification.loader.exec_module(module)
     return module
 
 
@@ -30,13 +40,35 @@ def row(ratio: float, hardware: str = "AMD EPYC, 2 cores, avx512_bf16", **change
     }  # fmt: skip
 
 
-def test_found_42_the_readme_states_the_range_of_all_rows(ranges: ModuleType) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for name, fresh in ranges.blocks().items():
-        if ranges.BEGIN.format(name) in readme:
-            assert ranges.between(readme, name) == fresh, "python benchmarks/ranges.py --write README.md"
-    # Not measured here, so it is no row; told by a user, it is said beside the table.
-    assert "1.35 (1.46 with the backward pass) over a ready bias and 1.14 over none" in " ".join(readme.split())
+def unlisted_tables(text: str, names: Iterable[str], ranges: ModuleType) -> list[str]:
+    """The heads of tables without markers of which most cells beside the first are numbers."""
+    for name in names:
+        text = text.replace(ranges.between(text, name), "")
+    found = []
+    for table in re.findall(r"(?:^\|.*\n)+", text + "\n", re.M):
+        head, _, *lines = table.splitlines()
+        cells = [cell.strip(" *`") for line in lines for cell in line.strip("|").split("|")[1:]]
+        if sum(bool(re.match(r"[+-]?\.?\d", cell)) for cell in cells) > len(cells) / 2:
+            found.append(head)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_found_42_every_table_of_figures_is_made_from_rows(page: Path, ranges: ModuleType) -> None:
+    text = page.read_text(encoding="utf-8")
+    names = re.findall(r"^<!-- (.*): benchmarks/ranges.py writes what follows -->$", text, re.M)
+    for name in names:
+        files, _ = ranges.TABLES[name]
+        assert all((ranges.RESULTS / f"{file}.jsonl").is_file() for file in files)
+        assert ranges.between(text, name) == ranges.block(name), f"python benchmarks/ranges.py --write {page}"
+    assert set(unlisted_tables(text, names, ranges)) <= ELSEWHERE.get(page.name, set())
+
+
+def test_a_table_without_markers_is_found(ranges: ModuleType) -> None:
+    text = "| size | top-1 | nll |\n|---|---|---|\n| 32 px | 91.2 | **.31** |\n| 64 px | 80.0 (1.2) | word |\n"
+    assert unlisted_tables(text, [], ranges) == ["| size | top-1 | nll |"]
+    marked = f"{ranges.BEGIN.format('swin')}\n{text}{ranges.END.format('swin')}\n"
+    assert unlisted_tables(marked, ["swin"], ranges) == []
 
 
 def test_found_42_the_worst_machine_and_run_come_first(ranges: ModuleType) -> None:
@@ -66,60 +98,3 @@ def test_ratios_name_the_interval_of_the_worst_run_and_what_was_wanted(ranges: M
     assert lines[2:] == ["| float32 | 1.10 to 1.20 AMD EPYC | 0.90 to 1.20 | at least 1 | 2 |"]
     (line,) = ranges.ratios(found, "dtype", wanted="at most").splitlines()[2:]
     assert line == "| float32 | 1.10 to 1.20 AMD EPYC | 1.10 to 1.30 | at most 1 | 2 |"
-
-
-def test_the_table_of_the_demonstration_is_that_of_its_rows(ranges: ModuleType) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = ranges.rows("demo")
-    assert ranges.between(readme, "demonstration") == ranges.demonstration(found), (
-        "python benchmarks/ranges.py --write README.md"
-    )
-    # The worst of four seeds is what is published of LookHere-90.
-    seeds = {
-        name: {row["seed"] for row in found if row["run"] == name}
-        for name in ("lookhere_90", "rope_axial", "learned_1d")
-    }
-    assert seeds["lookhere_90"] == {0, 1, 2, 3}
-    largest = [row for row in found if (row["run"], row["resolution"], row["metric"]) == ("lookhere_90", 148, "top1")]
-    assert min(row["value"] for row in largest) >= 0.85
-    assert all(0 in every for every in seeds.values())
-    assert not any(row["commit"].endswith("dirty") for row in found)
-
-
-def test_the_table_of_segmentation_is_that_of_its_rows(ranges: ModuleType) -> None:
-    found = ranges.rows("search_curves")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert ranges.between(readme, "segmentation") == ranges.segmentation(found), (
-        "python benchmarks/ranges.py --write README.md"
-    )
-    assert all(len(row["seeds"]) == 3 for row in found)
-    assert not any("dirty" in row["commit"] for row in found)
-    mean = {(row["encoding"], row["data"], row["resolution"]): row["value"] for row in found if row["shrunk"] is None}
-    # What the recipe is published with.
-    for name, side, least in (
-        ("lookhere_90", 32, 0.9),
-        ("rope_axial", 32, 0.9),
-        ("learned_1d", 32, 0.7),
-        ("lookhere_90", 64, 0.72),
-        ("lookhere_90", 108, 0.6),
-    ):
-        assert mean[name, "scenes:pairs", side] >= least
-    assert ("lookhere_90 less rope_axial", "scenes:pairs", 64) in mean
-
-
-def test_the_table_of_the_comparison_is_that_of_its_rows(ranges: ModuleType) -> None:
-    page = (ROOT / "docs" / "COMPARE.md").read_text(encoding="utf-8")
-    found = ranges.rows("compare") if (ranges.RESULTS / "compare.jsonl").exists() else []
-    assert ranges.between(page, "comparison") == ranges.comparison(found), (
-        "python benchmarks/ranges.py --write docs/COMPARE.md"
-    )
-    if not found:
-        return
-    means = [row for row in found if row["kind"] == "mean"]
-    assert len({row["encoding"] for row in means}) >= 8
-    assert {len(row["seeds"]) for row in means} == {3}
-    assert {(row["resolution"], row["coefficient"]) for row in found if row["kind"] == "rank"} >= {
-        (148, "spearman"), (148, "kendall"),
-    }  # fmt: skip
-    assert {row["resolution"] for row in found if row["kind"] == "difference"} >= {32, 148}
-    assert not any("dirty" in row["commit"] for row in found)

@@ -11,8 +11,6 @@ import pytest
 import torch
 
 from sightline.errors import InputError
-from sightline.results.classes import ClassEffect
-from sightline.results.comparison import MeanRow
 from sightline.results.rows import (
     MetricValue,
     ResultRow,
@@ -45,19 +43,6 @@ def test_a_row_of_any_metric_is_read_as_it_was_written(tmp_path):
     # The error of a share is the binomial one, of others what the metric says.
     assert rows[1].stderr == pytest.approx((0.75 * 0.25 / 40) ** 0.5)
     assert (rows[0].stderr, rows[2].stderr) == (0.5, None)
-
-
-def test_a_row_of_one_kind_is_read_back(tmp_path):
-    effect = ClassEffect(kind="gap", metric="top1", value=0.1, count=3, name="cat", against="mean", shown="32 px")
-    common = {"metric": "top1", "unit": "fraction", "better": "higher", "data": "scenes", "split": "test"}
-    about = {"train_resolution": 32, "resolution": 64, "fine_tuned": False, "count": 10, "seeds": (0,), "classes": 3}
-    mean = MeanRow(
-        **common, **about, train_images=64, commit="c", hardware="h", encoding="none", value=0.5, interval=None,
-        values=(0.5,), knobs=(None,), tuned=False,
-    )  # fmt: skip
-    for row in (effect, mean):
-        (tmp_path / "rows").write_text(dump_rows([row]))
-        assert read_rows(tmp_path / "rows", type(row)) == [row]
 
 
 def test_where_a_value_lies():
@@ -109,10 +94,3 @@ def test_a_number_that_cannot_be_written_is_refused_when_its_row_is_made(name, v
     with pytest.raises(InputError) as caught:
         row(**{name: value})
     assert (caught.value.field, caught.value.value) == (name, value)
-
-
-@pytest.mark.parametrize("count", range(1, 60))
-def test_a_fraction_lies_in_its_own_interval(count):
-    for right in (0, 1, count - 1, count):
-        low, high = wilson_interval(right / count, count)
-        assert low <= right / count <= high

@@ -36,17 +36,6 @@ def test_mcnemar_by_hand():
     assert mcnemar(*right(50, 2, 9, 30)).p == found.p
 
 
-def test_mcnemar_where_nothing_or_one_side_differs():
-    assert mcnemar(*right(1, 0, 0, 0)).p == 1
-    assert mcnemar(*right(0, 3, 0, 0)).p == 0.25
-    # As often one as the other: no reason at all to tell them apart.
-    assert mcnemar(*right(0, 4, 4, 0)).p == 1
-    with pytest.raises(InputError, match=r"\[3\].*\[2\]"):
-        mcnemar(np.ones(3, bool), np.ones(2, bool))
-    with pytest.raises(InputError, match=r"\[0\]"):
-        mcnemar(np.ones(0, bool), np.ones(0, bool))
-
-
 def test_effect_size():
     """Cohen's own example: .65 and .45 have phi 1.875 and 1.471."""
     assert cohens_h(0.65, 0.45) == pytest.approx(1.875 - 1.471, abs=2e-3)
@@ -118,16 +107,6 @@ def test_rank_correlation_is_scipys(kind, ties):
     assert rank_correlation([[value] for value in first], second, kind) == found
 
 
-def test_rank_correlation_by_hand():
-    """1 2 3 4 against 1 2 4 3: rho is 1 - 6 * 2 / (4 * 15), tau is (5 - 1) / 6."""
-    given, own = [1.0, 2.0, 4.0, 3.0], [[1.0], [2.0], [3.0], [4.0]]
-    assert rank_correlation(own, given, "spearman").value == pytest.approx(0.8)
-    assert rank_correlation(own, given, "kendall").value == pytest.approx(4 / 6)
-    # Of 24 orders 8 are as far from 0: rho 1 or .8, and the same with the other sign.
-    assert rank_correlation(own, given, "spearman").p == pytest.approx(8 / 24, abs=0.02)
-    assert rank_correlation(own, [4.0, 3.0, 2.0, 1.0], "kendall").value == -1
-
-
 def test_rank_correlation_over_seeds():
     """Seeds that all agree give one order; those that lie among each other an interval."""
     apart = rank_correlation([[1.0, 1.1], [2.0, 2.1], [3.0, 3.1]], [1.0, 2.0, 3.0], "kendall")
@@ -137,14 +116,3 @@ def test_rank_correlation_over_seeds():
     assert mixed.over_seeds[0] < 0 < mixed.over_seeds[1]
     # One of them has one seed alone.
     assert rank_correlation([[1.0, 3.0], [2.0], [1.5]], [1.0, 2.0, 3.0], "kendall").over_seeds is None
-
-
-def test_an_order_of_equals_is_none():
-    found = rank_correlation([[1.0], [1.0], [1.0]], [1.0, 2.0, 3.0], "spearman")
-    assert math.isnan(found.value)
-    assert math.isnan(found.p)
-    assert found.interval is None
-    with pytest.raises(InputError, match="2 and"):
-        rank_correlation([[1.0], [2.0]], [1.0, 2.0], "spearman")
-    with pytest.raises(InputError, match="3 and"):
-        rank_correlation([[1.0], [2.0], [3.0]], [1.0, 2.0], "spearman")

@@ -6,11 +6,9 @@ import contextlib
 import math
 import multiprocessing
 
-import optuna
 import pytest
-import sqlalchemy
 
-from sightline.errors import InputError, NonFiniteError, StoppedError, StorageError
+from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.sweeps import queue as queues
 from sightline.sweeps.queue import SweepQueue
 from sightline.sweeps.run import run_worker
@@ -83,16 +81,6 @@ def test_a_failed_cell_is_tried_once_more_and_then_named(tmp_path):
     assert len(said) == 7
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), RuntimeError("out of memory"), MemoryError()])
-def test_any_fault_is_a_line_with_its_place(error, tmp_path):
-    def run(*_):
-        raise error
-
-    state = worked(queue(tmp_path, PAIR), run)
-    assert len(state.failed) == 2
-    assert all(said.startswith(type(error).__name__) and "test_queue.py" in said for said in state.failed.values())
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_cell_whose_value_is_no_number_failed(value, tmp_path):
     """As a metric of no image gives it: told to Optuna it would be a cell that is done, or lost."""
@@ -126,81 +114,6 @@ def test_a_worker_waits_for_cells_that_others_run(tmp_path):
     assert state.done
 
 
-def grow_old(url):
-    engine = sqlalchemy.create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(sqlalchemy.text("UPDATE trial_heartbeats SET heartbeat = '2001-01-01 00:00:00'"))
-
-
-def test_one_of_another_machine_is_taken_over_when_its_heartbeat_stopped(tmp_path):
-    url = f"sqlite:///{tmp_path}/shared.db"
-    # Machines that see the database, and not each other's folders.
-    other = queue(tmp_path / "there", url=url)
-    theirs = other.claim()
-    mine = queue(tmp_path / "here", url=url)
-    assert mine.claim().cell.number == 1
-    assert theirs.cell.number in mine.state().running
-    grow_old(url)
-    taken = [mine.claim() for _ in range(6)]
-    assert next(claim for claim in taken if claim.cell.number == 0).again
-    # What comes of it late counts nowhere.
-    assert other.finish(theirs, {}, 1.0) is False
-    other.leave(theirs)
-    assert 0 not in other.state().scores
-
-
-def test_workers_of_a_database_that_see_one_folder_need_no_heartbeat(tmp_path):
-    url = f"sqlite:///{tmp_path}/shared.db"
-    worker = PROCESSES.Process(target=join, args=(PAIR, tmp_path, 1, url))
-    worker.start()
-    worker.join(600)
-    assert worker.exitcode == -9
-    said = []
-    assert worked(queue(tmp_path, PAIR, url), done_by(said)).done
-    assert said == [(1, False), (0, True)]
-
-
-def test_one_that_died_while_it_claimed_holds_nothing_up(tmp_path):
-    mine = queue(tmp_path)
-    mine._study.ask()
-    said = []
-    state = worked(mine, done_by(said))
-    assert [number for number, _ in said] == [1, 2, 3, 4, 5, 0]
-    assert state.done
-
-
-def test_one_that_died_while_it_filled_the_queue_leaves_no_gap(tmp_path, monkeypatch):
-    dying = SweepQueue(GRID, tmp_path, "s")
-    enqueue, calls = dying._study.enqueue_trial, []
-
-    def some(*arguments, **options):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        enqueue(*arguments, **options)
-
-    monkeypatch.setattr(dying._study, "enqueue_trial", some)
-    with pytest.raises(KeyboardInterrupt), dying.working():
-        pass
-    mine = queue(tmp_path)
-    assert sorted(mine._trials()) == list(range(6))
-    assert all(len(trials) == 1 for trials in mine._trials().values())
-
-
-def test_a_line_that_a_full_disk_cut_is_written_again(tmp_path):
-    mine, journal = SweepQueue(GRID, tmp_path, "s"), tmp_path / "sweep.journal"
-    with mine.working():
-        claim, size = mine.claim(), journal.stat().st_size
-        mine.finish(claim, {"number": 0}, 0.0)
-    with journal.open("rb+") as stream:
-        stream.truncate(size + 7)
-    said = []
-    # What the cut line said is lost, and all before it is there.
-    state = worked(queue(tmp_path), done_by(said))
-    assert said == [*((number, False) for number in range(1, 6)), (0, True)]
-    assert len(state.scores) == 6
-
-
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, StoppedError])
 def test_a_signal_gives_the_cell_back(stop, tmp_path):
     def run(*_):
@@ -214,23 +127,6 @@ def test_a_signal_gives_the_cell_back(stop, tmp_path):
     said = []
     state = worked(queue(tmp_path, PAIR), done_by(said))
     assert (len(said), state.failed, len(state.scores)) == (2, {}, 2)
-
-
-@pytest.mark.slow
-def test_a_cell_that_kills_its_workers_is_given_up_in_the_end(tmp_path):
-    losses = 0
-    for _ in range(40):
-        mine = queue(tmp_path, PAIR)
-        claim = mine.claim()
-        if claim is None:
-            break
-        if claim.cell.number == 0:
-            losses += 1
-            mine._study.tell(claim.trial, state=optuna.trial.TrialState.FAIL)
-        else:
-            mine.finish(claim, {}, 0.0)
-    assert losses == queues.LOSSES
-    assert list(mine.state().failed) == [0]
 
 
 def test_a_search_draws_so_many_cells_by_what_was_measured_and_no_worker(tmp_path):
@@ -251,63 +147,6 @@ def test_a_search_draws_so_many_cells_by_what_was_measured_and_no_worker(tmp_pat
     assert len({one["lr"] for one in first}) == 6
     assert all(1e-4 <= one["lr"] <= 1e-2 and one["size"] in range(1, 10) and one["of"] in ("a", [1]) for one in first)
     assert drawn("b", 2) == first
-
-
-def test_a_cell_of_a_search_is_drawn_once(tmp_path):
-    found = []
-
-    def run(claim):
-        found.append((claim.cell.number, dict(claim.cell.fields)))
-        if claim.cell.number == 2 and not claim.again:
-            raise NonFiniteError("loss nan")
-        return scored(0.0)
-
-    worked(queue(tmp_path, SEARCH), run)
-    assert found[-1] == found[2]
-    assert len(found) == 7
-
-
-@pytest.mark.parametrize(
-    ("url", "fault", "says"),
-    [
-        ("nonsense", InputError, "storage: "),
-        ("nothing://user:secret@host/name", InputError, "nothing://user@host/name"),
-        ("sqlite:////proc/none/sweep.db", StorageError, "/proc/none"),
-    ],
-)
-def test_storages_that_are_refused(url, fault, says, tmp_path):
-    with pytest.raises(fault) as error:
-        SweepQueue(GRID, tmp_path, "s", url=url)
-    assert says in str(error.value)
-    assert "secret" not in str(error.value)
-
-
-def test_a_file_that_is_no_journal_and_one_without_the_sweep(tmp_path):
-    for config, name in ((GRID, "none"), (GRID, "empty")):
-        (tmp_path / name).mkdir()
-        if name == "empty":
-            (tmp_path / name / "sweep.journal").touch()
-        with pytest.raises(InputError, match=r"sweep\.journal"):
-            SweepQueue(config, tmp_path / name, "s", make=False)
-    # Asked where a sweep is, nothing is begun.
-    assert not (tmp_path / "none" / "sweep.journal").exists()
-    assert (tmp_path / "empty" / "sweep.journal").read_bytes() == b""
-    (tmp_path / "sweep.journal").write_text("no journal at all,\nbut text\n")
-    with pytest.raises(StorageError, match=r"sweep\.journal"):
-        queue(tmp_path)
-
-
-def test_equal_values_of_a_grid_stay_apart(tmp_path):
-    """One step of warm-up, and all of a run."""
-    made = queue(tmp_path, SweepConfig(grid={"optimizer.warmup": [1, 1.0]}))
-    given = [made.claim().cell.fields["optimizer.warmup"] for _ in range(2)]
-    assert [(value, type(value)) for value in given] == [(1, int), (1.0, float)]
-
-
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
-def test_a_database_in_memory_is_refused(url, tmp_path):
-    with pytest.raises(InputError):
-        SweepQueue(PAIR, tmp_path, "s", url=url)
 
 
 def test_a_finished_cell_is_never_run_again(tmp_path):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 import pytest
 
 from sightline.errors import InputError
 from sightline.results.rows import MetricValue, read_rows
-from sightline.sweeps.scores import CellScore, Objective, best_and_average, score_of, unique_names
+from sightline.sweeps.scores import CellScore, Objective, best_and_average, score_of
 
 
 def run(name, encoding, rate, value, *, better="higher", metric="top1", unit="fraction"):
@@ -47,18 +46,6 @@ def test_what_cannot_be_compared():
         best_and_average(RUNS, "encodign")
     with pytest.raises(InputError, match=r"^table: "):
         best_and_average([])
-
-
-def test_a_score_as_json_is_the_score():
-    for one in RUNS:
-        assert CellScore.from_record(json.loads(json.dumps(asdict(one)))) == one
-
-
-def test_runs_of_one_name_are_told_apart(tmp_path):
-    same = [RUNS[0], RUNS[0], RUNS[1]]
-    assert [one.run for one in unique_names(same, [tmp_path / "1", tmp_path / "2", tmp_path])] == [
-        str(tmp_path / "1"), str(tmp_path / "2"), "b",
-    ]  # fmt: skip
 
 
 def test_a_run_is_scored_by_its_curve_and_by_its_rows(run_copy):

@@ -37,14 +37,6 @@ def test_the_cells_of_a_grid_are_every_combination_in_order():
     assert config.base["optimizer"] == {"warmup": 0.2}
 
 
-def test_names_of_cells_are_names_of_folders():
-    values = ["rope_mixed+learned_1d", "a/../b", "x" * 300, {"theta": 1.5}, [1, 2], None, True]
-    for cell in grid_cells(SweepConfig(grid={"encoding": values})):
-        assert "/" not in cell.name
-        assert cell.name.startswith(f"{cell.number:03}-")
-        assert len(cell.name) <= 64
-
-
 def test_a_search_is_probed_at_its_ends_and_with_each_value():
     search = {
         "optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True},
@@ -93,13 +85,6 @@ def test_what_is_refused(given, field):
     with pytest.raises(InputError, match=r"^s\.yaml: ") as error:
         build_config(SweepConfig, given, "s.yaml")
     assert error.value.field == field
-
-
-def test_a_field_inside_of_what_is_no_group():
-    config = SweepConfig(base={"optimizer": 3}, grid={"optimizer.lr": [1e-3]})
-    with pytest.raises(InputError) as error:
-        training_fields(config, grid_cells(config)[0])
-    assert error.value.field == "optimizer"
 
 
 @pytest.mark.parametrize(

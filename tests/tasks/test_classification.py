@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 
 from sightline.models import ViTConfig
@@ -38,18 +37,6 @@ def test_losses_in_numbers():
         torch.testing.assert_close(total / units, each.mean())
         assert units == 2
     assert classification_loss(logits.bfloat16(), "bce", 0.0, labels).dtype == torch.float32
-
-
-def test_confidence_is_the_best_score():
-    logits = 4 * torch.randn((50, 7), generator=torch.Generator().manual_seed(0))
-    labels = torch.arange(50) % 7
-    wide = logits.double()
-    for link, scores in (("sigmoid", wide.sigmoid()), ("softmax", wide.softmax(1))):
-        right, sure = task(link, 7).confidence(logits, labelled(labels))
-        assert sure.numpy() == pytest.approx(scores.amax(1).numpy(), abs=1e-12)
-        assert right.tolist() == [
-            max(range(7), key=row.tolist().__getitem__) == at % 7 for at, row in enumerate(logits)
-        ]
 
 
 def test_confidence_of_extreme_logits_is_finite():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import permutations
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,11 @@ from torch import Tensor
 
 from sightline.data.source import Example
 from sightline.data.targets import Crop, Objects
-from sightline.errors import InputError
 from sightline.models import ViTConfig
 from sightline.models.box_head import BoxOutputs
 from sightline.models.boxes import giou
 from sightline.tasks.base import make_task
-from sightline.tasks.box_losses import focal
-from sightline.tasks.detection import Detection, Detections, stored
+from sightline.tasks.detection import Detection, Detections
 from sightline.tasks.matching import fcos_assign, hungarian_match, side_distance
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -81,21 +78,6 @@ def test_boxes_go_to_patches_and_back(fit: str, sides: tuple[int, int], mirrored
     assert found.scores.tolist() == pytest.approx([1 / (1 + np.exp(-5)), 1 / (1 + np.exp(-3))])
 
 
-def test_what_was_padded_is_no_part_of_the_image() -> None:
-    one, crop = task(fit="pad"), Crop((0.0, 0.0, 44.0, 74.0), (22, 37))
-    found = one.decode({"logits": torch.full((1, 3), 3.0), "boxes": torch.tensor([[-1.0, 2, 6, 10]])}, crop)
-    assert found.boxes[0].tolist() == [0.0, 16.0, 44.0, 74.0]
-
-
-@pytest.mark.parametrize("head", ["fcos", "owlvit"])
-def test_what_has_no_area_is_no_object(head: str) -> None:
-    """Sides that crossed each other, and a box that lies in what was padded."""
-    one, crop = task(head, fit="pad"), Crop((0.0, 0.0, 44.0, 74.0), (22, 37))
-    boxes = torch.tensor([[3.0, 3, 1, 4], [1, 5, 2, 4], [5.9, 1, 6, 2], [1, 1, 2, 3]])
-    found = one.decode({"logits": torch.full((4, 3), 3.0), "boxes": boxes, "quality": torch.zeros(4)}, crop)
-    assert {tuple(box) for box in found.boxes.round().tolist()} == {(8.0, 8.0, 16.0, 24.0)}
-
-
 def test_targets_leave_out_what_is_not_seen_and_keep_crowds_apart() -> None:
     boxes = [[0, 0, 8, 8], [5, 5, 5, 9], [8, 8, 16, 20], [np.nan, 0, 4, 4]]
     said = objects(boxes, [0, 1, 2, 1], (24, 40), crowd=[False, False, True, False])
@@ -127,18 +109,6 @@ def places(grid: tuple[int, int], stride: float = 1.0) -> Tensor:
     return torch.nn.functional.pad(middle, (0, 1), value=stride)
 
 
-def test_a_place_takes_the_smallest_object_near_whose_middle_it_lies() -> None:
-    boxes = torch.tensor([[[0.0, 0, 5, 7], [1, 1, 3, 3]]])
-    whose = fcos_assign(places((5, 7))[None], boxes, torch.ones(1, 2, dtype=torch.bool), 1.5)[0].view(5, 7)
-    assert whose.tolist() == [
-        [-1, -1, -1, -1, -1, -1, -1],
-        [-1, 1, 1, 0, 0, -1, -1],
-        [-1, 1, 1, 0, 0, -1, -1],
-        [-1, -1, 0, 0, 0, -1, -1],
-        [-1, -1, -1, -1, -1, -1, -1],
-    ]
-
-
 def test_every_object_gets_a_place() -> None:
     """One between the middles of patches the nearest, of two the smaller, before larger ones that could have it."""
     boxes = torch.tensor([[[0.0, 0, 3, 4], [1.6, 2.6, 1.8, 2.9], [1.6, 0.6, 1.7, 0.9], [9, 9, 9, 9]]])
@@ -154,15 +124,6 @@ def test_every_object_gets_a_place() -> None:
     assert (far == -1).all()
     nothing = fcos_assign(places((3, 4))[None], torch.zeros(1, 0, 4), torch.zeros(1, 0, dtype=torch.bool), 1.5)
     assert (nothing == -1).all()
-
-
-def test_each_map_of_a_pyramid_answers_for_its_sizes() -> None:
-    strides = (0.25, 0.5, 1.0, 2.0)
-    every = torch.cat([places((round(16 / stride), round(16 / stride)), stride) for stride in strides])
-    for side, stride in ((1.0, 0.25), (5.0, 0.5), (10.0, 1.0), (16.0, 2.0)):
-        box = torch.tensor([[[8 - side / 2, 8 - side / 2, 8 + side / 2, 8 + side / 2]]])
-        whose = fcos_assign(every[None], box, torch.ones(1, 1, dtype=torch.bool), 1.5)[0]
-        assert set(every[whose == 0, 2].tolist()) == {stride}, side
 
 
 def test_the_pairs_of_sets_cost_the_least() -> None:
@@ -189,21 +150,6 @@ def test_the_pairs_of_sets_cost_the_least() -> None:
     least = min(permutations(range(5), 3), key=lambda some: sum(cost(one, number) for number, one in enumerate(some)))
     assert dict(zip(its.tolist(), mine.tolist(), strict=True)) == dict(enumerate(least))
     assert side_distance(boxes[0], boxes[0]) == 0
-
-
-def fewer(found: BoxOutputs, count: int) -> BoxOutputs:
-    return {key: value[:, :count] for key, value in found.items()}
-
-
-@pytest.mark.parametrize("head", ["fcos", "owlvit"])
-def test_images_with_fewer_predictions_lose_no_more(head: str) -> None:
-    """In a pack images have as many as they have patches."""
-    one, layout = task(head), TokenLayout.packed([(3, 4)] * 3, num_prefix_tokens=0)
-    cases = [random_case(head, seed, 2) for seed in range(3)]
-    parts = [(fewer(found, count), said) for (found, said), count in zip(cases, (12, 5, 8), strict=True)]
-    each = [float(one.loss([found], one.targets([said]), layout)[0]) for found, said in parts]
-    whole = one.loss([found for found, _ in parts], one.targets([said for _, said in parts]), layout)[0]
-    assert float(whole) == pytest.approx(sum(each), rel=1e-5)
 
 
 @pytest.mark.parametrize("head", ["fcos", "owlvit"])
@@ -262,14 +208,6 @@ def test_gradients_of_losses_are_those_of_finite_differences(head: str) -> None:
         found = {name: value.detach() for name, value in found.items()}
 
 
-def test_the_focal_loss_is_that_of_its_equation() -> None:
-    logits = torch.tensor([2.0, -1.0, 0.5], dtype=torch.float64)
-    for wanted, alpha in ((1.0, 0.25), (0.0, 0.75)):
-        p = logits.sigmoid() if wanted else 1 - logits.sigmoid()
-        expected = -alpha * (1 - p) ** 2 * p.log()
-        assert torch.allclose(focal(logits, torch.full_like(logits, wanted)), expected)
-
-
 @pytest.mark.parametrize("head", ["fcos", "simple_pyramid", "owlvit", "detr_queries"])
 def test_losses_without_objects_are_finite_and_reach_every_output(head: str) -> None:
     one, layout = task(head), TokenLayout.uniform((3, 4), 1, num_prefix_tokens=0)
@@ -326,21 +264,3 @@ def test_an_answer_as_json_words_coco_and_a_picture() -> None:
     assert drawn[2:12, 8].all()
     # The last pixel of a box is drawn, and none beyond it but the words.
     assert not drawn[14:, :].any()
-
-
-def data_of(classes: tuple[str, ...]) -> Any:
-    return SimpleNamespace(object_classes=classes)
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(InputError) as caught:
-        Detection.model_options(data_of(NAMES), Detection.Options(head="pix"))
-    assert (caught.value.field, caught.value.value) == ("head", "pix")
-    data = data_of(NAMES[:2])
-    with pytest.raises(InputError):
-        task().bind(data, "few")
-
-
-def test_places_on_the_stored_image() -> None:
-    crop = Crop((10.0, 20.0, 30.0, 60.0), (8, 8), mirrored=True)
-    assert stored(np.array([[0.0, 0.0, 0.5, 0.25]]), crop).tolist() == [[10.0, 50.0, 20.0, 60.0]]

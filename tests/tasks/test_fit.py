@@ -19,7 +19,6 @@ from sightline.evaluation.predict import BatchOutputs
 from sightline.metrics.base import metrics_of
 from sightline.models import Model
 from sightline.tasks.base import make_task
-from sightline.tasks.maps import fitted_labels
 
 SIZE = (22, 37)
 
@@ -78,16 +77,6 @@ def test_sets_of_masks_are_learnt_where_the_picture_is() -> None:
     exact = make_task("segmentation", model.config.replace(fit="exact"))
     wanted = exact.loss(outputs, {"pixels": whole, "seen": [(24, 40)] * 3}, batch.layout)
     torch.testing.assert_close(found[0], wanted[0])
-
-
-def test_labels_of_the_stored_image_are_fitted_as_the_picture_was() -> None:
-    labels = torch.arange(12, dtype=torch.uint8).view(3, 4)
-    large = labels.repeat_interleave(2, 0).repeat_interleave(2, 1)
-    padded = fitted_labels(large, (3, 4), (4, 6))
-    assert torch.equal(padded[:3, :4], labels)
-    assert (padded[3] == IGNORE).all()
-    assert (padded[:, 4:] == IGNORE).all()
-    assert torch.equal(fitted_labels(large, (3, 4), (2, 4)), labels[:2])
 
 
 @pytest.mark.parametrize("fit", ["pad", "crop", "resize"])

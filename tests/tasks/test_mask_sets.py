@@ -12,9 +12,8 @@ from torch import Tensor
 
 from sightline import create_model
 from sightline.data.targets import IGNORE, Crop
-from sightline.tasks import mask_sets
 from sightline.tasks.base import make_task
-from sightline.tasks.mask_sets import MaskSetReader, _at_pixels
+from sightline.tasks.mask_sets import MaskSetReader
 from sightline.tokens.layout import TokenLayout
 
 LAYOUT = TokenLayout.uniform((2, 3), 2)
@@ -79,14 +78,6 @@ def test_the_loss_is_what_is_written() -> None:
     assert float(total) == pytest.approx(expected, rel=1e-5)
 
 
-def test_pixels_are_read_as_enlargement_gives_them() -> None:
-    masks = torch.randn(3, 4, 6)
-    for size in ((8, 12), (7, 13), (4, 6), (3, 5)):
-        every = _at_pixels(masks, torch.arange(size[0] * size[1]), size)
-        large = F.interpolate(masks[None], size=size, mode="bilinear", align_corners=False)[0]
-        assert torch.allclose(every.unflatten(1, size), large, atol=1e-5)
-
-
 def test_a_pack_has_the_loss_of_its_images() -> None:
     one, other = outputs_of(1), outputs_of(1, size=(6, 4))
     labels = labels_of((8, 12), (12, 8))
@@ -96,42 +87,6 @@ def test_a_pack_has_the_loss_of_its_images() -> None:
     assert units == 2
     assert float(both) == pytest.approx(float(first + second), rel=1e-6)
     assert float(first) != pytest.approx(float(second), rel=1e-3)
-
-
-def test_what_has_no_class_is_not_looked_at() -> None:
-    found, labels = outputs_of(), labels_of((8, 12), (8, 12))
-    for one in found.values():
-        one.requires_grad_()
-    labels[1].fill_(IGNORE)
-    total, units = MaskSetReader().loss([found], labels, LAYOUT)
-    assert units == 1
-    total.backward()
-    for one in found.values():
-        assert one.grad is not None
-        assert one.grad[0].abs().sum() > 0
-        assert one.grad[1].abs().sum() == 0
-    nothing, units = MaskSetReader().loss([found], [torch.full((8, 12), IGNORE, dtype=torch.uint8)] * 2, LAYOUT)
-    assert (float(nothing), units) == (0.0, 0)
-    assert nothing.requires_grad
-
-
-def test_of_large_images_some_pixels_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, labels = outputs_of(1), labels_of((30, 40))
-
-    def loss(seed: int) -> float:
-        torch.manual_seed(seed)
-        return float(MaskSetReader().loss([found], labels, LAYOUT)[0])
-
-    whole = loss(0)
-    assert loss(1) == whole
-    monkeypatch.setattr(mask_sets, "POINTS", 600)
-    drawn = [loss(seed) for seed in range(20)]
-    assert loss(0) == drawn[0]
-    assert len(set(drawn)) > 10
-    assert np.mean(drawn) == pytest.approx(whole, rel=0.02)
-    # What a knob is tuned by hangs on no seed.
-    with torch.no_grad():
-        assert loss(1) == loss(2) == pytest.approx(whole, rel=0.1)
 
 
 def test_gradients_are_those_of_finite_differences() -> None:

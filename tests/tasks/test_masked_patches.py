@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from sightline import create_model
 from sightline.cli.app import main
@@ -17,12 +16,9 @@ from sightline.data.loader import Collator, SampleSpec
 from sightline.data.open import open_source
 from sightline.data.source import Example
 from sightline.data.targets import Crop, Label
-from sightline.errors import InputError
 from sightline.hub.load import load_model
 from sightline.metrics.base import metrics_of
-from sightline.models.corruption import MASKED
 from sightline.tasks.base import make_task, predict_batch, task_of
-from sightline.tasks.patch_targets import class_colours, colour_classes, from_cells, in_cells
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 from tests.tiny import log_lines, tiny_config, train
@@ -101,49 +97,6 @@ def test_the_loss_by_hand(target, way):
         assert kinds.any()
         losses, _ = task.each_patch(outputs, targets, layout)
         assert losses[kinds].sum().item() > 0
-
-
-def test_edges_of_bins_are_exact_for_whole_numbers():
-    """A mean on an edge is of the lower bin, whatever a float would make of it."""
-    for step in range(1, 8):
-        pixels = torch.full((1, 8), 31, dtype=torch.uint8)
-        # 8 pixels of a mean of 255 * step / 8 have a sum of 255 * step.
-        total = 255 * step
-        values = [total // 8 + (place < total % 8) for place in range(8)]
-        pixels[0] = torch.tensor(values, dtype=torch.uint8)
-        assert int(pixels.sum()) == total
-        assert int(colour_classes(pixels)) == step - 1
-        pixels[0, values.index(min(values))] += 1
-        assert int(colour_classes(pixels)) == step
-    assert int(colour_classes(torch.zeros(1, 4, dtype=torch.uint8))) == 0
-    assert int(colour_classes(torch.full((1, 4), 255, dtype=torch.uint8))) == 7
-
-
-def test_red_is_the_least_significant_and_colours_come_back():
-    classes = torch.arange(512)
-    colours = class_colours(classes)
-    assert colours[1].tolist() == pytest.approx([1.5 * 255 / 8, 0.5 * 255 / 8, 0.5 * 255 / 8])
-    assert torch.equal(colour_classes(colours.unsqueeze(-1)), classes)
-
-
-def test_cells_are_row_major_parts_of_a_patch():
-    rows = torch.arange(3 * 36).reshape(1, -1)
-    parts = in_cells(rows, 3, 2)
-    pixels = rows.reshape(3, 6, 6)
-    assert torch.equal(parts[0, 1], pixels[:, :3, 3:].flatten(1))
-    assert torch.equal(parts[0, 2], pixels[:, 3:, :3].flatten(1))
-    means = torch.randn(5, 9, 3)
-    assert torch.allclose(in_cells(from_cells(means, 3, 6), 3, 3).mean(-1), means, atol=1e-6)
-
-
-@pytest.mark.parametrize("encoding", ["none", "learned_1d", "rope_axial", "lookhere_90"])
-def test_hidden_patches_keep_their_places(encoding):
-    """What is said of two hidden patches is one thing without positions alone: all else of them is equal."""
-    model = model_of(encoding=encoding, own={"masked": 1.0, "random": 0.0})
-    (output,) = model(torch.randn(1, 3, 12, 20))
-    assert (output["sources"] == MASKED).all()
-    spread = output["values"][0].std(dim=0).max()
-    assert spread < 1e-5 if encoding == "none" else spread > 1e-2
 
 
 @pytest.mark.parametrize("mask_in", ["embedding", "pixels"])
@@ -245,37 +198,11 @@ def test_pictures_show_what_was_seen_what_was_said_and_the_image():
     json.dumps(answer)
 
 
-def test_another_target_than_the_heads_is_refused():
-    model = model_of("pixels")
-    with pytest.raises(InputError) as error:
-        make_task("masked_patches", model.config, {"target": "cells"})
-    assert (error.value.field, error.value.value) == ("task_options.target", "cells")
-    with pytest.raises(InputError, match="head linear"):
-        make_task("masked_patches", create_model("vit_micro_patch4", num_classes=3).config)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("masked") / "run"
     train(dataclasses.replace(TASK, validation=None), out)
     return out
-
-
-def test_an_answer_alone_or_beside_others_and_its_picture(trained, tmp_path, cli):
-    for number, size in enumerate([(16, 24), (20, 12)]):
-        pixels = np.random.default_rng(number).integers(0, 256, (*size, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
-    _, both, _ = cli("predict", trained, tmp_path / "0.png", tmp_path / "1.png", "--json", "--precision", "float32")
-    _, one, _ = cli("predict", trained, tmp_path / "1.png", "--json", "--precision", "float32")
-    first, second = map(json.loads, (both.splitlines()[1], one))
-    assert [place["patch"] for place in first["patches"]] == [place["patch"] for place in second["patches"]]
-    for name in ("corrupted", "masked", "kept", "random", "grid"):
-        assert first[name] == second[name]
-    assert first["corrupted"] == 8
-    code, _, err = cli("predict", trained, tmp_path / "0.png", "--out", tmp_path / "drawn")
-    assert code == 0
-    assert "--init-from" in err
-    assert sorted(file.name for file in (tmp_path / "drawn").iterdir()) == ["0.reconstruction.png", "sheet.png"]
 
 
 def test_a_classifier_begins_with_its_trunk(trained, tmp_path, capsys):
@@ -292,14 +219,6 @@ def test_a_classifier_begins_with_its_trunk(trained, tmp_path, capsys):
     for name in ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "cls_token", "norm.weight"):
         assert torch.allclose(ours[name], theirs[name], atol=1e-6), name
     assert not any("mask" in name for name in ours)
-
-
-def test_it_is_not_exported(trained, tmp_path, refused):
-    refused(
-        "export", trained, "--to", "torch", "--output", tmp_path / "model.pt2",
-        says=["head masked_patches"],
-    )  # fmt: skip
-    assert not (tmp_path / "model.pt2").exists()
 
 
 @pytest.mark.slow

@@ -13,15 +13,11 @@ from PIL import Image
 from sightline import create_model
 from sightline.cli.app import main
 from sightline.data.sources.scenes import Scenes
-from sightline.data.targets import IGNORE, Crop
-from sightline.errors import InputError
+from sightline.data.targets import IGNORE
 from sightline.evaluation import measure
-from sightline.models.dense_head import DenseHead
 from sightline.tasks.base import make_task
-from sightline.tasks.maps import MapReader, enlarged
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
-from sightline.tokens.patchify import patchify
 from tests.tiny import MODEL
 
 HEADS = ["pix", "linear_map"]
@@ -56,32 +52,6 @@ def test_an_image_has_the_same_map_alone_in_a_batch_and_in_a_pack(head, prefix):
         assert torch.allclose(one, other, atol=2e-5)
         assert one.std() > 0.1
     assert torch.allclose(batch, torch.stack([alone[0], alone[2]]), atol=2e-5)
-
-
-def test_pix_puts_each_output_of_a_token_on_its_pixel():
-    model = model_of("pix")
-    rows, layout = (
-        patchify(torch.randn(2, 3, 8, 12), 4),
-        TokenLayout.uniform(Grid(2, 3), 2, num_prefix_tokens=model.num_prefix_tokens),
-    )
-    tokens = model.encode(rows, layout)
-    logits = model.head.fc(tokens[:, layout.num_prefix_tokens :]).reshape(2, 2, 3, 5, 4, 4)
-    maps = model.head(tokens, layout)[0]
-    for y, x in [(0, 0), (3, 7), (4, 3), (7, 11)]:
-        assert torch.equal(maps[:, :, y, x], logits[:, y // 4, x // 4, :, y % 4, x % 4])
-
-
-class WholeHead(DenseHead):
-    name = "whole_head"
-
-    def maps(self, patches, layout):
-        return []
-
-
-def test_dropped_patches_are_refused_in_a_line_by_heads_that_need_them():
-    model, layout = model_of("pix"), TokenLayout.uniform(Grid(2, 3), 1)
-    with pytest.raises(InputError, match="head whole_head"):
-        WholeHead(model.config)(torch.zeros(1, 4, 48), layout.keep([torch.arange(4)]))
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -127,25 +97,6 @@ def test_the_loss_is_a_mean_over_pixels_that_have_a_class():
     assert maps[0].grad.abs().sum() == 0
 
 
-def test_the_likeliest_class_of_many_is_that_of_all_at_once():
-    logits = torch.randn(37, 5, 7)
-    logits[20] = logits[3]
-    for size in ((13, 16), (5, 7)):
-        for kind in (torch.float32, torch.bfloat16):
-            given = logits.to(kind).requires_grad_()
-            found = MapReader().argmax_map(given, size)
-            assert (found == enlarged(given[None].float(), size)[0].argmax(0).numpy()).all()
-            assert found.dtype == np.uint8
-
-
-def test_what_an_image_was_padded_with_is_cut_off():
-    task = make_task("segmentation", model_of("pix", fit="pad").config)
-    output = torch.zeros(5, 12, 16)
-    output[1, :9, :13], output[2, 9:], output[2, :, 13:] = 1, 2, 2
-    assert (task.decode(output, Crop((0, 0, 9, 13), (9, 13))).labels == 1).all()
-    assert (task.decode(output, Crop((0, 0, 18, 26), (9, 13))).labels == 1).all()
-
-
 TRAIN = ["--model_options={depth: 1, dim: 48, heads: 4}", "--precision=float32", "--encoding",
          "rope_axial", "--optimizer.lr=3e-3"]  # fmt: skip
 
@@ -180,9 +131,3 @@ def test_a_run_learns_is_measured_predicts_and_is_reported(head, packed, tmp_pat
     page = (tmp_path / "report.html").read_text()
     assert "mean iou" in page.lower()
     assert "top-1" not in page
-
-
-def test_data_with_other_classes_is_refused(tmp_path):
-    task = make_task("segmentation", model_of("pix").config)
-    with pytest.raises(InputError, match="data 'scenes'"):
-        task.bind(Scenes("glyphs"), "scenes")

@@ -11,16 +11,9 @@ from torch import Tensor
 
 from sightline import create_model
 from sightline.data.batch import Batch, collate_packed, collate_uniform
-from sightline.data.open import open_source
 from sightline.data.targets import Crop
-from sightline.errors import InputError
-from sightline.evaluation import evaluate
-from sightline.evaluation.measure import EvaluateConfig, RunInfo
 from sightline.models import Model
-from sightline.results.rows import merge_rows
-from sightline.tasks import windows
 from sightline.tasks.base import make_task, predict_batch
-from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.tasks.windows import InferenceMode, enlarged_to_window, infer, window_starts
 from sightline.tokens.grid import Grid
 from sightline.tokens.patchify import patchify
@@ -67,17 +60,6 @@ def test_windows_are_averaged_where_they_meet(kind: Any, size: tuple[int, int]) 
     assert torch.allclose(found, (total / count).log_softmax(0), atol=1e-5)
     if max(size) > 16:
         assert not torch.allclose(found, model(image[None])[0][0].log_softmax(0), atol=1e-2)
-
-
-@torch.no_grad()
-def test_windows_of_many_scores_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, image, sizes = model_of(), torch.randn(3, 24, 40), []
-    model.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
-    together = infer(model, image, InferenceMode("mmseg", 16, 8))
-    monkeypatch.setattr(windows, "_SCORES_AT_ONCE", 3 * 3 * 16 * 16)
-    apart = infer(model, image, InferenceMode("mmseg", 16, 8))
-    assert sizes == [8, 3, 3, 2]
-    assert torch.allclose(together, apart, atol=1e-6)
 
 
 @torch.no_grad()
@@ -149,28 +131,3 @@ def test_the_task_looks_as_it_is_told(head: str) -> None:
     for one, other in zip(plain.outputs(model, pack), predict_batch(model, pack), strict=True):
         same = [torch.equal(one[name], other[name]) for name in one] if head == "eomt" else [torch.equal(one, other)]
         assert all(same)
-
-
-def test_rows_say_how_images_were_looked_at() -> None:
-    source = open_source("scenes:pairs")
-    model = model_of(**{**Segmentation.model_options(source, SegmentationOptions()), "head": "pix"})
-    identity = RunInfo("run", "scenes:pairs", 16, 0)
-    rows = []
-    for inference in ({}, {"kind": "mmseg", "window": 16, "stride": 12, "scales": [1.0, 1.5], "flip": True}):
-        config = EvaluateConfig((32,), images=4, shrink=False, task_options={"inference": inference})
-        rows.append([row for row in evaluate(model, source, config, identity) if row.metric == "miou"])
-    ((whole,), (windows,)) = rows
-    assert "inference" not in whole.slices
-    assert windows.slices["inference"].startswith("mmseg 16/12")
-    assert windows.value != whole.value
-    assert merge_rows([whole], [windows]) == [whole, windows]
-
-
-@torch.no_grad()
-def test_windows_must_be_whole_patches() -> None:
-    model = model_of()
-    with pytest.raises(InputError, match=r"^inference\.window 18"):
-        make_task("segmentation", model.config, {"inference": {"kind": "mmseg", "window": 18, "stride": 8}})
-    padded = model_of(fit="pad")
-    found = infer(padded, torch.randn(3, 21, 30), InferenceMode("mmseg", 18, 9))
-    assert found.shape == (3, 21, 30)

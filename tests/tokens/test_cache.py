@@ -16,7 +16,7 @@ import sightline.attention
 import sightline.models
 from sightline.attention import use_backend
 from sightline.models import create_model
-from sightline.tokens.cache import CACHES, ByteLRUCache, cached_by_bytes
+from sightline.tokens.cache import CACHES, ByteLRUCache
 
 MODEL = {"depth": 1, "dim": 48, "heads": 12, "num_classes": 3}
 
@@ -25,24 +25,6 @@ MODEL = {"depth": 1, "dim": 48, "heads": 12, "num_classes": 3}
 def store():
     yield ByteLRUCache("a test's", 10_000)
     del CACHES["a test's"]
-
-
-def test_the_least_recently_used_goes_first(store):
-    for key in range(4):
-        store.put(key, str(key), 2000)
-    assert len(store) == 3  # 512 bytes of each are its own
-    assert store.get(0) is None
-    assert store.get(1) == "1"
-    store.put(4, "4", 2000)
-    assert (store.get(1), store.get(2)) == ("1", None)
-    store.put(1, "again", 5000)
-    assert store.get(1) == "again"
-    assert store.held_bytes <= store.most_bytes
-    store.put(9, "too large", 20_000)
-    assert store.get(9) is None
-    assert store.get(1) == "again"
-    store.clear()
-    assert (len(store), store.held_bytes) == (0, 0)
 
 
 def test_threads_leave_the_count_right(store):
@@ -57,19 +39,6 @@ def test_threads_leave_the_count_right(store):
     for thread in threads:
         thread.join()
     assert store.held_bytes == sum(size for _, size in store._values.values()) <= store.most_bytes
-
-
-def test_a_function_is_called_once_for_what_is_kept():
-    called = []
-
-    @cached_by_bytes(10_000, lambda value, number: 100 * number)
-    def double(number: int) -> int:
-        called.append(number)
-        return 2 * number
-
-    assert [double(3), double(3), double(200), double(200)] == [6, 6, 400, 400]
-    assert called == [3, 200, 200]
-    CACHES.pop(f"{__name__}.double")
 
 
 @pytest.mark.parametrize("encoding", ["lookhere_90", "alibi_2d", "rope_axial", "irpe"])

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sightline.errors import InputError
 from sightline.tokens import segment
@@ -30,14 +26,6 @@ def empty_cache(monkeypatch: pytest.MonkeyPatch) -> ByteLRUCache:
 
 def cells(rows: int, cols: int) -> list[list[int]]:
     return [[y, x] for y in range(rows) for x in range(cols)]
-
-
-def test_grid() -> None:
-    assert Grid(3, 5).cells == 15
-    assert Grid.checked(4) == Grid.checked([4, 4]) == Grid.checked((4, 4)) == Grid(4, 4)
-    for wrong in ((0, 3), (3, -1), 0, (1, 2, 3), (2.0, 2), "4x4", True, (True, 2), None):
-        with pytest.raises(InputError, match="train_grid"):
-            Grid.checked(wrong, "train_grid")
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (1, 7), (7, 1), (3, 5), (5, 3)])
@@ -64,13 +52,6 @@ def test_packed() -> None:
     assert layout.grids.tolist() == [[[1, 2]] * 3 + [[2, 1]] * 3]
     assert layout.image_ids.tolist() == [[0, 0, 0, 1, 1, 1]]
     assert layout.is_prefix.tolist() == [True, False, False, True, False, False]
-
-
-def test_several_images_in_each_of_several_rows() -> None:
-    one, other = TokenLayout.packed([(1, 2), (2, 2)]).segments
-    layout = TokenLayout((one, other), rows=3, num_prefix_tokens=1)
-    assert (layout.images, layout.slots) == (6, 8)
-    assert layout.image_ids.tolist() == [[2 * row] * 3 + [2 * row + 1] * 5 for row in range(3)]
 
 
 @settings(deadline=None, max_examples=30)
@@ -106,69 +87,6 @@ def test_keep_keeps_the_original_grid() -> None:
         again.keep([torch.tensor([0])])
 
 
-def test_queries_and_patches_only() -> None:
-    layout = TokenLayout.packed([(1, 2), (2, 2)], num_prefix_tokens=3)
-    assert layout.query_layout(1).seqlens == [1, 1]
-    assert layout.patches_only().seqlens == [2, 4]
-    assert layout.patches_only().images == layout.query_layout(2).images == 2
-
-
-def dropped() -> TokenLayout:
-    return TokenLayout.uniform((3, 4), 2).keep(torch.tensor([[11, 0, 5], [1, 2, 3]]))
-
-
-LAYOUTS = [
-    lambda: TokenLayout.uniform((2, 3), 4, num_prefix_tokens=2),
-    lambda: TokenLayout.packed([(1, 2), (5, 3)], num_prefix_tokens=0),
-    dropped,
-    lambda: TokenLayout.packed([(1, 2), (5, 3)]).keep([torch.tensor([1]), torch.tensor([14, 3, 2])]),
-    lambda: TokenLayout.packed([]),
-    lambda: TokenLayout.uniform((2, 3), 0),
-    lambda: TokenLayout.packed([(1, 2), (5, 3)]).pad_to(30),
-    lambda: TokenLayout.packed([]).pad_to(3),
-]
-
-
-@pytest.mark.parametrize("make", LAYOUTS)
-@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
-def test_copies(make, clone) -> None:
-    layout = make()
-    other = clone(layout)
-    assert repr(other) == repr(layout)
-    assert (other.rows, other.seqlens, other.num_prefix_tokens) == (
-        layout.rows,
-        layout.seqlens,
-        layout.num_prefix_tokens,
-    )
-    for one, two in zip(layout.segments, other.segments, strict=True):
-        assert torch.equal(one.coords, two.coords)
-        assert one.coords.dtype == two.coords.dtype
-        assert (one.grid, one.complete) == (two.grid, two.complete)
-
-
-def test_pickled_as_grids() -> None:
-    """A layout of 64 x 64 patches goes to a worker in some bytes, not as its coordinates."""
-    assert len(pickle.dumps(TokenLayout.uniform((64, 64), 32))) < 400
-
-
-def test_cache_is_keyed_by_shape_and_not_by_count(empty_cache: ByteLRUCache) -> None:
-    for rows, cols in [(4, 4), (2, 8), (8, 2), (1, 16), (4, 4)]:
-        assert grid_coords(Grid(rows, cols), CPU).tolist() == cells(rows, cols)
-    assert len(empty_cache) == 4
-    assert grid_coords(Grid(4, 4), CPU) is grid_coords(Grid(4, 4), CPU)
-
-
-def test_cache_is_bounded(empty_cache: ByteLRUCache) -> None:
-    for side in range(1, 200):
-        grid_coords(Grid(1, side), CPU)
-        assert empty_cache.held_bytes <= empty_cache.most_bytes
-    # Not emptied whole: the last ones are there.
-    coords = grid_coords(Grid(1, 199), CPU)
-    assert coords is grid_coords(Grid(1, 199), CPU)
-    assert len(empty_cache) > 3
-    assert grid_coords(Grid(1, 3), CPU).tolist() == cells(1, 3)
-
-
 @pytest.mark.usefixtures("empty_cache")
 def test_cache_filled_under_inference_mode_can_train() -> None:
     with torch.inference_mode():
@@ -179,28 +97,6 @@ def test_cache_filled_under_inference_mode_can_train() -> None:
     (grid_coords(Grid(3, 5), CPU).float() * frequency).sum().backward()
     assert frequency.grad is not None
     assert frequency.grad.tolist() == [15.0, 30.0]
-
-
-def test_cache_holds_no_fake_tensor_and_gives_none_away(empty_cache: ByteLRUCache) -> None:
-    grid_coords(Grid(2, 2), CPU)
-    with FakeTensorMode():
-        fake = grid_coords(Grid(3, 5), CPU)
-        known = grid_coords(Grid(2, 2), CPU)
-        # A real tensor among fake ones would be refused here.
-        assert (known + torch.zeros(1, dtype=torch.int64)).shape == (4, 2)
-    assert fake.shape == (15, 2)
-    assert len(empty_cache) == 1
-    assert empty_cache.get((Grid(2, 2), None, CPU)) is not None
-    assert grid_coords(Grid(3, 5), CPU).tolist() == cells(3, 5)
-
-
-@pytest.mark.usefixtures("empty_cache")
-def test_meta_device_beside_the_cpu() -> None:
-    assert grid_coords(Grid(2, 3), torch.device("meta")).device.type == "meta"
-    assert grid_coords(Grid(2, 3), CPU).tolist() == cells(2, 3)
-    assert TokenLayout.uniform((2, 3), 1, device="meta").coords.device.type == "meta"
-    with torch.device("meta"):
-        assert grid_coords(Grid(4, 3), CPU).device.type == "cpu"
 
 
 def test_found_33_keep_takes_lists() -> None:

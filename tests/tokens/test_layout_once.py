@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sightline.attention.pattern import Pattern
-from sightline.encodings.added import sincos_2d
 from sightline.encodings.rotation.rope_axial import RopeAxial
 from sightline.encodings.rotation.rope_mixed import RopeMixed
 from sightline.models import VisionTransformer, create_model
@@ -34,20 +30,6 @@ def patches(layout: TokenLayout) -> torch.Tensor:
     return torch.randn(1, sum(one.patches for one in layout.segments), 48)
 
 
-def test_once_by_key_and_layout():
-    layout, called = TokenLayout.packed(GRIDS), []
-    make = lambda: called.append(1) or torch.ones(2)  # noqa: E731
-    assert layout.cached("a", make) is layout.cached("a", make)
-    layout.cached("b", make)
-    TokenLayout.packed(GRIDS).cached("a", make)
-    assert len(called) == 3
-    assert layout.coords is layout.coords
-    assert layout.image_ids is layout.image_ids
-    again = pickle.loads(pickle.dumps(layout))
-    assert not again._made
-    assert torch.equal(again.coords, layout.coords)
-
-
 def test_what_is_made_under_inference_mode_can_train_and_has_no_history():
     layout = TokenLayout.packed(GRIDS)
     weight = torch.ones(2, requires_grad=True)
@@ -55,14 +37,6 @@ def test_what_is_made_under_inference_mode_can_train_and_has_no_history():
         made = layout.cached("a", lambda: torch.ones(2))
     assert not made.is_inference()
     assert not layout.cached("b", lambda: 2 * weight).requires_grad
-
-
-def test_nothing_fake_or_transformed_is_kept():
-    layout = TokenLayout.packed(GRIDS)
-    with FakeTensorMode():
-        layout.cached("a", lambda: torch.ones(2))
-    torch.func.grad(lambda x: (layout.cached("b", lambda: torch.ones(2)) * x).sum())(torch.ones(2))
-    assert not layout._made
 
 
 @pytest.mark.parametrize(
@@ -112,15 +86,6 @@ def test_two_steps_on_one_layout_are_two_steps_on_two(name):
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-def test_two_models_share_a_layout_and_nothing_else():
-    layout = TokenLayout.packed(GRIDS)
-    given = patches(layout)
-    for options in ({}, {"theta": 50.0}, {"axis_order": "yx"}, {"coordinates": "centred"}):
-        vit = model("rope_axial", **options).eval()
-        with torch.inference_mode():
-            assert torch.equal(vit(given, layout=layout), vit(given, layout=TokenLayout.packed(GRIDS)))
-
-
 def test_a_bias_of_a_pack_is_one_look_up_a_layer(monkeypatch):
     rendered, real = [], Pattern.bias
     monkeypatch.setattr(Pattern, "bias", lambda *given: rendered.append(1) or real(*given))
@@ -135,12 +100,3 @@ def test_a_bias_of_a_pack_is_one_look_up_a_layer(monkeypatch):
     for _ in range(2):
         model("lookhere_90", fill="max")(patches(layout), layout=layout)
     assert len(rendered) == 4 * len(set(GRIDS))
-
-
-def test_fixed_tables_are_kept_by_what_changes_them():
-    sincos_2d._TABLES.clear()
-    layout = TokenLayout.packed(GRIDS)
-    for options in ({}, {"temperature": 100.0}):
-        for _ in range(2):
-            model("sincos_2d", **options)(patches(layout), layout=layout)
-    assert len(sincos_2d._TABLES) == 2 * 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -24,13 +22,6 @@ def test_what_each_slot_says() -> None:
     assert layout.grids.tolist() == [[[1, 2]] * 3 + [[2, 1]] * 3 + [[1, 1]] * 3]
     assert layout.image_ids.tolist() == [[0, 0, 0, 1, 1, 1, -1, -1, -1]]
     assert layout.is_prefix.tolist() == [True, False, False] * 2 + [False] * 3
-
-
-def test_each_row_is_padded() -> None:
-    layout = TokenLayout.uniform((1, 2), 2, num_prefix_tokens=0).pad_to(4)
-    assert (layout.rows, layout.slots, layout.images) == (2, 4, 2)
-    assert layout.image_ids.tolist() == [[0, 0, -1, -1], [1, 1, -1, -1]]
-    assert layout.coords.shape == (1, 4, 2)
 
 
 def test_pad_to() -> None:
@@ -65,17 +56,6 @@ def test_joined_with_zeros_and_split_without(shapes: list[tuple[int, int]], pref
         assert torch.equal(one, other)
 
 
-def test_padding_of_derived_layouts() -> None:
-    padded = TokenLayout.packed([(3, 5), (2, 4)], num_prefix_tokens=2).pad_to(40)
-    kept = padded.keep([torch.tensor([14, 0]), torch.tensor([3])])
-    assert (kept.seqlens, kept.padding, kept.slots) == ([4, 3], 13, 20)
-    tiled = padded.tiled(Grid(2, 2))
-    assert (tiled.padding, tiled.segments[0].tile) == (13, Grid(2, 2))
-    # Probes and what they read: images alone.
-    assert (padded.query_layout(1).slots, padded.query_layout(1).padding) == (2, 0)
-    assert (padded.patches_only().slots, padded.patches_only().padding) == (23, 0)
-
-
 def test_tiled_and_back() -> None:
     shapes, tile = [(3, 5), (4, 3)], Grid(2, 2)
     plain = TokenLayout.packed(shapes, num_prefix_tokens=1)
@@ -86,18 +66,3 @@ def test_tiled_and_back() -> None:
     assert torch.equal(laid[:, 27:], patches[:, 27:])
     tokens = tiled.join(laid[:, :27])
     assert torch.equal(tiled.to_row_major(tokens), plain.pad_to(tiled.slots).join(patches[:, :27]))
-
-
-@pytest.mark.parametrize("drop", [False, True])
-def test_pickled(drop: bool) -> None:
-    layout = TokenLayout.packed([(3, 5), (2, 4)]).pad_to(4096)
-    if drop:
-        layout = layout.keep([torch.tensor([14, 0]), torch.tensor([3])])
-    data = pickle.dumps(layout)
-    assert len(data) < 900, "grids and a number, not slots"
-    copy = pickle.loads(data)
-    assert repr(copy) == repr(layout)
-    assert f"padding={layout.padding}" in repr(layout)
-    assert (copy.padding, copy.slots, copy.seqlens) == (layout.padding, layout.slots, layout.seqlens)
-    assert torch.equal(copy.coords, layout.coords)
-    assert torch.equal(copy.image_ids, layout.image_ids)

@@ -6,7 +6,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from sightline.data.open import open_source
@@ -35,21 +34,6 @@ def test_a_run_says_how_many_frames_it_saw_and_is_measured_so(tmp_path: Path) ->
     sampling = run.source.sampling
     assert sampling is not None
     assert (sampling.count, sampling.stride, sampling.exact) == (4, 3, True)
-
-
-@pytest.mark.parametrize(
-    ("asked", "frames"),
-    [
-        ({"frames": None}, 8),
-        ({"frames": 3}, 3),
-        ({"data": "scenes", "frames": None}, 1),
-        ({"data": "scenes", "frames": 1}, 1),
-    ],
-)
-def test_frames_are_decided(asked: dict[str, Any], frames: int) -> None:
-    config = config_of(**{"data": "moving", **asked})
-    resolved = resolve(config, open_source(config.data), CPU)
-    assert resolved.frames == frames
 
 
 def test_frames_are_those_of_the_model_that_a_run_begins_with(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 
 from sightline.errors import InputError
-from sightline.models import compile as compiling
 from sightline.training.config import OptimizerConfig
 from tests.tiny import MODEL, tiny_config, train
 from tests.training.test_ranks import assert_alike
@@ -39,16 +38,3 @@ def test_without_a_compiler_it_is_refused_before_the_run(monkeypatch, tmp_path):
     with pytest.raises(InputError, match=r"^compile true"):
         train(dataclasses.replace(CONFIG, compile=True), tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoint").exists()
-
-
-def test_what_the_compiler_cannot_do_is_one_line(monkeypatch):
-    from torch._dynamo.exc import TorchDynamoException
-
-    class Broken(TorchDynamoException):
-        pass
-
-    def fail(*_):
-        raise Broken("first line\nsecond")
-
-    with pytest.raises(InputError, match=r"^compile true: [^\n]*first line[^\n]*$"):
-        compiling._one_line_errors(fail)(1)

@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 
 from sightline import load_model
 from sightline.data.batch import Batch
-from sightline.errors import InputError
 from sightline.models import Model
 from sightline.tasks.base import predict_batch
 from sightline.training import TrainConfig, parallel
@@ -63,11 +62,3 @@ def test_a_frozen_trunk_stays_as_it_was_and_has_no_gradient(
     if head == "linear_map":
         assert after["head.norm.running_mean"].abs().max() > 0
     assert load_model(tmp_path / "run").config.head == head
-
-
-def test_a_frozen_trunk_is_one_that_was_trained(begun: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^frozen true"):
-        tiny_config(frozen=True)
-    with pytest.raises(InputError, match=r"^frozen true"):
-        train(probe(begun, encoding="learned_1d"), tmp_path / "run")
-    assert not (tmp_path / "run" / "checkpoint").exists()

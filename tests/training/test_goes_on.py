@@ -45,29 +45,22 @@ PROBE = dataclasses.replace(
 LAYERS = {"head": "upernet", "head_options": {"layers": [0, 0, 0, 0], "channels": 4}}
 OPTIMIZERS = {
     "adam": OptimizerConfig(lr=1e-2, name="adam", layer_decay=0.7, schedule="rsqrt", cooldown=2),
-    "sgd": OptimizerConfig(lr=1e-1, name="sgd", warmup=2, final_lr=1e-3),
     "lamb": OptimizerConfig(lr=1e-2, name="lamb", head_decay=1.0, schedule="linear"),
 }
 # What is trained, and after how many steps it is stopped.
 RUNS = {
     "adam": (dataclasses.replace(SMALL, optimizer=OPTIMIZERS["adam"]), 3),
-    "sgd": (dataclasses.replace(SMALL, optimizer=OPTIMIZERS["sgd"]), 3),
     "lamb": (dataclasses.replace(SMALL, optimizer=OPTIMIZERS["lamb"]), 3),
     "augmented": (
         dataclasses.replace(SMALL, data="images", images=25, augment=AUGMENT, parts="simple", repeats=2), 4
     ),
-    "patch sizes": (DRAWN, 3),
     "patch sizes, packed": (DRAWN_PACKED, 3),
-    "before the size changes": (GROWING, 2),
     "as the size changes": (GROWING, 3),
-    "after the size changed": (GROWING, 4),
     "clips": (CLIPS, 3),
-    "clips with a stride": (dataclasses.replace(CLIPS, frame_stride=2), 3),
     "clips, mixed": (dataclasses.replace(CLIPS, mixing=MixingConfig(cutmix=1.0)), 3),
     "clips, packed": (dataclasses.replace(CLIPS, batch_size=None, packing=PackingConfig(tokens=40, **DROPPED)), 3),
     "a probe": (PROBE, 2),
     "a probe of layers": (dataclasses.replace(PROBE, task_options=LAYERS), 2),
-    "layers that no head reads": (dataclasses.replace(PROBE, task_options=LAYERS, frozen=False), 2),
     "masked patches": (
         tiny_config(task="masked_patches", images=128, checkpoint_every=64, encoding="rope_axial+learned_1d"), 3
     ),

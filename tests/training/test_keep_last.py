@@ -12,8 +12,6 @@ import torch
 from sightline.hub.load import load_model, read_config_record
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.run_files import checkpoints, step_folder
-from sightline.training import checkpointer
-from sightline.training.config import TrainConfig
 from tests.tiny import ENDLESS, INPUTS, MODEL, Stopped, flip_a_byte, log_lines, stop_at, train, weights
 
 # Six steps, each of which is saved.
@@ -39,21 +37,6 @@ def test_the_last_three_stay(undisturbed):
     assert not torch.equal(models[0].head.weight, models[1].head.weight)
 
 
-def test_no_more_than_the_last_unless_asked(undisturbed, tmp_path):
-    assert TrainConfig().keep_last == 1
-    seen = []
-
-    def observe(at):
-        # The last save alone is sure to be done.
-        if at.step == 6:
-            seen.append(steps(tmp_path / "a"))
-
-    train(dataclasses.replace(THREE, keep_last=1, checkpoint_every=32), tmp_path / "a", observe=observe)
-    assert steps(tmp_path / "a") == {6}
-    assert seen == [{4, 6}]
-    assert weights(tmp_path / "a") == weights(undisturbed)
-
-
 def test_a_continuation_takes_the_newest_whole_one_and_says_what_it_passed_over(undisturbed, tmp_path):
     out = shutil.copytree(undisturbed, tmp_path / "a", symlinks=True)
     flip_a_byte(out / "checkpoint" / "model.safetensors")
@@ -64,18 +47,6 @@ def test_a_continuation_takes_the_newest_whole_one_and_says_what_it_passed_over(
     assert warned[0].endswith(str(step_folder(out, 4)))
     assert (weights(out), log_lines(out)) == (weights(undisturbed), log_lines(undisturbed))
     assert steps(out) == {4, 5, 6}
-
-
-def test_the_oldest_goes_when_the_newer_one_stands(undisturbed, monkeypatch, tmp_path):
-    real, seen = checkpointer.write_checkpoint, []
-
-    def write(*arguments, **options):
-        seen.append(steps(tmp_path / "a"))
-        real(*arguments, **options)
-
-    monkeypatch.setattr(checkpointer, "write_checkpoint", write)
-    train(THREE, tmp_path / "a")
-    assert seen == [set(), {1}, {1, 2}, {1, 2, 3}, {2, 3, 4}, {3, 4, 5}]
 
 
 def test_what_no_run_wrote_is_never_deleted(undisturbed, tmp_path):

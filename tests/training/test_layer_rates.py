@@ -73,23 +73,8 @@ def test_joined_encodings_have_the_rates_of_their_parts(groups):
 
 
 @pytest.mark.parametrize("groups", [ours, timms])
-def test_encodings_of_stages_too(groups):
-    swin = {"architecture": "swin", "heads": 6, "depth": 3}
-    options = {"depths": [1, 2], "heads": [6, 12], "window": 3}
-    found = rates(build("learned_1d+rpe_learned", "mean", architecture_options=options, **swin), groups)
-    assert found["encoding.stages.1.tables"][0] == 1.0
-    assert found["encoding.embedding.table"][0] == EMBEDDING
-
-
-@pytest.mark.parametrize("groups", [ours, timms])
 def test_pooling_and_its_norm_learn_as_the_head(groups):
     found = rates(build("none", "attention", depth=DEPTH, dim=48, final_norm="after_pool"), groups)
     pooling = {name: rate for name, (rate, _) in found.items() if name.startswith(("attn_pool", "fc_norm", "head"))}
     assert len(pooling) > 10
     assert set(pooling.values()) == {1.0}
-
-
-def test_classes_of_segmenter_are_not_decayed():
-    found = rates(build("none", "mean", depth=DEPTH, dim=48, head="segmenter", task="segmentation"), ours)
-    assert found["head.cls_emb"] == (1.0, 0.0)
-    assert found["head.proj_dec.weight"] == (1.0, 0.1)

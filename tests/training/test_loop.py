@@ -16,10 +16,9 @@ from sightline.hub.load import load_model
 from sightline.io.checkpoint import verify_checkpoint
 from sightline.io.tensors import load_tensors
 from sightline.tasks.classification import Classification
-from sightline.training import TrainConfig, loop
 from sightline.training.config import OptimizerConfig
-from sightline.training.setup import open_training_data, resolve
-from tests.tiny import EVENTFUL, MODEL, TRAINING, log_lines, tiny_config, train, tree, wait_for_saves, weights
+from sightline.training.setup import open_training_data
+from tests.tiny import EVENTFUL, TRAINING, log_lines, tiny_config, train, tree, wait_for_saves, weights
 
 SCENES = tiny_config(data="scenes", images=96, batch_size=16)
 
@@ -59,14 +58,6 @@ def test_found_31_the_switches_of_the_caller_are_as_they_were(mode, fails, tmp_p
         assert len(torch.cuda._queued_calls) == queued
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_kernels_are_deterministic_where_asked_for(deterministic, tmp_path):
-    seen = []
-    config = tiny_config(images=32, deterministic=deterministic)
-    train(config, tmp_path / "a", observe=lambda at: seen.append(torch.are_deterministic_algorithms_enabled()))
-    assert seen == [deterministic]
 
 
 def test_the_log_has_a_line_a_step(tmp_path):
@@ -128,30 +119,6 @@ def test_a_loss_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
     assert all(bool(value.isfinite().all()) for value in load_model(tmp_path / "a").state_dict().values())
 
 
-def test_a_loss_is_read_while_the_next_step_is_computed(tmp_path, monkeypatch):
-    """As those of a GPU are, so that it never waits: each is shown with its own step, and none is saved unread."""
-    monkeypatch.setattr(loop, "_reads_late", lambda device: True)
-    config, seen = tiny_config(images=192, checkpoint_every=96), []
-    train(config, tmp_path / "a", observe=seen.append)
-    assert [(at.step, at.loss) for at in seen] == [
-        (one["step"], one["loss"]) for one in map(json.loads, log_lines(tmp_path / "a"))
-    ]
-    assert len(seen) == 6
-    real, calls = Classification.loss, []
-
-    def poisoned(*arguments):
-        calls.append(arguments)
-        total, units = real(*arguments)
-        return total * (float("nan") if len(calls) == 3 else 1), units
-
-    monkeypatch.setattr(Classification, "loss", poisoned)
-    seen.clear()
-    with pytest.raises(NonFiniteError, match=r"^step 3"):
-        train(config, tmp_path / "b", observe=seen.append)
-    assert [at.step for at in seen] == [1, 2]
-    assert not (tmp_path / "b" / "checkpoint").exists()
-
-
 @pytest.mark.parametrize(("lr", "changes"), [(1e20, {}), (3e38, {}), (3e38, {"images": 32})])
 def test_a_rate_beyond_all_bounds(lr, changes, tmp_path):
     """Whatever it does to the weights, in the last step too, only finite ones are on disk."""
@@ -162,24 +129,6 @@ def test_a_rate_beyond_all_bounds(lr, changes, tmp_path):
     assert error.value.exit_code == 4
     if (tmp_path / "a" / "checkpoint").exists():
         load_model(tmp_path / "a")
-
-
-def test_what_was_left_open_is_decided():
-    source = open_source("digits")
-    config = resolve(TrainConfig(data="digits", epochs=2.0), source, torch.device("cpu"))
-    assert (config.images, config.epochs, config.resolution) == (2594, None, 32)
-    assert config.precision in ("float32", "bfloat16")
-    assert config.checkpoint_every == 129
-    # Every class begins at 1 / classes.
-    assert 1 / (1 + np.exp(-config.model_options["head_bias"])) == pytest.approx(0.1)
-    assert resolve(config, source, torch.device("cpu")) == config
-
-
-def test_a_head_bias_that_was_chosen_stays():
-    config = tiny_config(model_options={**MODEL, "head_bias": 0.5})
-    assert resolve(config, open_source("digits"), torch.device("cpu")).model_options["head_bias"] == 0.5
-    config = tiny_config(loss="ce")
-    assert "head_bias" not in resolve(config, open_source("digits"), torch.device("cpu")).model_options
 
 
 def test_data_that_cannot_be_trained_on(monkeypatch, tmp_path):
@@ -195,18 +144,3 @@ def test_data_that_cannot_be_trained_on(monkeypatch, tmp_path):
     with pytest.raises(InputError, match="'train'"):
         train(tiny_config(), tmp_path / "a")
     assert tree(tmp_path) == {}
-
-
-def test_long_endless_data_is_not_planned_at_once(monkeypatch, tmp_path):
-    """A run of 10**13 scenes begins at once: its order is not made in advance."""
-
-    class Enough(Exception):
-        pass
-
-    def stop(at):
-        if at.step == 2:
-            raise Enough
-
-    config = tiny_config(data="scenes", images=10**13, batch_size=4, checkpoint_every=10**13)
-    with pytest.raises(Enough):
-        train(config, tmp_path / "a", observe=stop)

@@ -12,7 +12,6 @@ from sightline.errors import InputError, StoppedError, UnreadableDataError
 from sightline.evaluation import EvaluateConfig
 from sightline.io.config import build_config
 from sightline.io.yaml import read_yaml
-from sightline.recipes import recipe
 from sightline.results.predictions import read_predictions
 from sightline.results.rows import read_rows
 from sightline.training import TrainConfig
@@ -42,14 +41,6 @@ def test_a_call_leaves_what_the_command_leaves(cli, tmp_path):
     assert result.rows == read_rows(tmp_path / "b" / "results.jsonl")
     assert (result.folder, result.config, result.last) == (tmp_path / "b", config, seen[-1])
     assert tested[-1] == (16, 16)
-
-
-def test_a_folder_in_a_few_lines(tmp_path):
-    """As README has it."""
-    config = recipe("imagefolder", pictures(tmp_path / "data", count=4))
-    config = dataclasses.replace(config, resolution=16, epochs=None, images=8, batch_size=4, model_options=dict(MODEL))
-    result = sightline.train(dataclasses.replace(config, model="vit_micro_patch4"), tmp_path / "run")
-    assert [row.metric for row in result.rows if not row.slices][:1] == ["top1"]
 
 
 def test_a_test_of_ones_own_and_none(tmp_path):

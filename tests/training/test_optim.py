@@ -37,23 +37,6 @@ def test_decay_is_for_matrices_alone(model):
     assert {name for name in names.values() if name.startswith("encoding.")} <= without
 
 
-def rates(model, **options):
-    """name -> (part of the rate, decay)."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    return {
-        names[parameter]: (group["lr_scale"], group["weight_decay"])
-        for group in make_optimizer(model, OptimizerConfig(**options)).param_groups
-        for parameter in group["params"]
-    }
-
-
-def test_the_head_has_its_own_decay(model):
-    found = rates(model, weight_decay=0.03, head_decay=3.0)
-    assert found["head.weight"][1] == 3.0
-    assert found["head.bias"][1] == 0.0
-    assert found["blocks.1.mlp.fc2.weight"][1] == 0.03
-
-
 def step(model, optimizer):
     torch.manual_seed(7)
     model(torch.randn(2, 3, 16, 16)).square().sum().backward()

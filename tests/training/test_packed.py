@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from itertools import pairwise
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from sightline.data.packing import padded_length
 from sightline.hub.load import read_config_record
 from sightline.models.flops import training_flops
 from sightline.tasks.base import predict_batch, task_class
-from sightline.training.checkpointer import Checkpointer
 from sightline.training.plan import DataState, training_plan
 from sightline.training.setup import build_model, resolve, task_options
 from tests.batches import kept_of
@@ -101,21 +99,6 @@ def test_a_pack_is_never_too_long_and_costs_what_its_images_cost():
         assert step.after.flops - step.before.flops == training_flops(vit, lengths)
 
 
-@pytest.mark.parametrize("packing", [None, PACKING], ids=["one size", "packed"])
-@pytest.mark.parametrize(("budget", "amount"), [("tokens", 40_000), ("flops", 4e9), ("images", 700)])
-def test_a_run_ends_when_its_budget_is_spent(budget, amount, packing):
-    config = dataclasses.replace(EVENTFUL, batch_size=30, packing=packing, **{"images": None, budget: amount})
-    steps = [step for step, _ in batches(config)]
-    spent = getattr(steps[-1].after, budget)
-    largest = max(getattr(step.after, budget) - getattr(step.before, budget) for step in steps)
-    assert abs(spent - amount) < largest if budget != "images" else spent == amount
-    assert getattr(steps[-1].before, budget) < amount
-    assert steps[0].begins == 0
-    assert steps[-1].ends == 1
-    assert all(one.ends == other.begins for one, other in pairwise(steps))
-    assert [step.number for step in steps] == list(range(len(steps)))
-
-
 def test_the_loss_is_the_mean_over_the_images_of_a_pack(tmp_path):
     """Whatever their sizes: not over tokens, and not over packs; also that of a step of a run."""
     config = dataclasses.replace(PACKED, model_options=dict(MODEL), precision="float32", images=100)
@@ -163,17 +146,3 @@ def test_fixed_lengths_change_nothing_but_the_shape(tmp_path):
     train(padded, tmp_path / "b")
     losses = [[json.loads(line)["loss"] for line in log_lines(tmp_path / run)] for run in ("a", "b")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_twenty_checkpoints_where_only_the_budget_is_known(tmp_path, monkeypatch):
-    """How many images a budget of operations shows is not known beforehand."""
-    saved, real = [], Checkpointer._write
-    monkeypatch.setattr(Checkpointer, "_write", lambda self, step, *rest: saved.append(step) or real(self, step, *rest))
-    config = dataclasses.replace(PACKED, images=None, flops=8e9, checkpoint_every=None)
-    steps = len([1 for _ in batches(config)])
-    train(config, tmp_path / "a")
-    assert steps > 40
-    assert len(saved) == 20
-    assert saved[-1] == steps
-    assert max(late - early for early, late in pairwise(saved)) <= steps // 20 + 2

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-
 import pytest
 import torch
 
 from sightline.hub.load import load_model
 from sightline.models.flops import training_flops
 from sightline.tasks.base import task_class
-from sightline.training.plan import EpochPlan, SizeSchedule, resolve_length, training_plan
+from sightline.training.plan import training_plan
 from sightline.training.setup import build_model, open_training_data, resolve, task_options
 from tests.tiny import train
 from tests.training.test_goes_on import DRAWN, DRAWN_PACKED, GROWING
@@ -47,26 +44,6 @@ def test_every_batch_has_one_patch_size_and_its_cost_is_counted(config):
             assert batch.layout.segments[0].grid == (24 // side, 24 // side)
     assert set(sides) == {8, 6, 4}
     assert before[0] == 76
-
-
-def test_a_plan_begins_anywhere():
-    config, source = resolved(DRAWN)
-    plan = training_plan(config, build_model(config, source).config, source)
-    whole = list(plan.steps(0))
-    for first in (1, 4, 9):
-        later = list(plan.steps(first))
-        assert [step for step, _ in later] == [step for step, _ in whole[first:]]
-        assert [images for _, images in later] == [images for _, images in whole[first:]]
-    assert SizeSchedule.of(config, plan.model).spent(EpochPlan.of(config, None), len(whole)) == whole[-1][0].after
-
-
-@pytest.mark.parametrize("budget", ["tokens", "flops"])
-def test_a_budget_is_met_on_average(budget):
-    config, source = resolved(DRAWN)
-    model = build_model(config, source).config
-    whole = SizeSchedule.of(config, model).spent(EpochPlan(64_000, 8, None), 8_000)
-    asked = dataclasses.replace(config, images=None, **{budget: getattr(whole, budget)})
-    assert resolve_length(asked, model, None).images == pytest.approx(64_000, rel=0.03)
 
 
 def test_the_kernel_that_was_learnt_is_saved(tmp_path):
@@ -117,11 +94,3 @@ def test_the_size_of_every_step_of_a_run_that_grows():
     patches = [side**2 // 16 for side, count in seen for _ in range(count)]
     prefix = model.config.num_prefix_tokens
     assert before == (52, sum(patches) + 52 * prefix, sum(training_flops(model.config, [one]) for one in patches))
-
-
-@pytest.mark.parametrize(("steps", "sides"), [(1, 1), (1, 3), (2, 3), (7, 3), (100, 4), (3, 5)])
-def test_parts_are_equal_and_cover_the_run(steps, sides):
-    begins = SizeSchedule(sides, ()).begins(steps)
-    assert (begins[0], begins[-1]) == (0, steps)
-    lengths = [after - before for before, after in itertools.pairwise(begins)]
-    assert max(lengths) - min(lengths) <= 1

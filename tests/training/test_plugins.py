@@ -232,39 +232,3 @@ def test_a_metric_of_an_own_file_is_measured(folder: Path, tmp_path: Path) -> No
     assert 0 < sure["value"] < 1
     # The one of the task stays first.
     assert rows[0]["metric"] == "top1"
-
-
-CHECK = """
-import numpy as np
-from sightline.data.open import open_source
-source, near = open_source("rectangles"), 0.5 + 1e-9
-for index in range(40):
-    for split, size in (("train", (24, 32)), ("train", (37, 20)), ("test", (30, 45)), ("test", (50, 31))):
-        one = source.example(split, index, size, seed=3, epoch=1)
-        assert one.image.shape[:2] == one.target.mask.shape == size
-        assert (one.image[..., 0] == 40 * one.target.mask).all(), (split, index, size)
-        y0, x0, y1, x1 = one.target.boxes[0]
-        rows, cols = np.nonzero(one.target.mask)
-        if len(rows):
-            # A pixel belongs to what its centre lies in.
-            assert abs(rows.min() - y0) <= near and abs(rows.max() + 1 - y1) <= near, (rows.min(), rows.max(), y0, y1)
-            assert abs(cols.min() - x0) <= near and abs(cols.max() + 1 - x1) <= near, (cols.min(), cols.max(), x0, x1)
-        else:
-            assert (y1 - y0 < 1) or (x1 - x0 < 1)
-print("followed")
-"""
-
-
-@pytest.mark.slow
-def test_masks_and_boxes_of_an_own_source_follow_the_picture(folder: Path) -> None:
-    environment = {**os.environ, "SIGHTLINE_PLUGINS": str(folder)}
-    done = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, check=False, env=environment)
-    assert done.stdout.strip() == "followed", done.stderr
-
-
-@pytest.mark.slow
-def test_a_task_that_needs_what_the_data_lacks_is_refused(folder: Path, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "sightline", "train", "--plugins", str(folder), "--data", "rectangles", *TINY]
-    done = subprocess.run([*words, "--out", str(tmp_path / "r")], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "data rectangles: " in done.stderr.strip().splitlines()[-1]

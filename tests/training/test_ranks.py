@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 
 import numpy as np
 import pytest
@@ -16,9 +15,8 @@ from sightline.data.batch import normalize
 from sightline.data.config import PackingConfig
 from sightline.data.loader import SampleSpec
 from sightline.data.targets import IGNORE
-from sightline.distributed import signals
 from sightline.distributed.ranks import Ranks
-from sightline.errors import NonFiniteError, RanksError, StoppedError, StorageError, UnreadableDataError
+from sightline.errors import RanksError, StorageError
 from sightline.io.tensors import full_tensor
 from sightline.models.create import model_config
 from sightline.tasks.base import task_class
@@ -202,42 +200,6 @@ def stop_after(ranks: Ranks, config, out, steps, options=None):
     return run(ranks, config, out, {"stop": lambda: ranks.rank == 1 and next(asked) >= steps - 1, **(options or {})})
 
 
-@pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_ranks_stop_together_and_others_go_on(size, tmp_path):
-    config = dataclasses.replace(UNEVEN, images=165)
-    train(config, tmp_path / "one")
-    said = together(2, stop_after, config, tmp_path / "two", 3)
-    assert [type(one) for one in said] == [StoppedError, StoppedError]
-    assert len(log_lines(tmp_path / "two")) == 3
-    warned = []
-    if size == 1:
-        train(config, tmp_path / "two", resume=True, warn=warned.append)
-        assert any("ranks" in line for line in warned)
-    else:
-        together(size, run, config, tmp_path / "two", {"resume": True})
-    assert_alike(tmp_path / "one", tmp_path / "two")
-
-
-def signalled(ranks: Ranks, config, out, number):
-    """The second rank alone gets a signal, as its first step is done."""
-    asked = []
-
-    def stop():
-        asked.append(1)
-        if ranks.rank == 1 and len(asked) == 2:
-            signal.raise_signal(number)
-        return False
-
-    with signals.handle_signals(own_process=False):
-        return run(ranks, config, out, {"stop": stop})
-
-
-def test_all_stop_after_the_step_in_which_one_heard_a_signal(tmp_path):
-    said = together(2, signalled, UNEVEN, tmp_path / "run", signal.SIGTERM)
-    assert [type(one) for one in said] == [StoppedError, StoppedError]
-    assert len(log_lines(tmp_path / "run")) == 2
-
-
 def fails_alone(ranks: Ranks, out):
     """The first rank alone cannot have the folder."""
     if ranks.is_main:
@@ -251,22 +213,12 @@ def test_a_fault_of_one_ends_the_others(tmp_path):
     assert isinstance(other, RanksError)
 
 
-def test_what_is_not_finite_ends_all(tmp_path):
-    said = together(2, run, tiny_config(images=320, optimizer=OptimizerConfig(lr=1e30, warmup=0.0)), tmp_path / "a")
-    assert [type(one) for one in said] == [NonFiniteError, NonFiniteError]
-
-
 def damaged(tmp_path):
     data = pictures(tmp_path / "data", count=8)
     file = sorted((tmp_path / "data" / "train").rglob("*.png"))[3]
     content = file.read_bytes()
     file.write_bytes(content[: len(content) * 2 // 3])
     return tiny_config(data=data, images=None, epochs=2.0, batch_size=8, optimizer=SGD, checkpoint_every=8)
-
-
-def test_an_image_that_cannot_be_read_ends_all(tmp_path):
-    said = together(2, run, damaged(tmp_path), tmp_path / "a")
-    assert {type(one) for one in said} == {UnreadableDataError, RanksError}
 
 
 def test_what_one_leaves_out_all_count(tmp_path):
@@ -276,19 +228,6 @@ def test_what_one_leaves_out_all_count(tmp_path):
     assert_alike(tmp_path / "one", tmp_path / "two")
     left = [(tmp_path / one / "checkpoint" / "left_out.jsonl").read_text() for one in ("one", "two")]
     assert left[0] == left[1] != ""
-
-
-def tell(ranks: Ranks):
-    first = ranks.all_reduce_sum([ranks.rank, 1.0])
-    second = ranks.all_gather_json({"rank": ranks.rank, "words": "é" * (3 * ranks.rank)})
-    return first, second
-
-
-def test_what_ranks_say_to_each_other():
-    said = together(3, tell)
-    words = [{"rank": rank, "words": "é" * (3 * rank)} for rank in range(3)]
-    assert said == [([3.0, 3.0], words)] * 3
-    assert tell(Ranks()) == ([0, 1.0], [{"rank": 0, "words": ""}])
 
 
 @pytest.mark.parametrize("parts", [1, 2, 4, 7])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from sightline.errors import InputError
 from sightline.hub.load import load_model, read_config_record, save_model
 from sightline.io import atomic, checkpoint
-from sightline.io.run_files import checkpoints, step_folder
 from sightline.models import VisionTransformer
 from sightline.training import checkpointer
 from sightline.training.config import OptimizerConfig
@@ -29,7 +26,6 @@ from tests.tiny import (
     Stopped,
     after,
     digest,
-    kill_me,
     killed,
     log_lines,
     reseal,
@@ -82,40 +78,6 @@ def test_killed_while_saving(moment, undisturbed, tmp_path):
     ]
 
 
-def test_what_a_killed_sitting_left_goes_though_nothing_is_saved_any_more(undisturbed, tmp_path):
-    out = tmp_path / "a"
-    train(ENDLESS, out)
-    for leftover in (".step-00000008.tmp-0a", "step-00000006.old-0a"):
-        shutil.copytree(out / "checkpoint", out / "checkpoints" / leftover)
-    (out / ".progress.json.writing-999999999").write_text("{")
-    train(ENDLESS, out, resume=True)
-    assert (weights(out), log_lines(out)) == undisturbed(ENDLESS)
-    assert [place.name for place in (out / "checkpoints").iterdir()] == ["step-00000006"]
-    assert not [name for name in os.listdir(out) if name.startswith(".")]
-
-
-def train_dying_as_it_deletes_the_spare(out):
-    """Killed once the checksums of a checkpoint are gone and its other files are not: in what order is chance."""
-
-    def dying(path, **_):
-        if path == step_folder(out, 4):
-            (path / "checksums.json").unlink()
-            kill_me()
-        real(path, ignore_errors=True)
-
-    real, checkpointer.shutil.rmtree = checkpointer.shutil.rmtree, dying
-    train(ENDLESS, out)
-
-
-def test_killed_as_the_spare_of_a_complete_run_is_deleted_nothing_of_it_stays(undisturbed, tmp_path):
-    out = tmp_path / "a"
-    killed(train_dying_as_it_deletes_the_spare, out)
-    assert checkpoints(out) == [step_folder(out, 6), step_folder(out, 4)]
-    train(ENDLESS, out, resume=True)
-    assert (weights(out), log_lines(out)) == undisturbed(ENDLESS)
-    assert checkpoints(out) == [step_folder(out, 6)]
-
-
 def test_a_finished_run_is_left_as_it_is(tmp_path):
     train(EVENTFUL, tmp_path / "a")
     before = tree(tmp_path / "a")
@@ -158,15 +120,6 @@ def test_what_does_not_change_the_weights_may_change(undisturbed, tmp_path):
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
 
 
-def test_another_number_of_threads_is_said(tmp_path, monkeypatch):
-    train(tiny_config(), tmp_path / "a")
-    warnings = []
-    monkeypatch.setattr(checkpointer.torch, "get_num_threads", lambda: 7)
-    train(tiny_config(), tmp_path / "a", resume=True, warn=warnings.append)
-    (line,) = warnings
-    assert "threads" in line
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -204,18 +157,6 @@ def test_found_29_what_another_version_began_is_refused_by_name(lacking, tmp_pat
     reseal(folder)
     with pytest.raises(InputError, match=lacking):
         train(tiny_config(), tmp_path / "a", resume=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 2])
-def test_killed_at_every_step(workers, undisturbed, tmp_path):
-    config = dataclasses.replace(EVENTFUL, workers=workers)
-    for step in range(1, 10):
-        out = tmp_path / str(step)
-        with contextlib.suppress(AssertionError):
-            killed(train, config, out, observe=KillAt(step))
-        train(config, out, resume=True)
-        assert (weights(out), log_lines(out)) == undisturbed(EVENTFUL), step
 
 
 @pytest.mark.parametrize("became", ["gone", "another"])

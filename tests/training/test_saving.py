@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import signal
@@ -77,21 +76,6 @@ def test_a_checkpoint_is_what_the_run_was_at_its_step(held, tmp_path):
     assert len(log_lines(tmp_path / "a")) == 2
 
 
-def test_one_is_written_at_a_time_and_in_order(monkeypatch, tmp_path):
-    real, writing, saved = Checkpointer._write, [], []
-
-    def write(self, step, *rest):
-        writing.append(step)
-        assert len(writing) == 1
-        real(self, step, *rest)
-        writing.remove(step)
-        saved.append((step, len(log_lines(tmp_path / "a"))))
-
-    monkeypatch.setattr(Checkpointer, "_write", write)
-    train(dataclasses.replace(ENDLESS, checkpoint_every=16), tmp_path / "a")
-    assert saved == [(step, step) for step in range(1, 7)]
-
-
 def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, monkeypatch, tmp_path):
     real_flush, real_step, saver, taken = checkpoint.fsync, loop.train_step, [], []
 
@@ -151,20 +135,3 @@ def test_a_signal_while_a_save_is_under_way(fails, held, cli, monkeypatch, tmp_p
         return
     assert code == 143
     assert checkpoints(tmp_path / "a") == [step_folder(tmp_path / "a", step) for step in (3, 2)]
-
-
-def test_what_ends_a_run_waits_for_the_save_and_is_what_it_ends_by(held, monkeypatch, tmp_path):
-    def full(*_, **__):
-        raise StorageError("full")
-
-    def observe(at):
-        if at.step == 3:
-            monkeypatch.setattr(held, "_real", full)
-            held.go.set()
-            raise Stopped
-
-    warned = []
-    with pytest.raises(Stopped):
-        train(ENDLESS, tmp_path / "a", observe=observe, warn=warned.append)
-    assert warned == ["full"]
-    assert not (tmp_path / "a" / ".lock").exists()

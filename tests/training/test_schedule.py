@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline.data.pack_plan import epoch_order
-from sightline.errors import InputError
 from sightline.models.create import model_config
 from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.optim import learning_rate
-from sightline.training.plan import DEFAULT_IMAGES, EpochPlan, resolve_length
+from sightline.training.plan import EpochPlan, resolve_length
 
 plans = st.builds(
     EpochPlan, images=st.integers(1, 400), batch_size=st.integers(1, 70), length=st.none() | st.integers(1, 130)
@@ -64,15 +63,6 @@ def test_the_rate_stays_between_0_and_the_highest(steps, warmup, highest):
     assert abs(peak - warmup * steps) <= 1.5
 
 
-def test_the_rate_in_numbers():
-    rates = rates_of(100, lr=1.0, warmup=0.1)
-    assert rates[0] == pytest.approx(0.1)
-    assert rates[9] == rates[10] == 1.0
-    assert rates[55] == pytest.approx(0.5)
-    assert rates[99] == pytest.approx(0.5 * (1 - math.cos(math.pi / 90)))
-    assert rates_of(100, lr=1.0, warmup=0.0)[0] == 1.0
-
-
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "rsqrt", "constant"])
 def test_a_warm_up_in_steps_is_that_of_its_part_of_the_run(schedule):
     own = {"timescale": 30} if schedule == "rsqrt" else {}
@@ -94,15 +84,6 @@ def test_schedules_in_numbers():
     assert root[899] == pytest.approx(1 / math.sqrt(1 + 799 / 300))
     assert root[950] == pytest.approx(0.5 / math.sqrt(1 + 850 / 300))
     assert root[999] == pytest.approx(0.01 / math.sqrt(1 + 899 / 300))
-
-
-def test_the_length_of_a_run():
-    assert EpochPlan.of(TrainConfig(epochs=1.5), 100).images == 150
-    assert EpochPlan.of(TrainConfig(epochs=0.001), 100).images == 1
-    assert EpochPlan.of(TrainConfig(images=7), 100).images == 7
-    assert EpochPlan.of(TrainConfig(), None).images == DEFAULT_IMAGES
-    with pytest.raises(InputError, match=r"^epochs 2\.0"):
-        EpochPlan.of(TrainConfig(epochs=2.0), None)
 
 
 @pytest.mark.parametrize(("fit", "patches"), [("resize", 64), ("crop", 64), ("pad", 81)])

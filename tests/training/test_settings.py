@@ -24,7 +24,6 @@ from sightline.evaluation.predict import predict_split
 from sightline.hub.load import load_model
 from sightline.io.config import build_config, merge
 from sightline.models import model_config
-from sightline.recipes import list_recipes, recipe
 from sightline.tasks.base import Task, make_task, task_class
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.tasks.windows import InferenceMode
@@ -243,14 +242,6 @@ def test_an_option_without_effect_is_refused_by_what_it_depends_on(task, option,
         build_model(resolve_config(said, source, torch.device("cpu")), source)
 
 
-def test_docs_say_what_options_depend_on():
-    rows = "".join((Path(__file__).parents[2] / "docs" / name).read_text() for name in ("DENSE.md", "FAMILIES.md"))
-    for task in UNDER:
-        for name, (other, values) in task_class(task).depends().items():
-            [row] = [row for row in rows.splitlines() if row.startswith(f"| `{name}` |")]
-            assert all(f"`{one}`" in row for one in (other, *values)), name
-
-
 def test_a_bias_of_a_class_that_is_not_there_is_refused():
     source = SimpleNamespace(name="folder", pixel_classes=("disc", "square"))
     own = Segmentation.model_options(source, SegmentationOptions(background_bias=1.0))
@@ -312,25 +303,10 @@ def test_the_warm_up_of_a_mean_goes_with_it(runs):
         assert resolve(config, open_source(config.data), torch.device("cpu")).optimizer.ema_warmup is done
 
 
-def test_a_loss_is_said_once(runs):
-    for name, value in OF_TASKS["classification"].items():
-        with pytest.raises(InputError) as refused:
-            base_config(runs, task_options={name: value})
-        assert names(refused, f"task_options.{name}")
-
-
 @pytest.mark.parametrize("name", ["repeats", "progressive", "images", "flip", "parts", "interpolation"])
 def test_a_setting_of_a_packed_run(name, runs):
     packed = base_config(runs, packing=PACKING)
     assert has_effect(runs, packed, name, {name: CHANGES[name]})
-
-
-@pytest.mark.parametrize("name", PACKINGS)
-def test_a_setting_of_packing(name, runs):
-    packed = base_config(runs, packing=PACKING)
-    beside = {"drop_options": {}} if name == "drop" else {}
-    other = dataclasses.replace(PACKING, **beside, **{name: PACKINGS[name]})
-    assert has_effect(runs, packed, name, {"packing": other})
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -354,30 +330,6 @@ def test_what_changes_no_weight(name, runs):
     assert found.keys() == expected.keys()
     for key, one in expected.items():
         torch.testing.assert_close(found[key], one, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_what_a_run_records_is_what_it_does(task, runs):
-    from sightline.distributed.machine import resolve_device
-
-    base = base_config(runs, task)
-    config = resolve(base, open_source(base.data), resolve_device("cpu"))
-    stored = task == "classification"
-    assert (config.flip, config.interpolation) == ((0.5, "bicubic") if stored else (0.0, "bilinear"))
-    assert config.parts == (0.35 if stored else 1.0)
-    own = {one.name for one in dataclasses.fields(task_class(task).Options)}
-    assert (config.loss, config.label_smoothing) == (("bce", 0.0) if "loss" in own else (None, None))
-    packed = resolve(dataclasses.replace(base, packing=PACKING), open_source(base.data), resolve_device("cpu"))
-    assert (config.batch_size, packed.batch_size) == (4, None)
-    # What is recorded gives the run again.
-    assert runs(config) == runs(base)
-
-
-def test_recipes_record_no_loss_that_is_not_theirs():
-    for name in list_recipes():
-        config = recipe(name)
-        own = {one.name for one in dataclasses.fields(task_class(config.task).Options)}
-        assert "loss" in own or (config.loss, config.label_smoothing) == (None, None), name
 
 
 @pytest.mark.parametrize(("names", "warned"), [(("arrow_left", "arrow_right"), True), (("cleft", "a"), False)])

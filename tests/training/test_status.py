@@ -8,7 +8,6 @@ import os
 import pytest
 
 from sightline.cli.sweep_table import status_rows
-from sightline.errors import InputError
 from sightline.io.run_lock import LOCK, RunLock
 from sightline.training import TrainProgress, progress
 from sightline.training.progress import Pace, ProgressFile
@@ -89,11 +88,3 @@ def test_one_that_was_killed_has_stopped(tmp_path):
             assert run_status(tmp_path / "a").state == "training"
         (tmp_path / "a" / LOCK).write_text(said)
         assert tree(tmp_path) == before
-
-
-def test_what_is_no_run(tmp_path, run_copy):
-    with pytest.raises(InputError, match=f"^{tmp_path}: "):
-        run_status(tmp_path)
-    (run_copy / "progress.json").write_text("{}\n")
-    with pytest.raises(InputError, match=r"progress\.json"):
-        run_status(run_copy)

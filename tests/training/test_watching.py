@@ -9,16 +9,13 @@ import types
 
 import pytest
 import torch
-from torch.autograd import DeviceType
 
-from sightline.cli.progress import Bars
 from sightline.distributed import machine
 from sightline.distributed.ranks import Ranks
-from sightline.errors import InputError
 from sightline.training import progress
-from sightline.training.profiling import PHASES, Profiler
-from sightline.training.progress import Throughput, measure_peak_flops
-from sightline.training.tracking import check_trackers, list_trackers, tracking
+from sightline.training.profiling import PHASES
+from sightline.training.progress import Throughput
+from sightline.training.tracking import tracking
 from tests.tiny import MODEL, TRAINING, Stopped, digest, pictures, stop_at, tiny_config, train
 
 CONFIG = tiny_config(images=160, batch_size=8)
@@ -41,22 +38,6 @@ def test_speed_is_that_of_the_last_minute(monkeypatch):
     assert 0 < pace.memory <= machine.peak_memory()
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_peak_is_a_number_of_operations(precision, monkeypatch):
-    monkeypatch.setitem(progress._SIDE, "cpu", 64)
-    assert 1e6 < measure_peak_flops(torch.device("cpu"), precision) < 1e16
-
-
-def test_notes_are_shown_as_far_as_they_fit(monkeypatch):
-    with Bars() as bars:
-        assert bars._fitting(("loss 1.000", "minival 50.0", "9 img/s"), 30) == "loss 1.000, minival 50.0, 9 img/s"
-        monkeypatch.setattr(bars, "_terminal", True)
-        monkeypatch.setattr(bars, "_console", types.SimpleNamespace(width=110))
-        assert bars._fitting(("loss 1.000", "minival 50.0", "9 img/s"), 30) == "loss 1.000, minival 50.0"
-        assert bars._fitting(("loss 1.000", "minival 50.0"), 60) == "loss 1.000"
-        assert bars._fitting((), 60) == ""
-
-
 @pytest.mark.slow
 def test_a_profile_changes_no_result(tmp_path):
     train(CONFIG, tmp_path / "one")
@@ -75,31 +56,6 @@ def test_a_profile_changes_no_result(tmp_path):
     assert {"forward", "backward", "optimizer"} <= {event.get("name") for event in trace["traceEvents"]}
 
 
-def test_rows_of_a_gpu_take_no_time_from_those_of_the_cpu(tmp_path):
-    """torch has a row for each device, of which the GPU's has no time of the CPU."""
-    profiler = Profiler(tmp_path, torch.device("cpu"))
-    profiler._steps = 15
-    times = [
-        types.SimpleNamespace(key=key, device_type=kind, cpu_time_total=time, self_cpu_time_total=time, count=10)
-        for kind, share in ((DeviceType.CPU, 1.0), (DeviceType.CUDA, 0.0))
-        for key, time in (("ProfilerStep*", 4e6 * share), ("forward", 1e6 * share))
-    ]
-    found = types.SimpleNamespace(key_averages=lambda: times, export_chrome_trace=lambda path: None)
-    profiler._write(found)
-    row = json.loads((tmp_path / "profile" / "profile.json").read_text())
-    assert (row["seconds"], row["phases"]["forward"], row["phases"]["the rest"]) == (4.0, 0.25, 0.75)
-
-
-def test_a_profile_ends_with_the_run(tmp_path):
-    train(dataclasses.replace(CONFIG, images=64), tmp_path / "run", profile=True)
-    assert json.loads((tmp_path / "run" / "profile" / "profile.json").read_text())["profiled_steps"] == 3
-    said = []
-    train(dataclasses.replace(CONFIG, images=32), tmp_path / "short", profile=True, warn=said.append)
-    assert [line.partition(": ")[0] for line in said] == ["--profile"]
-    assert (tmp_path / "short" / "checkpoint" / "model.safetensors").exists()
-    assert not (tmp_path / "short" / "profile").exists()
-
-
 @pytest.mark.parametrize("name", ["profile", "profile/trace.json", "profile/profile.json"])
 def test_a_profile_that_cannot_be_written_ends_no_run(name, tmp_path):
     """A file stands where its folder would be, or a folder where one of its files would; torch says nothing of that."""
@@ -115,30 +71,6 @@ def test_a_profile_that_cannot_be_written_ends_no_run(name, tmp_path):
     assert (tmp_path / "run" / "checkpoint" / "model.safetensors").exists()
     if name != "profile":
         assert [one.name for one in place.parent.iterdir() if one.name.startswith(".")] == []
-
-
-@pytest.mark.slow
-def test_a_run_that_is_stopped_in_its_profile_leaves_none(tmp_path):
-    with pytest.raises(Stopped):
-        train(CONFIG, tmp_path / "run", profile=True, observe=stop_at(8))
-    assert not (tmp_path / "run" / "profile").exists()
-    # The next one of this process is profiled as if it had not been.
-    train(dataclasses.replace(CONFIG, images=64), tmp_path / "next", profile=True)
-    assert (tmp_path / "next" / "profile" / "trace.json").exists()
-
-
-def test_trackers_are_found_by_their_folder():
-    assert list_trackers() == ("tensorboard", "wandb")
-    with pytest.raises(InputError, match=r"tracker 'tensorbord'.*tensorboard"):
-        check_trackers(["tensorbord"])
-
-
-def test_a_tracker_that_is_not_installed_is_refused(monkeypatch):
-    from sightline.training import tracking as module
-
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"^--track wandb: "):
-        check_trackers(["wandb"])
 
 
 def scalars(folder):
@@ -190,20 +122,6 @@ def wandb(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
     return runs
-
-
-def test_weights_and_biases_goes_on_with_its_run(wandb, tmp_path):
-    for begun in (0, 20):
-        (tmp_path / "run").mkdir(exist_ok=True)
-        with tracking(["wandb"], tmp_path / "run", {"seed": 0}, begun, pytest.fail) as note:
-            train(CONFIG, tmp_path / "run", observe=note, resume=bool(begun))
-    first, second = wandb
-    assert (first.said["id"], second.said["id"]) == (None, "abc")
-    assert first.said["config"] == {"seed": 0}
-    assert [step for step, _ in first.lines] == list(range(1, 21))
-    assert all(values["train/loss"] > 0 for _, values in first.lines)
-    assert first.ended
-    assert second.ended
 
 
 def test_a_tracker_that_fails_ends_no_run(wandb, tmp_path):

@@ -59,7 +59,8 @@ def analysed_together(
 
     Args:
         measures: classes, or what makes a measure of a model, by name.
-        images, sizes: as `batches_by_size`.
+        images: as `batches_by_size`.
+        sizes: as `batches_by_size`.
         called: what the model is called; its encoding unless given.
         advance: called with the number of images of each batch that is through.
 

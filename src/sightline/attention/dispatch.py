@@ -272,8 +272,12 @@ def attend(
 
     Args:
         q: [rows, heads, query slots, head_dim], laid out as `queries`.
-        k, v: [rows, heads, key slots, head_dim], laid out as `keys`; the same images as `queries`.
-        pattern, keys, queries, layer: as `plan_attention`.
+        k: [rows, heads, key slots, head_dim], laid out as `keys`; the same images as `queries`.
+        v: of the shape of k.
+        pattern: as `plan_attention`.
+        keys: as `plan_attention`.
+        queries: as `plan_attention`.
+        layer: as `plan_attention`.
 
     Returns:
         [rows, heads, query slots, head_dim].

@@ -299,8 +299,10 @@ class Pattern:
         """The bias of one image's scores.
 
         Args:
-            queries, keys: patches of the same image.
-            num_prefix_queries, num_prefix_keys: prefix slots, which stand first.
+            queries: patches that ask.
+            keys: patches that are looked at, of the same image.
+            num_prefix_queries: prefix slots among the queries, which stand first.
+            num_prefix_keys: the same of the keys.
             dtype: of the result; the sum of several terms is rounded once.
             heads: which heads it is for.
             image: the number of the segment in its layout, for terms of images.

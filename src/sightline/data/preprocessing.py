@@ -144,9 +144,11 @@ class TrainingPreprocessing(Preprocessing):
         """The pixels that the model is given, uint8 [height, width, 3].
 
         Args:
-            resolution, max_tokens: as `crop_of`; `native` and `tokens` show a part at the image's aspect.
-            seed, epoch, index: of which the draws are a function, those of `sightline train`; an index of None draws
-                anew each time, from torch's global generator.
+            resolution: as `crop_of`; `native` and `tokens` show a part at the image's aspect.
+            max_tokens: as `crop_of`.
+            seed: with epoch and index it decides the draws, which are those of `sightline train`.
+            epoch: the pass over the data.
+            index: the image in its split; None draws anew each time, from torch's global generator.
         """
         if index is None:
             import torch
@@ -189,7 +191,9 @@ def preprocessing(
 
     Args:
         training: as images of a folder are shown in training, for a loop of one's own; else as they are tested.
-        parts, flip, augment: of training, as in `TrainConfig`.
+        parts: of training, as in `TrainConfig`.
+        flip: of training, as in `TrainConfig`.
+        augment: of training, as in `TrainConfig`.
 
     Raises:
         InputError: the model takes neither grey images nor RGB, or a value is not allowed.

@@ -107,7 +107,8 @@ class Source(ABC):
         Args:
             index: 0 up to `length(split)`, or any whole number below 2**64 of an endless split.
             image_size: (height, width) in pixels of the image returned.
-            seed, epoch: of the run and its pass over the data; they change `train` alone.
+            seed: of the run; it changes `train` alone.
+            epoch: of the run's pass over the data; it changes `train` alone.
 
         Raises:
             InputError: no such split, or the index or image size is out of range.

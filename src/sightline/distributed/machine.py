@@ -81,7 +81,7 @@ def _read_fields(file: Path) -> dict[str, str]:
 def git_commit() -> str:
     """The git commit of the source checkout, 12 digits, with "+dirty" if `src` or a benchmark differs from it.
 
-    Outside a checkout (an installed package, no git, no commit yet) it is the version, "sightline 0.1.0".
+    Outside a checkout (an installed package, no git, no commit yet) it is the version, "sightline 0.2.0".
     It is read once, so that all rows of a run agree.
     """
     from sightline import __version__
@@ -128,7 +128,7 @@ def shorten_openmp_spin() -> None:
     before torch is imported.
 
     GNU's OpenMP turns for milliseconds at the end of each operator: beside other work, a thread so takes the core that
-    the one it waits for needs (docs/LOG.md).
+    the one it waits for needs (decisions/threads).
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _TURNS)

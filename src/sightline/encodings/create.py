@@ -128,7 +128,10 @@ def create_encoding(
 
     Args:
         name: a registered name (`list_encodings()`), or some joined by "+", as "rope_mixed+learned_1d".
-        depth, heads, dim: the transformer's; head_dim: too, where it is not dim / heads.
+        depth: layers of the transformer.
+        heads: of each layer.
+        dim: width of its tokens.
+        head_dim: width of a head, where it is not dim / heads.
         train_grid: (rows, cols) of the training resolution, in patches; as many sides as its
             grids have axes, or one for all.
         num_prefix_tokens: CLS and register tokens.

@@ -147,7 +147,8 @@ def predict_split(
 
     Args:
         task: on the source.
-        view, aspect: as `plan_split`.
+        view: as `plan_split`.
+        aspect: as `plan_split`.
         precision: `float32`, or `bfloat16` for the matrix products.
         workers: processes that read ahead; with any, the times are of a busy machine.
         advance: called with the number of images of each batch.

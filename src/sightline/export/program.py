@@ -134,7 +134,7 @@ def export_model(
 
 
 def describe(model: Model) -> dict[str, Any]:
-    """What a program that runs the file must know, as JSON has it; the keys are those of docs/EXPORT.md."""
+    """What a program that runs the file must know, as JSON has it; the keys are those of docs/how-to/export.md."""
     config, knob = model.config, model.knob
     return {
         "sightline": __version__,

@@ -38,7 +38,7 @@ def init_weights(model: nn.Module) -> None:
 
     Linear weights from a normal distribution of std 1 / sqrt(fan-in) cut at two (LeCun), biases 0.
 
-    A fixed std of 0.02 is made for wide models: at a width of 192 it learns far more slowly (docs/LOG.md). CLS,
+    A fixed std of 0.02 is made for wide models: at a width of 192 it learns far more slowly (decisions/init). CLS,
     register and probe tokens have a std of 1, the scale of embedded patches. Encodings have their own.
     """
     # Of shapes alone there is nothing to fill, and torch would load its compiler to draw it.

@@ -94,7 +94,8 @@ class TimmSurface(Model):
                 images each is a list without the batch dimension.
             intermediates_only: leave out the final features.
             output_dict: give a dictionary of `image_features`, `image_intermediates` and `image_intermediates_prefix`.
-            attn_mask, is_causal: accepted as None and False alone.
+            attn_mask: accepted as None alone.
+            is_causal: accepted as False alone.
 
         Returns:
             The intermediates, or (final features as `forward_features`, intermediates), or the dictionary.

@@ -66,7 +66,7 @@ class Compare:
     @property
     def train(self) -> TrainConfig:
         """The training of all, but for encoding and seed: whole scenes at 32 px, which reach more in few images than
-        random parts of them (docs/COMPARE.md)."""
+        random parts of them (docs/how-to/compare.md)."""
         images, optimizer = self.trained[0], OptimizerConfig(lr=1.5e-3)
         return dataclasses.replace(scenes(), resolution=TRAINED, parts=None, images=images, optimizer=optimizer)
 

@@ -52,7 +52,7 @@ def quick_classification() -> Demo:
 
     `sightline demo --quick`: a first curve in a minute to a minute and a half on two cores. From so few images two
     layers and small batches learn more than four layers and those of a whole run, in two thirds of the time
-    (docs/LOG.md).
+    (decisions/first-curve).
     """
     # Whole ones, as they are tested: parts take longer to learn than there is time for, as looking up often does.
     whole = scenes()

@@ -17,7 +17,7 @@ def flexi_scenes(data: str = "scenes") -> TrainConfig:
 
     `sightline train --recipe flexi_scenes --out runs/flexi`, then `sightline evaluate runs/flexi --patch-size 8 --out
     flexi8.jsonl`: a step takes 28 patches an image on average, and one of `scenes` 64; top-1 on glyphs at 32 px of .41,
-    .70 and .85 with patches of 16, 8 and 4 px (one seed; docs/FAMILIES.md).
+    .70 and .85 with patches of 16, 8 and 4 px (one seed; docs/reference/models.md).
     """
     before = scenes(data)
     flexible = {"embedder": "flexible", "embedder_options": {"base": 8}}

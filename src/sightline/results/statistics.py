@@ -41,7 +41,8 @@ def mcnemar(first: NDArray[Any], second: NDArray[Any]) -> McNemar:
     """The exact test of whether two models are equally often right.
 
     Args:
-        first, second: bool [images], whether each is right; of the same images in the same order.
+        first: bool [images], whether the first model is right.
+        second: the same of the second model, of the same images in the same order.
 
     Raises:
         InputError: they are of different shapes.

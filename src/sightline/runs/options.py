@@ -85,7 +85,7 @@ PatchSize = Annotated[
     int | None,
     Parameter(
         help="Side of the patches in pixels, instead of the model's own: its patch embedding is resized "
-        "(docs/FAMILIES.md). Must divide the model's images.",
+        "(docs/reference/models.md). Must divide the model's images.",
         converter=_whole,
     ),
 ]
@@ -171,7 +171,7 @@ class EvaluateOptions:
         no_shrink: Leave out the images shrunk to the training size, which are measured too at each larger one.
         tune: Also search the encoding's knob, and how its tables are resized, on minival at each resolution.
         tune_images: Images of minival for that search.
-        measures: What is measured of the model beside its answers (docs/MEASURES.md), as fgsm,speed.
+        measures: What is measured of the model beside its answers (docs/reference/metrics.md), as fgsm,speed.
         temperature: Also measure minival at each resolution, and fit on it the temperature that a classifier's logits
             are divided by: nll, brier and ece after it are rows of their own.
         temperature_images: Images of minival for that.
@@ -184,8 +184,8 @@ class EvaluateOptions:
         logits: Keep the logits of each image too, a file for each measurement of a classifier in logits/ (.npz):
             sightline rescore DIR/logits measures them again with no model.
         overwrite: Replace rows of another model or data set in --out, rows of more images, and logits of other options.
-        suite: Test sets, as imagenet:ROOT, scenes, objectnet:ROOT or any data set (docs/SUITES.md), instead of the
-            data of the training or beside --data; may be given several times.
+        suite: Test sets, as imagenet:ROOT, scenes, objectnet:ROOT or any data set (docs/how-to/suites.md), instead of
+            the data of the training or beside --data; may be given several times.
         preparation: How a suite's images are prepared: model (its own crop and filter, unless given), paper (LookHere),
             navit, navit_vit_baseline.
     """
@@ -253,7 +253,7 @@ class AnalyseOptions:
         images: How many of the split; unless given what takes about a minute of one core, from 4 to 32.
         measures: As attention_distance,entropy; all that fit the models and the data unless given, but for those that
             take many passes or give very large arrays.
-        options: Options of measures, as --options.attention_maps.query [0.25,0.75] (docs/ANALYSIS.md).
+        options: Options of measures, as --options.attention_maps.query [0.25,0.75] (docs/reference/analysis.md).
         out: The folder; RUN/analysis of one run, else analysis, unless given.
         overwrite: Replace it if it exists.
     """

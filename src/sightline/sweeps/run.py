@@ -141,7 +141,7 @@ def sweep(
     there shall be workers.
 
     Args:
-        place: the file (docs/SWEEPS.md), or the folder of a sweep.
+        place: the file (docs/how-to/sweeps.md), or the folder of a sweep.
         device: as `train`.
         refuse: may raise of a cell's configuration, before anything is written.
         observe: called before each cell, and with None while others run the last ones.

@@ -8,7 +8,7 @@ they mean for timm's own vision transformers, and every field of `ViTConfig` is 
 An encoding gets the heads that the size has. With lookhere_90, the six heads of `vit_small` are four directed ones (up,
 right, down, left) and two that see everything, which is what the public code makes of "triangles-none" at six heads;
 give `num_heads=12` for the eight directions of the paper's ViT-B. The model prints its encoding and keeps both in
-`model.config`. docs/TIMM.md says what differs from timm's own models.
+`model.config`. docs/how-to/timm.md says what differs from timm's own models.
 """
 
 from __future__ import annotations

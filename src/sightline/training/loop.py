@@ -1,7 +1,7 @@
 """The training loop, from top to bottom: one step, its line in the log, and all steps of a run.
 
 A run is a function of its configuration, the data and the machine: the weights are the same bit for bit, also where it
-was killed and resumed, for any number of workers (docs/SCALE.md says for which settings).
+was killed and resumed, for any number of workers (docs/how-to/scale.md says for which settings).
 """
 
 from __future__ import annotations

@@ -9,26 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline.analysis import (
-    attention_distance,
-    attention_maps,
-    attention_rollout,
-    entropy,
-    head_distance,
-    head_diversity,
-)
 from sightline.analysis.attention_blocks import attention_blocks
-from sightline.analysis.found import Analysis
 from sightline.analysis.images import Normalised
-from sightline.analysis.measures.attention_maps import AttentionMaps, AttentionRollout
-from sightline.analysis.measures.base import Measure, measure_classes
+from sightline.analysis.measures.attention_maps import AttentionRollout
+from sightline.analysis.measures.base import Measure
 from sightline.analysis.measures.heads import AttentionDistance, Entropy, HeadDistance, HeadDiversity, mean_distance
 from sightline.attention import AttentionRecord, Pattern
-from sightline.errors import InputError
 from sightline.models import create_model
-from sightline.models.model import Model
 from sightline.tokens.layout import TokenLayout
-from tests.analysis.measures.explicit import tiny
 
 GRID, HEADS, DIM = (3, 5), 4, 12
 CELLS = [np.array(cell) for cell in itertools.product(*map(range, GRID))]
@@ -122,66 +110,3 @@ def test_fields_of_view_without_a_penalty_show_what_is_visible_alike(encoding: s
     for name, array in expected.items():
         np.testing.assert_allclose(found[name][0, 0], array, rtol=1e-5, err_msg=name)
     assert found["jsd"] > 0.05
-
-
-def test_the_only_patch_that_a_head_sees_is_no_narrow_look() -> None:
-    """Where nobody has a choice, `of_visible` counts nobody."""
-    model = create_model("vit_micro_patch4", encoding="lookhere_45", depth=1, heads=12, dim=48, pool="mean")
-    layout = TokenLayout.uniform(GRID, 1, num_prefix_tokens=0)
-    model.set_knob(0)
-    q = torch.zeros(12, 15, 4)
-    found = arrays_of([Entropy], q, q, pattern=model.encoding.pattern(0, layout))
-    np.testing.assert_allclose(found["of_visible"], 1, rtol=1e-6)
-
-
-def by_function(model: Model) -> list[Analysis]:
-    images = torch.randn(2, 3, 12, 20)
-    named = [attention_distance, entropy, head_diversity, head_distance, attention_maps, attention_rollout]
-    return [one(model, images) for one in named]
-
-
-def test_of_no_image_there_are_arrays_of_none() -> None:
-    model = tiny("none")
-    for name, kind in measure_classes().items():
-        if kind in (*ALL, AttentionMaps, AttentionRollout):
-            for key, array in kind(model).arrays().items():
-                # Names of queries are of no image.
-                assert array.size == 0 or key == "queries", name
-
-
-@pytest.mark.parametrize("place", [(0.5,), (1.5, 0), "centre", (0.1, "x"), None, 3])
-def test_a_place_outside_the_image_is_refused(place: object) -> None:
-    model, images = tiny("none"), torch.randn(1, 3, 12, 20)
-    with pytest.raises(InputError, match=r"query") as caught:
-        attention_maps(model, images, query=place)  # type: ignore[arg-type]
-    assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match="attention_rollout: quer"):
-        attention_rollout(model, images, queries=[place])  # type: ignore[list-item]
-
-
-def test_what_maps_and_rollout_refuse() -> None:
-    bare, images = tiny("none", pool="mean"), torch.randn(1, 3, 12, 20)
-    with pytest.raises(InputError, match="prefix"):
-        attention_rollout(bare, images, queries=["prefix"])
-    with pytest.raises(InputError, match="queries"):
-        attention_rollout(bare, images, queries=[])
-    with pytest.raises(InputError, match=r"5 x 3"):
-        attention_maps(bare, [torch.randn(3, 12, 20), torch.randn(3, 20, 12)])
-    assert attention_rollout(bare, images)["rollout"].shape == (1, 1, 3, 5)
-    assert attention_rollout(bare, images)["queries"].tolist() == ["centre"]
-
-
-def test_another_query_is_another_map() -> None:
-    model, images = tiny("lookhere_90"), torch.randn(1, 3, 12, 20)
-    first, last = (attention_maps(model, images, query=at)["map"] for at in ((0, 0), (1, 1)))
-    # With a mask, corners see into the image alone.
-    assert (first[..., 0, 0] > 0).all()
-    assert (last[..., 2, 4] > 0).all()
-    assert not np.allclose(first, last)
-    rolled = attention_rollout(model, images, queries=[(0, 0), (1, 1), "prefix"])
-    # The lines of its figure are called by these.
-    assert rolled["queries"].tolist() == ["0, 0", "1, 1", "prefix"]
-    assert rolled["rollout"].shape == (1, 3, 3, 5)
-    assert rolled["rollout"][0, 0, 0, 0] > 0.125
-    assert rolled["rollout"][0, 1, 2, 4] > 0.125
-    np.testing.assert_allclose(rolled["rollout"].sum((2, 3)) + rolled["to_prefix"], 1, rtol=1e-5)

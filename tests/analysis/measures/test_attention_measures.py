@@ -52,11 +52,6 @@ CASES: dict[str, tuple[Callable[[Model], Normalised], str, Mapping[str, object]]
 }
 
 
-def row_means(one: Seen, of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-    """The mean over patches that ask of `of(attention [..., queries, keys], visible)`."""
-    return of(one.of_patches, one.visible[:, one.prefix_q :]).mean(-1)
-
-
 def spans(one: Seen) -> np.ndarray:
     return np.array([[np.hypot(*(key - query)) for key in one.keys] for query in one.queries])
 
@@ -193,22 +188,6 @@ def test_it_is_what_is_written_out(case: str, block_bytes: int) -> None:
     for one in measures:
         if isinstance(one, AttentionMaps):
             check_maps(one, seen)
-
-
-@pytest.mark.parametrize("measure", MEASURES)
-def test_each_alone_gives_what_all_together_give(measure: type[Measure]) -> None:
-    """Of one that keeps queries and keys, and of one that wants a few queries."""
-    model = tiny("lookhere_90", pool="attention")
-    batch = explicit.dropped(model)
-    alone, *others = made = [one(model) for one in (measure, *MEASURES)]
-    run_pass(model, batch, [alone])
-    run_pass(model, batch, others)
-    same = made[1 + MEASURES.index(measure)].arrays()
-    for name, array in alone.arrays().items():
-        if name == "queries":
-            np.testing.assert_array_equal(array, same[name])
-        else:
-            np.testing.assert_allclose(array, same[name], rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("encoding", ["lookhere_90", "rope_axial"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +10,7 @@ import torch
 from PIL import Image
 
 from sightline.analysis.images import NATIVE
-from sightline.analysis.measures.cka import Alignment, cka
-from sightline.errors import InputError
+from sightline.analysis.measures.cka import cka
 from tests.analysis.measures import token_cases as cases
 
 
@@ -97,32 +95,6 @@ def test_with_itself_the_diagonal_is_1(of):
     np.testing.assert_allclose(found, cka(model, model, many(), of=of)["cka"], atol=1e-9)
 
 
-def aligned(one, other, together=256):
-    alignment = Alignment(together)
-    alignment.add(one, other)
-    return alignment.result()
-
-
-def test_turns_scales_and_shifts_change_nothing():
-    one, other = torch.randn(20, 2, 7), torch.randn(20, 3, 5)
-    other[..., 0] += one[:, :1, 0]
-    turn = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64))[0]
-    expected = aligned(one, other)
-    torch.testing.assert_close(aligned(one, 3 * (other.double() @ turn)), expected, rtol=0, atol=1e-9)
-    torch.testing.assert_close(aligned(one, other.double() + 100 * torch.randn(5)), expected, rtol=0, atol=1e-9)
-    # Another linear map does.
-    assert (aligned(one, other * torch.tensor([10.0, 1, 1, 1, 1])) - expected).abs().max() > 0.01
-    torch.testing.assert_close(
-        aligned(one, one @ torch.linalg.qr(torch.randn(7, 7))[0]).diagonal(), torch.ones(2).double()
-    )
-
-
-def test_what_has_nothing_in_common_is_near_0():
-    """The estimate is unbiased: where dimensions are as many as examples, the biased one is near 1."""
-    one, other = torch.randn(200, 1, 200), torch.randn(200, 1, 200)
-    assert abs(float(aligned(one, other))) < 0.05
-
-
 def test_images_are_prepared_for_each_model_at_the_size_of_the_first():
     draws = np.random.default_rng(0).integers(0, 255, (5, 20, 30, 3), dtype=np.uint8)
     pixels = [Image.fromarray(one) for one in draws]
@@ -134,40 +106,3 @@ def test_images_are_prepared_for_each_model_at_the_size_of_the_first():
     assert found["cka"].shape == (3, 4)
     assert np.isfinite(found["cka"]).all()
     assert cka(model, other, pixels, "native").sizes == (NATIVE,)
-
-
-def test_models_of_other_patches():
-    coarse = cases.model(patch_size=8, image_size=(16, 24), seed=1)
-    shown = torch.stack(cases.images(*[(4, 6)] * 5))
-    found = cka(cases.model(), coarse, shown)["cka"]
-    expected = [
-        [written_out(x, y) for y in features(coarse, shown, "images")] for x in features(cases.model(), shown, "images")
-    ]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    with pytest.raises(InputError, match=r"4x6.*2x3"):
-        cka(cases.model(), coarse, shown, of="patches")
-    with pytest.raises(InputError, match="patch_size"):
-        cka(cases.model(), coarse, {(16, 24): [cases.batch(cases.model(), shown)]})
-
-
-def test_batches_of_each_model_are_matched_image_by_image():
-    coarse = cases.model(patch_size=8, image_size=(16, 24), seed=1)
-    shown = torch.stack(cases.images(*[(4, 6)] * 5))
-    ours, theirs = cases.batch(cases.model(), shown), cases.batch(coarse, shown[[3, 0, 4, 1, 2]])
-    theirs = replace(theirs, indices=torch.tensor([3, 0, 4, 1, 2]))
-    found = cka(cases.model(), coarse, {(16, 24): [ours]}, others={(16, 24): [theirs]}, other_called="coarse")
-    np.testing.assert_allclose(found["cka"], cka(cases.model(), coarse, shown)["cka"], atol=1e-9)
-    assert (found.about["other"], found.about["other_depth"]) == ("coarse", 2)
-    with pytest.raises(InputError, match=r"16x24"):
-        cka(cases.model(), coarse, {(16, 24): [ours]}, others={(16, 24): [cases.batch(coarse, shown[:4])]})
-    with pytest.raises(InputError, match="others"):
-        cka(cases.model(), coarse, shown, others={(16, 24): [theirs]})
-
-
-@pytest.mark.parametrize("other", [True, False])
-def test_less_than_four_images_are_refused(other):
-    model = cases.model()
-    with pytest.raises(InputError, match=r"cka.*native"):
-        cka(model, cases.model(seed=1) if other else None, many(3))
-    with pytest.raises(InputError, match=r"cka.*12x20"):
-        cka(model, cases.model(seed=1) if other else None, {(12, 20): []})

@@ -8,12 +8,10 @@ import torch
 
 from sightline.analysis import class_identifiability
 from sightline.analysis.measures.classes import (
-    ClassIdentifiability,
     identifiability,
 )
 from sightline.analysis.measures.logit_lens import lens, pooled_logits
-from sightline.errors import InputError
-from tests.analysis.saying import POOLS, batch_of, layers_of, outright, some_images, tiny, tokens_saying
+from tests.analysis.saying import POOLS, batch_of, layers_of, some_images, tiny
 
 
 def test_the_ends_and_ties():
@@ -55,24 +53,3 @@ def test_by_its_definition(options, packed):
             assert found["patches"][image, layer] == pytest.approx(expected, abs=1e-5)
             assert found["class_token"][image, layer] == pytest.approx(written_out(pooled[image], label), abs=1e-5)
     assert found["patches"].std() > 0.01
-
-
-@pytest.mark.parametrize(("says", "expected"), [(2, 1.0), (3, 0.0)])
-def test_tokens_that_say_the_class_and_that_deny_it(says, expected):
-    model = outright()
-    measure = ClassIdentifiability(model)
-    batch = batch_of(model, some_images((8, 12)), [2])
-    measure.begin(batch)
-    tokens = tokens_saying([2] * 7) if says == 2 else -tokens_saying([2] * 7)
-    for layer in (-1, 0, 1):
-        measure.tokens(layer, tokens, batch.layout)
-    for array in measure.arrays().values():
-        assert array.tolist() == [[expected, expected]]
-
-
-def test_refusals():
-    images = some_images((8, 8))
-    with pytest.raises(InputError, match=r"^class_identifiability"):
-        class_identifiability(tiny(), images)
-    with pytest.raises(InputError, match=r"^class_identifiability"):
-        class_identifiability(tiny(num_classes=0), images)

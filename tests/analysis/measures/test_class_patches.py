@@ -9,7 +9,6 @@ import torch
 from sightline.analysis import class_patches
 from sightline.analysis.measures.classes import ClassPatches, identifiability
 from sightline.analysis.measures.logit_lens import lens
-from sightline.errors import InputError
 from tests.analysis.saying import CLASSES, batch_of, layers_of, outright, random_masks, some_images, tiny, tokens_saying
 
 
@@ -64,18 +63,3 @@ def test_half_of_a_patch_is_not_more_than_half():
     assert found["on_object"].tolist() == [[1, 1]]
     # The second of 6 classes that are all alike but for one above.
     np.testing.assert_allclose(found["off_object"], 1 - 3 / (CLASSES - 1))
-
-
-def test_an_image_without_a_kind_is_nan_there():
-    model, images = tiny(), some_images((8, 8), (8, 8), (8, 8))
-    masks = [np.full((8, 8), 3), np.full((8, 8), -1), np.full((8, 8), -2)]
-    found = class_patches(model, {(0, 0): [batch_of(model, torch.stack(images), [3, 3, 3], masks)]})
-    assert np.isnan(found["on_object"]).all(axis=1).tolist() == [False, True, True]
-    assert np.isnan(found["off_object"]).all(axis=1).tolist() == [True, False, True]
-    assert found["patches_on"].tolist() == [4, 0, 0]
-    assert found["patches_off"].tolist() == [0, 4, 0]
-
-
-def test_refused_without_masks():
-    with pytest.raises(InputError, match=r"^class_patches"):
-        class_patches(tiny(), some_images((8, 8)))

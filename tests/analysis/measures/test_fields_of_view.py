@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 
 from sightline.analysis import bias_matrices, fields_of_view
-from sightline.analysis.analyse import analysed_together
-from sightline.analysis.measures.pattern_views import BiasMatrices, FieldsOfView
-from sightline.errors import InputError
 from sightline.models import create_model
 
 ROWS, COLS = 5, 8
@@ -75,36 +72,3 @@ def test_matrices_hold_the_view_of_every_patch(encoding, randomise):
     np.testing.assert_allclose(whole["visible_share"], (bias > -np.inf).sum((2, 3)) / 1600, atol=1e-9)
     assert np.isfinite(bias[0]).any()
     assert bias[np.isfinite(bias)].std() > 0.01
-
-
-@pytest.mark.parametrize("encoding", ["none", "learned_1d", "rope_axial", "learned_1d+rope_axial"])
-@pytest.mark.parametrize("measure", [fields_of_view, bias_matrices])
-def test_an_encoding_without_a_bias_is_refused(measure, encoding):
-    with pytest.raises(InputError, match="encoding"):
-        measure(model(encoding))
-
-
-def test_matrices_of_a_large_grid_are_refused_with_the_largest():
-    one = model("lookhere_90")
-    # 24 heads: 64 MiB hold 28^2 squared pairs of float32 each, and not 29^2.
-    assert 24 * 28**4 * 4 <= 64 << 20 < 24 * 29**4 * 4
-    with pytest.raises(InputError, match=r"29x29.*28x28"):
-        bias_matrices(one, sizes=4 * 29)
-
-
-def test_a_query_outside_of_the_image_is_refused():
-    with pytest.raises(InputError, match=r"^fields_of_view: query"):
-        fields_of_view(model("lookhere_90"), sizes=SIZE, query=(5, 0))
-
-
-def test_a_pass_over_images_gives_the_same():
-    one = model("lookhere_90")
-    pictures = [np.zeros((*SIZE, 3), dtype=np.uint8)] * 2
-    seen, whole = analysed_together(one, [FieldsOfView, BiasMatrices], pictures, SIZE)
-    np.testing.assert_array_equal(seen["bias"], fields_of_view(one, sizes=SIZE)["bias"])
-    np.testing.assert_array_equal(whole["bias"], bias_matrices(one, sizes=SIZE)["bias"])
-
-
-def test_of_no_image_it_has_arrays_of_none():
-    found = FieldsOfView(model("lookhere_90")).arrays()
-    assert {name: array.size for name, array in found.items()} == dict.fromkeys(FieldsOfView.quantities, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 
 import numpy as np
 import pytest
@@ -12,8 +11,6 @@ import torch
 from sightline import create_encoding
 from sightline.analysis import knock_out
 from sightline.analysis.measures.knock_out import directions, switched_off
-from sightline.attention import record_attention
-from sightline.errors import InputError
 from tests.analysis.measures import token_cases as cases
 
 CLOCKWISE = ["up", "up-right", "right", "down-right", "down", "down-left", "left", "up-left"]
@@ -44,20 +41,6 @@ def test_outputs_are_zero(shown, heads):
 
 
 @torch.no_grad()
-def test_before_a_norm_of_heads():
-    model = cases.model(attn_norm=True)
-    seen = []
-    model.blocks[1].attn.norm.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    with switched_off(model, [(1, 2)]):
-        model.blocks[1].attn.norm.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-        model(cases.SHOWN["plain"](model))
-    before, after = (one.unflatten(-1, (4, -1)) for one in seen)
-    assert before[..., 2, :].abs().min() > 0
-    assert (after[..., 2, :] == 0).all()
-    assert torch.equal(after[..., [0, 1, 3], :], before[..., [0, 1, 3], :])
-
-
-@torch.no_grad()
 def test_nested_and_after_an_exception():
     model, both = cases.model(), [(0, 1), (1, 2)]
     given = cases.SHOWN["several grids"](model)
@@ -72,58 +55,6 @@ def test_nested_and_after_an_exception():
         assert torch.equal(model(given), one)
     assert torch.equal(model(given), whole)
     assert not any(module._forward_pre_hooks for module in model.modules())
-
-
-@torch.no_grad()
-def test_while_attention_is_recorded():
-    model, seen = cases.model(), []
-    given = cases.SHOWN["plain"](model)
-    with record_attention(seen.append), switched_off(model, [(0, 1)]):
-        found = model(given)
-    assert [call.layer for call in seen] == [0, 1]
-    torch.testing.assert_close(found, by_weights(cases.model(), [(0, 1)])(given))
-
-
-@torch.no_grad()
-def test_another_thread_has_the_whole_model():
-    model, found = cases.model(), []
-    given = cases.SHOWN["plain"](model)
-    with switched_off(model, [(0, 1)]):
-        thread = threading.Thread(target=lambda: found.append(model(given).detach()))
-        thread.start()
-        thread.join()
-    assert torch.equal(found[0], model(given))
-
-
-@torch.no_grad()
-def test_a_head_that_is_not_a_number():
-    model = cases.model()
-    given = cases.SHOWN["plain"](model)
-    expected = by_weights(cases.model(), [(0, 3)])(given)
-    width = model.blocks[0].attn.head_dim
-    # The values of the last head are the last rows.
-    model.blocks[0].attn.qkv.weight[-width:] = torch.nan
-    assert model(given).isnan().all()
-    with switched_off(model, [(0, 3)]):
-        torch.testing.assert_close(model(given), expected)
-
-
-@pytest.mark.parametrize("head", [(2, 0), (-1, 0), (0, 4), (0, -1), (0, True), ("0", 0), (0.0, 0)])
-def test_heads_that_are_not_there(head):
-    model = cases.model()
-    says = "expected a layer from 0 to 1 and a head from 0 to 3"
-    with pytest.raises(InputError, match=says) as caught, switched_off(model, [(0, 0), head]):
-        raise AssertionError
-    assert "\n" not in str(caught.value)
-    assert not any(module._forward_pre_hooks for module in model.modules())
-
-
-def test_attention_of_another_kind():
-    model = cases.model()
-    model.blocks[1].attn = torch.nn.Identity()
-    says = "architecture vit: layer 1 has no attention whose heads"
-    with pytest.raises(InputError, match=says), switched_off(model, [(0, 0), (1, 0)]):
-        raise AssertionError
 
 
 @pytest.mark.parametrize(
@@ -146,13 +77,6 @@ def test_directions(encoding, expected):
         assert [len(heads) for heads in found.values()] == [2] * 8 + [8]
 
 
-def test_directions_of_45_degrees_lie_between():
-    assert list(directions(cases.model("lookhere_45", heads=12))) == [
-        "up-up-right", "right-up-right", "right-down-right", "down-down-right",
-        "down-down-left", "left-down-left", "left-up-left", "up-up-left", "undirected",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("encoding", ["lookhere_90", "lookhere_180", "lookhere_45"])
 def test_a_direction_is_where_the_head_sees(encoding):
     """The mean displacement of what a head sees points there."""
@@ -166,18 +90,6 @@ def test_a_direction_is_where_the_head_sees(encoding):
             words = {"up": dy < -1e-3, "down": dy > 1e-3, "left": dx < -1e-3, "right": dx > 1e-3}
             named = set() if name == "undirected" else set(name.split("-"))
             assert {word for word, there in words.items() if there} == named, (name, dy, dx)
-
-
-def test_views_of_one_direction_are_told_apart():
-    views = [(13, 50, 0.5), (90, 90, 0.5), (90, 180, 0.5), (-90, 270, 0.25), (0, 360, 1.0)]
-    model = cases.model("lookhere", heads=5, head_dim=8, encoding_options={"views": views})
-    assert directions(model) == {
-        "13 degrees": [(0, 0), (1, 0)],
-        "right 90": [(0, 1), (1, 1)],
-        "right 180": [(0, 2), (1, 2)],
-        "left": [(0, 3), (1, 3)],
-        "undirected": [(0, 4), (1, 4)],
-    }
 
 
 @torch.no_grad()
@@ -212,18 +124,6 @@ def test_what_heads_cost(shown, options):
     assert found["divergence"].std() > 1e-3
 
 
-def test_what_directions_cost():
-    model = cases.model(heads=12)
-    given = cases.SHOWN["several grids"](model)
-    found = knock_out(model, given, of=["directions"])
-    assert list(found["directions"]) == [*CLOCKWISE, "undirected"]
-    assert set(found.arrays[found.sizes[0]]) == {"directions", "divergence_of_direction", "changed_of_direction"}
-    for place, heads in enumerate(directions(model).values()):
-        expected = written_out(model, given, heads)
-        np.testing.assert_allclose(found["divergence_of_direction"][:, place], expected["divergence"], atol=1e-5)
-        np.testing.assert_allclose(found["changed_of_direction"][:, place], expected["changed"], atol=1e-5)
-
-
 @pytest.mark.parametrize("called", ["labels", "label"])
 def test_with_labels(called):
     model = cases.model()
@@ -250,44 +150,3 @@ def test_with_labels(called):
     np.testing.assert_array_equal(found["whole_top1"], (answers.argmax(-1) == labels).double().numpy())
     assert 0 < found["whole_top1"].mean() < 1
     assert abs(found["top1"]).max() == 1
-
-
-def test_a_head_that_nothing_reads_costs_nothing():
-    model = by_weights(cases.model(), [(1, 2)])
-    found = knock_out(model, cases.SHOWN["plain"](model), of=["heads"])
-    assert (found["divergence"][:, 1, 2] == 0).all()
-    assert abs(np.delete(found["divergence"].reshape(2, 8), 6, axis=1)).max() > 0
-
-
-def test_only_the_layers_from_the_head_on_are_run(monkeypatch):
-    model, run = cases.model(), []
-    block = type(model.blocks).layer
-    monkeypatch.setattr(
-        type(model.blocks), "layer", lambda self, layer, *rest: run.append(layer) or block(self, layer, *rest)
-    )
-    knock_out(model, cases.SHOWN["plain"](model), of=["heads"])
-    # For a head of the first layer both are run, for one of the second that alone; three times the whole beside.
-    assert sorted(run) == [0] * (4 + 3) + [1] * (8 + 3)
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"num_classes": 0}, r"the model is no classifier: no classes"),
-        (
-            {"task": "segmentation", "head": "linear_map", "class_names": tuple("abcde")},
-            "no classifier: head linear_map",
-        ),
-    ],
-)
-def test_what_is_no_classifier_is_refused(options, says):
-    model = cases.model(**options)
-    with pytest.raises(InputError, match=says) as caught:
-        knock_out(model, cases.SHOWN["plain"](model))
-    assert "\n" not in str(caught.value)
-
-
-def test_no_image():
-    found = knock_out(cases.model(), {(12, 20): []})
-    assert found["divergence"].shape == (0, 2, 4)
-    assert found["changed_of_direction"].shape == (0, len(found["directions"]))

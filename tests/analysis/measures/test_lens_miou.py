@@ -8,7 +8,6 @@ import torch
 
 from sightline.analysis import lens_miou
 from sightline.analysis.measures.logit_lens import LensMiou, lens
-from sightline.errors import InputError
 from tests.analysis.saying import batch_of, layers_of, outright, random_masks, some_images, tiny, tokens_saying
 
 
@@ -74,30 +73,6 @@ def test_patches_that_say_what_their_pixels_are():
     assert wrong["miou"].tolist() == [0, 0]
 
 
-def test_the_background_and_what_is_unsaid_count_nowhere():
-    """Whatever patches say there; a class that is only said has no IoU of its own, and costs the one it takes from."""
-    mask = patches(1, 1, -1, -2, 2, 2)
-    found = shown(outright(), [mask], [(1, 5, 4, 3, 2, 2)])
-    assert found["image_miou"].tolist() == [[0.75, 0.75]]
-    assert found["pixels"].tolist() == [64]
-    # Of one image, every resampled split is the same.
-    assert found["miou_low"].tolist() == found["miou_high"].tolist() == [0.75, 0.75]
-
-
-def test_only_classes_that_masks_show_are_said():
-    """A token that says another class most says, of these, the first that is highest."""
-    mask = patches(1, 1, 1, 2, 2, 2)
-    found = shown(outright(), [mask], [(5, 5, 5, 2, 2, 2)], classes=[1, 2, 3])
-    assert found["miou"].tolist() == [1, 1]
-    assert shown(outright(), [mask], [(5, 5, 5, 2, 2, 2)])["miou"].tolist() == [0.5, 0.5]
-
-
-def test_images_without_a_class_are_nan():
-    found = shown(outright(), [patches(-1, -1, -1, -2, -2, -2), patches(*[1] * 6)], [[1] * 6, [1] * 6])
-    assert np.isnan(found["image_miou"]).all(axis=1).tolist() == [True, False]
-    assert found["miou"].tolist() == [1, 1]
-
-
 def test_the_interval_is_that_of_resampled_images():
     """Images that differ: as wide as the deviation of their mean says."""
     draws = np.random.default_rng(0)
@@ -108,11 +83,3 @@ def test_the_interval_is_that_of_resampled_images():
     reach = 1.96 * each.std() / 60**0.5
     assert found["miou_high"][0] - found["miou"][0] == pytest.approx(reach, rel=0.2)
     assert found["miou"][0] - found["miou_low"][0] == pytest.approx(reach, rel=0.2)
-
-
-def test_refusals():
-    with pytest.raises(InputError, match=r"^lens_miou"):
-        lens_miou(tiny(), some_images((8, 8)))
-    with pytest.raises(InputError, match=r"^lens_miou"):
-        lens_miou(tiny(num_classes=0), some_images((8, 8)))
-    assert LensMiou(tiny()).arrays()["image_miou"].shape == (0, 2)

@@ -9,7 +9,6 @@ import torch
 from sightline.analysis import patch_colours
 from sightline.analysis.images import NATIVE
 from sightline.analysis.measures.patch_colours import colours_of
-from sightline.errors import InputError
 from sightline.tokens.grid import Grid
 from tests.analysis.measures import token_cases as cases
 
@@ -45,22 +44,6 @@ def test_colours_of_one_image(grid):
         assert found[..., :2].std() > 0.1
 
 
-def test_equal_patches_are_grey():
-    assert (colours_of(torch.ones(2, 3, 5), Grid(2, 3)) == 0.5).all()
-
-
-def test_signs_do_not_hang_on_the_order_of_patches():
-    tokens = torch.randn(63, 20)
-    order = torch.randperm(63)
-    found, turned = colours_of(tokens, Grid(9, 7)), colours_of(tokens[order], Grid(9, 7))
-    np.testing.assert_allclose(found.reshape(-1, 3)[order], turned.reshape(-1, 3), atol=1e-6)
-
-
-def test_another_number_of_tokens_is_refused():
-    with pytest.raises(InputError, match=r"15, 4"):
-        colours_of(torch.randn(15, 4), Grid(3, 4))
-
-
 @cases.models
 @pytest.mark.parametrize("layer", [None, -1, 1])
 @pytest.mark.parametrize("shown", ["plain", "a list of one", "batch after batch"])
@@ -75,17 +58,6 @@ def test_each_image_apart(shown, layer, options):
         colours, explained = written_out(tokens[model.num_prefix_tokens :].numpy())
         np.testing.assert_allclose(found["colours"][number], colours.reshape(*grid, 3), atol=1e-5)
         np.testing.assert_allclose(found["explained"][number], explained, atol=1e-5)
-
-
-def test_all_images_of_a_size_together():
-    model = cases.model()
-    given = cases.SHOWN["batch after batch"](model)
-    found = patch_colours(model, given, fit="size")
-    tokens = torch.cat([normed[model.num_prefix_tokens :] for _, normed, _, _ in cases.layers_of(model, given)])
-    colours, explained = written_out(tokens.numpy())
-    np.testing.assert_allclose(found["colours"], colours.reshape(3, 3, 5, 3), atol=1e-5)
-    np.testing.assert_allclose(found["explained"], np.tile(explained, (3, 1)), atol=1e-5)
-    assert np.abs(found["colours"] - patch_colours(model, given)["colours"]).max() > 0.01
 
 
 @pytest.mark.parametrize("fit", ["image", "size"])
@@ -103,23 +75,3 @@ def test_dropped_patches_have_none(fit, by_rows):
     for number, some in enumerate(kept):
         np.testing.assert_allclose(found[number, some], expected[number], atol=1e-5)
         assert np.isnan(np.delete(found[number], some, axis=0)).all()
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({}, r"patch_colours: images of grids 3x5 and 5x2 \(expected one"),
-        ({"layer": 2}, r"layer 2: expected -1 to 1, or None"),
-        ({"fit": "all"}, r"fit 'all'"),
-    ],
-)
-def test_what_is_refused(options, says):
-    model = cases.model()
-    with pytest.raises(InputError, match=says) as caught:
-        patch_colours(model, cases.SHOWN["several grids"](model), **options)
-    assert "\n" not in str(caught.value)
-
-
-def test_no_image_has_no_colours():
-    found = patch_colours(cases.model(), {(12, 20): []})
-    assert (len(found["colours"]), found["explained"].shape) == (0, (0, 3))

@@ -8,7 +8,6 @@ import torch
 
 from sightline.analysis import position_similarity
 from sightline.analysis.measures.embedding import MOST_PAIRS, queries_of
-from sightline.errors import InputError
 from sightline.models import create_model
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -57,21 +56,6 @@ def test_sines_hang_on_the_displacement_alone_and_are_symmetrical():
     assert abs(similarity[2, 2, 3, 2] - similarity[2, 2, 2, 4]) > 0.01
 
 
-def test_an_embedding_of_zeros_is_like_nothing():
-    one = model("learned_1d")
-    with torch.no_grad():
-        one.encoding.table[4] = 0
-    similarity = position_similarity(one)["similarity"]
-    assert not similarity[0, 4].any()
-    assert np.isfinite(similarity).all()
-
-
-@pytest.mark.parametrize("encoding", ["none", "rope_axial", "lookhere_90"])
-def test_an_encoding_that_adds_nothing_is_refused(encoding):
-    with pytest.raises(InputError, match=f"encoding {encoding}"):
-        position_similarity(model(encoding))
-
-
 @pytest.mark.parametrize("grid", [(3, 5), (32, 64), (64, 64), (48, 130), (1, 9000), (2100, 2100)])
 def test_queries_of_large_grids_are_fewer_and_spread_evenly(grid):
     rows, cols = queries_of(Grid(*grid))
@@ -86,31 +70,3 @@ def test_queries_of_large_grids_are_fewer_and_spread_evenly(grid):
         assert (len(rows), len(cols)) == grid
     # No more is left out than is needed: a quarter of what there is room for is there.
     assert len(rows) * len(cols) * cells * 4 >= min(MOST_PAIRS, cells**2)
-
-
-def test_few_queries_are_rows_of_the_whole(monkeypatch, randomise):
-    one = randomise(model("learned_1d"))
-    whole = position_similarity(one, sizes=(24, 36))["similarity"]
-    monkeypatch.setattr("sightline.analysis.measures.embedding.MOST_PAIRS", 54 * 8)
-    few = position_similarity(one, sizes=(24, 36))
-    assert list(few["query_rows"]) == [1, 4]
-    assert list(few["query_cols"]) == [1, 4, 7]
-    np.testing.assert_allclose(few["similarity"], whole[[1, 4]][:, [1, 4, 7]], atol=1e-6)
-
-
-def test_several_sizes_need_no_images():
-    found = position_similarity(model("learned_1d"), sizes=[(12, 20), (8, 8)])
-    assert found.sizes == ((12, 20), (8, 8))
-    assert found.arrays[(8, 8)]["similarity"].shape == (2, 2, 2, 2)
-    assert found.names == {(12, 20): (), (8, 8): ()}
-
-
-def test_images_say_the_size():
-    pictures = [np.zeros((16, 24, 3), dtype=np.uint8), np.zeros((8, 8, 3), dtype=np.uint8)]
-    one = model("learned_1d")
-    assert position_similarity(one, pictures, sizes="native")["similarity"].shape == (4, 6, 4, 6)
-    assert position_similarity(one, torch.zeros(2, 3, 8, 12))["similarity"].shape == (2, 3, 2, 3)
-    with pytest.raises(InputError, match="'native'"):
-        position_similarity(one, sizes="native")
-    with pytest.raises(InputError, match="patch"):
-        position_similarity(one, sizes=(13, 12))

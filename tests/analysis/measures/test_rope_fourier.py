@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from sightline.analysis import rope_fourier
-from sightline.errors import InputError
 from sightline.models import create_model
 
 ROWS, COLS = 6, 10
@@ -72,16 +71,6 @@ def test_it_is_the_sum_of_the_kept_waves(encoding, picture, randomise):
     assert 0 < found["error"].min() < 1
 
 
-def test_frequencies_are_those_of_the_angles(randomise):
-    one = randomise(model("rope_mixed"))
-    frequencies = rope_fourier(one, sizes=SIZE)["frequencies"]
-    np.testing.assert_allclose(frequencies, one.encoding.freqs.detach().permute(1, 2, 3, 0), atol=1e-5)
-    axial = rope_fourier(model("rope_axial"), sizes=SIZE)["frequencies"][1, 2]
-    magnitudes = 100.0 ** -(np.arange(4) / 4)
-    np.testing.assert_allclose(axial[:4], np.stack((magnitudes, 0 * magnitudes), 1), atol=1e-6)
-    np.testing.assert_allclose(axial[4:], np.stack((0 * magnitudes, magnitudes), 1), atol=1e-6)
-
-
 def test_a_cosine_whose_frequency_is_there_comes_back_and_another_is_lost():
     there, absent = (2 * math.pi * 3 / COLS, 2 * math.pi * 2 / ROWS), (2 * math.pi * 2 / COLS, 2 * math.pi * 1 / ROWS)
     one = with_frequencies([there, (2 * math.pi / COLS, 0.0)])
@@ -99,50 +88,3 @@ def test_a_cosine_whose_frequency_is_there_comes_back_and_another_is_lost():
     # The mirror in one axis alone is another frequency.
     mirrored = rope_fourier(one, sizes=SIZE, picture=cosine((there[0], -there[1])))
     assert mirrored["error"].min() > 0.99
-
-
-def test_a_frequency_beyond_half_a_turn_is_the_one_it_cannot_be_told_from():
-    one = with_frequencies([(2 * math.pi * (1 - 3 / COLS), 0.0)])
-    x = np.broadcast_to(np.arange(COLS), (ROWS, COLS))
-    found = rope_fourier(one, sizes=SIZE, picture=np.cos(2 * math.pi * 3 * x / COLS))
-    np.testing.assert_allclose(found["error"], 0, atol=1e-5)
-
-
-def test_axial_frequencies_smear_a_place_along_the_axes():
-    """Figure 1: all that is kept lies on the axes of the spectrum, so the picture is a sum of one of each axis."""
-    made = rope_fourier(model("rope_axial"), sizes=SIZE, query=((1 + 0.5) / ROWS, (7 + 0.5) / COLS))["reconstruction"][
-        0, 0
-    ].astype(float)
-    crossed = made[:, :1] + made[:1] - made[0, 0]
-    np.testing.assert_allclose(made, crossed, atol=1e-6)
-    assert np.unravel_index(made.argmax(), made.shape) == (1, 7)
-
-
-def test_a_grid_of_one_row_has_no_frequency_along_y():
-    found = rope_fourier(model("rope_axial"), sizes=(4, 40))
-    assert not found["frequencies"][..., 1].any()
-    assert found["frequencies"][..., 0].any()
-
-
-@pytest.mark.parametrize("encoding", ["none", "learned_1d", "lookhere_90", "learned_1d+alibi_2d"])
-def test_an_encoding_that_turns_nothing_is_refused(encoding):
-    with pytest.raises(InputError, match="encoding"):
-        rope_fourier(model(encoding))
-
-
-def test_a_wrong_picture_or_place_is_refused():
-    one = model("rope_axial")
-    with pytest.raises(InputError, match=r"10, 6"):
-        rope_fourier(one, sizes=SIZE, picture=np.zeros((COLS, ROWS)))
-    with pytest.raises(InputError, match=r"^rope_fourier: query"):
-        rope_fourier(one, sizes=SIZE, query=(6, 0))
-    with pytest.raises(InputError, match="picture"):
-        rope_fourier(one, sizes=SIZE, picture="cat.png")
-
-
-def test_angles_that_do_not_grow_evenly_are_refused(monkeypatch):
-    one = model("rope_axial")
-    even = type(one.encoding).angles
-    monkeypatch.setattr(type(one.encoding), "angles", lambda *arguments: even(*arguments).square())
-    with pytest.raises(InputError, match="angles"):
-        rope_fourier(one, sizes=SIZE)

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from sightline.analysis import token_norms
-from sightline.analysis.images import NATIVE, batches_by_size
-from sightline.analysis.measures.tokens import TokenNorms
+from sightline.analysis.images import NATIVE
 from tests.analysis.measures import token_cases as cases
 
 # Features of random models are even: that some stand out, less has to be asked for.
@@ -56,25 +55,3 @@ def test_outliers_are_where_they_were_put():
     before = found["outlier_places"][found["outlier_places"][:, 1] == -1]
     assert before.tolist() == [[2, -1, 0, 2], [2, -1, 1, 6]]
     assert found["outliers"][:, 0].tolist() == [0, 0, 2 / 14, 0]
-
-
-def test_no_image():
-    found = token_norms(cases.model(), {(12, 20): []})
-    assert {name: array.shape for name, array in found.arrays[12, 20].items()} == {
-        **dict.fromkeys(("mean_norm", "median_norm", "greatest_norm", "outliers"), (0, 3)),
-        "prefix_norm": (0, 3, 1),
-        "outlier_places": (0, 4),
-    }
-
-
-def test_no_patch_of_an_even_image_stands_out():
-    model = cases.model()
-    measure, (batch,) = (
-        TokenNorms(model, times=1),
-        next(iter(batches_by_size(model, torch.randn(2, 3, 12, 20, dtype=model.anchor.dtype)).values())),
-    )
-    measure.begin(batch)
-    measure.tokens(0, torch.ones(2, batch.layout.slots, model.config.dim), batch.layout)
-    assert (measure.arrays()["greatest_norm"][:, 1] > 1).all()
-    assert not measure.arrays()["outliers"].any()
-    assert not len(measure.arrays()["outlier_places"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from tests.explorer.page.browsing import Sight, by
@@ -70,24 +69,6 @@ def test_everything_by_keyboard_alone(sight):
     assert len(one.link["left.off"].split("_")) == 8
 
 
-def test_help_is_opened_and_closed_by_keyboard(sight):
-    one = sight(ONE)
-    _tab_to(one, "#help-open")
-    one.page.keyboard.press("Enter")
-    assert one.page.get_by_role("dialog").is_visible()
-    one.page.keyboard.press("Escape")
-    assert not one.page.get_by_role("dialog").is_visible()
-    assert one.page.locator("#help-open").evaluate("(element) => element === document.activeElement")
-
-
-def test_focus_stays_where_it_is_when_something_changes(sight):
-    one = sight("#compare=none&left.model=0")
-    for selector in (".directions button", ".prefix button", ".off-head", ".off-none", ".knob-reset"):
-        _tab_to(one, selector)
-        _press(one, "Space")
-        assert one.page.locator(selector).first.evaluate("(element) => element === document.activeElement"), selector
-
-
 def test_the_theme_follows_the_system_and_can_be_turned(sight):
     ground = "getComputedStyle(document.body).backgroundColor"
     light, dark = (sight(ONE, color_scheme=theme) for theme in THEMES)
@@ -115,18 +96,6 @@ def test_nothing_is_wider_than_a_phone(sight, link):
     assert one.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
 
-def test_what_is_shown_next_moves_nothing(sight):
-    """A click redraws within the places that are there."""
-    one = sight(TWO)
-    script = """[...document.querySelectorAll(".pane .picture, .pane .overview, .pane .answer, #choices")]
-        .filter((one) => one.offsetParent).map((one) => Object.values(one.getBoundingClientRect().toJSON()))"""
-    before = one.page.evaluate(script)
-    one.click_patch(0, 0, (8, 8))
-    assert one.page.evaluate(script) == before
-    one.page.select_option("#layer", "1")
-    assert one.settle().page.evaluate(script) == before
-
-
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("link", [ONE, TWO + "&show=lens&left.off=0.0_0.1", "#image=u9&name=gone&compare=none"])
 def test_axe_finds_nothing_serious(sight, theme, link):
@@ -138,18 +107,3 @@ def test_axe_finds_nothing_serious(sight, theme, link):
     one.page.get_by_role("button", name="Keys and help").click()
     found = axe.Axe().run(one.page, context="#help").response["violations"]
     assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
-
-
-def test_colours_of_maps_rise_in_lightness_and_have_no_steps(sight):
-    """What is seen without colours, and in print (relative luminance: WCAG 2.2)."""
-    one = sight(ONE)
-    table = one.page.evaluate("import('/page/colours.js').then((colours) => Array.from(colours.SCALE))")
-    colours = np.array(table).reshape(256, 3)
-    shares = colours / 255
-    linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
-    luminance = linear @ [0.2126, 0.7152, 0.0722]
-    # Bytes round: over four steps each is lighter.
-    assert (luminance[4:] > luminance[:-4]).all()
-    assert luminance[0] < 0.02
-    assert luminance[-1] > 0.7
-    assert np.abs(np.diff(colours, axis=0)).max() <= 8

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -23,22 +22,6 @@ def _download(one: Sight, button: str, folder):
     waited.value.save_as(file)
     one.page.wait_for_selector("#status:not(:empty)")
     return file
-
-
-def test_the_panes_are_saved_as_a_picture(sight, tmp_path):
-    one = sight(TWO)
-    file = _download(one, "Save picture", tmp_path)
-    assert file.name == "sightline_image-0_first_second.png"
-    with Image.open(file) as opened:
-        pixels = np.asarray(opened.convert("RGB"))
-    # Two panes, each with the picture that is seen.
-    assert pixels.shape[1] == 2 * (3 * 20 + 2 * 560)
-    for side in ("left", "right"):
-        seen = one.pixels(side)
-        colours = {tuple(colour) for colour in seen[::7, ::7].reshape(-1, 3).tolist()}
-        half = pixels[:, : pixels.shape[1] // 2] if side == "left" else pixels[:, pixels.shape[1] // 2 :]
-        there = {tuple(colour) for colour in half[::2, ::2].reshape(-1, 3).tolist()}
-        assert len(colours & there) > len(colours) / 4
 
 
 def test_an_exported_page_works_without_the_server(browser, material, tmp_path):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import http.client
 import re
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.explorer.page import browsing
 from tests.explorer.page.browsing import INPUTS, WIDE, Sight, alike, asked, by
@@ -51,20 +49,6 @@ def test_a_page_is_loaded_and_a_patch_is_clicked(browser, material):
 
 
 @slow
-def test_an_image_is_picked_and_another_is_opened(sight, tmp_path):
-    one = sight(ONE)
-    one.page.get_by_role("radio", name="image 1.png").check(force=True)
-    assert one.settle().link["name"] == "image 1.png"
-    assert "image 1.png" in one.pane().locator(".picture").get_attribute("aria-label")
-    mine = tmp_path / "my own £.png"
-    Image.new("RGB", (50, 30), (200, 10, 10)).save(mine)
-    one.page.set_input_files("#upload", mine)
-    one.page.wait_for_selector("#thumbnails label:nth-child(4)")
-    assert one.settle().link["name"] == "my own £.png"
-    assert one.page.get_by_role("radio", name="my own £.png").is_checked()
-
-
-@slow
 def test_an_image_is_dropped(sight):
     one = sight(ONE)
     content = (INPUTS / "bilevel.png").read_bytes()
@@ -82,24 +66,6 @@ def test_an_image_is_dropped(sight):
     one.page.get_by_role("radio", name="dropped.png").wait_for(state="attached")
     assert one.settle().link["name"] == "dropped.png"
     assert not one.page.locator("#drop").is_visible()
-
-
-@slow
-def test_a_bad_file_is_refused_by_a_sentence(sight, tmp_path):
-    one = sight(ONE)
-    bad = tmp_path / "notes.png"
-    bad.write_text("no image")
-    before = one.link
-    one.page.set_input_files("#upload", bad)
-    one.page.wait_for_selector("#alert:not(:empty)")
-    assert "notes.png" in one.alert
-    assert len(one.alert.split()) > 3
-    assert one.page.locator("[role=alert]").is_visible()
-    assert one.link == before
-    one.page.keyboard.press("Escape")
-    assert one.alert == ""
-    # The browser itself notes an answer of 400.
-    one.faults.clear()
 
 
 @slow
@@ -147,16 +113,6 @@ def test_two_models_look_from_the_same_place(sight, base):
 
 
 @slow
-def test_a_prefix_token_is_looked_from(sight):
-    one = sight("#compare=none&left.model=1")
-    one.page.get_by_role("button", name="register 2").click()
-    one.settle()
-    assert one.said.startswith("register 2, layer 0 head 0: ")
-    assert one.numbers()["Mean distance"] == "\N{EN DASH}"
-    assert one.page.get_by_role("button", name="register 2").get_attribute("aria-pressed") == "true"
-
-
-@slow
 def test_the_lens_says_the_class_of_the_patch_that_is_chosen_and_of_no_other(sight):
     one = sight("#show=lens&compare=none&layer=1&left.model=1").settle()
     title = one.pane().locator(".legend-title")
@@ -190,22 +146,6 @@ def test_the_knob_changes_the_answer_and_is_reset(sight, base):
     one.pane().locator(".knob-value").press("Enter")
     assert "0 or more" in one.settle().alert
     assert one.pane().locator(".knob-value").input_value() == "1"
-
-
-@slow
-def test_what_a_sigmoid_reads_is_not_said_to_share_one_sum(sight):
-    one = sight(ONE)
-    heading = one.pane().locator(".answer thead th").last
-    assert heading.inner_text() == "Probability"
-
-    def of_sigmoids(route):
-        answer = route.fetch()
-        route.fulfill(response=answer, json={**answer.json(), "scores": "sigmoid"})
-
-    one.page.route("**/api/views", of_sigmoids)
-    one.page.reload()
-    one.settle()
-    assert heading.inner_text() == "Probability, each class by itself"
 
 
 @slow
@@ -248,18 +188,6 @@ def test_an_overlay_lies_over_the_picture(sight, kind):
 
 
 @slow
-def test_the_overview_chooses_a_head(sight):
-    one = sight(ONE)
-    # The third map of the second row: of two layers and twelve heads, maps are as wide as their column has room for.
-    width = one.pane().locator(".overview").bounding_box()["width"]
-    across = (width - 24) / 12
-    one.pane().locator(".overview").click(position={"x": 24 + 2.5 * across, "y": 24 + 1.5 * across})
-    one.settle()
-    assert (one.link["layer"], one.link["head"]) == ("1", "2")
-    assert ", layer 1 head 2: " in one.said
-
-
-@slow
 def test_a_link_shows_the_exact_view_again(sight, base):
     words = "&show=lens&layer=1&head=7&opacity=40&at=0.9,0.1&image=f2&name=image+2.png"
     first = sight(f"{ONE}{words}&left.size=48&left.knob=2&left.off=0.3_1.2")
@@ -276,45 +204,6 @@ def test_a_link_shows_the_exact_view_again(sight, base):
     # How long a pass took is no part of a view.
     assert {**second.numbers(), "Computed in": ""} == {**first.numbers(), "Computed in": ""}
     assert alike(second.pixels(), first.pixels())
-
-
-@slow
-def test_a_link_to_two_sizes_is_of_one_model(sight):
-    one = sight("#compare=sizes&left.model=1&left.size=32&right.size=64")
-    assert [one.pane(side).locator("h2").inner_text() for side in ("left", "right")] == [
-        "Left: second",
-        "Right: second",
-    ]
-    assert (one.numbers()["Grid"], one.numbers("right")["Grid"]) == (by(4, 4), by(8, 8))
-
-
-@slow
-def test_a_link_to_what_is_not_here_says_so(sight):
-    one = sight("#image=u9&name=gone.png&compare=none&left.model=7&layer=99")
-    assert "gone.png" in one.alert
-    assert "left.model is 7" in one.alert
-    assert "layer is 99" in one.alert
-    assert one.numbers()["Grid"] == by(8, 8)
-
-
-@slow
-def test_a_view_that_was_given_up_is_asked_for_again(sight):
-    one = sight(ONE)
-    answered = []
-
-    def once(route):
-        answered.append(route.request.url)
-        if len(answered) == 1:
-            route.fulfill(status=410, json={"error": "the view was given up", "gone": True})
-        else:
-            route.continue_()
-
-    one.page.route("**/attention?*", once)
-    one.click_patch(0, 0, (8, 8))
-    assert len(answered) == 2
-    assert one.said.startswith("patch row 0 column 0, ")
-    assert one.alert == ""
-    one.faults.clear()
 
 
 @slow
@@ -342,14 +231,3 @@ def test_an_answer_that_comes_too_late_is_dropped(sight):
     one.settle()
     assert one.said.startswith("patch row 7 column 7, ")
     one.faults.clear()
-
-
-@slow
-def test_another_name_for_the_server_is_refused(base):
-    address = base.removeprefix("http://")
-    for host, status in ((address, 200), ("sightline.example", 421), ("", 421)):
-        connection = http.client.HTTPConnection(address)
-        connection.request("GET", "/api/session", headers={"Host": host} if host else {})
-        if host:
-            assert connection.getresponse().status == status
-        connection.close()

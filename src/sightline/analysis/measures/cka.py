@@ -162,11 +162,13 @@ def cka(
 
     Args:
         other: of any grid, depth and dimension; None for the layers of `model` among each other.
-        images, sizes: as `images.batches_by_size`; batches must be such as both models read (one patch size).
+        images: as `images.batches_by_size`; batches must be such as both models read (one patch size).
+        sizes: as `images.batches_by_size`.
         of: `images`: an example is the mean of an image's patches; `patches`: each patch, and both models must make the
             same grid of each image. Patches of a mini-batch are of few images then, and tell these less apart.
         together: examples of a mini-batch, at least 4; its products of all pairs are kept, float64, of every layer.
-        called, other_called: what the models are called; their encodings unless given.
+        called: what the model is called; its encoding unless given.
+        other_called: the same of the other one.
         others: where `images` are batches, the same images as `other` reads them, by their `Batch.indices`; unless
             given both models are shown the same batches.
         advance: called with the number of images that are through.

@@ -10,7 +10,7 @@ from sightline.runs.options import Json
 def encodings(name: str | None = None, /, *, json: Json = False) -> None:
     """List the position encodings: each with its knob; of one, its paper and its rule for a new grid.
 
-    A knob is the number of an encoding that `evaluate --tune` searches at each size (docs/GLOSSARY.md).
+    A knob is the number of an encoding that `evaluate --tune` searches at each size (docs/reference/glossary.md).
 
     Args:
         name: Show this one with everything that is known of it.

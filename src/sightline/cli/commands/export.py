@@ -33,7 +33,7 @@ def export(
 ) -> None:
     """Write a model as one file that ONNX Runtime or torch alone runs, for any batch, height and width.
 
-    Sides are multiples of the patch, two patches and more (docs/EXPORT.md).
+    Sides are multiples of the patch, two patches and more (docs/how-to/export.md).
 
     Args:
         to: onnx (for ONNX Runtime and others), or torch (for torch.export.load).

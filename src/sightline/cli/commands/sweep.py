@@ -15,7 +15,7 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
     and give it back; what is finished is never run again. Exit code 7: cells failed twice, and are named.
 
     Args:
-        file: A SWEEP.yaml (docs/SWEEPS.md): base, grid or search and trials, out, storage, metric, evaluate.
+        file: A SWEEP.yaml (docs/how-to/sweeps.md): base, grid or search and trials, out, storage, metric, evaluate.
     """
     from sightline.cli import run_config
     from sightline.cli.sweep_table import print_sweep

@@ -4,8 +4,8 @@ As big_vision's `fewshot_lsr.py`, but for the strength: features are brought to 
 that are learned from (each by itself, not rotated), a column of 100 stands for the bias, which is then hardly held
 back, targets are -1 and 1, and one eigendecomposition, of the smaller of the two Gram matrices, serves every strength.
 That code takes 2**10 for all; here the strength is chosen of 40, by the squared error on images that are held out: by
-it few images tell strengths apart that give as many right answers, and no image is scored 40 times (docs/LOG.md). It
-draws images three times, here they are drawn once.
+it few images tell strengths apart that give as many right answers, and no image is scored 40 times
+(decisions/few-shot). It draws images three times, here they are drawn once.
 """
 
 from __future__ import annotations

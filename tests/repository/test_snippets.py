@@ -1,0 +1,54 @@
+"""Every snippet of README and of the tutorials runs, and prints what the page shows."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sightline import recipes
+from tests.repository import snippets
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/tutorials").glob("*.md"))]
+
+
+@pytest.fixture
+def small_recipes(monkeypatch):
+    """Recipes of folders are two steps of a small model."""
+    real = recipes.recipe
+
+    def recipe(*words: Any, **options: Any) -> Any:
+        config = real(*words, **options)
+        model = {"model": "vit_tiny_patch16", "model_options": {**config.model_options, "depth": 1}, "resolution": 32}
+        length = {"epochs": None, "images": 16, "batch_size": 8}
+        return dataclasses.replace(config, **model, **length)
+
+    monkeypatch.setattr(recipes, "recipe", recipe)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch, small_recipes):
+    monkeypatch.chdir(tmp_path)
+    snippets.make_data(tmp_path)
+    given: dict[str, Any] = {"__name__": "__main__"}
+    said = ""
+    for language, text in snippets.blocks(page):
+        if language == "python":
+            said = snippets.run_python(text, given, page.name)
+        elif language == "bash":
+            said = "".join(snippets.run_command(command) for command in snippets.commands(text))
+        elif language == "text":
+            assert snippets.agrees(text, said), said
+        else:
+            pytest.fail(f"{page.name}: a block in {language}, which nothing runs")
+
+
+def test_shown_output_may_differ_in_numbers_alone():
+    said = "top1  0.912 of 300\nwrote runs/a/results.jsonl\n"
+    assert snippets.agrees("top1 0.8 of 20\nwrote ...\n", said)
+    assert snippets.agrees("wrote ...", said)
+    assert not snippets.agrees("top5 0.8 of 20", said)
+    assert not snippets.agrees("wrote ...\ntop1 0.1 of 3", said)
