@@ -27,7 +27,8 @@ CONFIGURATIONS = (
 # Page -> its title, what a reader can do with it, and what stands on it.
 API: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "models": ("Models", "make models, change their heads, and read their features", (
-        "sightline.models.config.ViTConfig", "sightline.models.model.Model", "sightline.models.timm_surface.TimmSurface",
+        "sightline.models.config.ViTConfig", "sightline.models.model.Model",
+        "sightline.models.timm_surface.TimmSurface",
         "sightline.models.create.make_model", "sightline.models.create.model_config",
         "sightline.models.compile.compile_blocks", "sightline.models.patch_size.set_patch_size",
     )),
@@ -39,7 +40,9 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "attention": ("Attention", "say what attention computes, and choose who computes it", (
         "sightline.attention.pattern", "sightline.attention.rotation", "sightline.attention.dispatch",
     )),
-    "tokens": ("Tokens", "build the layout of tokens by hand", ("sightline.tokens.grid.Grid", "sightline.tokens.layout")),
+    "tokens": ("Tokens", "build the layout of tokens by hand", (
+        "sightline.tokens.grid.Grid", "sightline.tokens.layout",
+    )),
     "data": ("Data", "read data sets and prepare images as the commands do", (
         "sightline.data.preprocessing", "sightline.data.open", "sightline.data.source.Source", "sightline.data.batch",
     )),
@@ -86,8 +89,8 @@ def command_line() -> str:
 
     os.environ["COLUMNS"] = "100"
     parts = [
-        "# Command line\n\nOn this page you look up every command and option, as the programs themselves print them with "
-        "`--help`. What all commands share stands in [Models, settings, exit codes](common.md).\n"
+        "# Command line\n\nOn this page you look up every command and option, as programs print them with `--help`. "
+        "What all commands share stands in [Models, settings, exit codes](common.md).\n"
     ]
     for name in COMMANDS:
         for words in [(name,), *((name, verb) for verb in SUBCOMMANDS.get(name, ()))]:
@@ -109,8 +112,8 @@ def help_of(*words: str) -> str:
 def configurations() -> str:
     """Every field of the configurations, and of those inside them."""
     parts = [
-        "# Configuration\n\nOn this page you look up each field of a configuration: in Python, in a YAML file (`--config`) and "
-        "as an option (`--optimizer.lr 1e-3`). Values are checked when a configuration is made.\n"
+        "# Configuration\n\nOn this page you look up each field of a configuration: in Python, in YAML (`--config`) "
+        "and as an option (`--optimizer.lr 1e-3`). Values are checked when a configuration is made.\n"
     ]
     waiting, seen = [load(path) for path in CONFIGURATIONS], set()
     while waiting:
@@ -160,7 +163,9 @@ def api_pages() -> dict[str, str]:
     import sightline
 
     shown = tuple(path for _, _, paths in API.values() for path in paths)
-    lines = ["# sightline\n\nOn this page you look up the names of `import sightline`, each imported when it is first used.\n"]
+    lines = [
+        "# sightline\n\nOn this page you look up the names of `import sightline`, imported when they are first used.\n"
+    ]
     for name in sorted(sightline._HOMES):
         thing = getattr(sightline, name)
         path = f"{thing.__module__}.{thing.__qualname__}"

@@ -56,10 +56,15 @@ def words_of(command: str) -> list[str]:
     words = shlex.split(command, comments=True)
     at = words.index("sightline") + 1
     small = SMALL.get(words[at], {})
+    if "--init-from" in words:
+        small = {name: value for name, value in small.items() if not name.startswith("--model")}
     if "--recipe" in words or any(word in ("digits", "scenes") for word in words):
         small = {name: value for name, value in small.items() if name in ("--images", "--batch-size")}
     if any("navit" in word for word in words):
         small = {name: value for name, value in small.items() if name != "--batch-size"}
+    if "--epochs" in words:
+        first = words.index("--epochs")
+        words[first : first + 2] = ["--images", "32"]
     for name, value in small.items():
         if name not in words:
             words += [name] if value is None else [name, value]

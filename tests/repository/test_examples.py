@@ -1,7 +1,6 @@
 """The Python examples of README and docs run as they are printed; those of export.md run in tests/export."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,11 @@ PAGES = [
 ]
 TESTED = {
     "docs/how-to/weights.md": 2,
-    "docs/explanation/packing.md": 3,
+    "docs/explanation/packing.md": 1,
     "docs/how-to/timm.md": 1,
     "docs/how-to/export.md": 2,
+    "docs/how-to/encoding.md": 1,
+    "docs/index.md": 1,
 }
 TESTED |= {"docs/how-to/compare.md": 1, "docs/reference/analysis.md": 2, "docs/reference/models.md": 1}
 
@@ -102,26 +103,15 @@ def test_the_example_of_compare_md(tmp_path, capsys):
     assert capsys.readouterr().out.startswith(f"{2 / 2**7} [(0.15")
 
 
-@pytest.mark.slow
+def test_the_example_of_encoding_md():
+    found = run("docs/how-to/encoding.md", 0)
+    shape = sightline.encodings.TrunkShape(2, 3, 6, sightline.Grid(4, 4), 1)
+    encoding = found["Ramp"](found["AddedConfig"](), shape)
+    assert encoding.embedding_on((3, 5), "cpu")[-1].tolist() == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+
+
 def test_found_12_the_examples_of_packing_md():
-    model = tiny("factorized_fractional")
-    kept = [torch.arange(0, 280, 2), torch.arange(63)]
-    wide, small, tall = images((2, 5), (1, 2), (6, 3), patch=4)
-    patches = torch.randn(1, 140 + 63, 48)
-    given = {"kept_of_first": kept[0], "kept_of_second": kept[1], "patches": patches}
-    found = run("docs/explanation/packing.md", 0, model=model, wide=wide, small=small, tall=tall, **given)
-    assert found["logits"].shape == (2, 5)
-    run("docs/explanation/packing.md", 2, sightline=sightline)
-
-
-def test_the_loop_of_packing_md(at_home):
-    for name in ("a/1", "a/2", "b/1"):
-        (at_home / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy("photo.jpg", at_home / "photos" / f"{name}.jpg")
-    found = run("docs/explanation/packing.md", 1)
-    assert found["labels"] == [0, 0, 1]
-    assert found["loss"].isfinite()
-    assert (at_home / "my_model" / "model.safetensors").is_file()
+    run("docs/explanation/packing.md", 0, sightline=sightline)
 
 
 @pytest.mark.slow

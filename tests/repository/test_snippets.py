@@ -9,35 +9,34 @@ from typing import Any
 import pytest
 
 from sightline import recipes
+from sightline.distributed.machine import import_timm
 from tests.repository import snippets
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/tutorials").glob("*.md"))]
+RECIPE = recipes.recipe
+PAGES = [ROOT / "README.md", ROOT / "docs/index.md", *sorted((ROOT / "docs/tutorials").glob("*.md"))]
 
 
-@pytest.fixture
-def small_recipes(monkeypatch):
-    """Recipes of folders are two steps of a small model."""
-    real = recipes.recipe
-
-    def recipe(*words: Any, **options: Any) -> Any:
-        config = real(*words, **options)
-        model = {"model": "vit_tiny_patch16", "model_options": {**config.model_options, "depth": 1}, "resolution": 32}
-        length = {"epochs": None, "images": 16, "batch_size": 8}
-        return dataclasses.replace(config, **model, **length)
-
-    monkeypatch.setattr(recipes, "recipe", recipe)
+def small_recipe(*words: Any, **options: Any) -> Any:
+    """A recipe of a folder as two steps of a small model: what `SMALL` is for commands."""
+    config = RECIPE(*words, **options)
+    model = {"model": "vit_tiny_patch16", "model_options": {**config.model_options, "depth": 1}, "resolution": 32}
+    return dataclasses.replace(config, **model, epochs=None, images=16, batch_size=8)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch, small_recipes):
+def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch):
+    # Where torchvision does not fit torch, what it lacks is put in its place; transformers imports it.
+    import_timm()
     monkeypatch.chdir(tmp_path)
     snippets.make_data(tmp_path)
     given: dict[str, Any] = {"__name__": "__main__"}
     said = ""
     for language, text in snippets.blocks(page):
         if language == "python":
-            said = snippets.run_python(text, given, page.name)
+            with monkeypatch.context() as patch:
+                patch.setattr(recipes, "recipe", small_recipe)
+                said = snippets.run_python(text, given, page.name)
         elif language == "bash":
             said = "".join(snippets.run_command(command) for command in snippets.commands(text))
         elif language == "text":
