@@ -176,8 +176,9 @@ def tune_parameter(
 def tune(
     given: MeasureInput, search: Search, advance: Callable[[int], None] | None = None, ranks: Ranks = SINGLE_RANK
 ) -> float | str:
-    """The candidate with the lowest cross entropy on some images, or what the task says instead; of equals, the one
-    nearest to the default.
+    """The candidate with the lowest cross entropy on some images, or what the task says instead. Of those that are equal
+    to five digits, the one nearest to the default: what enlarges an image is the same with and without antialiasing,
+    and its last bits are the processor's.
 
     LookHere (section 4) tunes its global slope so, on held-out training images, by their top-1, which takes many: of
     64 it cannot tell candidates apart that the cross entropy orders
@@ -195,7 +196,7 @@ def tune(
     loss = dict.fromkeys(search.candidates, 0.0)
 
     def order(candidate: float | str) -> tuple[float, float]:
-        return loss[candidate], search.distance(candidate)
+        return float(f"{loss[candidate]:.5g}"), search.distance(candidate)
 
     left = list(loss)
     for count, part in halvings(len(loss), len(given.indices)):
