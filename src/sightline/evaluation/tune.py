@@ -176,9 +176,10 @@ def tune_parameter(
 def tune(
     given: MeasureInput, search: Search, advance: Callable[[int], None] | None = None, ranks: Ranks = SINGLE_RANK
 ) -> float | str:
-    """The candidate with the lowest cross entropy on some images, or what the task says instead. Of those that are equal
-    to five digits, the one nearest to the default: what enlarges an image is the same with and without antialiasing,
-    and its last bits are the processor's.
+    """The candidate with the lowest cross entropy on some images, or what the task says instead.
+
+    Of those that are equal to five digits, the one nearest to the default: what enlarges an image is the same with and
+    without antialiasing, and its last bits are the processor's.
 
     LookHere (section 4) tunes its global slope so, on held-out training images, by their top-1, which takes many: of
     64 it cannot tell candidates apart that the cross entropy orders
