@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import pytest
 
 from sightline.encodings import create_encoding
+from sightline.encodings.base import AddedEncoding, PatternEncoding, RotaryEncoding
 from sightline.errors import InputError
 
 SHAPE = {"depth": 2, "heads": 3, "dim": 48, "train_grid": (4, 4)}
@@ -89,3 +91,15 @@ def test_wrong_options(name: str, options: dict, match: str) -> None:
 def test_wrong_trunks(name: str, change: dict, match: str) -> None:
     with pytest.raises(InputError, match=match):
         create_encoding(name, **{**SHAPE, **change})
+
+
+@pytest.mark.parametrize(("base", "options"), [(AddedEncoding, ["at"]), (RotaryEncoding, []), (PatternEncoding, [])])
+def test_an_encoding_without_a_config_of_its_own(base, options, monkeypatch) -> None:
+    class Plain(base):
+        names: ClassVar[dict[str, dict[str, object]]] = {"plain": {}}
+
+    monkeypatch.setattr("sightline.encodings.create.registry", lambda: {"plain": Plain})
+    assert create_encoding("plain", **SHAPE).name == "plain"
+    assert list(Plain.Config.__dataclass_fields__) == options
+    with pytest.raises(InputError):
+        create_encoding("plain", **SHAPE, theta=2.0)

@@ -106,7 +106,7 @@ def test_the_example_of_compare_md(tmp_path, capsys):
 def test_the_example_of_encoding_md():
     found = run("docs/how-to/encoding.md", 0)
     shape = sightline.encodings.TrunkShape(2, 3, 6, sightline.Grid(4, 4), 1)
-    encoding = found["Ramp"](found["AddedConfig"](), shape)
+    encoding = found["Ramp"](found["Ramp"].Config(), shape)
     assert encoding.embedding_on((3, 5), "cpu")[-1].tolist() == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
 
 

@@ -16,6 +16,8 @@ from sightline.attention.content_bias import ContentBias
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Pairing, Rotation
 from sightline.encodings.knob import KNOB_STATE, Knob, KnobSpec, ResizeRule
+from sightline.encodings.options import AddedConfig as AddedConfig
+from sightline.encodings.options import EncodingConfig
 from sightline.errors import InputError, require_known
 from sightline.io.config import Count, Index, check_value, config_dataclass
 from sightline.tokens.grid import Grid
@@ -76,12 +78,12 @@ class PositionEncoding(nn.Module):
     """A position encoding: no-op hooks, each called with (layer, layout) in every block.
 
     Subclasses are final or abstract. A final one is one file, lists its registered names with the configuration
-    that each presets, and has a `Config` beside it (`config_dataclass`).
+    that each presets, and has a `Config` beside it (`config_dataclass`) where it has options.
     """
 
     names: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Registered name -> configuration that the name presets."""
-    Config: ClassVar[type] = type(None)
+    Config: ClassVar[type] = EncodingConfig
     source: ClassVar[str] = ""
     """Paper and equation, in a line."""
     extrapolation: ClassVar[str] = ""
@@ -248,18 +250,6 @@ class PositionEncoding(nn.Module):
         return f"name={self.name!r}, config={self.config}"
 
 
-@config_dataclass
-class AddedConfig:
-    """What the configuration of every `AddedEncoding` has.
-
-    Attributes:
-        at: where it is added (ViT appendix D.4, table 8): at the `input` of the first layer; at that of `every` layer,
-            of weights of its own in each; or `shared`, the same before every layer.
-    """
-
-    at: Literal["input", "every", "shared"] = "input"
-
-
 class AddedEncoding(PositionEncoding):
     """An embedding for each patch, added to the tokens before the first layer, or before every one. A subclass has
     `embedding`, or `embedding_on` where its weights do not say where tokens are.
@@ -267,6 +257,8 @@ class AddedEncoding(PositionEncoding):
     Attributes:
         later: the same encoding for each layer after the first, where every layer has weights of its own; else None.
     """
+
+    Config = AddedConfig
 
     def __init__(self, config: Any, shape: TrunkShape) -> None:
         super().__init__(config, shape)
