@@ -121,7 +121,12 @@ def _rows_of(run: TrainedRun) -> list[_Measured]:
     for row in sorted(read_rows(path), key=lambda row: row.tuned):
         whole = row.metric in _METRICS and not row.slices
         smallest = (row.metric, dict(row.slices)) == (TOP1, {_QUINTILE: 1})
-        if row.shrunk is None and row.resolution is not None and (whole or smallest or row.metric.startswith(_ATTACK)):
+        if (
+            row.shrunk is None
+            and not row.preparation
+            and row.resolution is not None
+            and (whole or smallest or row.metric.startswith(_ATTACK))
+        ):
             one = _Measured(run, row)
             chosen[one.place] = one
     return [_with_images(one) for one in chosen.values()]

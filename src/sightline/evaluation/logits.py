@@ -127,7 +127,7 @@ def task_record(task: Task) -> dict[str, Any]:
         InputError: it is no classifier, whose answers are more than scores of classes.
     """
     if not isinstance(task, Classification):
-        raise InputError(f"logits: task {task.name} gives no scores of classes (expected task classification)")
+        raise InputError(f"--logits: task {task.name} gives no scores of classes (expected task classification)")
     return {
         "score_link": task.config.score_link,
         "options": asdict(task.options),

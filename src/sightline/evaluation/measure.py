@@ -134,7 +134,7 @@ class Measurement:
 
     def key(self, *what: object, **changes: object) -> str:
         """Of an item of work on it, or on the same with some `fields` changed."""
-        return json.dumps([*what, *(self.fields | changes).items()])
+        return json.dumps([*what, self.part.content, *(self.fields | changes).items()])
 
 
 def plan_evaluation(

@@ -84,6 +84,16 @@ def write_results(folder: Path, source: Source, results: Sequence[Result]) -> No
                 old.unlink()
 
 
+def clear_results(folder: Path) -> None:
+    """Delete what `write_results` wrote into a folder, and folders that are empty then."""
+    for file in [*folder.glob("*.json"), *folder.glob("*.csv"), *folder.glob("*/*.png")]:
+        if file.suffix != ".png" or _MAP.fullmatch(file.name):
+            file.unlink()
+    for one in [*folder.glob("*/"), folder]:
+        if one.is_dir() and not any(one.iterdir()):
+            one.rmdir()
+
+
 def _as_coco(source: Source, results: Sequence[Result]) -> list[dict[str, Any]]:
     """Images and categories by the ids of the data's own file, where it has one; else by index, and from 1."""
     own = source if isinstance(source, DetectionFiles) else None

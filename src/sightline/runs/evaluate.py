@@ -18,13 +18,14 @@ from sightline.errors import InputError, StorageError
 from sightline.evaluation import measure
 from sightline.evaluation.config import EvaluateConfig
 from sightline.evaluation.drawn import write_pictures
-from sightline.evaluation.logits import StoredLogits, read_logits, task_record, write_logits
+from sightline.evaluation.logits import ENDING, StoredLogits, logits_name, read_logits, task_record, write_logits
 from sightline.evaluation.parts import WorkFolder, kept_beside
 from sightline.evaluation.predict import views_as_trained
-from sightline.evaluation.result_files import write_results
+from sightline.evaluation.result_files import clear_results, write_results
 from sightline.evaluation.suite import map_classes, prepared_sets
 from sightline.evaluation.suites.base import EvalSet, OpenedSuite, open_suite
 from sightline.hub.load import checksum
+from sightline.io.atomic import storage_errors
 from sightline.io.run_files import ANSWERS, LOGITS, PICTURES, PREDICTIONS, RESULTS
 from sightline.results.predictions import read_predictions, update_predictions
 from sightline.results.rows import ResultRow, measured_on_more_images, read_rows, to_frame, update_rows
@@ -69,14 +70,15 @@ class _Places:
     """The folder that an evaluation writes into.
 
     Attributes:
-        before: rows that stand there; other: they are of another model or data set, and are replaced.
+        before: rows that stand there; beside: those of them that are neither of another model nor of another data
+            set, which are replaced.
         predictions: what was said of each image: a file of lines, a folder of files for other tools, or neither.
         logits: the folder of logits, where they are kept.
     """
 
     folder: Path
     before: list[ResultRow]
-    other: bool
+    beside: list[ResultRow]
     predictions: Path | None
     logits: Path | None
 
@@ -123,7 +125,7 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
             "logits": places.logits is not None,
             "files": files,
             "data": [own.fingerprint(name).digest for name in read] if own is not None else [],
-            "suites": [[one.data, one.preparation, repr(one.views), one.digest()] for one in sets if one.preparation],
+            "suites": [[one.data, one.preparation, repr(one.views)] for one in sets if one.preparation],
         }
 
     answers, pictures = list[Any](), dict[str, Any]()
@@ -145,7 +147,8 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
                     f"{run.path}: its checkpoint was replaced while the one before was measured, as by a training "
                     "that goes on; no rows are written (measure it when that has ended, or with --out DIR)"
                 )
-            _write(asked, places, data, rows, answers, pictures)
+            own = next((one.source for one in sets if not one.preparation), None)
+            _write(asked, places, own, rows, answers, pictures)
             parts.discard()
     precision = chosen_precision(config.precision, model.anchor.device)
     return Evaluation(rows, places.rows, places.predictions, places.logits, precision)
@@ -224,14 +227,20 @@ def _data_sets(run: Run, asked: EvaluateOptions, config: EvaluateConfig, source:
 def _suite_sets(run: Run, asked: EvaluateOptions, suites: Sequence[tuple[str, OpenedSuite]]) -> list[EvalSet]:
     model = run.model.config
     views = parse_resolutions(asked.resolutions, model.patch_size) or (run.side,)
-    return [
-        part
-        for spec, opened in suites
-        for part in prepared_sets(
+    found, named = list[EvalSet](), dict[tuple[str, str], str]()
+    for spec, opened in suites:
+        for part in opened.parts:
+            if named.setdefault((part.data, part.split), spec) != spec:
+                first = named[part.data, part.split]
+                said = (
+                    f"--suite {spec}: its {part.data} has the name of one of {first}; measure them one after the other"
+                )
+                raise InputError(f"{said}, with an --out each", field="--suite", value=spec)
+        found += prepared_sets(
             model, map_classes(model, opened.parts, spec), asked.preparation or "model", views,
             images=asked.images, max_pixels=run.max_pixels,
-        )
-    ]  # fmt: skip
+        )  # fmt: skip
+    return found
 
 
 def _with_headers(
@@ -244,7 +253,8 @@ def _with_headers(
         source = progress.read_headers(source, measure.splits_read(source, config), skip)
         found = _data_sets(run, asked, config, source)
     suites = (one for one in sets if one.preparation)
-    return [*found, *(one.left_in(progress.read_headers(one.source, (one.split,), skip)) for one in suites)]
+    found += (one.left_in(progress.read_headers(one.source, (one.split,), skip)) for one in suites)
+    return [replace(one, content=one.digest()) if one.preparation else one for one in found]
 
 
 def _claim(run: Run, asked: EvaluateOptions, suites: Sequence[OpenedSuite], *, files: bool) -> _Places:
@@ -270,20 +280,20 @@ def _claim(run: Run, asked: EvaluateOptions, suites: Sequence[OpenedSuite], *, f
     if said is not None and said.name == PREDICTIONS and said.exists():
         read_predictions(said)
     outputs.check_writable(home / RESULTS, home / PICTURES, *(one for one in (said, logits) if one is not None))
-    other = out is not None and _is_other(run, before, on_data=on_data)
-    if other and not asked.overwrite:
-        what = f"{before[0].run} on {before[0].data}"
+    beside = before if out is None else [row for row in before if _is_beside(run, row, on_data=on_data)]
+    if len(beside) < len(before) and not asked.overwrite:
+        row = next(row for row in before if row not in beside)
+        mine = (row.run, row.weights) == (run.identity.run, run.weights)
+        what = f"{row.data} in patches of its own" if mine and row.data == run.data else row.data if mine else row.run
+        what += "" if mine or row.run != run.identity.run else " with other weights"
         raise InputError(f"--out {out}: holds rows of {what}; give another folder, or --overwrite to replace them")
-    return _Places(home, before, other, said, logits)
+    return _Places(home, before, beside, said, logits)
 
 
-def _is_other(run: Run, before: Sequence[ResultRow], *, on_data: bool) -> bool:
-    """Whether rows are of another model, or of another data set than is measured; suites stand beside one."""
-    mine, own = (run.identity.run, run.weights), (run.data, run.patch_size)
-    return any(
-        (row.run, row.weights) != mine or (on_data and not row.preparation and (row.data, row.patch_size) != own)
-        for row in before
-    )
+def _is_beside(run: Run, row: ResultRow, *, on_data: bool) -> bool:
+    """Whether a row is of this model, and of a suite or of the data set that is measured."""
+    own = not on_data or bool(row.preparation) or (row.data, row.patch_size) == (run.data, run.patch_size)
+    return own and (row.run, row.weights) == (run.identity.run, run.weights)
 
 
 def _keep_logits(
@@ -317,18 +327,39 @@ def _write(
     answers: list[Any],
     pictures: dict[str, Any],
 ) -> None:
-    """Write rows, predictions and pictures."""
+    """Write rows, predictions and pictures; of rows that are replaced the other files go too."""
     # Images that cannot be read any more are no reason: all that are there were measured.
     fewer = asked.images is None or asked.overwrite
     more = {} if fewer else measured_on_more_images(places.before, rows)
     if more:
         line = f"{places.rows} keeps what was measured on more images: {', '.join(more.values())}"
         print(f"{line}; --overwrite replaces it", file=sys.stderr)
+    other = len(places.beside) < len(places.before)
+    if other:
+        _clear(places, [*places.beside, *(rows if places.logits is not None else ())])
     if places.predictions is not None and places.predictions.name == ANSWERS:
         assert source is not None
-        write_results(places.predictions, source, answers)
+        stay = {(row.split, row.view, row.resolution) for row in rows if row.measurement in more}
+        write_results(
+            places.predictions, source, [one for one in answers if (one.split, one.view, one.resolution) not in stay]
+        )
     elif places.predictions is not None:
-        update_predictions(places.predictions, answers, anew=places.other, fewer=fewer)
+        update_predictions(places.predictions, answers, anew=other, fewer=fewer)
     # Rows first: a picture that finds no room costs none of them.
-    update_rows(places.rows, rows, anew=places.other, fewer=fewer)
+    update_rows(places.rows, [*places.beside, *rows] if other else rows, anew=other, fewer=fewer)
     write_pictures([row for row in rows if row.measurement not in more], pictures, places.folder)
+
+
+def _clear(places: _Places, rows: Sequence[ResultRow]) -> None:
+    """Delete what was written beside rows that are replaced: all but the logits and pictures of these rows."""
+    logits, pictures = {logits_name(vars(row)) for row in rows}, {row.picture for row in places.beside}
+    with storage_errors(f"{places.folder}: cannot be cleared"):
+        for file in (places.folder / LOGITS).glob(f"*{ENDING}"):
+            if file.name not in logits:
+                file.unlink()
+        for file in (places.folder / PICTURES).glob("*.png"):
+            if file.relative_to(places.folder).as_posix() not in pictures:
+                file.unlink()
+        if all(row.preparation for row in places.beside):
+            (places.folder / PREDICTIONS).unlink(missing_ok=True)
+            clear_results(places.folder / ANSWERS)

@@ -184,7 +184,9 @@ def compose_report(
     known = list(dict.fromkeys(row.data for _, rows in measured for row in rows))
     data = data or next((run.data for run, _ in measured if run.data in known), known[0])
     for number, (run, rows) in enumerate(measured):
-        measured[number] = run, [row for row in rows if row.data == data]
+        mine = [row for row in rows if row.data == data]
+        # Of a suite as it was prepared first; of data that is a suite too, as it is in training.
+        measured[number] = run, [row for row in mine if row.preparation == min(one.preparation for one in mine)]
         if not measured[number][1]:
             raise InputError(f"{run.path}: was not measured on {data} (but on {', '.join({row.data for row in rows})})")
     runs, named = [run for run, _ in measured], _named(measured)

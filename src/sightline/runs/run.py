@@ -18,6 +18,7 @@ from sightline.distributed import machine
 from sightline.distributed.machine import preserve_rng_state
 from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
+from sightline.evaluation.parts import weights_digest
 from sightline.hub.load import load_model, resolve_source
 from sightline.io.config import Count, check_value
 from sightline.io.run_files import PAGE
@@ -111,8 +112,9 @@ class Run(OpenedRun):
 
     @property
     def weights(self) -> str:
-        """Tells its checkpoint from every other; "" of what no checkpoint holds."""
-        return hashlib.sha256(self.written.encode()).hexdigest()[:12] if self.written else ""
+        """Tells its checkpoint, or the weights of what no checkpoint holds, from every other."""
+        written = hashlib.sha256(self.written.encode()).hexdigest()[:12]
+        return written if self.written else weights_digest(self.model)
 
     @property
     def is_timm(self) -> bool:

@@ -72,7 +72,9 @@ def _last_of_curve(folder: Path, wanted: Objective) -> MetricValue:
 def _mean_of_rows(path: Path, wanted: Objective) -> MetricValue:
     """The mean over how images were shown."""
     rows = [
-        row for row in read_rows(path) if row.shrunk is None and not row.tuned and not row.slices.keys() - {INFERENCE}
+        row
+        for row in read_rows(path)
+        if row.shrunk is None and not row.tuned and not row.preparation and not row.slices.keys() - {INFERENCE}
     ]
     if not (mine := [row for row in rows if row.split == wanted.split]):
         raise unknown_name_error(f"{path}: split", wanted.split, {row.split for row in rows})

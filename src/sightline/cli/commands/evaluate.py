@@ -51,5 +51,5 @@ def evaluate(
     if found.logits is not None:
         print(f"logits: {found.logits} (sightline rescore {shlex.quote(str(found.logits))})")
     print(f"computed in {found.precision}")
-    if not run.is_timm:
+    if not run.is_timm and (asked.out is None or not run.config):
         next_step.say_report(run)

@@ -45,6 +45,7 @@ class EvalSet:
         images: at most so many are measured, spread over the split; as the configuration says unless given.
         asked: whether it is to be measured, and not for what is fitted on it alone.
         keeps_answers: what is said of each image is kept, and of some drawn.
+        content: tells the images of a suite, as `digest`, so that what is finished of others holds.
     """
 
     data: str
@@ -59,6 +60,7 @@ class EvalSet:
     images: int | None = None
     asked: bool = True
     keeps_answers: bool = False
+    content: str = ""
 
     def limited(self, count: int) -> EvalSet:
         """The same with at most so many images, spread over classes; what is drawn is counted where it is shown."""
