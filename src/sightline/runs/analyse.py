@@ -178,10 +178,10 @@ def usual_sizes(model: Model) -> list[Size]:
 
 
 def usual_data(models: Sequence[str]) -> str:
-    """The embedded scenes that all of the models were trained on, if they are the same ones; else those of glyphs."""
+    """What all of the models were trained on, if it is the same; else the embedded scenes."""
     trained = {outputs.trained_on(Path(one.removeprefix("local-dir:"))) for one in models}
     one = trained.pop() if len(trained) == 1 else None
-    return one if one is not None and one.partition(":")[0] == SCENES else SCENES
+    return one or SCENES
 
 
 def checked_options(given: Mapping[str, Any], chosen: Sequence[type[Measure]]) -> dict[str, dict[str, Any]]:

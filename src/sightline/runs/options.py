@@ -245,8 +245,8 @@ class AnalyseOptions:
     """What is looked at inside models.
 
     Attributes:
-        data: Images are drawn, or resized, at each size; the embedded scenes that a model was trained on unless given,
-            where all were trained on the same ones, else scenes (glyphs).
+        data: Images are drawn, or resized, at each size; what all of the models were trained on unless given, where it
+            is the same, else the embedded scenes.
         split: Of the data; test unless given.
         resolutions: Sides in pixels, HEIGHTxWIDTH, or native (each image at its own, with at most 1024 patches), as
             32,64,96x192; the size of the model and twice that unless given.
