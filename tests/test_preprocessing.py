@@ -13,6 +13,7 @@ import sightline
 from sightline.data.augmentations import apply_augmentations, make_augmentations
 from sightline.data.image_file import read_image, read_image_size, read_picture, rgb_pixels
 from sightline.data.open import open_source
+from sightline.errors import InputError
 from sightline.models import create_model
 from tests.tiny import INPUTS
 
@@ -152,3 +153,10 @@ def test_height_and_width(prepare):
     assert tuple(prepare(image, (8, 16)).shape) == (3, 8, 16)
     assert prepare.view(image, (8, 16)).min() == 255
     assert prepare.view(image, (16, 8)).min() == 0
+
+
+@pytest.mark.parametrize("augment", ["colour_jitter", ["colour_jitter"]])
+def test_augmentations_are_options_by_name(augment, model):
+    with pytest.raises(InputError) as raised:
+        sightline.preprocessing(model, training=True, augment=augment)
+    assert (raised.value.field, raised.value.value) == ("augment", augment)

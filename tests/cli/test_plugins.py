@@ -95,6 +95,7 @@ def test_it_may_stand_anywhere_and_is_in_the_help(cli, folder, monkeypatch):
         (["encodings", "--plugins"], ["--plugins: expected a folder"]),
         (["encodings", "--plugins="], ["--plugins: expected a folder"]),
         (["encodings", "--plugins", "nowhere"], ["--plugins", "nowhere: no such folder"]),
+        (["encodings", "--plugins", "my plug-ins/slanted.py"], ["is a file", "--plugins my plug-ins"]),
         (["encodings", "--plugins", "empty"], ["--plugins", "empty: holds no Python file"]),
     ],
 )

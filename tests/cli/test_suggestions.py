@@ -11,8 +11,9 @@ from PIL import Image
 
 from sightline.data.image_list import list_images
 from sightline.data.open import open_source, recognised
-from sightline.errors import did_you_mean
+from sightline.errors import InputError, did_you_mean
 from sightline.io.yaml import read_yaml
+from sightline.recipes import recipe
 from tests.data.dense_folders import coco, masks
 from tests.data.three_kinds import images, shards
 from tests.tiny import pictures
@@ -111,3 +112,32 @@ def test_a_size_that_is_another_by_exif_alone_says_so(kind, tmp_path):
     Image.fromarray(pixels.transpose(1, 0, 2)).save(path)
     [found] = open_source(f"{kind}:{made}").check_readable("train", skip_unreadable=1)[1]
     assert "EXIF" not in found.reason
+
+
+def test_a_folder_that_does_not_exist_is_named_with_the_nearest(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_images" / "train").mkdir(parents=True)
+    for spec in ("my_imagez", "./my_imagez", str(tmp_path / "my_imagez"), "my_imagez,minival=0.1"):
+        with pytest.raises(InputError, match=r"no such folder; did you mean .*my_images\?"):
+            open_source(spec)
+    with pytest.raises(InputError, match=r"no such folder$"):
+        open_source("./nowhere")
+    # Nearer to a data set than to a folder.
+    with pytest.raises(InputError, match=r"data set .*'scenes'"):
+        open_source("scene")
+
+
+@pytest.mark.parametrize("classes", [None, 2])
+def test_a_head_of_other_classes_than_the_data_is_said(classes, cli, tmp_path):
+    data = pictures(tmp_path / "data")
+    words = ["--no-pretrained", "--data", data, "--resolutions", 32, "--threads", 1, "--out", tmp_path / "out"]
+    asked = [] if classes is None else ["--num-classes", classes]
+    code, _, err = cli("evaluate", "timm:vit_tiny_patch16_224", *words, *asked)
+    assert code == 0, err
+    assert ("--num-classes 2" in err) == (classes is None)
+
+
+def test_a_recipe_of_a_path_alone_says_what_is_there(tmp_path):
+    folder = pictures(tmp_path / "data").partition(":")[2] or str(tmp_path / "data")
+    with pytest.raises(InputError, match=f"did you mean imagefolder:{folder}"):
+        recipe("imagefolder", folder)

@@ -98,6 +98,9 @@ def test_an_encoding_without_a_config_of_its_own(base, options, monkeypatch) -> 
     class Plain(base):
         names: ClassVar[dict[str, dict[str, object]]] = {"plain": {}}
 
+        def embedding_on(self, grid, device):
+            raise NotImplementedError
+
     monkeypatch.setattr("sightline.encodings.create.registry", lambda: {"plain": Plain})
     assert create_encoding("plain", **SHAPE).name == "plain"
     assert list(Plain.Config.__dataclass_fields__) == options

@@ -75,3 +75,10 @@ def test_images_that_are_tested_are_looked_at_before_the_training(tmp_path):
     with pytest.raises(UnreadableDataError):
         sightline.train(config, tmp_path / "a")
     assert not (tmp_path / "a" / "checkpoint").exists()
+
+
+def test_a_dictionary_is_no_configuration(tmp_path):
+    with pytest.raises(InputError, match="TrainConfig") as raised:
+        sightline.train({"data": "digits"}, tmp_path / "run")
+    assert raised.value.field == "config"
+    assert not (tmp_path / "run").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ from sightline import registry
 from sightline.data.skip_policy import Progress
 from sightline.data.source import Source
 from sightline.data.stored import FileSource
-from sightline.errors import InputError, require_known
+from sightline.errors import InputError, near, require_known
 
 _SOURCES = "sightline.data.sources"
 # Among options, which end with a comma or with all.
@@ -51,6 +52,8 @@ def open_source(spec: str, progress: Progress | None = None) -> Source:
     name, argument, share = parse_spec(spec)
     if name not in list_sources() and (kind := _kind_of(spec)):
         raise InputError(f"data {spec}: a path alone; did you mean {kind}:{spec}?")
+    if name not in list_sources() and ":" not in spec:
+        _refuse_no_folder(_HELD_OUT.sub("", spec))
     source = source_class(name).open(argument, progress)
     if share is None:
         return source
@@ -70,6 +73,19 @@ def recognised(spec: str) -> str:
     """A data set as `open_source` takes it: before a path alone stands what its layout is of, as `coco:DIR`."""
     kind = None if parse_spec(spec)[0] in list_sources() else _kind_of(spec)
     return f"{kind}:{spec}" if kind else spec
+
+
+def _refuse_no_folder(spec: str) -> None:
+    """Say so of a path that does not exist: of what is written as one, or is nearer to a folder than to a data set."""
+    path, beside, known = Path(spec), list[str](), list_sources()
+    with contextlib.suppress(OSError):
+        beside = [one.name for one in path.parent.iterdir() if one.is_dir() and one.name[0] != "."]
+    written = path.is_absolute() or len(path.parts) > 1 or spec[:1] in (".", "~")
+    found = near(path.name, beside if written else [*known, *(one for one in beside if one not in known)])
+    found = [one for one in found if one in beside]
+    if written or found:
+        hint = f"; did you mean {' or '.join(str(path.parent / one) for one in found)}?" if found else ""
+        raise InputError(f"data {spec}: no such folder{hint}")
 
 
 def _kind_of(spec: str) -> str | None:

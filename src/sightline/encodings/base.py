@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sightline.attention.content_bias import ContentBias
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Pairing, Rotation
+from sightline.encodings.checks import check_embedding, check_written
 from sightline.encodings.knob import KNOB_STATE, Knob, KnobSpec, ResizeRule
 from sightline.encodings.options import AddedConfig as AddedConfig
 from sightline.encodings.options import EncodingConfig
@@ -262,6 +263,7 @@ class AddedEncoding(PositionEncoding):
 
     def __init__(self, config: Any, shape: TrunkShape) -> None:
         super().__init__(config, shape)
+        check_written(self, AddedEncoding, ("embedding_on", "embedding", "added"), "(grid, device)")
         self.at: str = getattr(config, "at", "input")
         self.later: Any = None
         if self.at == "every":
@@ -295,6 +297,9 @@ class AddedEncoding(PositionEncoding):
         # The sides of a single image may be symbolic, which are no key.
         keys = [one.grid for one in layout.segments] if layout.images > layout.rows else [None]
         tables = {key: self.embedding_on(key or layout.segments[0].grid, layout.device) for key in dict.fromkeys(keys)}
+        if not torch.compiler.is_compiling():
+            for key, table in tables.items():
+                check_embedding(self, table, key or layout.segments[0].grid)
         pieces = [
             tables[key].unsqueeze(0) if one.row_major else tables[key][one.indices]
             for key, one in zip(keys, layout.segments, strict=True)

@@ -17,7 +17,7 @@ from sightline.attention.rotation import Rotation
 from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import Knob, ResizeRule
-from sightline.errors import InputError, require_known, unknown_name_error
+from sightline.errors import InputError, unknown_name_error
 from sightline.io.config import build_config
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
@@ -196,7 +196,9 @@ def share_options(name: str, config: Mapping[str, Any]) -> list[tuple[str, dict[
     # Every option as it may be written -> the parts that have it.
     owners: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for one in parts:
-        require_known("encoding", one[0], known)
+        if one[0] not in known:
+            own = "one of your own: --plugins DIR, in Python sightline.add_encodings(path)"
+            raise InputError(f"{unknown_name_error('encoding', one[0], known)}; {own}")
         for field in known[one[0]].Config.__dataclass_fields__:
             owners.setdefault(field, []).append(one)
             owners.setdefault(f"{one[0]}.{field}", []).append(one)

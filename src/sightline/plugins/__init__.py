@@ -25,6 +25,9 @@ def add(folder: str | Path) -> None:
         InputError: there is no such folder, or it holds no Python file.
     """
     named, folder = str(folder), Path(folder).resolve()
+    if folder.is_file():
+        parent = Path(named).parent
+        raise InputError(f"--plugins {named}: is a file; give its folder: --plugins {parent}")
     if not any(folder.glob("[!_]*.py")):
         raise InputError(f"--plugins {folder}: {'holds no Python file' if folder.is_dir() else 'no such folder'}")
     given.append(named)

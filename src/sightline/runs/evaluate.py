@@ -103,6 +103,7 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
     tasks = measure.check_sets(model, sets, config)
     if asked.logits:
         task_record(tasks[0])
+    _warn_of_classes(run, sets)
     _warn_of_memory(run, asked, sets)
     measure.plan_evaluation(sets, model, config, run.side)
     for line in (line for _, one in suites for line in one.missing if ranks.is_main):
@@ -309,6 +310,17 @@ def _keep_logits(
         write_logits(folder, name, replace(stored, work=parts.identity))
 
     return keep
+
+
+def _warn_of_classes(run: Run, sets: Sequence[EvalSet]) -> None:
+    """Of a head of timm's that has other classes than a data set, whose numbers mean others then."""
+    model, own = run.model.config, next((one for one in sets if not one.preparation), None)
+    if not (run.is_timm and run.ranks.is_main and own and model.has_classifier and model.class_names is None):
+        return
+    classes = len(own.source.classes)
+    if classes and classes != model.num_classes:
+        said = f"{run.path}: its head has {model.num_classes} classes, {own.data} {classes}"
+        warn(f"{said}; --num-classes {classes} makes a new head")
 
 
 def _warn_of_memory(run: Run, asked: EvaluateOptions, sets: Sequence[EvalSet]) -> None:

@@ -197,6 +197,9 @@ def train(
         SightlineError: as `train_loop`.
         KeyboardInterrupt: a signal came in the last step; the run is complete, and not tested.
     """
+    if not isinstance(config, TrainConfig):
+        said = f"config is a {type(config).__name__} (expected a TrainConfig: sightline.training.TrainConfig(**...))"
+        raise InputError(said, field="config", value=config)
     where, out = machine.resolve_device(device if ranks.size == 1 else str(ranks.device)), Path(out)
     warn = warn if ranks.is_main else unheard
     with preserve_rng_state(), contextlib.ExitStack() as stack:

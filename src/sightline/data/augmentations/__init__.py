@@ -10,6 +10,7 @@ import numpy as np
 
 from sightline import registry
 from sightline.data.rng import generator
+from sightline.errors import InputError
 from sightline.io.config import build_config
 
 Augmentations = tuple["Augmentation", ...]
@@ -39,6 +40,9 @@ class Augmentation(ABC):
 def make_augmentations(options: Mapping[str, Mapping[str, Any]]) -> Augmentations:
     """Augmentations by name with their options, in that order; raises InputError where a name or an option is not known
     (names the nearest), or a value is refused."""
+    if not isinstance(options, Mapping):
+        expected = "options by name, as {'colour_jitter': {}}"
+        raise InputError(f"augment = {options!r}: expected {expected}", field="augment", value=options)
     kinds = {name: registry.find(Augmentation, __name__, "augmentation", name) for name in options}
     return tuple(build_config(kind, options[name], f"augment.{name}") for name, kind in kinds.items())
 
