@@ -117,6 +117,16 @@ def test_the_card_says_what_the_model_is(hub, model):
 
 
 @torch.inference_mode()
+def test_a_damaged_repository_is_refused(hub, model):
+    sightline.push_to_hub(model, "me/small")
+    file = hub.root / "me/small/model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=r"model\.safetensors: differs from its checksum"):
+        sightline.load_model("hf-hub:me/small")
+
+
 def test_a_name_of_timm_starts_as_timm_does():
     timm = import_timm()
     torch.manual_seed(5)
