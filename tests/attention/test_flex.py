@@ -9,15 +9,7 @@ import torch
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from sightline.attention import (
-    AttentionSpec,
-    DirectedBias,
-    FieldOfView,
-    Pattern,
-    attend,
-    flex,
-    use_backend,
-)
+from sightline.attention import AttentionSpec, DirectedBias, FieldOfView, Pattern, attend, flex, use_backend
 from sightline.attention.block_mask import BLOCK
 from sightline.attention.dispatch import choose_backend, supports
 from sightline.attention.flex import compiled, flex_forward, plan_flex

@@ -99,7 +99,7 @@ def errors(form, given: list[Tensor], bias: Tensor, weights: Tensor) -> list[flo
 
 
 @pytest.mark.parametrize(("tokens", "head_dim"), [(17, 16), (65, 16), (197, 64), (257, 16), (65, 64)])
-def test_found_16_bfloat16_is_as_exact_as_sdpa_in_bfloat16(tokens: int, head_dim: int) -> None:
+def test_bfloat16_is_as_exact_as_sdpa_in_bfloat16(tokens: int, head_dim: int) -> None:
     """In answers and in training; under autocast too. Found 18: at most 1.2 times."""
     given = inputs(4, tokens, tokens, torch.bfloat16, head_dim)
     bias, weights = torch.randn(1, 3, tokens, tokens).bfloat16(), torch.randn(4, 3, tokens, head_dim).bfloat16()
@@ -116,7 +116,7 @@ def test_found_16_bfloat16_is_as_exact_as_sdpa_in_bfloat16(tokens: int, head_dim
 
 @pytest.mark.parametrize("form", ["sdpa", "products"])
 @pytest.mark.parametrize("training", [False, True])
-def test_found_43_neighbours_in_a_bfloat16_pack_change_nothing(training: bool, form: str) -> None:
+def test_neighbours_in_a_bfloat16_pack_change_nothing(training: bool, form: str) -> None:
     """Nor those that are alike."""
     grids = [[(4, 8)] * 3, [(4, 8), (3, 5), (4, 8)], [(4, 8)]]
     # The same numbers for the first image whatever follows it.

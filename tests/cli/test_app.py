@@ -134,7 +134,7 @@ def test_a_reader_that_goes_away_is_no_fault():
 
 
 @pytest.mark.slow
-def test_found_30_no_standard_error(tmp_path):
+def test_no_standard_error(tmp_path):
     """What would be said there is lost: it goes neither to standard output nor into a file that is opened next."""
     out = tmp_path / "rows.jsonl"
     line = '"$0" -m sightline bench memory --model vit_micro_patch4 --resolution 32 --device cpu --out "$1" 2>&-'
@@ -145,7 +145,7 @@ def test_found_30_no_standard_error(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
 
-def test_found_30_in_a_folder_that_was_deleted(tmp_path):
+def test_in_a_folder_that_was_deleted(tmp_path):
     line = f'cd "{tmp_path}" && rmdir "{tmp_path}" && "$0" -m sightline models'
     done = subprocess.run(["sh", "-c", line, sys.executable], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
@@ -153,7 +153,7 @@ def test_found_30_in_a_folder_that_was_deleted(tmp_path):
     tmp_path.mkdir()
 
 
-def test_found_33_a_terminal_of_one_column(monkeypatch, capsys):
+def test_a_terminal_of_one_column(monkeypatch, capsys):
     """It took minutes; now it is as wide as a table needs."""
     monkeypatch.setenv("COLUMNS", "1")
     assert app.main(["pack", "--help"]) == 0

@@ -205,7 +205,7 @@ def test_a_rule_that_was_changed_is_found_however_small_its_effect(field, value,
     assert f"rules: {field} = {value!r}" in rules["what"]
 
 
-def test_found_33_what_the_originals_library_warns_itself_of_is_not_shown(state, recwarn):
+def test_what_the_originals_library_warns_itself_of_is_not_shown(state, recwarn):
     from sightline.convert import import_weights
     from sightline.convert.verify import verify
 

@@ -72,7 +72,7 @@ def test_what_was_found_is_known_to_the_next_command(folder, cli, monkeypatch):
 
 
 @pytest.mark.slow
-def test_found_35_larger_images_are_read_where_that_is_asked_for(folder, cli, tmp_path):
+def test_larger_images_are_read_where_that_is_asked_for(folder, cli, tmp_path):
     """Also beyond Pillow's own limit."""
     (folder / "train" / "ant" / "huge.png").unlink()
     Image.new("1", (20_000, 10_000)).save(folder / "train" / "ant" / "large.png", compress_level=1)

@@ -33,7 +33,7 @@ def test_what_is_refused(words, says, refused, tmp_path):
     assert tree(tmp_path) == {}
 
 
-def test_found_34_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, monkeypatch):
+def test_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, monkeypatch):
     """A bar for each run has its time left, its loss and its validation."""
     now = [1000.0]
     monkeypatch.setattr("sightline.cli.progress.time.monotonic", lambda: now[0])

@@ -226,7 +226,7 @@ def test_no_run_there(refused, tmp_path, run_copy):
     refused("evaluate", run_copy / "log.jsonl", says=["log.jsonl"])
 
 
-def test_found_36_a_packed_run_at_native_aspect_is_tested_so(cli, tmp_path):
+def test_a_packed_run_at_native_aspect_is_tested_so(cli, tmp_path):
     """By `train` at its end, by `evaluate` unless sizes are given, and by the words of `predict` where they are."""
     data = pictures(tmp_path / "data")
     run = tmp_path / "run"
@@ -247,7 +247,7 @@ def test_found_36_a_packed_run_at_native_aspect_is_tested_so(cli, tmp_path):
     assert views == {"square", "max:60", "native", "tokens:9"}
 
 
-def test_found_38_what_was_said_of_each_image(cli, run_copy):
+def test_what_was_said_of_each_image(cli, run_copy):
     """After `train`, and after `evaluate`, where what is shown again is replaced."""
     first = read_predictions(run_copy / "predictions.csv")
     assert len(first) == 300
@@ -268,7 +268,7 @@ def test_found_38_what_was_said_of_each_image(cli, run_copy):
     assert len(again) == len(rows) - 294
 
 
-def test_found_38_predictions_elsewhere(cli, refused, run_copy, tmp_path):
+def test_predictions_elsewhere(cli, refused, run_copy, tmp_path):
     before, file = tree(run_copy), tmp_path / "out" / "predictions.csv"
     words = ["evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path / "out"]
     assert cli(*words)[0] == 0
@@ -282,7 +282,7 @@ def test_found_38_predictions_elsewhere(cli, refused, run_copy, tmp_path):
 
 
 @pytest.mark.slow
-def test_found_17_what_measures_says_in_which_precision(cli, run_copy, tmp_path, monkeypatch):
+def test_what_measures_says_in_which_precision(cli, run_copy, tmp_path, monkeypatch):
     """By one rule: what is faster here, unless it is asked for."""
     monkeypatch.setattr(cpu, "default_precision", lambda device: "bfloat16")
     Image.new("RGB", (16, 16), "white").save(tmp_path / "white.png")

@@ -81,7 +81,7 @@ def test_what_is_refused(words, says, refused, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_found_39_no_word_of_a_list_is_broken(cli, monkeypatch, refused):
+def test_no_word_of_a_list_is_broken(cli, monkeypatch, refused):
     """At 80 columns, at 120 and where nothing fits beside another column."""
     for width in (24, 80, 120):
         monkeypatch.setenv("COLUMNS", str(width))

@@ -47,5 +47,5 @@ def test_what_is_refused(words, says, refused):
     refused("pack", "stats", "scenes", *words, says=[says])
 
 
-def test_found_33_no_end_of_images(refused):
+def test_no_end_of_images(refused):
     refused("pack", "stats", "scenes", "--images", 10**23, says=["images", "at most 10,000,000"])

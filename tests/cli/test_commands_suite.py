@@ -9,12 +9,14 @@ import sys
 import pytest
 
 from sightline.data.open import open_source
+from sightline.data.sizes import View
 from sightline.errors import StorageError
 from sightline.evaluation.logits import find_logits, read_logits, rescore
 from sightline.evaluation.parts import WorkFolder
 from sightline.results.rows import read_rows
+from sightline.runs.sizes import parse_resolutions
 from tests.evaluation.suite_data import answering, model_folder
-from tests.tiny import pictures
+from tests.tiny import pictures, tree
 
 
 @pytest.fixture
@@ -24,18 +26,8 @@ def given(tmp_path):
     model = model_folder(tmp_path / "model", 2)
     out = tmp_path / "out"
     words = (
-        "evaluate",
-        model,
-        "--suite",
-        data,
-        "--out",
-        out,
-        "--resolutions",
-        "16,24",
-        "--precision",
-        "float32",
-        "--logits",
-    )
+        "evaluate", model, "--suite", data, "--out", out, "--resolutions", "16,24", "--precision", "float32", "--logits",
+    )  # fmt: skip
     return words, out
 
 
@@ -142,6 +134,21 @@ def test_wrong_options(options, said, given, refused):
     kept = (*words[:6], "--logits") if "--resolutions" in options else words
     refused(*kept, *options, says=[said])
     assert not out.exists()
+
+
+def test_wrong_places(given, refused, tmp_path):
+    words, _ = given
+    for place in (tmp_path / "data" / "test", tmp_path / "model", tmp_path / "file"):
+        (tmp_path / "file").write_text("mine")
+        before = tree(tmp_path)
+        refused(*words[:5], place, says=[str(place)])
+        assert tree(tmp_path) == before
+
+
+def test_ranges_of_sizes():
+    assert parse_resolutions(["64:1024"], 16) == (64, 96, 128, 176, 256, 368, 512, 720, 1024)
+    assert parse_resolutions(["64:1024"], 14) == (70, 84, 126, 182, 252, 364, 518, 728, 1022)
+    assert parse_resolutions(["16:20,native", "64"], 4) == (16, 20, 64, View("native"))
 
 
 SUITE = '''

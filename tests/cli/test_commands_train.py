@@ -112,6 +112,15 @@ def test_overwrite_never_deletes_what_no_run_wrote(mine, refused, run_copy):
     assert tree(run_copy) == before
 
 
+def test_overwrite_does_not_follow_a_link(cli, run_copy):
+    Path("elsewhere").mkdir()
+    Path("elsewhere/model.safetensors").write_text("years of work")
+    (run_copy / "checkpoint").unlink()
+    (run_copy / "checkpoint").symlink_to(Path("elsewhere").resolve())
+    assert cli("train", *TINY, "--out", run_copy, "--overwrite")[0] == 0
+    assert Path("elsewhere/model.safetensors").exists()
+
+
 def test_resume_of_another_configuration(refused, run_copy):
     before = tree(run_copy)
     says = ["--resume", str(run_copy), "seed 0"]
@@ -125,6 +134,14 @@ def test_resume_of_another_configuration(refused, run_copy):
     before = tree(run_copy)
     refused("train", *TINY, "--seed", 1, "--out", run_copy, "--resume", says=says)
     assert tree(run_copy) == before
+
+
+def test_resume_of_a_finished_run_keeps_what_was_measured(cli, run_copy):
+    assert cli("evaluate", run_copy, "--resolutions", "24", "--images", 5, "--threads", 1)[0] == 0
+    before = weights(run_copy)
+    assert cli("train", *TINY, "--out", run_copy, "--resume")[0] == 0
+    assert weights(run_copy) == before
+    assert {row.resolution for row in read_rows(run_copy / "results.jsonl")} == {16, 24}
 
 
 @pytest.mark.parametrize(
@@ -187,12 +204,7 @@ def test_a_run_that_begins_with_another(cli, refused, tiny_run, tmp_path):
 
 def test_a_named_recipe(cli):
     """Packed, within a budget; what the flags say replaces the recipe's own."""
-    small = [
-        *OPTIONS,
-        "--packing.tokens=256",
-        "--packing.resolutions=[8,24]",
-        "--precision=float32",
-    ]
+    small = [*OPTIONS, "--packing.tokens=256", "--packing.resolutions=[8,24]", "--precision=float32"]
     code, out, err = cli("train", "--recipe", "navit_scenes", "--tokens", 2000, "--threads", 1, *small, "--out", "a")
     assert code == 0, err
     config = read_yaml("a/config.yaml")

@@ -25,12 +25,12 @@ from tests.data import dense_folders as folders
 def saved(tmp_path):
     """`saved(task, head, names)` is the folder of a model whose answers are spread."""
 
-    def make(task, head, names):
+    def make(task, head, names, seed=0):
         model = sightline.create_model(
             "vit_micro_patch4", depth=1, dim=48, heads=2, encoding="rope_axial", task=task, head=head, image_size=16,
             num_classes=len(names), class_names=list(names),
         )  # fmt: skip
-        randomise_parameters(model)
+        randomise_parameters(model, seed)
         # Of boxes many are sure, and have an area.
         for name, parameter in model.head.named_parameters():
             if name.endswith(("classes.bias", "sides.bias")):
@@ -97,6 +97,21 @@ def test_results_of_boxes_are_those_of_coco(cli, saved, tmp_path):
         assert (x + width, y + height) <= (cols + 1e-3, rows_ + 1e-3)
 
 
+def test_results_at_several_sizes_are_of_the_stored_image(cli, saved, tmp_path):
+    root = folders.coco(tmp_path / "data")
+    model = saved("detection", "fcos", ("car", "cat", "toothbrush"))
+    words = ("evaluate", model, "--data", f"coco:{root}", "--out", tmp_path / "out", "--resolutions", "32,16")
+    code, _, err = cli(*words)
+    assert code == 0, err
+    files = sorted((tmp_path / "out" / "predictions").iterdir())
+    assert [file.name for file in files] == ["test_16px.json", "test_32px.json"]
+    for file in files:
+        # Of the first image, 12 x 20, a square shows the middle.
+        found = [one["bbox"] for one in json.loads(file.read_text()) if one["image_id"] == 1000]
+        assert found
+        assert all(x >= 4 and x + width <= 16 + 1e-3 for x, _, width, _ in found)
+
+
 def test_results_of_maps_are_index_pngs_and_a_line_an_image(cli, saved, tmp_path):
     root = folders.masks(tmp_path / "data", highest=2)
     model = saved("segmentation", "pix", "012")
@@ -122,6 +137,20 @@ def test_results_of_maps_are_index_pngs_and_a_line_an_image(cli, saved, tmp_path
     rows = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     [ours] = [one["value"] for one in rows if (one["metric"], one["view"]) == ("pixel_accuracy", "native")]
     assert right / there == pytest.approx(ours)
+
+
+@pytest.mark.parametrize("name", ["mine.txt", "mine.json", "mine.csv", "test_16px/mine.png", "mine/0.png"])
+def test_files_of_the_user_s_own_stay_beside_results(name, cli, saved, tmp_path):
+    root = folders.masks(tmp_path / "data", highest=2)
+    words = ("--data", f"masks:{root}", "--out", tmp_path / "out", "--resolutions", "16", "--overwrite")
+    mine = tmp_path / "out" / "predictions" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    # The second time other weights answer: all that was written is replaced.
+    for seed in (1, 2):
+        code, _, err = cli("evaluate", saved("segmentation", "pix", "012", seed), *words)
+        assert code == 0, err
+        assert mine.read_text() == "mine"
 
 
 def test_json_has_boxes_as_coco_has_them(cli, saved, tmp_path):

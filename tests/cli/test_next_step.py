@@ -20,7 +20,7 @@ def following(said: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_found_34_each_line_can_be_pasted(cli, tmp_path, monkeypatch):
+def test_each_line_can_be_pasted(cli, tmp_path, monkeypatch):
     """From a folder with spaces in its name to an export, with no option looked up; once more over what is there."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(next_step.importlib.util, "find_spec", lambda name: None)
@@ -41,7 +41,7 @@ def test_found_34_each_line_can_be_pasted(cli, tmp_path, monkeypatch):
     assert (code, following(err)[-2:]) == (0, ["--overwrite", "--check"])
 
 
-def test_found_34_where_sightline_is_not_on_the_path_it_is_named_as_it_was_called(monkeypatch):
+def test_where_sightline_is_not_on_the_path_it_is_named_as_it_was_called(monkeypatch):
     monkeypatch.setattr(sys, "argv", [".venv/bin/sightline", "train"])
     monkeypatch.setattr(next_step.shutil, "which", lambda name: None)
     assert next_step.command("evaluate", Path("a b"), None, 3) == ".venv/bin/sightline evaluate 'a b' 3"

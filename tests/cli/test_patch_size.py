@@ -70,6 +70,17 @@ def test_rows_say_their_patch_size(model, cli, tmp_path):
     assert "patch_size" not in (tmp_path / "4" / "results.jsonl").read_text()
 
 
+def test_what_is_asked_again_at_other_patches_is_another_work(model, photo, cli, tmp_path):
+    """Answers that were kept are of one patch size, though the weights of a flexible model are the same."""
+    files = []
+    for side in ("8", "2"):
+        files.append(tmp_path / f"{side}.jsonl")
+        code, _, err = cli("predict", model, photo, "--patch-size", side, "--predictions", files[-1])
+        assert code == 0, err
+    grids = [json.loads(file.read_text())["grid"] for file in files]
+    assert grids == [[3, 5], [12, 20]]
+
+
 def test_train_with_patch_sizes_and_predict(cli, photo, tmp_path):
     words = [
         "train", "--data", "digits", "--out", tmp_path / "run", "--images", "96", "--threads", "1",

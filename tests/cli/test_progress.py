@@ -31,11 +31,11 @@ def after(points, total=1000):
         ([(0, 0), (10, 1000)], "0:00"),
     ],
 )
-def test_found_39_the_time_left_is_that_of_the_last_minute_or_is_being_measured(points, says):
+def test_the_time_left_is_that_of_the_last_minute_or_is_being_measured(points, says):
     assert after(points) == says
 
 
-def test_found_39_no_dashes_in_a_terminal(monkeypatch, capsys):
+def test_no_dashes_in_a_terminal(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("COLUMNS", "120")

@@ -45,7 +45,7 @@ class Data:
         return Example(np.zeros((*size, 3), np.uint8), Label(0), name="new.png" if index == 1 else f"{index}.png")
 
 
-def test_found_38_answers_are_those_of_the_test_split_as_it_was_trained(tmp_path):
+def test_answers_are_those_of_the_test_split_as_it_was_trained(tmp_path):
     assert read_answers(tmp_path, "run", SQUARE, None) is None
     (tmp_path / PREDICTIONS).write_text(dump_predictions([*OTHERS, *LINES]))
     said = read_answers(tmp_path, "run", SQUARE, None)
@@ -56,7 +56,7 @@ def test_found_38_answers_are_those_of_the_test_split_as_it_was_trained(tmp_path
     assert native.shown == "native"
 
 
-def test_found_38_only_pictures_of_the_same_file_are_shown(tmp_path):
+def test_only_pictures_of_the_same_file_are_shown(tmp_path):
     (tmp_path / PREDICTIONS).write_text(dump_predictions([*OTHERS, *LINES]))
     said = read_answers(tmp_path, "run", SQUARE, Data())
     assert said is not None
@@ -67,7 +67,7 @@ def test_found_38_only_pictures_of_the_same_file_are_shown(tmp_path):
     assert native.mistakes[0].image.shape[1] == 4 * native.mistakes[0].image.shape[0]
 
 
-def test_found_38_validation_is_read_where_it_is(tmp_path):
+def test_validation_is_read_where_it_is(tmp_path):
     assert read_validation(tmp_path) == []
     assert best_step(tmp_path) is None
     record = {"step": 10, "images": 320, "split": "minival", "top1": 0.5, "count": 100, "loss": 1.0}
@@ -81,7 +81,7 @@ def test_found_38_validation_is_read_where_it_is(tmp_path):
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"step": 1}', '{"step": 1, "images": 1, "split": "t", "top1": 7, "count": 1}']
 )
-def test_found_38_a_damaged_file_is_named(text, tmp_path):
+def test_a_damaged_file_is_named(text, tmp_path):
     (tmp_path / "validation.jsonl").write_text(text + "\n")
     with pytest.raises(InputError, match=r"validation\.jsonl: cannot be read"):
         read_validation(tmp_path)

@@ -19,7 +19,7 @@ TINY = ["--data", "digits", "--images", 64, "--threads", 1, "--precision=float32
 
 
 @pytest.mark.parametrize("how", ["--resume", "--overwrite"])
-def test_found_28_a_live_run_is_neither_joined_nor_deleted(how, cli, refused, run_copy):
+def test_a_live_run_is_neither_joined_nor_deleted(how, cli, refused, run_copy):
     with RunLock(run_copy):
         before = tree(run_copy)
         refused("train", *TINY, "--out", run_copy, how, says=[str(run_copy), f"process {os.getpid()} on "])
@@ -28,7 +28,7 @@ def test_found_28_a_live_run_is_neither_joined_nor_deleted(how, cli, refused, ru
     assert not (run_copy / LOCK).exists()
 
 
-def test_found_28_a_demonstration_and_its_runs_have_owners(refused, tmp_path, monkeypatch):
+def test_a_demonstration_and_its_runs_have_owners(refused, tmp_path, monkeypatch):
     out = tmp_path / "d"
     (out / "rope_axial").mkdir(parents=True)
     for owned in (out, out / "rope_axial"):
@@ -39,7 +39,7 @@ def test_found_28_a_demonstration_and_its_runs_have_owners(refused, tmp_path, mo
             assert tree(tmp_path) == before
 
 
-def test_found_30_a_folder_that_is_renamed_in_mid_run_ends_it_with_5(cli, tmp_path, monkeypatch):
+def test_a_folder_that_is_renamed_in_mid_run_ends_it_with_5(cli, tmp_path, monkeypatch):
     real = checkpointer.write_checkpoint
 
     def rename(*arguments, **options):
@@ -58,7 +58,7 @@ def test_found_30_a_folder_that_is_renamed_in_mid_run_ends_it_with_5(cli, tmp_pa
     assert (tmp_path / "b" / "config.yaml").exists()
 
 
-def test_found_30_after_the_last_step_too(cli, tmp_path, monkeypatch):
+def test_after_the_last_step_too(cli, tmp_path, monkeypatch):
     real = checkpointer.Checkpointer.finish
 
     def rename(checkpointer):
@@ -83,7 +83,7 @@ def slowly_add(file, row):
     update_rows(file, [row])
 
 
-def test_found_28_two_evaluations_at_once_lose_no_rows(run_copy):
+def test_two_evaluations_at_once_lose_no_rows(run_copy):
     file = run_copy / "results.jsonl"
     first, before = read_rows(file)[0], sorted(path.name for path in run_copy.iterdir())
     context = multiprocessing.get_context("fork")
@@ -97,7 +97,7 @@ def test_found_28_two_evaluations_at_once_lose_no_rows(run_copy):
     assert sorted(path.name for path in run_copy.iterdir()) == before
 
 
-def test_found_28_a_job_claims_its_folder(tmp_path):
+def test_a_job_claims_its_folder(tmp_path):
     from sightline.errors import InputError
     from sightline.evaluation import EvaluateConfig
 

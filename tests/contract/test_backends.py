@@ -7,12 +7,7 @@ from collections import Counter
 import pytest
 import torch.nn.attention.flex_attention as flex_attention
 
-from tests.contract.backend_cases import (
-    ENCODINGS,
-    Case,
-    check_against_dense,
-    pairwise_cases,
-)
+from tests.contract.backend_cases import ENCODINGS, Case, check_against_dense, pairwise_cases
 
 # `varlen` has no kernel for a CPU (tests/gpu).
 # On a CPU FlexAttention is there for tests alone, and takes four times as long as all others.

@@ -230,7 +230,7 @@ print(json.dumps([sightline.list_encodings(), type(model.encoding.parts[0]).__na
         (ROTARY.replace("outside_diagonal", "learned_1d"), "'learned_1d' is already taken"),
     ],
 )
-def test_found_27_a_plug_in_that_fails_is_named_and_left(
+def test_a_plug_in_that_fails_is_named_and_left(
     code: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Everything else works without it."""

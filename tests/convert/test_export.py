@@ -198,6 +198,22 @@ def test_a_turned_knob() -> None:
             export_weights(mixed, project)
 
 
+def test_another_pooling_after_import() -> None:
+    """What the weights came with no longer says what the model is: it is described anew."""
+    model = toy_model("timm_vit_learned")
+    model.reset_classifier(6, "mean")
+    randomise_parameters(model)
+    compare(model, as_timm(model))
+    assert export_weights(model, "timm")[1]["global_pool"] == "avg"
+
+
+def test_a_knob_that_was_turned_after_import() -> None:
+    model = toy_model("timm_vit_rope_axial_xy")
+    model.set_knob(31.0)
+    with pytest.raises(InputError, match=r"timm: cannot hold theta = 31\.0"):
+        export_weights(model, "timm")
+
+
 def test_from_one_project_to_another(tmp_path) -> None:
     """RoPE-ViT's weights become timm's, and a folder between them changes nothing."""
     model = toy_model("ropevit_mixed")

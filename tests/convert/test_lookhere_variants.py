@@ -131,3 +131,14 @@ def test_what_the_public_code_has_no_words_for() -> None:
     refused("cannot hold lookhere_45 rounding = 'exact'", options={"rounding": "exact"})
     refused("cannot hold lookhere_45 prune_below = 40.0", options={"prune_below": 40.0})
     refused("cannot hold num_classes = 0", num_classes=0)
+
+
+def test_a_turned_slope_is_the_one_that_is_exported() -> None:
+    tables, heads, rules = CASES["gs0.75"]
+    ours = import_weights("lookhere", Reference(heads, tables).weights(), _arguments(heads, rules))
+    ours.set_knob(1.25)
+    state, given = export_weights(ours, "lookhere")
+    assert given["lh_config"]["global_slope"] == 1.25
+    again = import_weights("lookhere", state, given)
+    images = torch.randn(1, 3, 12, 20)
+    assert torch.equal(again(images), ours(images))

@@ -125,7 +125,7 @@ def test_a_jpeg_is_decoded_no_larger_than_is_enough(tmp_path, orientation):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_found_22_each_orientation_is_written_upright_at_once(
+def test_each_orientation_is_written_upright_at_once(
     orientation: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Pillow turns it, in strips of a few rows, without a second array of the size of the image."""
@@ -151,21 +151,21 @@ def test_found_22_each_orientation_is_written_upright_at_once(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("orientation", [1, 3, 6])
-def test_found_22_predict_of_89_megapixels_stays_under_a_gigabyte(orientation: int, tmp_path: Path) -> None:
+def test_predict_of_89_megapixels_stays_under_a_gigabyte(orientation: int, tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "large_images.py"
     words = [sys.executable, str(script), "--orientations", str(orientation), "--out", str(tmp_path / "rows.jsonl")]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["worst_mb"] < 1000
 
 
-def test_found_35_what_is_too_large_is_width_times_height_and_names_the_way_on(tmp_path: Path) -> None:
+def test_what_is_too_large_is_width_times_height_and_names_the_way_on(tmp_path: Path) -> None:
     Image.new("1", (300, 20)).save(tmp_path / "wide.png")
     with pytest.raises(UnreadableDataError, match=r"300x20 = 6000 pixels .*allowed: 5999; --max-pixels N"):
         read_image(tmp_path / "wide.png", max_pixels=5999)
     assert read_image_size(tmp_path / "wide.png") == (20, 300)
 
 
-def test_found_24_the_header_of_a_png_decodes_no_pixel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_header_of_a_png_decodes_no_pixel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a run, every PNG of a folder was decoded whole; metadata behind the pixels still counts."""
     exif = Image.Exif()
     exif[0x0112] = 6

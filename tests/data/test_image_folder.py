@@ -74,7 +74,7 @@ def test_class_folders_alone_are_a_test_split(tmp_path: Path) -> None:
         ImageFolder(tmp_path / "mine").length("train")
 
 
-def test_found_39_a_path_alone_and_a_split_say_what_was_meant(tmp_path: Path) -> None:
+def test_a_path_alone_and_a_split_say_what_was_meant(tmp_path: Path) -> None:
     make(tmp_path, ("train",))
     with pytest.raises(InputError, match=f"mean imagefolder:{tmp_path}"):
         open_source(str(tmp_path))
@@ -104,7 +104,7 @@ def damaged(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_found_24_what_cannot_be_decoded_leaves_its_batch_within_what_is_allowed(damaged: Path, workers: int) -> None:
+def test_what_cannot_be_decoded_leaves_its_batch_within_what_is_allowed(damaged: Path, workers: int) -> None:
     """Headers are read before, pixels when their turn comes: one line too many names the file and the ways on."""
     source = ImageFolder(damaged)
     options = {"indices": range(9), "image_size": (6, 6), "batch_size": 3, "workers": workers, "patch_size": 2}
@@ -118,7 +118,7 @@ def test_found_24_what_cannot_be_decoded_leaves_its_batch_within_what_is_allowed
         list(uniform_batches(refusing, "test", **options))
 
 
-def test_found_24_no_pixel_is_decoded_before_the_first_batch(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_pixel_is_decoded_before_the_first_batch(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
     real = stored.read_picture
     monkeypatch.setattr(stored, "read_picture", lambda path, **rest: read.append(path) or real(path, **rest))

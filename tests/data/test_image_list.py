@@ -39,7 +39,7 @@ def test_a_folder_gives_its_images_in_natural_order(photos):
     assert list_images(["photos/"]) == BELOW
 
 
-def test_found_33_a_folder_with_an_image_s_name_is_named(photos):
+def test_a_folder_with_an_image_s_name_is_named(photos):
     """Unless it holds images, as any folder may."""
     (photos / "img3.jpg").mkdir()
     (photos / "img4.jpg").mkdir()

@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.data.packing import (
-    PACKERS,
-    best_fit,
-    bucket_lengths,
-    first_fit,
-    pack_window,
-    padding_share,
-)
+from sightline.data.packing import PACKERS, best_fit, bucket_lengths, first_fit, pack_window, padding_share
 from sightline.errors import InputError
 from tests.batches import pack_stream
 

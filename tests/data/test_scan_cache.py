@@ -41,7 +41,7 @@ def read(root):
     return [source.stored_size("train", index) for index in range(source.length("train"))]
 
 
-def test_found_24_the_second_time_by_stat_alone(cache, folder, opened):
+def test_the_second_time_by_stat_alone(cache, folder, opened):
     sizes = read(folder)
     assert len(opened) == 9
     opened.clear()

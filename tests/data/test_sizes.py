@@ -8,14 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from sightline.data.sizes import (
-    BetaDrop,
-    Distribution,
-    ResolutionSampling,
-    ScheduledDrop,
-    SizeSampler,
-    grid_at,
-)
+from sightline.data.sizes import BetaDrop, Distribution, ResolutionSampling, ScheduledDrop, SizeSampler, grid_at
 
 
 def sides(count: int = 20_000, **options) -> np.ndarray:

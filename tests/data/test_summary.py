@@ -26,7 +26,7 @@ def make(root, height=48, width=60, count=6):
     return root
 
 
-def test_found_37_mean_and_deviation_are_measured_once(tmp_path, monkeypatch):
+def test_mean_and_deviation_are_measured_once(tmp_path, monkeypatch):
     make(tmp_path / "images", 64, 64)
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
     found = ImageFolder(tmp_path / "images").summary()
@@ -61,7 +61,7 @@ def test_a_sample_is_spread_and_leaves_out_what_is_damaged(tmp_path, monkeypatch
         (300, "vit_tiny_patch16", 224),
     ],
 )
-def test_found_37_small_images_get_small_patches(side, model, resolution):
+def test_small_images_get_small_patches(side, model, resolution):
     seen = Summary(100, side, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), 100)
     fixed = recipe("imagefolder", "imagefolder:x", lambda _: seen)
     packed = recipe("navit_imagefolder", "imagefolder:x", lambda _: seen)
@@ -72,7 +72,7 @@ def test_found_37_small_images_get_small_patches(side, model, resolution):
     assert (packed.packing.aspect, packed.packing.resolutions) == ("native", (resolution // 2, resolution))
 
 
-def test_found_14_a_recipe_for_other_data_is_refused(refused, tmp_path):
+def test_a_recipe_for_other_data_is_refused(refused, tmp_path):
     root = make(tmp_path / "images")
     for name in ("navit_scenes", "vit_scenes", "digits"):
         says = [
@@ -89,7 +89,7 @@ TINY = [f"--model_options.{key}={value}" for key, value in {"depth": 1, "dim": 4
 
 
 @pytest.mark.parametrize("name", ["imagefolder", "navit_imagefolder"])
-def test_found_14_a_folder_s_recipe_says_what_it_chose_and_goes_on_with_that(name, cli, tmp_path):
+def test_a_folder_s_recipe_says_what_it_chose_and_goes_on_with_that(name, cli, tmp_path):
     root, out = make(tmp_path / "images"), tmp_path / "run"
     words = ["train", "--data", f"imagefolder:{root}", *TINY, "--images", 12, "--threads", 1, "--out", out]
     code, _, err = cli(*words, "--recipe", name)
@@ -106,7 +106,7 @@ def test_found_14_a_folder_s_recipe_says_what_it_chose_and_goes_on_with_that(nam
     assert cli(*words, "--resume")[0] == 0
 
 
-def test_found_14_a_model_of_one_s_own_choice_is_said_without_a_size(cli, tmp_path):
+def test_a_model_of_one_s_own_choice_is_said_without_a_size(cli, tmp_path):
     root = make(tmp_path / "images")
     words = ["train", "--data", f"imagefolder:{root}", "--model", "vit_micro_patch4", *TINY, "--images", 12]
     code, _, err = cli(*words, "--threads", 1, "--out", tmp_path / "run")
@@ -115,7 +115,7 @@ def test_found_14_a_model_of_one_s_own_choice_is_said_without_a_size(cli, tmp_pa
     assert "None" not in err
 
 
-def test_found_37_small_models_by_name(cli):
+def test_small_models_by_name(cli):
     _, out, _ = cli("models")
     for name in ("vit_micro_patch8", "vit_tiny_patch8"):
         assert name in out

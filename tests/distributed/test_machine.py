@@ -28,7 +28,7 @@ def test_peak_memory_is_not_that_of_the_process_that_started_this_one():
 
 
 @pytest.mark.parametrize("count", [17, 100_000_000])
-def test_found_21_workers_beyond_any_use(count, refused, tmp_path, tiny_run):
+def test_workers_beyond_any_use(count, refused, tmp_path, tiny_run):
     """Refused before one is started, and before the run's folder is made."""
     says = [f"workers {count}", "at most 16", "1 cores"]
     refused("train", "--data", "digits", "--images", 8, f"--workers={count}", "--out", tmp_path / "r", says=says)
@@ -37,7 +37,7 @@ def test_found_21_workers_beyond_any_use(count, refused, tmp_path, tiny_run):
     assert not any(tmp_path.iterdir())
 
 
-def test_found_21_threads_beyond_any_use(refused, tiny_run, tmp_path, monkeypatch):
+def test_threads_beyond_any_use(refused, tiny_run, tmp_path, monkeypatch):
     refused("evaluate", tiny_run, "--threads", 1_000_000, says=["threads 1000000", "at most 64"])
     monkeypatch.setattr(machine, "cpu_count", lambda: 100)
     with pytest.raises(InputError, match="at most 800 here"):

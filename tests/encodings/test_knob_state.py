@@ -43,7 +43,7 @@ def value(one: VisionTransformer) -> float:
 
 
 @pytest.mark.parametrize("encoding", TUNED)
-def test_found_07_the_knob_is_in_the_state(encoding: str) -> None:
+def test_the_knob_is_in_the_state(encoding: str) -> None:
     one = turned(encoding)
     state = one.state_dict()
     place = f"parts.{0 if encoding.startswith('rope') else 1}." if "+" in encoding else ""
@@ -71,7 +71,7 @@ def test_found_07_the_knob_is_in_the_state(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", TUNED)
-def test_found_07_states_without_a_knob_load_without_a_word(encoding: str) -> None:
+def test_states_without_a_knob_load_without_a_word(encoding: str) -> None:
     older = without_knobs(turned(encoding).state_dict())
     one = model(encoding)
     with warnings.catch_warnings():
@@ -89,13 +89,13 @@ def test_found_07_states_without_a_knob_load_without_a_word(encoding: str) -> No
         one.load_state_dict(wrong)
 
 
-def test_found_07_encodings_without_a_knob_have_no_more_than_before() -> None:
+def test_encodings_without_a_knob_have_no_more_than_before() -> None:
     for encoding in list_encodings():
         one = model(encoding)
         assert (one.knob is not None) == any(name.endswith(KNOB_STATE) for name in one.state_dict())
 
 
-def test_found_07_a_folder_s_weights_are_as_before(tmp_path) -> None:
+def test_a_folder_s_weights_are_as_before(tmp_path) -> None:
     """The knob stands in config.json, as older versions read it."""
     one = turned("rope_axial")
     save_model(one, tmp_path / "m")
@@ -103,7 +103,7 @@ def test_found_07_a_folder_s_weights_are_as_before(tmp_path) -> None:
     assert value(load_model(tmp_path / "m")) == VALUE
 
 
-def test_found_07_running_means_keep_the_knob() -> None:
+def test_running_means_keep_the_knob() -> None:
     import_timm()
     utils: Any = importlib.import_module("timm.utils")
     one = turned("lookhere_90")

@@ -11,13 +11,7 @@ import pytest
 import torch
 
 from sightline.errors import InputError
-from sightline.evaluation.cascade import (
-    StageScores,
-    best_pair,
-    fraction_within_budget,
-    measure_cascade,
-    threshold_for,
-)
+from sightline.evaluation.cascade import StageScores, best_pair, fraction_within_budget, measure_cascade, threshold_for
 from sightline.evaluation.predict import BatchOutputs
 from sightline.models import ViTConfig
 from sightline.results.rows import wilson_interval

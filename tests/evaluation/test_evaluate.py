@@ -162,7 +162,7 @@ def test_a_size_that_the_patch_does_not_divide():
 
 
 @pytest.mark.parametrize("fit", ["pad", "resize", "crop"])
-def test_found_11_rows_name_the_grid_that_the_model_saw(fit):
+def test_rows_name_the_grid_that_the_model_saw(fit):
     made, seen = model(fit=fit), []
     made.register_forward_pre_hook(lambda _, __, named: seen.append(named["layout"].segments[0].grid), with_kwargs=True)
     # 22 pixels hold five patches of 4 and two pixels more; 23 hold three more.
@@ -173,7 +173,7 @@ def test_found_11_rows_name_the_grid_that_the_model_saw(fit):
     assert made.config.grid_of(23) == {"pad": (6, 6), "resize": (6, 6), "crop": (5, 5)}[fit]
 
 
-def test_found_11_a_side_without_a_whole_patch_is_refused_before_anything_is_measured():
+def test_a_side_without_a_whole_patch_is_refused_before_anything_is_measured():
     seen = []
     with pytest.raises(InputError, match="3x3 pixels"):
         measure(model(fit="crop"), resolutions=(16, 3), advance=seen.append)
@@ -234,7 +234,7 @@ def folder(tmp_path):
     return f"imagefolder:{tmp_path / 'data'}"
 
 
-def test_found_36_images_are_measured_at_their_own_aspect(folder):
+def test_images_are_measured_at_their_own_aspect(folder):
     """Beside squares; with the answers that each image gets alone, and the patches that it then has."""
     one = model(folder)
     views = (View("native"), View("native", 10), View("tokens", 30))
@@ -259,7 +259,7 @@ def test_found_36_images_are_measured_at_their_own_aspect(folder):
             assert name == source.example_name("test", index)
 
 
-def test_found_36_the_knob_is_searched_at_the_view(folder, tmp_path):
+def test_the_knob_is_searched_at_the_view(folder, tmp_path):
     for name in ("a", "b"):
         there = tmp_path / "data" / "minival" / name
         there.mkdir(parents=True)
@@ -268,7 +268,7 @@ def test_found_36_the_knob_is_searched_at_the_view(folder, tmp_path):
     assert {(row.view, row.tuned) for row in rows} == {("native", False), ("native", True)}
 
 
-def test_found_36_what_is_drawn_at_any_size_has_none_of_its_own():
+def test_what_is_drawn_at_any_size_has_none_of_its_own():
     with pytest.raises(InputError, match=r"max:9: scenes.*tokens"):
         measure(model(), resolutions=(View("native", 9),))
     rows = measure(model(), resolutions=(View("tokens", 9),))
@@ -277,7 +277,7 @@ def test_found_36_what_is_drawn_at_any_size_has_none_of_its_own():
     assert any("group" in row.slices for row in rows)
 
 
-def test_found_36_rows_of_a_view_replace_their_own_kind_alone(folder, tmp_path):
+def test_rows_of_a_view_replace_their_own_kind_alone(folder, tmp_path):
     rows = measure(model(folder), folder, resolutions=(16, View("native")))
     square, native = (row for row in rows if row.metric == "top1" and not row.slices)
     fresh = dataclasses.replace(native, value=0.25)
@@ -286,7 +286,7 @@ def test_found_36_rows_of_a_view_replace_their_own_kind_alone(folder, tmp_path):
     assert read_rows(tmp_path / "rows") == [square, native]
 
 
-def test_found_36_rows_written_before_are_squares(tmp_path):
+def test_rows_written_before_are_squares(tmp_path):
     old = json.loads(dump_rows(measure(model())[:1]))
     del old["view"], old["patches"]
     (tmp_path / "rows").write_text(json.dumps(old) + "\n")
@@ -294,7 +294,7 @@ def test_found_36_rows_written_before_are_squares(tmp_path):
     assert (row.view, row.patches, row.grid) == ("square", 16, (4, 4))
 
 
-def test_found_36_a_packed_run_is_tested_as_it_was_trained(folder):
+def test_a_packed_run_is_tested_as_it_was_trained(folder):
     source = open_source(folder)
     scenes = open_source("scenes")
 

@@ -13,14 +13,7 @@ from sightline.data.open import open_source
 from sightline.data.sizes import View
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation.logits import (
-    StoredLogits,
-    find_logits,
-    read_logits,
-    rescore,
-    task_record,
-    write_logits,
-)
+from sightline.evaluation.logits import StoredLogits, find_logits, read_logits, rescore, task_record, write_logits
 from sightline.evaluation.measure import RunInfo, planned_logits
 from sightline.models import create_model
 from sightline.tasks.base import make_task, task_of

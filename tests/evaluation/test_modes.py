@@ -25,7 +25,7 @@ def evaluated(model: VisionTransformer):
 
 
 @pytest.mark.parametrize("way", ["evaluate", "cascade", "predict", "verify"])
-def test_found_08_measuring_is_in_evaluation_mode_whatever_the_model_is_in(way: str, tmp_path) -> None:
+def test_measuring_is_in_evaluation_mode_whatever_the_model_is_in(way: str, tmp_path) -> None:
     Image.fromarray(np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3)).save(tmp_path / "one.png")
     measure = {
         "evaluate": evaluated,

@@ -78,7 +78,7 @@ def run_example(number, folder, monkeypatch):
 
 
 @pytest.mark.slow
-def test_found_12_the_onnx_example_sees_what_the_model_was_trained_on(onnx_file, tmp_path, monkeypatch, capsys):
+def test_the_onnx_example_sees_what_the_model_was_trained_on(onnx_file, tmp_path, monkeypatch, capsys):
     """Its pixels are the package's own to the last bit, its numbers those of the model."""
     shutil.copy(onnx_file, tmp_path / "model.onnx")
     found = run_example(1, tmp_path, monkeypatch)
@@ -92,7 +92,7 @@ def test_found_12_the_onnx_example_sees_what_the_model_was_trained_on(onnx_file,
 
 
 @pytest.mark.slow
-def test_found_12_the_pt2_example_too(exported, tmp_path, monkeypatch):
+def test_the_pt2_example_too(exported, tmp_path, monkeypatch):
     shutil.copy(exported(small(), to="torch"), tmp_path / "model.pt2")
     found = run_example(2, tmp_path, monkeypatch)
     with torch.no_grad():
@@ -100,7 +100,7 @@ def test_found_12_the_pt2_example_too(exported, tmp_path, monkeypatch):
     assert (found["logits"] - expected).abs().max() < LIMIT
 
 
-def test_found_12_preparing_needs_no_torch():
+def test_preparing_needs_no_torch():
     code = (
         "import sys, sightline.data.image_file, sightline.data.preprocessing; raise SystemExit('torch' in sys.modules)"
     )
@@ -108,7 +108,7 @@ def test_found_12_preparing_needs_no_torch():
 
 
 @pytest.mark.parametrize(("flag", "says"), [(os.ST_RDONLY, "Read-only file system"), (0, "Permission denied")])
-def test_found_30_why_a_folder_cannot_be_written(flag, says, tmp_path, monkeypatch):
+def test_why_a_folder_cannot_be_written(flag, says, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=flag))
     with pytest.raises(StorageError, match=says):

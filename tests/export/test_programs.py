@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from sightline.errors import NonFiniteError
 from sightline.export import LIMIT, check_export, export_model
 from tests.contract.contract import PATCH, SPREAD, build
 from tests.export.models import UNSEEN, assert_the_same, session, small
@@ -102,3 +103,11 @@ def test_int8_says_its_error(exported):
         assert LIMIT < row.difference < row.spread
         assert 0 < row.mean_difference < 0.1 * row.spread
         assert 0.8 <= row.same_top1 <= 1
+
+
+def test_outputs_that_are_not_finite_are_no_match(onnx_file):
+    model = small()
+    with torch.no_grad():
+        model.head.bias[0] = math.inf
+    with pytest.raises(NonFiniteError):
+        check_export(onnx_file, model, UNSEEN)

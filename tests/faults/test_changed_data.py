@@ -96,7 +96,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_found_05_changed_data_is_named(change, cli, folder, tmp_path):
+def test_changed_data_is_named(change, cli, folder, tmp_path):
     out = tmp_path / "run"
     killed(config(folder, checkpoint_every=4), out)
     kept = weights(out)
@@ -113,7 +113,7 @@ def test_found_05_changed_data_is_named(change, cli, folder, tmp_path):
     assert weights(out) == kept
 
 
-def test_found_05_accepted_by_name(folder, tmp_path):
+def test_accepted_by_name(folder, tmp_path):
     """The run keeps its length and goes on with what is there."""
     out = tmp_path / "run"
     settings = config(folder, checkpoint_every=4)
@@ -127,7 +127,7 @@ def test_found_05_accepted_by_name(folder, tmp_path):
     train(settings, out, resume=True)
 
 
-def test_found_05_another_minival_is_named(folder, tmp_path):
+def test_another_minival_is_named(folder, tmp_path):
     """By it the curve is measured and the best model kept."""
     for label, name in enumerate(CLASSES):
         (folder / "minival" / name).mkdir(parents=True)
@@ -145,7 +145,7 @@ def test_found_05_another_minival_is_named(folder, tmp_path):
     train(config(folder, checkpoint_every=4), tmp_path / "not validated", resume=True)
 
 
-def test_found_05_a_copy_is_the_same_data(folder, tmp_path):
+def test_a_copy_is_the_same_data(folder, tmp_path):
     """Other times and another place, the same contents: the same weights as without a break."""
     settings = config(folder, checkpoint_every=4)
     train(settings, tmp_path / "whole")
@@ -174,7 +174,7 @@ def large(folder):
 
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("again", [False, True])
-def test_found_05_what_samples_do_not_see_is_compared_whole_after_a_check(
+def test_what_samples_do_not_see_is_compared_whole_after_a_check(
     again, cached, cli, folder, large, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
@@ -202,7 +202,7 @@ def _stop(progress):
     raise Killed
 
 
-def test_found_05_without_a_check_a_line_says_what_was_not_compared(folder, large, tmp_path):
+def test_without_a_check_a_line_says_what_was_not_compared(folder, large, tmp_path):
     settings, out, warned = config(folder, checkpoint_every=4), tmp_path / "run", []
     killed(settings, out)
     large()
@@ -216,7 +216,7 @@ def test_found_05_without_a_check_a_line_says_what_was_not_compared(folder, larg
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_found_24_a_damaged_image_leaves_its_batch_the_same_after_a_kill_and_with_workers(packed, folder, tmp_path):
+def test_a_damaged_image_leaves_its_batch_the_same_after_a_kill_and_with_workers(packed, folder, tmp_path):
     """Bit for bit, and it is in the record of the run."""
     bad = folder / "train" / "bee" / "1.png"
     bad.write_bytes(bad.read_bytes()[:-40])
@@ -240,7 +240,7 @@ def test_found_24_a_damaged_image_leaves_its_batch_the_same_after_a_kill_and_wit
         assert (out / CHECKPOINT / LEFT_OUT).read_text() == left_out
 
 
-def test_found_24_a_step_of_nothing_but_damaged_images_is_no_step(folder, tmp_path):
+def test_a_step_of_nothing_but_damaged_images_is_no_step(folder, tmp_path):
     for number in range(4):
         path = folder / "train" / "bee" / f"{number}.png"
         path.write_bytes(path.read_bytes()[:-40])

@@ -41,7 +41,7 @@ def harmless(refused, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["", "checkpoint", "link"])
-def test_found_01_overwrite_never_deletes_what_the_run_begins_with(place, harmless, run_copy, tmp_path):
+def test_overwrite_never_deletes_what_the_run_begins_with(place, harmless, run_copy, tmp_path):
     source = run_copy / place if place != "link" else tmp_path / "link"
     if place == "link":
         source.symlink_to(run_copy / "checkpoint", target_is_directory=True)
@@ -49,7 +49,7 @@ def test_found_01_overwrite_never_deletes_what_the_run_begins_with(place, harmle
     harmless(*words, says=["--out", str(run_copy)])
 
 
-def test_found_01_begun_by_a_configuration(harmless, run_copy, tmp_path):
+def test_begun_by_a_configuration(harmless, run_copy, tmp_path):
     """The weights named in a file, and the file itself in the folder that would be deleted."""
     file = tmp_path / "mine.yaml"
     file.write_text(f"data: digits\ninit_from: local-dir:{run_copy}\nimages: 32\n")
@@ -74,21 +74,21 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_found_03_no_output_over_what_a_run_owns(writer, harmless, run_copy):
+def test_no_output_over_what_a_run_owns(writer, harmless, run_copy):
     for name in (*OWNED, *OF_A_MODEL):
         words = [word.format(run=run_copy) if isinstance(word, str) else word for word in WRITERS[writer]]
         harmless(*words, run_copy / name, says=[str(run_copy / name), str(run_copy)])
 
 
 @pytest.mark.parametrize("writer", ["export", "report", "bench memory"])
-def test_found_03_nor_beside_the_files_of_a_checkpoint(writer, harmless, run_copy):
+def test_nor_beside_the_files_of_a_checkpoint(writer, harmless, run_copy):
     """A checkpoint is replaced as a whole: what stands in it would go with it."""
     words = [str(word).format(run=run_copy) for word in WRITERS[writer]]
     place = run_copy / "checkpoint" / "mine.pt2"
     harmless(*words, place, says=[str(place)])
 
 
-def test_found_03_links_and_roundabout_ways(harmless, run_copy, tmp_path):
+def test_links_and_roundabout_ways(harmless, run_copy, tmp_path):
     weights = run_copy / "checkpoint" / "model.safetensors"
     (tmp_path / "link").symlink_to(weights)
     os.link(weights, tmp_path / "hard")
@@ -106,7 +106,7 @@ def test_found_03_links_and_roundabout_ways(harmless, run_copy, tmp_path):
         harmless(*words, says=["--output", str(tmp_path / way)])
 
 
-def test_found_03_another_runs_files_are_its_own_too(harmless, run_copy, tiny_run):
+def test_another_runs_files_are_its_own_too(harmless, run_copy, tiny_run):
     harmless(
         "export", tiny_run, "--to", "torch", "--overwrite", "--output", run_copy / "log.jsonl", says=["belongs to"]
     )
@@ -116,14 +116,14 @@ def test_found_03_another_runs_files_are_its_own_too(harmless, run_copy, tiny_ru
 
 
 @pytest.mark.slow
-def test_found_03_what_a_run_may_be_given(cli, run_copy):
+def test_what_a_run_may_be_given(cli, run_copy):
     """Its rows by `evaluate` without --out, its page by `report`."""
     assert cli("evaluate", run_copy, "--resolutions", "8", "--images", "8")[0] == 0
     for _ in range(2):
         assert cli("report", run_copy, "--out", run_copy / "report.html", "--overwrite")[0] == 0
 
 
-def test_found_03_rows_are_replaced_by_rows_alone(harmless, cli, tmp_path):
+def test_rows_are_replaced_by_rows_alone(harmless, cli, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     harmless(*BENCH, "--out", tmp_path / "notes.txt", says=["notes.txt"])
     for _ in range(2):
@@ -131,7 +131,7 @@ def test_found_03_rows_are_replaced_by_rows_alone(harmless, cli, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["train/run1", "run1", "train/cat/run1", "", "link", "around"])
-def test_found_04_no_run_in_its_data(place, harmless, pictures, tmp_path):
+def test_no_run_in_its_data(place, harmless, pictures, tmp_path):
     (tmp_path / "link").symlink_to(pictures / "train", target_is_directory=True)
     out = {"link": tmp_path / "link" / "run1", "around": tmp_path}.get(place, pictures / place)
     words = ["train", "--data", f"imagefolder:{pictures}", "--encoding", "none", *TRAIN, "--out", out]
@@ -139,14 +139,14 @@ def test_found_04_no_run_in_its_data(place, harmless, pictures, tmp_path):
         harmless(*words, *more, says=["--out", str(out), str(pictures)])
 
 
-def test_found_04_a_class_that_is_a_link(harmless, pictures, tmp_path):
+def test_a_class_that_is_a_link(harmless, pictures, tmp_path):
     shutil.move(pictures / "train" / "dog", tmp_path / "dogs")
     (pictures / "train" / "dog").symlink_to(tmp_path / "dogs", target_is_directory=True)
     words = ["train", "--data", f"imagefolder:{pictures}", *TRAIN, "--out", tmp_path / "dogs" / "run"]
     harmless(*words, says=[str(tmp_path / "dogs")])
 
 
-def test_found_04_nor_any_other_output(harmless, run_copy, pictures, tmp_path):
+def test_nor_any_other_output(harmless, run_copy, pictures, tmp_path):
     data = f"imagefolder:{pictures}"
     (tmp_path / "link").symlink_to(pictures / "train" / "cat")
     for out in (pictures / "train" / "cat" / "rows", tmp_path / "link"):
@@ -155,7 +155,7 @@ def test_found_04_nor_any_other_output(harmless, run_copy, pictures, tmp_path):
     harmless("cascade", run_copy, data, "--out", pictures / "train" / "figures", says=[str(pictures)])
 
 
-def test_found_04_what_a_model_was_trained_on_is_its_data_too(cli, harmless, pictures, tmp_path):
+def test_what_a_model_was_trained_on_is_its_data_too(cli, harmless, pictures, tmp_path):
     run = tmp_path / "run"
     code, _, err = cli("train", "--data", f"imagefolder:{pictures}", "--resolution", 16, *TRAIN, "--out", run)
     assert code == 0, err

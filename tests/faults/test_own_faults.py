@@ -86,16 +86,7 @@ def test_torchrun_shows_the_traceback(tmp_path, where):
     (tmp_path / "plug").mkdir()
     (tmp_path / "plug" / "broken.py").write_text(PLUGIN)
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()))
-    words = [
-        *SMALL,
-        "--images",
-        "64",
-        "--task=broken",
-        "--out",
-        tmp_path / "run",
-        "--plugins",
-        tmp_path / "plug",
-    ]
+    words = [*SMALL, "--images", "64", "--task=broken", "--out", tmp_path / "run", "--plugins", tmp_path / "plug"]
     done = subprocess.run(
         [sys.executable, *launcher, "-m", "sightline", "train", "--device", "cpu", *map(str, words)],
         capture_output=True, text=True, timeout=600, env={**environment(), "WHERE": where}, check=False,

@@ -25,11 +25,7 @@ def sightline(*words, **environment):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (["train", "--data", "imagefolder:nowhere"], 2),
-        (["evaluate", INPUTS / "truncated.pt"], 2),
-    ],
+    ("words", "code"), [(["train", "--data", "imagefolder:nowhere"], 2), (["evaluate", INPUTS / "truncated.pt"], 2)]
 )
 def test_exit_codes(words, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

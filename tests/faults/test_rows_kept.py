@@ -12,7 +12,7 @@ FEW = ["--resolutions", 8, "--images", 6, "--threads", 1]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["", "local-dir:"])
-def test_found_03_rows_of_a_run_s_checkpoint_are_the_run_s(kind, cli, run_copy):
+def test_rows_of_a_run_s_checkpoint_are_the_run_s(kind, cli, run_copy):
     inside = tree(run_copy / "checkpoint")
     code, out, _ = cli("evaluate", f"{kind}{run_copy / 'checkpoint'}", *FEW)
     assert code == 0
@@ -23,7 +23,7 @@ def test_found_03_rows_of_a_run_s_checkpoint_are_the_run_s(kind, cli, run_copy):
 
 
 @pytest.mark.parametrize("name", ["checkpoint.best", "checkpoints/step-00000001"])
-def test_found_03_rows_of_other_weights_do_not_stand_beside_them(name, cli, refused, run_copy, tmp_path):
+def test_rows_of_other_weights_do_not_stand_beside_them(name, cli, refused, run_copy, tmp_path):
     older = shutil.copytree(run_copy / "checkpoint", run_copy / "checkpoints" / "step-00000001")
     (run_copy / "checkpoint.best").unlink()
     (run_copy / "checkpoint.best").symlink_to(older)

@@ -52,7 +52,7 @@ def end(process):
         (signal.SIGTERM, 143, 2, False),
     ],
 )
-def test_found_28_a_signal_finishes_the_step_and_saves(number, code, workers, whole_group, cli, tmp_path):
+def test_a_signal_finishes_the_step_and_saves(number, code, workers, whole_group, cli, tmp_path):
     out = tmp_path / "a"
     process = start("train", *LONG, f"--workers={workers}", "--out", out)
     training(process, out)
@@ -70,7 +70,7 @@ def test_found_28_a_signal_finishes_the_step_and_saves(number, code, workers, wh
     assert ".lock" not in os.listdir(out)
 
 
-def test_found_28_what_was_stopped_and_went_on_is_as_if_it_had_not_been(cli, tmp_path, monkeypatch):
+def test_what_was_stopped_and_went_on_is_as_if_it_had_not_been(cli, tmp_path, monkeypatch):
     from sightline.training import loop
 
     words = [*TINY, "--images", 96, "--batch_size=16"]
@@ -94,7 +94,7 @@ def test_found_28_what_was_stopped_and_went_on_is_as_if_it_had_not_been(cli, tmp
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli, tmp_path, monkeypatch):
+def test_a_second_signal_while_saving_damages_nothing(number, code, cli, tmp_path, monkeypatch):
     from sightline.io import checkpoint
     from sightline.io.checkpoint import verify_checkpoint
     from sightline.training import loop
@@ -140,7 +140,7 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     ("number", "code", "word"),
     [(signal.SIGINT, 130, "interrupted"), pytest.param(15, 143, "terminated", marks=pytest.mark.slow)],
 )
-def test_found_27_a_signal_while_everything_is_imported_is_one_line(number, code, word, tmp_path):
+def test_a_signal_while_everything_is_imported_is_one_line(number, code, word, tmp_path):
     """At many moments of the first second, by what is imported; before Python has started there is no promise."""
     hook = "import sys, os, signal\nclass F:\n def find_spec(self, name, *_):\n  if name == os.environ['AT']:\n   "
     hook += "os.kill(os.getpid(), int(os.environ['NUMBER']))\nsys.meta_path.insert(0, F())\n"
@@ -153,7 +153,7 @@ def test_found_27_a_signal_while_everything_is_imported_is_one_line(number, code
 
 
 @pytest.mark.slow
-def test_found_27_a_second_interrupt_with_workers_is_one_line(tmp_path):
+def test_a_second_interrupt_with_workers_is_one_line(tmp_path):
     out = tmp_path / "a"
     process = start("train", *LONG, "--workers=2", "--out", out)
     training(process, out)
@@ -169,7 +169,7 @@ def test_found_27_a_second_interrupt_with_workers_is_one_line(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code", "whole_group"), [(signal.SIGTERM, 143, False), (signal.SIGINT, 130, True)])
-def test_found_28_a_demonstration_with_its_jobs(number, code, whole_group, tmp_path):
+def test_a_demonstration_with_its_jobs(number, code, whole_group, tmp_path):
     out = tmp_path / "d"
     process = start("demo", "--out", out)
     wait_for(lambda: all((out / name / "checkpoint").exists() for name in ("lookhere_90", "rope_axial")), 600)
@@ -185,7 +185,7 @@ def test_found_28_a_demonstration_with_its_jobs(number, code, whole_group, tmp_p
 @pytest.mark.parametrize(
     ("number", "code", "word"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "inter")]
 )
-def test_found_28_a_measurement_just_ends(number, code, word, cli, run_copy, monkeypatch):
+def test_a_measurement_just_ends(number, code, word, cli, run_copy, monkeypatch):
     from sightline.evaluation import measure
 
     def interrupted(*_, **__):

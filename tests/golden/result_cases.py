@@ -27,13 +27,7 @@ from sightline.evaluation.cascade import CascadeConfig, measure
 from sightline.evaluation.class_effects import class_effects
 from sightline.evaluation.class_tables import class_rows, stored_tables
 from sightline.evaluation.compared import compare_runs
-from sightline.evaluation.logits import (
-    StoredLogits,
-    find_logits,
-    read_logits,
-    rescore,
-    write_logits,
-)
+from sightline.evaluation.logits import StoredLogits, find_logits, read_logits, rescore, write_logits
 from sightline.evaluation.measure import RunInfo
 from sightline.evaluation.temperature import fit_temperature, temperatures_from_logits
 from sightline.metrics.base import metrics_of

@@ -83,7 +83,7 @@ def test_a_run_and_its_checkpoint_are_the_same_model(tiny_run):
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_found_03_a_file_beside_the_checkpoint_makes_no_model_of_a_run(name, run_copy):
+def test_a_file_beside_the_checkpoint_makes_no_model_of_a_run(name, run_copy):
     expected = load_model(run_copy)(images())
     (run_copy / name).write_text('{"architecture": "mine"}\n')
     assert torch.equal(load_model(run_copy)(images()), expected)
@@ -137,7 +137,7 @@ def test_a_configuration_that_was_written_by_hand(change, words, model, tmp_path
 
 
 @pytest.mark.parametrize("asked", [{}, {"num_classes": 3}])
-def test_found_31_loading_leaves_the_random_numbers_alone(asked, model, tmp_path):
+def test_loading_leaves_the_random_numbers_alone(asked, model, tmp_path):
     save_model(model("rope_mixed+learned_1d"), tmp_path / "m")
     before = torch.get_rng_state()
     load_model(tmp_path / "m", **asked)

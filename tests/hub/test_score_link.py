@@ -25,7 +25,7 @@ from tests.tiny import INPUTS
 SMALL: dict[str, Any] = {"depth": 1, "dim": 48, "heads": 4, "num_classes": 3, "image_size": 16}
 
 
-def test_found_06_a_run_s_scores_survive_every_way_of_saving(tiny_run, run_copy, cli, tmp_path):
+def test_a_run_s_scores_survive_every_way_of_saving(tiny_run, run_copy, cli, tmp_path):
     """Trained by a binary cross entropy; then loaded, saved, fine-tuned and exported."""
 
     def said(folder: Path) -> list[float]:
@@ -50,7 +50,7 @@ def test_found_06_a_run_s_scores_survive_every_way_of_saving(tiny_run, run_copy,
     assert sum(said(tmp_path / "ce")) == pytest.approx(1, abs=1e-5)
 
 
-def test_found_06_it_is_decided_by_the_loss():
+def test_it_is_decided_by_the_loss():
     with pytest.raises(InputError, match="score_link: is decided by 'loss'"):
         TrainConfig(model_options={"score_link": "softmax"})
     with pytest.raises(InputError, match=r"score_link = .sigmoide.*did you mean 'sigmoid'"):
@@ -64,7 +64,7 @@ PROJECTS = {"lookhere": "sigmoid", "rope_vit": "sigmoid", "navit": "softmax", "b
 
 
 @pytest.mark.parametrize("project", PROJECTS)
-def test_found_06_imported_weights_are_read_as_they_were_trained(project, tmp_path):
+def test_imported_weights_are_read_as_they_were_trained(project, tmp_path):
     file = next(name for name, one in FILES.items() if one == project)
     model = import_weights(project, weights(file), arguments(file))
     assert model.config.score_link == PROJECTS[project]
@@ -84,7 +84,7 @@ def test_found_06_imported_weights_are_read_as_they_were_trained(project, tmp_pa
         ("vit_tiny_patch16_224", "augreg_in21k_ft_in1k", {}, "softmax"),
     ],
 )
-def test_found_06_weights_that_timm_names(name, tag, more, link, tmp_path):
+def test_weights_that_timm_names(name, tag, more, link, tmp_path):
     """By the name with its tag, and in a folder of timm's."""
     theirs = build({"model": name, "depth": 1, **more})
     given = {"model": f"{name}.{tag}", "depth": 1, **more}
@@ -98,7 +98,7 @@ def test_found_06_weights_that_timm_names(name, tag, more, link, tmp_path):
     assert sightline.load_model(tmp_path).config.score_link == link
 
 
-def test_found_06_published_weights_by_a_name_without_a_tag(tmp_path):
+def test_published_weights_by_a_name_without_a_tag(tmp_path):
     theirs = build({"model": "deit3_small_patch16_224", "depth": 1})
     save_file(theirs.state_dict(), tmp_path / "w.safetensors")
     overlay = {"file": str(tmp_path / "w.safetensors"), "custom_load": False}

@@ -117,6 +117,16 @@ def test_the_card_says_what_the_model_is(hub, model):
 
 
 @torch.inference_mode()
+def test_a_damaged_repository_is_refused(hub, model):
+    sightline.push_to_hub(model, "me/small")
+    file = hub.root / "me/small/model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=r"model\.safetensors: differs from its checksum"):
+        sightline.load_model("hf-hub:me/small")
+
+
 def test_a_name_of_timm_starts_as_timm_does():
     timm = import_timm()
     torch.manual_seed(5)
@@ -221,7 +231,7 @@ def test_absurd_sizes_are_one_line_and_take_no_memory(project, config, state):
     assert "\n" not in str(caught.value)
 
 
-def test_found_33_a_repository_with_a_torch_file_alone_is_fetched(hub):
+def test_a_repository_with_a_torch_file_alone_is_fetched(hub):
     timm = import_timm()
     original = randomise_parameters(timm.create_model(TINY, depth=1, img_size=32, num_classes=3)).eval()
     kept = hub.root / "them" / "old"
@@ -234,7 +244,7 @@ def test_found_33_a_repository_with_a_torch_file_alone_is_fetched(hub):
     torch.testing.assert_close(loaded(images), original(images), rtol=0, atol=2e-5)
 
 
-def test_found_33_a_torch_file_beside_safetensors_is_not_fetched(hub, model):
+def test_a_torch_file_beside_safetensors_is_not_fetched(hub, model):
     sightline.push_to_hub(model, "me/both")
     (hub.root / "me/both/pytorch_model.bin").write_bytes(b"large")
     sightline.load_model("hf-hub:me/both")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sightline.errors import InputError
+from sightline.errors import InputError, StorageError
 from sightline.io.checkpoint import verify_checkpoint, write_checkpoint
 from sightline.io.tensors import load_tensors
 
@@ -74,6 +75,17 @@ def test_same_tensors_make_the_same_bytes(tmp_path):
     assert (tmp_path / "a/checksums.json").read_bytes() == (tmp_path / "b/checksums.json").read_bytes()
 
 
+def test_a_file_or_a_folder_of_other_things_is_not_replaced(tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"x")
+    (tmp_path / "file").write_bytes(b"x")
+    for name in ("photos", "file"):
+        with pytest.raises(InputError):
+            write(tmp_path / name)
+    assert (tmp_path / "photos" / "cat.jpg").read_bytes() == (tmp_path / "file").read_bytes() == b"x"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 # -- killed at a moment -------------------------------------------------------------------------------------------
 
 
@@ -101,6 +113,23 @@ def test_killed_around_the_renames(renames, tmp_path):
     assert renames == 1 or value_in(folder) == renames // 2 + 1
     write(folder, 3)
     assert value_in(folder) == 3
+
+
+def test_a_rename_that_fails_puts_the_old_folder_back(tmp_path, monkeypatch):
+    folder = tmp_path / "checkpoint"
+    write(folder, 1)
+    real = os.replace
+
+    def replace(source, target):
+        if ".tmp-" in str(source):
+            raise OSError(5, "Input/output error")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(StorageError):
+        write(folder, 2)
+    assert value_in(folder) == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["checkpoint"]
 
 
 # -- storage that fails -------------------------------------------------------------------------------------------

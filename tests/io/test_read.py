@@ -58,7 +58,7 @@ KINDS = ("pipe", "device", "socket", "folder", "sparse")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_found_18_regular_files_alone(kind, tmp_path):
+def test_regular_files_alone(kind, tmp_path):
     said = make(kind, tmp_path / "a")
     for read in (lambda path: read_bytes(path, 10, "text"), lambda path: read_text(path, 10, "text")):
         with pytest.raises(InputError, match=said):
@@ -71,14 +71,14 @@ def test_found_18_regular_files_alone(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["config.json", "checksums.json"])
-def test_found_18_in_a_checkpoint(kind, name, refused, run_copy):
+def test_in_a_checkpoint(kind, name, refused, run_copy):
     said = make(kind, run_copy / "checkpoint" / name)
     for words in (["evaluate", run_copy], ["report", run_copy], ["export", run_copy, "--to", "torch"]):
         refused(*words, says=[name, said])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_found_18_as_a_configuration(kind, refused, tmp_path, monkeypatch):
+def test_as_a_configuration(kind, refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = make(kind, tmp_path / "a.yaml")
     refused("train", "--config", tmp_path / "a.yaml", says=["a.yaml", said])
@@ -87,14 +87,14 @@ def test_found_18_as_a_configuration(kind, refused, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["log.jsonl", "results.jsonl", "validation.jsonl", "predictions.csv"])
-def test_found_18_as_rows_or_a_log(kind, name, refused, run_copy, tmp_path):
+def test_as_rows_or_a_log(kind, name, refused, run_copy, tmp_path):
     said = make(kind, run_copy / name)
     refused("report", run_copy, "--out", tmp_path / "page.html", says=[name, said])
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "socket", "folder"])
 @pytest.mark.parametrize("name", ["a.safetensors", "a.pth", "a.npz"])
-def test_found_30_as_weights(kind, name, refused, run_copy, tmp_path):
+def test_as_weights(kind, name, refused, run_copy, tmp_path):
     said = make(kind, tmp_path / name)
     words = ["convert", "vision_transformer", tmp_path / name, tmp_path / "m", "--arguments.model_name=x"]
     if kind != "folder":
@@ -107,7 +107,7 @@ def test_found_30_as_weights(kind, name, refused, run_copy, tmp_path):
 @pytest.mark.parametrize(
     "text", ["1e400", "[-1e999]", '{"a": NaN}', "Infinity", "-Infinity", "[" * 100_000, "9" * 400, "9" * 5000, "{"]
 )
-def test_found_27_numbers_are_finite(text, tmp_path):
+def test_numbers_are_finite(text, tmp_path):
     with pytest.raises(ValueError):
         parse_json(text)
     (tmp_path / "a.json").write_text(text)
@@ -120,7 +120,7 @@ def test_found_27_numbers_are_finite(text, tmp_path):
 
 @pytest.mark.parametrize("number", ["1e400", "1e39", "-1e400", "NaN"])
 @pytest.mark.parametrize("key", ["layer_scale", "head_bias", "mlp_ratio", "norm_eps"])
-def test_found_27_of_a_model(key, number, refused, run_copy):
+def test_of_a_model(key, number, refused, run_copy):
     file = run_copy / "checkpoint" / "config.json"
     text = file.read_text()
     before = next(line for line in text.splitlines() if f'"{key}"' in line and line.startswith("    "))
@@ -130,7 +130,7 @@ def test_found_27_of_a_model(key, number, refused, run_copy):
 
 
 @pytest.mark.parametrize("number", ["1e400", "1e39", "3.5", '"3"', "true"])
-def test_found_27_in_the_checksums(number, refused, run_copy):
+def test_in_the_checksums(number, refused, run_copy):
     file = run_copy / "checkpoint" / "checksums.json"
     text = file.read_text()
     first = next(line for line in text.splitlines() if '"bytes"' in line)
@@ -146,7 +146,7 @@ def test_found_27_in_the_checksums(number, refused, run_copy):
         "optimizer.weight_decay=1e39", "model_options.pool_mlp_ratio=1e300", "model_options.pool_mlp_ratio=1e30",
     ],
 )  # fmt: skip
-def test_found_27_of_a_run(setting, refused, tmp_path):
+def test_of_a_run(setting, refused, tmp_path):
     key = setting.partition("=")[0].rpartition(".")[2]
     out = tmp_path / "run"
     refused("train", "--data", "digits", "--images", 8, f"--{setting}", "--out", out, says=[key])

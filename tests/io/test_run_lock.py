@@ -26,7 +26,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(module, "_PATIENCE", 0.0)
 
 
-def test_found_28_a_folder_has_one_owner_and_is_given_back(tmp_path, impatient):
+def test_a_folder_has_one_owner_and_is_given_back(tmp_path, impatient):
     with RunLock(tmp_path / "a") as mine:
         assert json.loads((tmp_path / "a" / LOCK).read_text())["process"] == os.getpid()
         held = f"process {os.getpid()} on {socket.gethostname()} since "
@@ -52,7 +52,7 @@ def hold(folder, pipe):
         time.sleep(600)
 
 
-def test_found_28_a_dead_owner_holds_nothing_also_where_its_workers_live(tmp_path):
+def test_a_dead_owner_holds_nothing_also_where_its_workers_live(tmp_path):
     here, there = FORK.Pipe()
     child = FORK.Process(target=hold, args=(tmp_path / "a", there))
     child.start()
@@ -84,7 +84,7 @@ def try_to_lock(folder, barrier, outcomes):
 
 
 @pytest.mark.parametrize("stale", [False, True])
-def test_found_28_of_many_at_once_one_wins(stale, tmp_path):
+def test_of_many_at_once_one_wins(stale, tmp_path):
     if stale:
         (tmp_path / "a").mkdir()
         (tmp_path / "a" / LOCK).write_text(json.dumps({"process": GONE, "host": "far", "since": "long"}))
@@ -100,7 +100,7 @@ def test_found_28_of_many_at_once_one_wins(stale, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["moved", "deleted", "another's"])
-def test_found_30_an_owner_notices_that_it_is_none_any_more(how, tmp_path):
+def test_an_owner_notices_that_it_is_none_any_more(how, tmp_path):
     with contextlib.ExitStack() as held:
         mine = held.enter_context(RunLock(tmp_path / "a"))
         if how == "moved":

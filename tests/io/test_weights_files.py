@@ -54,7 +54,7 @@ def folder(tmp_path):
         ({"num_classes": 10**9, "class_names": None}, ["num_classes = 1000000000: expected at most"]),
     ],
 )
-def test_found_19_a_configuration_that_asks_for_more_than_its_file_has(changes, words, folder, monkeypatch):
+def test_a_configuration_that_asks_for_more_than_its_file_has(changes, words, folder, monkeypatch):
     built = []
     init = VisionTransformer.__init__
 
@@ -72,12 +72,12 @@ def test_found_19_a_configuration_that_asks_for_more_than_its_file_has(changes, 
 
 
 @pytest.mark.parametrize("name", ["dim", "depth", "heads", "patch_size", "channels", "head_dim", "head_hidden"])
-def test_found_19_every_size_has_a_bound(name):
+def test_every_size_has_a_bound(name):
     with pytest.raises(InputError, match=f"{name} = 1000000000: expected at most "):
         ViTConfig(**{name: 10**9})
 
 
-def test_found_19_a_training_of_a_hundred_million_layers_is_refused(refused, tmp_path):
+def test_a_training_of_a_hundred_million_layers_is_refused(refused, tmp_path):
     option = "model_options.depth=100000000"
     refused("train", "--data", "digits", "--out", tmp_path / "run", f"--{option}", says=["depth = 100000000", "512"])
     assert not (tmp_path / "run").exists()
@@ -86,7 +86,7 @@ def test_found_19_a_training_of_a_hundred_million_layers_is_refused(refused, tmp
 @pytest.mark.parametrize(
     ("key", "value"), [("depth", 30_000), ("img_size", [10**9, 32]), ("embed_dim", 10**9), ("mlp_ratio", 1e300)]
 )
-def test_found_19_a_folder_of_timm_is_bounded_before_timm_builds_it(key, value, tmp_path):
+def test_a_folder_of_timm_is_bounded_before_timm_builds_it(key, value, tmp_path):
     record = {"architecture": "vit_tiny_patch16_224", "model_args": {key: value}, "num_classes": 3}
     (tmp_path / "config.json").write_text(json.dumps(record))
     torch.save({"head.weight": torch.zeros(3, 192)}, tmp_path / "pytorch_model.bin")
@@ -112,12 +112,12 @@ ODD = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ODD)
-def test_found_27_tensors_of_other_kinds_in_a_torch_file(kind, tmp_path):
+def test_tensors_of_other_kinds_in_a_torch_file(kind, tmp_path):
     torch.save({"head.weight": ODD[kind]()}, tmp_path / "a.pt")
     unfolds(tmp_path / "a.pt", "head.weight is", kind.split()[0])
 
 
-def test_found_33_a_fault_of_our_own_is_not_called_the_users(monkeypatch):
+def test_a_fault_of_our_own_is_not_called_the_users(monkeypatch):
     from sightline.convert import _projects, export_weights
 
     state, given = export_weights(create_model("vit_micro_patch4", depth=1, gelu="tanh", pool="mean",

@@ -11,7 +11,7 @@ timm = sightline.timm.timm
 SMALL = "sightline_vit_small_patch16"
 
 
-def test_found_15_drop_path_rate_rises_with_depth_as_timm_s() -> None:
+def test_drop_path_rate_rises_with_depth_as_timm_s() -> None:
     """And our own `drop_path` is one rate for all layers, as LookHere has it."""
     given = {"embed_dim": 48, "depth": 5, "num_heads": 3, "img_size": 32, "drop_path_rate": 0.3}
     ours = timm.create_model(SMALL, **given)

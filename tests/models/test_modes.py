@@ -30,7 +30,7 @@ def listed() -> list[Tensor]:
 
 @torch.no_grad()
 @pytest.mark.parametrize("pool", ["cls", "mean", "attention"])
-def test_found_09_a_pack_is_never_pooled_as_one_image(pool: str, listed: list[Tensor]) -> None:
+def test_a_pack_is_never_pooled_as_one_image(pool: str, listed: list[Tensor]) -> None:
     ours = model(pool=pool)
     patches, layout = ours.prepare(listed)
     packed, expected = ours.forward_features(patches, layout=layout), ours(listed)
@@ -54,7 +54,7 @@ def test_found_09_a_pack_is_never_pooled_as_one_image(pool: str, listed: list[Te
 
 @torch.no_grad()
 @pytest.mark.parametrize("listed_so", [False, True])
-def test_found_09_tokens_without_a_patch_are_no_image(listed_so: bool) -> None:
+def test_tokens_without_a_patch_are_no_image(listed_so: bool) -> None:
     ours = model(pool="cls")
     features = torch.zeros(1, 1, ours.embed_dim)
     with pytest.raises(InputError, match="1 tokens an image, expected 1 prefix tokens and one patch or more"):
@@ -62,7 +62,7 @@ def test_found_09_tokens_without_a_patch_are_no_image(listed_so: bool) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["lookhere_90", "rpe_learned", "rope_mixed+learned_1d"])
-def test_found_32_gradients_by_torch_func(encoding: str) -> None:
+def test_gradients_by_torch_func(encoding: str) -> None:
     ours = model(encoding=encoding)
     images, names = torch.randn(3, 3, 16, 20), dict(ours.named_parameters())
 
@@ -82,7 +82,7 @@ def test_found_32_gradients_by_torch_func(encoding: str) -> None:
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("options", [{}, {"qkv_bias": "qv", "pool": "attention"}, {"pool": "mean"}])
-def test_found_32_quantised_layers_leave_the_trunk_whole(options: dict[str, Any], listed: list[Tensor]) -> None:
+def test_quantised_layers_leave_the_trunk_whole(options: dict[str, Any], listed: list[Tensor]) -> None:
     if "none" in torch.backends.quantized.supported_engines and len(torch.backends.quantized.supported_engines) == 1:
         pytest.skip("torch has no quantised kernels here")
     ours = model(**options)
@@ -112,7 +112,7 @@ _OK = torch.zeros(3, 16, 16)
         ([_OK, _OK.byte()], "image 1: expected normalised floating point values, got torch.uint8"),
     ],
 )
-def test_found_27_images_of_another_kind(images: Any, words: str) -> None:
+def test_images_of_another_kind(images: Any, words: str) -> None:
     ours = model()
     for call in (ours, ours.forward_features, ours.forward_intermediates):
         with pytest.raises(InputError) as raised:
@@ -121,7 +121,7 @@ def test_found_27_images_of_another_kind(images: Any, words: str) -> None:
         assert "\n" not in str(raised.value)
 
 
-def test_found_27_patches_of_another_kind() -> None:
+def test_patches_of_another_kind() -> None:
     ours, layout = model(), TokenLayout.uniform((4, 4), 1)
     for patches in (torch.zeros(1, 16, 48).double(), torch.zeros(1, 16, 48, device="meta")):
         with pytest.raises(InputError, match="patches: is "):

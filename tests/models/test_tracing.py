@@ -19,7 +19,7 @@ create_feature_extractor = importlib.import_module("torchvision.models.feature_e
 SMALL: dict[str, Any] = {"depth": 1, "dim": 48, "heads": 4, "num_classes": 5, "image_size": 16}
 
 
-def test_found_32_a_model_is_one_step_of_a_traced_module() -> None:
+def test_a_model_is_one_step_of_a_traced_module() -> None:
     ours = sightline.create_model("vit_micro_patch4", encoding="lookhere_90", **SMALL).eval()
     whole = nn.Sequential(nn.Identity(), ours, nn.Linear(5, 2)).eval()
     traced = torch.fx.symbolic_trace(whole)
@@ -29,7 +29,7 @@ def test_found_32_a_model_is_one_step_of_a_traced_module() -> None:
         assert torch.equal(create_feature_extractor(whole, ["1"])(images)["1"], ours(images))
 
 
-def test_found_32_a_model_alone_says_what_to_do_instead() -> None:
+def test_a_model_alone_says_what_to_do_instead() -> None:
     ours = sightline.create_model("vit_micro_patch4", **SMALL).eval()
     for trace in (torch.fx.symbolic_trace, lambda model: create_feature_extractor(model, ["norm"])):
         with pytest.raises(InputError, match="forward_intermediates") as raised:
@@ -38,7 +38,7 @@ def test_found_32_a_model_alone_says_what_to_do_instead() -> None:
 
 
 @torch.no_grad()
-def test_found_41_a_size_that_does_not_fit_is_refused_with_the_ways_on() -> None:
+def test_a_size_that_does_not_fit_is_refused_with_the_ways_on() -> None:
     """`exact` is the default: padding and resizing change what a model sees, so they are asked for."""
     ours = sightline.create_model("vit_micro_patch4", **SMALL).eval()
     images = torch.randn(1, 3, 18, 30)

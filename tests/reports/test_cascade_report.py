@@ -71,7 +71,7 @@ def test_the_page_is_one_file_with_every_number():
     assert len(Page(cascade_page.render(SINGLE, COMMAND)).tables) == 1
 
 
-def test_found_13_a_cascade_is_ahead_by_an_interval():
+def test_a_cascade_is_ahead_by_an_interval():
     """It was "at its best ... by -0.4 [-2.0,+0.7] points"."""
     level = [point(0.1, 0.5, -0.004), point(0.2, 0.5, 0.005)]
     page = Page(cascade_page.render([*SINGLE, *level], ""))
@@ -80,6 +80,6 @@ def test_found_13_a_cascade_is_ahead_by_an_interval():
     assert "best" not in page.text.replace("best class", "")
 
 
-def test_found_40_an_interval_stands_below_its_number_so_that_the_tables_fit_a_phone():
+def test_an_interval_stands_below_its_number_so_that_the_tables_fit_a_phone():
     page = cascade_page.render([*ROWS, CHOSEN], "")
     assert '40.0 <span class="interval">[38.0,\xa042.0]</span>' in page

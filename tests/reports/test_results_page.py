@@ -19,17 +19,7 @@ from sightline.reports.content import FieldsOfViewFigure, LossCurve, RunSummary,
 from sightline.reports.results_page import render
 from sightline.results.rows import wilson_interval
 from tests.pages import Page
-from tests.reports.synthetic import (
-    VALUES,
-    accuracy_rows,
-    all_rows,
-    at,
-    full_report,
-    page,
-    picture,
-    row,
-    run_summary,
-)
+from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, at, full_report, page, picture, row, run_summary
 
 HOSTILE = '<script>alert("1")</script>'
 TOP1 = "Top-1 accuracy in %, split test"

@@ -36,7 +36,7 @@ def test_every_number_is_shown_whole_at_any_width(width):
 
 
 @pytest.mark.parametrize("width", [60, 80, 86, 100, 140])
-def test_found_39_no_word_of_any_column_is_broken_or_cropped(width, monkeypatch, capsys):
+def test_no_word_of_any_column_is_broken_or_cropped(width, monkeypatch, capsys):
     """A wide column beside narrow ones: the last, too, is shown whole."""
     monkeypatch.setenv("COLUMNS", str(width))
     rows = [

@@ -50,7 +50,7 @@ def compared(report: Report) -> dict[str, list[tuple[str, bool]]]:
     return {} if table is None else {head.name: [(one.value, one.best) for one in some] for head, some in table.lines}
 
 
-def test_found_13_sizes_of_training_are_those_of_the_configuration():
+def test_sizes_of_training_are_those_of_the_configuration():
     seen = {kind: seen_sizes(config, 4) for kind, config in CONFIGS.items()}
     assert seen["uniform"].one == 64
     assert (seen["packed"].low, seen["packed"].high, seen["packed"].one) == (32, 96, None)
@@ -65,7 +65,7 @@ def test_found_13_sizes_of_training_are_those_of_the_configuration():
 
 
 @pytest.mark.parametrize("kind", ["packed", "mixed", "dropped", "own"])
-def test_found_13_a_run_of_many_sizes_was_not_trained_at_one(kind):
+def test_a_run_of_many_sizes_was_not_trained_at_one(kind):
     text = said(page_of(kind))
     for untrue in (f"64 {TIMES} 64 px", ", as trained", "trained at 64 px", "the training size", "that size"):
         assert untrue not in text, untrue
@@ -73,7 +73,7 @@ def test_found_13_a_run_of_many_sizes_was_not_trained_at_one(kind):
     assert f"on images of {words}, 48,000 shown in all" in text
 
 
-def test_found_13_larger_than_anything_begins_beyond_the_largest_size_seen():
+def test_larger_than_anything_begins_beyond_the_largest_size_seen():
     beyond = re.compile(r"right of (\d+) px is larger than anything")
     assert beyond.findall(said(page_of("uniform"))) == ["64"]
     assert beyond.findall(said(page_of("packed", "uniform"))) == ["96"]
@@ -84,26 +84,26 @@ def test_found_13_larger_than_anything_begins_beyond_the_largest_size_seen():
     assert f"64 {TIMES} 64" not in said(inside)
 
 
-def test_found_13_runs_are_compared_beyond_what_each_of_them_saw():
+def test_runs_are_compared_beyond_what_each_of_them_saw():
     values = {"packed": (0.8, 0.9, 0.9, 0.8), "uniform": (0.6, 0.9, 0.2, 0.1)}
     # 96 px is not new to the packed run.
     assert compared(page_of("packed", "uniform", values=values)) == {"uniform less packed": [("-70.0", True)]}
 
 
-def test_found_13_own_sizes_have_no_beyond_but_the_limit():
+def test_own_sizes_have_no_beyond_but_the_limit():
     text = said(page_of("own"))
     assert "their own sizes, of at most 256 patches" in text
     assert "right of 64 px is larger" in text
 
 
-def test_found_13_a_fine_tuned_run_has_seen_more_than_its_configuration_says():
+def test_a_fine_tuned_run_has_seen_more_than_its_configuration_says():
     text = said(page_of("tuned"))
     assert "began with the weights of timm:vit_of_another" in text
     assert "never seen in training" not in text
     assert "larger than anything that a run saw in this training" in text
 
 
-def test_found_13_tokens_operations_and_drop_are_said():
+def test_tokens_operations_and_drop_are_said():
     runs = [run_of("dropped", train_tokens=93_272, train_flops=1_030_000_000_000), run_of("uniform", train_images=0)]
     text = said(page_of("dropped", "uniform", runs=runs))
     for words in ("93,272", "1.03e+12", "25 %", "tokens dropped: 25 %", "48,000"):
@@ -114,13 +114,13 @@ def test_found_13_tokens_operations_and_drop_are_said():
     assert [speed["images/s", run] for run in ("dropped", "uniform")] == ["269", DASH]
 
 
-def test_found_13_unlike_trainings_are_named():
+def test_unlike_trainings_are_named():
     runs = [run_of("packed", train_images=15_066), run_of("uniform")]
     assert "The runs differ in images and losses of training" in said(page_of("packed", "uniform", runs=runs))
     assert "The runs differ" not in said(page_of("uniform", "tuned"))
 
 
-def test_found_13_losses_of_different_kinds_have_their_own_axes(figures):
+def test_losses_of_different_kinds_have_their_own_axes(figures):
     kinds = ("uniform", "packed", "mixed")
     drawn = panels_of.loss([run_of(kind) for kind in kinds], kinds)
     assert {panel.title: [line.label for line in panel.lines] for panel in drawn} == {
@@ -130,12 +130,12 @@ def test_found_13_losses_of_different_kinds_have_their_own_axes(figures):
     assert texts(lines_figure(drawn, columns=1, share_y=False)).count("training loss") == 2
 
 
-def test_found_13_losses_that_cannot_be_compared_are_named():
+def test_losses_that_cannot_be_compared_are_named():
     assert "losses of 2 kinds" in said(page_of("uniform", "packed"))
     assert "kinds" not in said(page_of("uniform"))
 
 
-def test_found_13_none_of_six_is_not_nothing_to_the_last_digit():
+def test_none_of_six_is_not_nothing_to_the_last_digit():
     report = page_of("uniform", values={"uniform": (0.0, 0.9, 0.0, 1.0)})
     report = dataclasses.replace(report, rows=[dataclasses.replace(one, count=6, stderr=0.0) for one in report.rows])
     text = said(report)
@@ -145,7 +145,7 @@ def test_found_13_none_of_six_is_not_nothing_to_the_last_digit():
     assert "39.0" in printed(report.rows)
 
 
-def test_found_13_the_interval_of_a_difference_is_newcombes():
+def test_the_interval_of_a_difference_is_newcombes():
     """His first example: 56 of 70 and 48 of 80."""
     one, other = (
         Study.of([row(name, right / count, 64, count=count)]).lines()[0]
@@ -157,7 +157,7 @@ def test_found_13_the_interval_of_a_difference_is_newcombes():
 
 
 @pytest.mark.parametrize("kinds", [("uniform", "packed"), ("uniform", "mixed", "tuned")])
-def test_found_13_nothing_is_marked_where_no_difference_was_found(kinds):
+def test_nothing_is_marked_where_no_difference_was_found(kinds):
     report = page_of(*kinds, values={kind: (0.8, 0.9, 0.7, 0.5 + 0.01 * place) for place, kind in enumerate(kinds)})
     found = compared(report)
     assert len(found) == len(kinds) - 1
@@ -165,14 +165,14 @@ def test_found_13_nothing_is_marked_where_no_difference_was_found(kinds):
 
 
 @pytest.mark.parametrize("values", [(0.05, 0.06, 0.05, 0.04), (0.0, 0.0, 0.0, 0.0)])
-def test_found_13_a_run_that_was_too_short_is_marked_as_near_guessing(values):
+def test_a_run_that_was_too_short_is_marked_as_near_guessing(values):
     both = page_of("uniform", "packed", values={"uniform": values, "packed": values})
     one = page_of("uniform", "packed", values={"uniform": values, "packed": (0.9, 0.9, 0.9, 0.9)})
     learned = page_of("uniform", values={"uniform": (0.9, 0.9, 0.9, 0.9)})
     assert [said(report).count("Near guessing") for report in (both, one, learned)] == [2, 1, 0]
 
 
-def test_found_13_other_views_than_squares_have_their_own_table():
+def test_other_views_than_squares_have_their_own_table():
     shown = [
         row("packed", 0.612, view=kind, resolution=None, grid=None, patches=157.25)
         for kind in ("native", "tokens:256", "max:4096")
@@ -191,7 +191,7 @@ def test_found_13_other_views_than_squares_have_their_own_table():
     assert "61.2" in printed(shown)
 
 
-def test_found_13_every_difference_of_a_page_is_one_of_its_rows():
+def test_every_difference_of_a_page_is_one_of_its_rows():
     report = page_of("packed", "uniform")
     values = {(one.run, one.resolution): one.value for one in report.rows}
     (line,) = compared(report).values()
@@ -200,7 +200,7 @@ def test_found_13_every_difference_of_a_page_is_one_of_its_rows():
     assert [value for value, _ in line] == [f"{-gap:.1f}"]
 
 
-def test_found_13_terminal_tables_mark_what_was_seen():
+def test_terminal_tables_mark_what_was_seen():
     report = page_of("packed")
     words = printed(report.rows, seen=by_run(report.runs)).split("Below each number")[0].split()
     # 32, 64 and 96 px, and not 128.
@@ -209,7 +209,7 @@ def test_found_13_terminal_tables_mark_what_was_seen():
     assert "trained" in printed(page_of("uniform").rows)
 
 
-def test_found_40_fields_of_view_stand_once_for_each_encoding():
+def test_fields_of_view_stand_once_for_each_encoding():
     one = view("lookhere_90")
     fields = [dataclasses.replace(one, run=run) for run in ("uniform", "packed")]
     text = said(page_of("uniform", "packed", fields=fields))
@@ -218,7 +218,7 @@ def test_found_40_fields_of_view_stand_once_for_each_encoding():
     assert f"3 {TIMES} 5 patches, run uniform" in said(page_of("uniform", "packed", fields=[fields[0], other]))
 
 
-def test_found_40_text_of_figures_is_legible_on_a_phone(figures):
+def test_text_of_figures_is_legible_on_a_phone(figures):
     """Every narrow figure is as wide as the text of a phone of 390 px, and its text is then 11 px high or more."""
     rows, runs = page_of("uniform", "packed").rows, [run_of("uniform"), run_of("packed")]
     drawn = [
@@ -235,7 +235,7 @@ def test_found_40_text_of_figures_is_legible_on_a_phone(figures):
         assert min(sizes) * 358 / width >= 11
 
 
-def test_found_40_the_accuracy_axis_can_be_fitted(figures):
+def test_the_accuracy_axis_can_be_fitted(figures):
     rows = page_of("uniform", values={"uniform": (0.91, 0.92, 0.93, 0.94)}).rows
     assert "20" in texts(lines_figure(panels_of.by_resolution(Study.of(rows))))
     fitted = texts(lines_figure(panels_of.by_resolution(Study.of(rows), fitted=True)))
@@ -243,13 +243,13 @@ def test_found_40_the_accuracy_axis_can_be_fitted(figures):
     assert "94" in fitted
 
 
-def test_found_40_the_axis_is_chosen_without_a_script():
+def test_the_axis_is_chosen_without_a_script():
     page = render(page_of("uniform"))
     assert page.count('name="axis"') == 2
     assert "<script" not in page
 
 
-def test_found_40_pictures_have_a_frame_and_a_grid_seen_on_white():
+def test_pictures_have_a_frame_and_a_grid_seen_on_white():
     white = picture(32) * 0 + 255
     page = render(page_of("uniform", samples={32: [Sample(white, "a"), Sample(white, "b")]}))
     assert re.search(r"\.frame \{[^}]*border: 1px solid", page)
@@ -259,14 +259,14 @@ def test_found_40_pictures_have_a_frame_and_a_grid_seen_on_white():
     assert "object-fit: cover" not in page
 
 
-def test_found_40_commands_and_tables_are_not_clipped():
+def test_commands_and_tables_are_not_clipped():
     page = render(page_of("uniform", command="sightline report " + "a/long/path/ " * 40))
     assert re.search(r"pre \{[^}]*white-space: pre-wrap", page)
     # A column a run: eight sizes beside each other are wider than a phone.
     assert page.count('<tr><th scope="row"><span class="word">32\xa0px') == 1
 
 
-def test_found_40_what_is_wider_than_a_phone_shows_that_it_scrolls():
+def test_what_is_wider_than_a_phone_shows_that_it_scrolls():
     """Columns ended at the edge of a phone with nothing to tell that there are more."""
     page = render(page_of("uniform", answers=[answers()]))
     rule = re.search(r"\.scroll \{([^}]*)\}", page)
@@ -280,7 +280,7 @@ def test_found_40_what_is_wider_than_a_phone_shows_that_it_scrolls():
     assert re.search(r"\.words \{[^}]*max-width[^}]*overflow-wrap: break-word", page)
 
 
-def test_found_40_a_group_is_named_as_the_table_has_it_and_headings_break_between_words():
+def test_a_group_is_named_as_the_table_has_it_and_headings_break_between_words():
     """A heading was cut anywhere on a phone ("rope_axia l"); groups are rows where they were called columns."""
     names = ("two_words", "<b>")
     rows = all_rows(dict(zip(names, VALUES.values(), strict=False)))
@@ -306,7 +306,7 @@ def answers(classes: int = 3, **changes: object) -> Answers:
     return Answers(**{**fields, **changes})
 
 
-def test_found_38_mistakes_are_shown_by_class_by_pair_and_by_picture():
+def test_mistakes_are_shown_by_class_by_pair_and_by_picture():
     one = Sample(picture(64), "class 0, named class 1 (0.56)")
     text = said(page_of("uniform", answers=[answers(mistakes=[one])]))
     # Two of the four of class 0, of twelve in all.
@@ -319,7 +319,7 @@ def test_found_38_mistakes_are_shown_by_class_by_pair_and_by_picture():
 
 
 @pytest.mark.slow
-def test_found_38_the_picture_of_mistakes_is_seen_on_a_light_and_on_a_dark_page(figures):
+def test_the_picture_of_mistakes_is_seen_on_a_light_and_on_a_dark_page(figures):
     counts = np.array([[10, 0], [5, 5]])
     coded = re.findall(r"data:image/png;base64,([\w+/=\s]+)", maps.confusion_picture(counts, ["a", "b"]))
     pictures = [np.asarray(Image.open(BytesIO(b64decode(one))).convert("RGBA")) / 255 for one in coded]
@@ -341,18 +341,18 @@ def _luminance(rgb: np.ndarray) -> float:
     return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
-def test_found_38_many_classes_have_a_list_and_no_picture():
+def test_many_classes_have_a_list_and_no_picture():
     few, many = render(page_of("uniform", answers=[answers(40)])), render(page_of("uniform", answers=[answers(41)]))
     assert 'aria-label="What was taken for what"' in few
     assert 'aria-label="What was taken for what"' not in many
     assert "The most frequent mistakes" in many
 
 
-def test_found_38_the_worst_mistakes_are_those_with_the_highest_score():
+def test_the_worst_mistakes_are_those_with_the_highest_score():
     assert [one.index for one in results_tables.worst(answers().answers, 1)] == [6]
 
 
-def test_found_38_the_validation_curve_and_its_best_checkpoint(figures):
+def test_the_validation_curve_and_its_best_checkpoint(figures):
     shares = {10: 0.4, 20: 0.6, 30: 0.5}
     values = {at: MetricValue("top1", share, "fraction", 500) for at, share in shares.items()}
     points = [ValidationPoint(at, 32 * at, "minival", value) for at, value in values.items()]
@@ -370,7 +370,7 @@ def test_found_38_the_validation_curve_and_its_best_checkpoint(figures):
     assert lines_figure(panels_of.validation([once], ["uniform"])).count("LineCollection") == 1
 
 
-def test_found_38_all_that_a_class_was_taken_for_most_often_is_counted():
+def test_all_that_a_class_was_taken_for_most_often_is_counted():
     """Of three that were as frequent two were named, as if there were no other."""
     made = [
         Prediction("test", "square", 64, index, f"{index}.png", "a", named, 0.5, False)

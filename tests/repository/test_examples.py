@@ -77,7 +77,7 @@ def test_the_example_of_clips(at_home):
     assert found["begun"].config.train_grid == (8, 8, 8)
 
 
-def test_found_12_the_example_of_timm_md():
+def test_the_example_of_timm_md():
     found = run("docs/how-to/timm.md", 0, images=torch.randn(1, 3, 32, 48))
     assert found["logits"].shape == (1, 10)
     assert [tuple(values.shape[2:]) for values in found["maps"]] == [(2, 3)] * 2
@@ -110,12 +110,12 @@ def test_the_example_of_encoding_md():
     assert encoding.embedding_on((3, 5), "cpu")[-1].tolist() == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
 
 
-def test_found_12_the_examples_of_packing_md():
+def test_the_examples_of_packing_md():
     run("docs/explanation/packing.md", 0, sightline=sightline)
 
 
 @pytest.mark.slow
-def test_found_12_the_examples_of_convert_md(at_home):
+def test_the_examples_of_convert_md(at_home):
     timm = import_timm()
     weights = timm.create_model("vit_tiny_patch16_224", img_size=64, depth=2).state_dict()
     deit = timm.create_model("vit_small_patch16_224", class_token=True).state_dict()

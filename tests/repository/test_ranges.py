@@ -54,7 +54,7 @@ def unlisted_tables(text: str, names: Iterable[str], ranges: ModuleType) -> list
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_found_42_every_table_of_figures_is_made_from_rows(page: Path, ranges: ModuleType) -> None:
+def test_every_table_of_figures_is_made_from_rows(page: Path, ranges: ModuleType) -> None:
     text = page.read_text(encoding="utf-8")
     names = re.findall(r"^<!-- (.*): benchmarks/ranges.py writes what follows -->$", text, re.M)
     for name in names:
@@ -71,7 +71,7 @@ def test_a_table_without_markers_is_found(ranges: ModuleType) -> None:
     assert unlisted_tables(marked, ["swin"], ranges) == []
 
 
-def test_found_42_the_worst_machine_and_run_come_first(ranges: ModuleType) -> None:
+def test_the_worst_machine_and_run_come_first(ranges: ModuleType) -> None:
     intel = "Intel(R) Xeon(R) Processor, 2 cores, amx_bf16"
     found = [row(2.0), row(1.35, note="told", errors=[1.1]), row(0.9, intel), row(1.1, intel)]
     assert ranges.in_words(found) == "0.90 to 1.10 Intel Xeon (AMX); 1.35 to 2.00 AMD EPYC"

@@ -42,7 +42,7 @@ def test_threads_leave_the_count_right(store):
 
 
 @pytest.mark.parametrize("encoding", ["lookhere_90", "alibi_2d", "rope_axial", "irpe"])
-def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
+def test_every_store_stays_within_its_bytes(encoding, monkeypatch):
     """With bounds that a few sizes fill; the real ones are a few megabytes each, but for the windows of Swin's images,
     whose angles are of every slot, and the directed biases of twelve layers."""
     for room in (sightline.attention, sightline.models):

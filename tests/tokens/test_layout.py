@@ -99,7 +99,7 @@ def test_cache_filled_under_inference_mode_can_train() -> None:
     assert frequency.grad.tolist() == [15.0, 30.0]
 
 
-def test_found_33_keep_takes_lists() -> None:
+def test_keep_takes_lists() -> None:
     pack = TokenLayout.packed([(2, 3), (3, 5)])
     by_list, by_tensor = pack.keep([[0, 4], [14, 2, 7]]), pack.keep([torch.tensor([0, 4]), torch.tensor([14, 2, 7])])
     assert torch.equal(by_list.coords, by_tensor.coords)

@@ -70,7 +70,7 @@ def end_slowly(job, *_):
     multiprocessing.util.Finalize(None, last, exitpriority=10)
 
 
-def test_found_28_a_job_that_is_done_is_left_to_end_in_peace(tmp_path, monkeypatch):
+def test_a_job_that_is_done_is_left_to_end_in_peace(tmp_path, monkeypatch):
     """A slow machine's demonstration ended with the traceback of a signal in an interpreter that was tidying up."""
     context = multiprocessing.get_context("fork")
     monkeypatch.setattr(jobs.multiprocessing, "get_context", lambda kind: context)

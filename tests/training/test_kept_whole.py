@@ -36,7 +36,7 @@ from tests.tiny import (
 
 
 @pytest.mark.parametrize("log", [None, "{bad"])
-def test_found_17_a_log_that_is_gone_or_damaged_is_written_anew_from_the_checkpoint(log, undisturbed, tmp_path):
+def test_a_log_that_is_gone_or_damaged_is_written_anew_from_the_checkpoint(log, undisturbed, tmp_path):
     with pytest.raises(Stopped):
         train(ENDLESS, tmp_path / "a", observe=stop_at(5))
     file = tmp_path / "a" / "log.jsonl"
@@ -73,7 +73,7 @@ def test_found_17_a_log_that_is_gone_or_damaged_is_written_anew_from_the_checkpo
         ('{"step": 2, "images": 64}', "cannot be read as the log of a run (it is no record of a step)"),
     ],
 )
-def test_found_27_a_log_line_with_a_text_where_a_number_belongs_is_named(line, says, tmp_path):
+def test_a_log_line_with_a_text_where_a_number_belongs_is_named(line, says, tmp_path):
     (tmp_path / "log.jsonl").write_text('{"step": 1, "images": 32, "loss": 2.0}\n' + line + "\n")
     with pytest.raises(InputError) as error:
         read_log(tmp_path / "log.jsonl")
@@ -97,7 +97,7 @@ def resume_and_fail_to_save(out):
     train(ENDLESS, out, resume=True)
 
 
-def test_found_02_a_damaged_checkpoint_never_takes_the_place_of_a_good_one(undisturbed, tmp_path):
+def test_a_damaged_checkpoint_never_takes_the_place_of_a_good_one(undisturbed, tmp_path):
     out = tmp_path / "a"
     with pytest.raises(Stopped):
         train(ENDLESS, out, observe=stop_at(5))
@@ -111,7 +111,7 @@ def test_found_02_a_damaged_checkpoint_never_takes_the_place_of_a_good_one(undis
     assert [place.name for place in (out / "checkpoints").iterdir()] == ["step-00000006"]
 
 
-def test_found_02_one_that_is_damaged_in_mid_run_does_not_either(undisturbed, monkeypatch, tmp_path):
+def test_one_that_is_damaged_in_mid_run_does_not_either(undisturbed, monkeypatch, tmp_path):
     wait_for_saves(monkeypatch)
     out = tmp_path / "a"
 
@@ -129,7 +129,7 @@ def test_found_02_one_that_is_damaged_in_mid_run_does_not_either(undisturbed, mo
     assert (weights(out), log_lines(out)) == undisturbed(ENDLESS)
 
 
-def test_found_02_the_previous_one_goes_only_when_the_last_is_whole(tmp_path):
+def test_the_previous_one_goes_only_when_the_last_is_whole(tmp_path):
     out = tmp_path / "a"
     with pytest.raises(Stopped):
         train(ENDLESS, out, observe=stop_at(5))
@@ -143,7 +143,7 @@ def test_found_02_the_previous_one_goes_only_when_the_last_is_whole(tmp_path):
         train(ENDLESS, out, resume=True)
 
 
-def test_found_25_no_links_are_needed(undisturbed, tmp_path, monkeypatch):
+def test_no_links_are_needed(undisturbed, tmp_path, monkeypatch):
     def no_links(*_, **__):
         raise PermissionError(1, "Operation not permitted")
 
@@ -191,7 +191,7 @@ def test_a_run_whose_checkpoint_is_gone_is_not_begun_anew_without_a_word(left, c
     assert (code, f"holds {left} " in err, tree(out)) == (2, True, before)
 
 
-def test_found_28_a_folder_in_the_place_of_its_owner_is_named(tmp_path):
+def test_a_folder_in_the_place_of_its_owner_is_named(tmp_path):
     (tmp_path / LOCK).mkdir()
     with pytest.raises(StorageError, match=rf"{tmp_path}: cannot be written \(Is a directory\)"):
         RunLock(tmp_path).__enter__()

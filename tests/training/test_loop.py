@@ -37,7 +37,7 @@ def test_the_same_configuration_gives_the_same_weights(config, tmp_path):
 
 @pytest.mark.parametrize("mode", [(True, True), (True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("fails", [False, True])
-def test_found_31_the_switches_of_the_caller_are_as_they_were(mode, fails, tmp_path):
+def test_the_switches_of_the_caller_are_as_they_were(mode, fails, tmp_path):
     def read():
         asked = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
         return *asked, torch.utils.deterministic.fill_uninitialized_memory

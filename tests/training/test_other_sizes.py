@@ -20,7 +20,7 @@ TRAIN = ("train", "--data", "digits", "--images", 16, "--precision=float32", "--
 
 
 @pytest.mark.parametrize("encoding", ["learned_1d", "rpe_learned"])
-def test_found_10_the_folder_says_the_size_that_it_was_trained_on_last(encoding, cli, tmp_path):
+def test_the_folder_says_the_size_that_it_was_trained_on_last(encoding, cli, tmp_path):
     first = randomise_parameters(create_model("vit_micro_patch4", encoding=encoding, image_size=(16, 20), **SMALL))
     sightline.save_model(first, tmp_path / "first")
     begin = (*TRAIN, "--init-from", tmp_path / "first", "--resolution", 32)
@@ -38,7 +38,7 @@ def test_found_10_the_folder_says_the_size_that_it_was_trained_on_last(encoding,
     assert code == 0, err
 
 
-def test_found_10_memory_is_asked_at_the_new_size(cli, monkeypatch, tmp_path):
+def test_memory_is_asked_at_the_new_size(cli, monkeypatch, tmp_path):
     sightline.save_model(
         create_model("vit_micro_patch4", encoding="learned_1d", image_size=16, **SMALL), tmp_path / "m"
     )
@@ -51,7 +51,7 @@ def test_found_10_memory_is_asked_at_the_new_size(cli, monkeypatch, tmp_path):
     assert asked == [48]
 
 
-def test_found_10_older_folders_have_one_size(tmp_path):
+def test_older_folders_have_one_size(tmp_path):
     model = create_model("vit_micro_patch4", encoding="learned_1d", image_size=16, **SMALL)
     sightline.save_model(model, tmp_path / "m")
     record = json.loads((tmp_path / "m" / "config.json").read_text())
@@ -60,7 +60,7 @@ def test_found_10_older_folders_have_one_size(tmp_path):
 
 
 @torch.no_grad()
-def test_found_10_a_table_s_grid_goes_to_other_projects(tmp_path):
+def test_a_table_s_grid_goes_to_other_projects(tmp_path):
     """As the size that the original is built with; its inputs may have any."""
     first = randomise_parameters(create_model("vit_micro_patch4", encoding="learned_1d", image_size=16, **SMALL,
         encoding_options={"interpolation": "bicubic_antialias"}))  # fmt: skip
@@ -77,7 +77,7 @@ def test_found_10_a_table_s_grid_goes_to_other_projects(tmp_path):
 
 
 @pytest.mark.parametrize(("size", "resolution"), [(32, 32), ([32, 48], 40)])
-def test_found_26_training_begins_with_a_model_of_timm_s(size, resolution, cli, monkeypatch, tmp_path):
+def test_training_begins_with_a_model_of_timm_s(size, resolution, cli, monkeypatch, tmp_path):
     given = {"model": "vit_tiny_patch16_224", "depth": 1, "embed_dim": 48, "img_size": size, "patch_size": 4}
     given["num_classes"] = 10
     sightline.save_model(import_weights("timm", build(given).state_dict(), given), tmp_path / "m")

@@ -16,7 +16,7 @@ from sightline.data.config import PackingConfig
 from sightline.data.loader import SampleSpec
 from sightline.data.targets import IGNORE
 from sightline.distributed.ranks import Ranks
-from sightline.errors import RanksError, StorageError
+from sightline.errors import NonFiniteError, RanksError, StorageError, UnreadableDataError
 from sightline.io.tensors import full_tensor
 from sightline.models.create import model_config
 from sightline.tasks.base import task_class
@@ -213,12 +213,22 @@ def test_a_fault_of_one_ends_the_others(tmp_path):
     assert isinstance(other, RanksError)
 
 
+def test_what_is_not_finite_ends_all(tmp_path):
+    said = together(2, run, tiny_config(images=320, optimizer=OptimizerConfig(lr=1e30, warmup=0.0)), tmp_path / "a")
+    assert [type(one) for one in said] == [NonFiniteError, NonFiniteError]
+
+
 def damaged(tmp_path):
     data = pictures(tmp_path / "data", count=8)
     file = sorted((tmp_path / "data" / "train").rglob("*.png"))[3]
     content = file.read_bytes()
     file.write_bytes(content[: len(content) * 2 // 3])
     return tiny_config(data=data, images=None, epochs=2.0, batch_size=8, optimizer=SGD, checkpoint_every=8)
+
+
+def test_an_image_that_cannot_be_read_ends_all(tmp_path):
+    said = together(2, run, damaged(tmp_path), tmp_path / "a")
+    assert {type(one) for one in said} == {UnreadableDataError, RanksError}
 
 
 def test_what_one_leaves_out_all_count(tmp_path):

@@ -145,7 +145,7 @@ def test_the_state_of_another_training(change, says, tmp_path):
 
 
 @pytest.mark.parametrize("lacking", ["ranks", "data", "log.jsonl", "batch_size"])
-def test_found_29_what_another_version_began_is_refused_by_name(lacking, tmp_path):
+def test_what_another_version_began_is_refused_by_name(lacking, tmp_path):
     train(tiny_config(), tmp_path / "a")
     folder = tmp_path / "a" / "checkpoint"
     record = json.loads((folder / "config.json").read_text())

@@ -18,7 +18,7 @@ def folder_config(data, **changes):
     return tiny_config(data=data, images=16, batch_size=4, model_options=MODEL, **changes)
 
 
-def test_found_38_data_without_a_split_for_it_is_said_not_to_be_validated(tmp_path):
+def test_data_without_a_split_for_it_is_said_not_to_be_validated(tmp_path):
     data, warned = pictures(tmp_path / "data"), []
     train(folder_config(data, validation=ValidationConfig()), tmp_path / "a", warn=warned.append)
     (line,) = warned
@@ -27,7 +27,7 @@ def test_found_38_data_without_a_split_for_it_is_said_not_to_be_validated(tmp_pa
     assert warned == [line]
 
 
-def test_found_38_a_best_checkpoint_that_was_deleted_is_made_again_or_said_to_be_lost(tmp_path):
+def test_a_best_checkpoint_that_was_deleted_is_made_again_or_said_to_be_lost(tmp_path):
     out, warned = tmp_path / "a", []
     train(VALIDATED, out)
     lines = (out / "validation.jsonl").read_text().splitlines()
@@ -41,7 +41,7 @@ def test_found_38_a_best_checkpoint_that_was_deleted_is_made_again_or_said_to_be
     )
 
 
-def test_found_24_the_bar_says_that_nothing_of_a_step_could_be_read(cli, tmp_path):
+def test_the_bar_says_that_nothing_of_a_step_could_be_read(cli, tmp_path):
     data, seen = pictures(tmp_path / "data"), []
     for file in (tmp_path / "data" / "train" / "a").iterdir():
         file.write_bytes(file.read_bytes()[:-40])
@@ -55,7 +55,7 @@ def test_found_24_the_bar_says_that_nothing_of_a_step_could_be_read(cli, tmp_pat
     assert not any(loss != loss for loss in seen)
 
 
-def test_found_35_a_job_tests_within_the_limits_that_it_trained_in(tmp_path):
+def test_a_job_tests_within_the_limits_that_it_trained_in(tmp_path):
     data = pictures(tmp_path / "data")
     for split in ("train", "test"):
         (tmp_path / "data" / split / "a" / "damaged.png").write_bytes(b"\x89PNG")

@@ -87,7 +87,7 @@ def test_schedules_in_numbers():
 
 
 @pytest.mark.parametrize(("fit", "patches"), [("resize", 64), ("crop", 64), ("pad", 81)])
-def test_found_11_a_budget_counts_the_patches_that_the_model_sees(fit, patches):
+def test_a_budget_counts_the_patches_that_the_model_sees(fit, patches):
     model = model_config("vit_micro_patch4", patch_size=8, image_size=64, fit=fit)
     config = TrainConfig(data="scenes", resolution=67, tokens=1000 * (patches + model.num_prefix_tokens))
     assert resolve_length(config, model, None).images == 1000

@@ -111,6 +111,15 @@ def test_parts_are_saved_while_steps_go_on(tmp_path):
 
 
 @pytest.mark.slow
+def test_what_ranks_held_whole_goes_on_in_parts(tmp_path):
+    config = in_parts(UNEVEN, images=132, optimizer=OPTIMIZERS["adamw"])
+    train(config, tmp_path / "one")
+    together(2, stop_after, dataclasses.replace(config, sharing="ddp"), tmp_path / "two", 2)
+    assert together(2, run, config, tmp_path / "two", {"resume": True}) == [0, 1]
+    assert_alike(tmp_path / "one", tmp_path / "two", weights=2e-6)
+
+
+@pytest.mark.slow
 def test_parts_are_measured_while_they_train(tmp_path):
     """The curve on minival and the best model are those of a process alone."""
     config = in_parts(

@@ -89,7 +89,7 @@ def assert_same(out, other):
     assert found == expected
 
 
-def test_found_38_a_curve_that_changes_no_weight(undisturbed, tmp_path):
+def test_a_curve_that_changes_no_weight(undisturbed, tmp_path):
     train(PLAIN, tmp_path / "plain")
     assert weights(tmp_path / "plain") == weights(undisturbed)
     assert log_lines(tmp_path / "plain") == log_lines(undisturbed)
@@ -102,7 +102,7 @@ def test_found_38_a_curve_that_changes_no_weight(undisturbed, tmp_path):
     assert {(line["split"], line["count"]) for line in lines} == {("minival", 20)}
 
 
-def test_found_38_the_mean_of_the_weights_is_what_is_validated(undisturbed):
+def test_the_mean_of_the_weights_is_what_is_validated(undisturbed):
     source = open_source("digits")
     for folder, line in ((undisturbed, curve(undisturbed)[-1]), (undisturbed / "checkpoint.best", best(undisturbed))):
         model = load_model(folder)
@@ -142,7 +142,7 @@ def best(out):
     return best_line((out / "validation.jsonl").read_text().splitlines())
 
 
-def test_found_38_the_best_is_a_whole_model(undisturbed):
+def test_the_best_is_a_whole_model(undisturbed):
     folder = undisturbed / "checkpoint.best"
     assert {"config.json", "model.safetensors"} <= set(verify_checkpoint(folder))
     assert read_config_record(folder)["training"]["step"] == best(undisturbed)["step"]
@@ -158,7 +158,7 @@ def dying(name, calls, out):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "calls"), [("_point", 1), ("write_checkpoint", 12), ("_link", 14)])
-def test_found_38_killed_and_resumed_both_are_right(name, calls, fresh, tmp_path):
+def test_killed_and_resumed_both_are_right(name, calls, fresh, tmp_path):
     killed(dying, name, calls, tmp_path / "a")
     finished(train, CURVE, tmp_path / "a", resume=True)
     assert_same(tmp_path / "a", fresh)
@@ -168,7 +168,7 @@ def test_found_38_killed_and_resumed_both_are_right(name, calls, fresh, tmp_path
 
 
 @pytest.mark.slow
-def test_found_38_stopped_where_it_is_validated_the_curve_is_the_same(undisturbed, tmp_path):
+def test_stopped_where_it_is_validated_the_curve_is_the_same(undisturbed, tmp_path):
     """A signal that comes in a step whose checkpoint is due anyway costs no point of the curve."""
     at = curve(undisturbed)[2]["step"]
     steps = []
@@ -185,7 +185,7 @@ def test_found_38_stopped_where_it_is_validated_the_curve_is_the_same(undisturbe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "folder"])
-def test_found_30_something_else_in_the_place_of_the_best_one_stays_and_ends_nothing(kind, undisturbed, tmp_path):
+def test_something_else_in_the_place_of_the_best_one_stays_and_ends_nothing(kind, undisturbed, tmp_path):
     there = tmp_path / "a" / "checkpoint.best"
     (tmp_path / "a").mkdir()
     mine = there if kind == "file" else there / "thesis.tex"
@@ -201,7 +201,7 @@ def test_found_30_something_else_in_the_place_of_the_best_one_stays_and_ends_not
 
 
 @pytest.mark.slow
-def test_found_38_a_curve_that_was_deleted_is_there_again(undisturbed, tmp_path):
+def test_a_curve_that_was_deleted_is_there_again(undisturbed, tmp_path):
     with pytest.raises(Stopped):
         train(CURVE, tmp_path / "a", observe=stop_at(20))
     (tmp_path / "a" / "validation.jsonl").unlink()
@@ -212,7 +212,7 @@ def test_found_38_a_curve_that_was_deleted_is_there_again(undisturbed, tmp_path)
 
 
 @pytest.mark.slow
-def test_found_38_packed_runs_at_their_own_aspect(tmp_path):
+def test_packed_runs_at_their_own_aspect(tmp_path):
     packing = PackingConfig(tokens=256, resolutions=(8, 20))
     config = dataclasses.replace(CURVE, packing=packing, images=800, resolution=16)
     seen = []
@@ -229,14 +229,14 @@ def test_found_38_packed_runs_at_their_own_aspect(tmp_path):
     assert Validation(resolved, model, task, open_source("digits")).view == View("tokens", 16)
 
 
-def test_found_38_a_short_run_is_validated_at_its_end(tmp_path):
+def test_a_short_run_is_validated_at_its_end(tmp_path):
     config = dataclasses.replace(CURVE, images=256, validation=ValidationConfig())
     train(config, tmp_path / "a")
     assert [line["images"] for line in curve(tmp_path / "a")] == [256]
 
 
 @pytest.mark.slow
-def test_found_38_what_cannot_be_read_ends_no_run(tmp_path, monkeypatch):
+def test_what_cannot_be_read_ends_no_run(tmp_path, monkeypatch):
     def unreadable(*_, **__):
         raise UnreadableDataError("1 of 200 images cannot be read")
 
@@ -248,7 +248,7 @@ def test_found_38_what_cannot_be_read_ends_no_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_found_38_it_may_be_changed_in_mid_run(tmp_path):
+def test_it_may_be_changed_in_mid_run(tmp_path):
     with pytest.raises(Stopped):
         train(PLAIN, tmp_path / "a", observe=stop_at(20))
     train(CURVE, tmp_path / "a", resume=True)

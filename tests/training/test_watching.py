@@ -124,6 +124,20 @@ def wandb(monkeypatch):
     return runs
 
 
+def test_weights_and_biases_goes_on_with_its_run(wandb, tmp_path):
+    for begun in (0, 20):
+        (tmp_path / "run").mkdir(exist_ok=True)
+        with tracking(["wandb"], tmp_path / "run", {"seed": 0}, begun, pytest.fail) as note:
+            train(CONFIG, tmp_path / "run", observe=note, resume=bool(begun))
+    first, second = wandb
+    assert (first.said["id"], second.said["id"]) == (None, "abc")
+    assert first.said["config"] == {"seed": 0}
+    assert [step for step, _ in first.lines] == list(range(1, 21))
+    assert all(values["train/loss"] > 0 for _, values in first.lines)
+    assert first.ended
+    assert second.ended
+
+
 def test_a_tracker_that_fails_ends_no_run(wandb, tmp_path):
     said = []
     (tmp_path / "run").mkdir()

@@ -24,6 +24,8 @@ _COLUMNS = ("split", "view", "resolution", "index", "name", "labels")
 _LONGEST = 100
 # An index PNG, and what a writer that was killed left of one.
 _MAP = re.compile(r"\d{6,} .*\.png|\..*\.png\.writing-.*", re.DOTALL)
+# A `Result.way`.
+_WAY = re.compile(r".+_(\d+px|\d+x\d+|native|(max|tokens)_\d+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,10 @@ def write_results(folder: Path, source: Source, results: Sequence[Result]) -> No
 
 
 def clear_results(folder: Path) -> None:
-    """Delete what `write_results` wrote into a folder, and folders that are empty then."""
+    """Delete what `write_results` wrote into a folder, and folders that are empty then; the rest stays."""
     for file in [*folder.glob("*.json"), *folder.glob("*.csv"), *folder.glob("*/*.png")]:
-        if file.suffix != ".png" or _MAP.fullmatch(file.name):
+        picture = file.suffix == ".png"
+        if _WAY.fullmatch(file.parent.name if picture else file.stem) and (not picture or _MAP.fullmatch(file.name)):
             file.unlink()
     for one in [*folder.glob("*/"), folder]:
         if one.is_dir() and not any(one.iterdir()):
