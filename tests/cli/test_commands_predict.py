@@ -8,12 +8,10 @@ import os
 import re
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-import skimage.data
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
@@ -55,22 +53,6 @@ def test_a_photograph_and_a_strip(answers, tmp_path):
         assert scores == sorted(scores, reverse=True)
         assert all(0 < score < 1 for score in scores)
     assert photo["top"] != strip["top"]
-
-
-@pytest.mark.slow
-def test_the_photographs_that_scikit_image_ships(answers):
-    """At their own aspect. Only those in the package itself: nothing is downloaded."""
-    folder = Path(skimage.data.__file__).parent
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".png", ".jpg", ".jpeg"))
-    assert {"astronaut.png", "camera.png", "coins.png", "page.png"} <= {path.name for path in files}
-    found = answers(*files)
-    assert [answer["image"] for answer in found] == [str(path) for path in files]
-    assert len({tuple(answer["grid"]) for answer in found}) >= 3
-    for answer, path in zip(found, files, strict=True):
-        with Image.open(path) as image:
-            assert answer["size"] == [image.height, image.width]
-        height, width = answer["size"]
-        assert answer["seen_size"][0] / answer["seen_size"][1] == pytest.approx(height / width, rel=0.05)
 
 
 def test_the_answer_is_the_models(answers, tiny_run, tmp_path):
@@ -145,12 +127,6 @@ def test_folders_patterns_and_lists(answers, tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
-def test_a_file_that_looks_like_an_option(answers, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    picture(8, 8).save("--dash.png")
-    assert answers("--dash.png")[0]["image"] == "--dash.png"
-
-
 def test_many_images_are_answered_as_each_alone(answers, tmp_path):
     rng = np.random.default_rng(0)
     names = []
@@ -194,38 +170,6 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("on_screen", [True, False])
-@pytest.mark.parametrize("slow", [True, False])
-def test_a_bar_where_it_takes_long(slow, on_screen, cli, tiny_run, tmp_path, monkeypatch):
-    """On stderr alone: with the answers on the same screen above it, and none of it or of them lost in a file."""
-    picture(128, 128).save(tmp_path / "a.png")
-    # Each look at the clock is a second later.
-    passed = iter(range(10**6))
-    monkeypatch.setattr(time, "monotonic", lambda: float(next(passed)) * slow)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "400")
-    screen, file = Terminal(), io.StringIO()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(sys, "stdout", screen if on_screen else file)
-    assert cli("predict", tiny_run, *[tmp_path / "a.png"] * 12)[0] == 0
-    assert ("predicting" in screen.getvalue()) == slow
-    assert ("/12" in screen.getvalue()) == slow
-    assert (screen if on_screen else file).getvalue().count("seen at 128x128") == 12
-    assert "seen at" not in (file if on_screen else screen).getvalue()
-    # At the beginning of a line, or where the bar was wiped away.
-    lines = re.findall(rf"(?:^|\n|\x1b\[2K){tmp_path}", (screen if on_screen else file).getvalue())
-    assert len(lines) == 12
-
-
-def test_nothing_but_answers_without_a_terminal(cli, tiny_run, tmp_path):
-    picture(8, 8).save(tmp_path / "a.png")
-    code, out, err = cli("predict", tiny_run, *[tmp_path / "a.png"] * 3)
-    assert (code, len(out.splitlines())) == (0, 3)
-    # But what to type next, where no other program reads.
-    assert re.fullmatch(r"next: sightline export [^\n]*\n", err)
-    assert cli("predict", tiny_run, tmp_path / "a.png", "--json")[2] == ""
-
-
 def test_lines_for_people(cli, tiny_run, tmp_path):
     """A line an image, whatever its name holds; what cannot be printed is written as an escape."""
     names = ["a  b.png", "ä.png", "line\nbreak.png", "bell\a.png", os.fsdecode(b"\xff.png")]
@@ -239,12 +183,6 @@ def test_lines_for_people(cli, tiny_run, tmp_path):
     for line, name in zip(lines, shown, strict=True):
         assert line.startswith(f"{tmp_path}/{name} (12x8 px, seen at 12x8 as 3x2 patches, float32): ")
         assert re.fullmatch(r"(\w+ \d\.\d\d, ){4}\w+ \d\.\d\d", line.split("): ", 1)[1])
-
-
-def test_bad_names_for_people(cli, tiny_run, tmp_path):
-    code, out, err = cli("predict", tiny_run, tmp_path / "no  such\n.png")
-    assert (code, out) == (3, "")
-    assert err == f"sightline: error: {tmp_path}/no  such\\n.png: no such file\n"
 
 
 def test_a_softmax_where_it_was_trained_with_one(cli, tiny_run, tmp_path):
@@ -263,10 +201,7 @@ def test_a_softmax_where_it_was_trained_with_one(cli, tiny_run, tmp_path):
         ([INPUTS / "good.jpg", "--topk", "many"], ["--topk", "many"]),
         ([INPUTS / "good.jpg", "--tokp", 3], ["--tokp", "no such option", "did you mean '--topk'?"]),
         ([INPUTS / "good.jpg", "--tokp=3"], ["--tokp=3", "did you mean '--topk'?"]),
-        (
-            [INPUTS / "good.jpg", "--max-tokens", 9],
-            ["--max-tokens", "--topk, --frames, --precision"],
-        ),
+        ([INPUTS / "good.jpg", "--max-tokens", 9], ["--max-tokens", "--topk, --frames, --precision"]),
         ([INPUTS / "good.jpg", "--resolution", 18], ["--resolution 18", "patch_size 4", "16 or 20"]),
         ([INPUTS / "good.jpg", "--resolution", 2], ["--resolution 2", "nearest to 2: 4)"]),
         ([INPUTS / "good.jpg", "--resolution", 0], ["--resolution 0"]),

@@ -26,7 +26,8 @@ def given(tmp_path):
     model = model_folder(tmp_path / "model", 2)
     out = tmp_path / "out"
     words = (
-        "evaluate", model, "--suite", data, "--out", out, "--resolutions", "16,24", "--precision", "float32", "--logits",
+        "evaluate", model, "--suite", data, "--out", out, "--resolutions", "16,24", "--logits",
+        "--precision", "float32",
     )  # fmt: skip
     return words, out
 

@@ -55,10 +55,7 @@ def test_every_kind_of_model_exports_to_onnx(pool, options, exported):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("head", "options"),
-    [("fcos", {}), ("eomt", {"queries": 3})],
-)
+@pytest.mark.parametrize(("head", "options"), [("fcos", {}), ("eomt", {"queries": 3})])
 def test_heads_of_all_tokens_are_compared_in_all_that_they_say(head, options, tmp_path):
     task = "detection" if head in ("fcos", "detr_queries") else "segmentation"
     model = small("rope_axial", "cls", head=head, head_options=options, task=task)

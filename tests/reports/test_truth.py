@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from base64 import b64decode
-from io import BytesIO
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from sightline.reports import differences, maps, results_tables
+from sightline.reports import differences, results_tables
 from sightline.reports import figures as panels_of
 from sightline.reports.content import Answers, FieldsOfViewFigure, Report, Sample, ValidationPoint
 from sightline.reports.lines import lines_figure
@@ -24,16 +21,12 @@ from sightline.results.rows import MetricValue
 from tests.pages import Page
 from tests.reports.synthetic import (
     CONFIGS,
-    VALUES,
-    all_rows,
     cells,
-    full_report,
     page_of,
     picture,
     printed,
     row,
     run_of,
-    run_summary,
     texts,
     view,
 )
@@ -218,78 +211,12 @@ def test_fields_of_view_stand_once_for_each_encoding():
     assert f"3 {TIMES} 5 patches, run uniform" in said(page_of("uniform", "packed", fields=[fields[0], other]))
 
 
-def test_text_of_figures_is_legible_on_a_phone(figures):
-    """Every narrow figure is as wide as the text of a phone of 390 px, and its text is then 11 px high or more."""
-    rows, runs = page_of("uniform", "packed").rows, [run_of("uniform"), run_of("packed")]
-    drawn = [
-        lines_figure(panels_of.by_resolution(Study.of(rows, seen=by_run(runs), chance=0.1)), narrow=True),
-        lines_figure(panels_of.loss(runs, [run.name for run in runs]), narrow=True),
-        maps.fields_of_view(view("lookhere_90", heads=12), narrow=True),
-    ]
-    for figure in drawn:
-        width = float(re.findall(r'viewBox="0 0 ([\d.]+) ', figure)[0])
-        assert width <= 300
-        sizes = [float(size) for size in re.findall(r"font(?:-size)?: (?:\w+ )*([\d.]+)px", figure)]
-        assert sizes
-        # 358 px are left beside the margins.
-        assert min(sizes) * 358 / width >= 11
-
-
 def test_the_accuracy_axis_can_be_fitted(figures):
     rows = page_of("uniform", values={"uniform": (0.91, 0.92, 0.93, 0.94)}).rows
     assert "20" in texts(lines_figure(panels_of.by_resolution(Study.of(rows))))
     fitted = texts(lines_figure(panels_of.by_resolution(Study.of(rows), fitted=True)))
     assert "0" not in fitted
     assert "94" in fitted
-
-
-def test_the_axis_is_chosen_without_a_script():
-    page = render(page_of("uniform"))
-    assert page.count('name="axis"') == 2
-    assert "<script" not in page
-
-
-def test_pictures_have_a_frame_and_a_grid_seen_on_white():
-    white = picture(32) * 0 + 255
-    page = render(page_of("uniform", samples={32: [Sample(white, "a"), Sample(white, "b")]}))
-    assert re.search(r"\.frame \{[^}]*border: 1px solid", page)
-    assert page.count('class="frame"') == 2
-    assert 'stroke="#000000"' in page
-    assert 'stroke="#ffffff"' in page
-    assert "object-fit: cover" not in page
-
-
-def test_commands_and_tables_are_not_clipped():
-    page = render(page_of("uniform", command="sightline report " + "a/long/path/ " * 40))
-    assert re.search(r"pre \{[^}]*white-space: pre-wrap", page)
-    # A column a run: eight sizes beside each other are wider than a phone.
-    assert page.count('<tr><th scope="row"><span class="word">32\xa0px') == 1
-
-
-def test_what_is_wider_than_a_phone_shows_that_it_scrolls():
-    """Columns ended at the edge of a phone with nothing to tell that there are more."""
-    page = render(page_of("uniform", answers=[answers()]))
-    rule = re.search(r"\.scroll \{([^}]*)\}", page)
-    assert rule
-    # Shadows stay at the edges; what covers them at the ends moves along with the content.
-    assert [rule[1].count(word) for word in ("overflow-x: auto", "var(--edge)", " local,", " scroll")] == [1, 2, 2, 2]
-    assert page.count("--edge: #") == 2, "light and dark"
-    assert len(re.findall(r"<table", page)) == len(re.findall(r'<div class="scroll">\s*<table', page)) > 0
-    assert 'class="scroll natural"' in page
-    # A long name without a blank lay over the cells beside it.
-    assert re.search(r"\.words \{[^}]*max-width[^}]*overflow-wrap: break-word", page)
-
-
-def test_a_group_is_named_as_the_table_has_it_and_headings_break_between_words():
-    """A heading was cut anywhere on a phone ("rope_axia l"); groups are rows where they were called columns."""
-    names = ("two_words", "<b>")
-    rows = all_rows(dict(zip(names, VALUES.values(), strict=False)))
-    page = render(full_report(runs=[run_summary(name) for name in names], rows=rows))
-    assert "A group is of classes" in page
-    assert "Each column is a group" not in page
-    assert not re.search(r"thead th \{[^}]*overflow-wrap", page)
-    assert "two_words</span></th>" in page
-    assert "<b></th>" not in page
 
 
 def answers(classes: int = 3, **changes: object) -> Answers:
@@ -318,20 +245,6 @@ def test_mistakes_are_shown_by_class_by_pair_and_by_picture():
     assert "What is mistaken" not in said(page_of("uniform"))
 
 
-@pytest.mark.slow
-def test_the_picture_of_mistakes_is_seen_on_a_light_and_on_a_dark_page(figures):
-    counts = np.array([[10, 0], [5, 5]])
-    coded = re.findall(r"data:image/png;base64,([\w+/=\s]+)", maps.confusion_picture(counts, ["a", "b"]))
-    pictures = [np.asarray(Image.open(BytesIO(b64decode(one))).convert("RGBA")) / 255 for one in coded]
-    strongest = max((pixel for one in pictures for pixel in one.reshape(-1, 4)), key=lambda pixel: pixel[3])
-    for ground in ("#fefefe", "#16181d"):
-        assert ground in render(page_of("uniform"))
-        seen = strongest[3] * strongest[:3] + (1 - strongest[3]) * _rgb(ground)
-        light, dark = sorted((_luminance(seen), _luminance(_rgb(ground))), reverse=True)
-        # What the web's guidelines ask of figures.
-        assert (light + 0.05) / (dark + 0.05) >= 3, ground
-
-
 def _rgb(colour: str) -> np.ndarray:
     return np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
 
@@ -339,13 +252,6 @@ def _rgb(colour: str) -> np.ndarray:
 def _luminance(rgb: np.ndarray) -> float:
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     return float(linear @ (0.2126, 0.7152, 0.0722))
-
-
-def test_many_classes_have_a_list_and_no_picture():
-    few, many = render(page_of("uniform", answers=[answers(40)])), render(page_of("uniform", answers=[answers(41)]))
-    assert 'aria-label="What was taken for what"' in few
-    assert 'aria-label="What was taken for what"' not in many
-    assert "The most frequent mistakes" in many
 
 
 def test_the_worst_mistakes_are_those_with_the_highest_score():

@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from sightline.analysis import class_identifiability
-from sightline.analysis.measures.classes import (
-    identifiability,
-)
+from sightline.analysis.measures.classes import identifiability
 from sightline.analysis.measures.logit_lens import lens, pooled_logits
 from tests.analysis.saying import POOLS, batch_of, layers_of, some_images, tiny
 
