@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -168,21 +166,6 @@ def test_no_answer_waits_for_the_end(cli, tiny_run, tmp_path, monkeypatch):
 class Terminal(io.StringIO):
     def isatty(self):
         return True
-
-
-def test_lines_for_people(cli, tiny_run, tmp_path):
-    """A line an image, whatever its name holds; what cannot be printed is written as an escape."""
-    names = ["a  b.png", "ä.png", "line\nbreak.png", "bell\a.png", os.fsdecode(b"\xff.png")]
-    for name in names:
-        with open(tmp_path / name, "wb") as stream:
-            picture(8, 12).save(stream, "PNG")
-    code, out, _ = cli("predict", tiny_run, *(tmp_path / name for name in names), "--precision", "float32")
-    assert code == 0
-    lines = out.splitlines()
-    shown = ["a  b.png", "ä.png", "line\\nbreak.png", "bell\\x07.png", "\\udcff.png"]
-    for line, name in zip(lines, shown, strict=True):
-        assert line.startswith(f"{tmp_path}/{name} (12x8 px, seen at 12x8 as 3x2 patches, float32): ")
-        assert re.fullmatch(r"(\w+ \d\.\d\d, ){4}\w+ \d\.\d\d", line.split("): ", 1)[1])
 
 
 def test_a_softmax_where_it_was_trained_with_one(cli, tiny_run, tmp_path):

@@ -10,12 +10,12 @@ import pytest
 
 from sightline.reports import differences, results_tables
 from sightline.reports import figures as panels_of
-from sightline.reports.content import Answers, FieldsOfViewFigure, Report, Sample, ValidationPoint
+from sightline.reports.content import Answers, Report, Sample, ValidationPoint
 from sightline.reports.lines import lines_figure
 from sightline.reports.results_page import render
 from sightline.reports.seen import by_run, seen_sizes
 from sightline.reports.series import Study
-from sightline.reports.words import DASH, TIMES
+from sightline.reports.words import TIMES
 from sightline.results.predictions import Prediction
 from sightline.results.rows import MetricValue
 from tests.pages import Page
@@ -28,7 +28,6 @@ from tests.reports.synthetic import (
     row,
     run_of,
     texts,
-    view,
 )
 
 
@@ -96,23 +95,6 @@ def test_a_fine_tuned_run_has_seen_more_than_its_configuration_says():
     assert "larger than anything that a run saw in this training" in text
 
 
-def test_tokens_operations_and_drop_are_said():
-    runs = [run_of("dropped", train_tokens=93_272, train_flops=1_030_000_000_000), run_of("uniform", train_images=0)]
-    text = said(page_of("dropped", "uniform", runs=runs))
-    for words in ("93,272", "1.03e+12", "25 %", "tokens dropped: 25 %", "48,000"):
-        assert words in text, words
-    # 48,000 images in 178.2 seconds.
-    assert "269" in text
-    speed = cells(results_tables.training(runs, ["dropped", "uniform"]))
-    assert [speed["images/s", run] for run in ("dropped", "uniform")] == ["269", DASH]
-
-
-def test_unlike_trainings_are_named():
-    runs = [run_of("packed", train_images=15_066), run_of("uniform")]
-    assert "The runs differ in images and losses of training" in said(page_of("packed", "uniform", runs=runs))
-    assert "The runs differ" not in said(page_of("uniform", "tuned"))
-
-
 def test_losses_of_different_kinds_have_their_own_axes(figures):
     kinds = ("uniform", "packed", "mixed")
     drawn = panels_of.loss([run_of(kind) for kind in kinds], kinds)
@@ -121,11 +103,6 @@ def test_losses_of_different_kinds_have_their_own_axes(figures):
         "cross entropy over 24 classes, labels smoothed by 0.1": ["packed"],
     }
     assert texts(lines_figure(drawn, columns=1, share_y=False)).count("training loss") == 2
-
-
-def test_losses_that_cannot_be_compared_are_named():
-    assert "losses of 2 kinds" in said(page_of("uniform", "packed"))
-    assert "kinds" not in said(page_of("uniform"))
 
 
 def test_none_of_six_is_not_nothing_to_the_last_digit():
@@ -200,15 +177,6 @@ def test_terminal_tables_mark_what_was_seen():
     assert words.count("seen") == 3
     assert "trained" not in printed(report.rows, seen=by_run(report.runs))
     assert "trained" in printed(page_of("uniform").rows)
-
-
-def test_fields_of_view_stand_once_for_each_encoding():
-    one = view("lookhere_90")
-    fields = [dataclasses.replace(one, run=run) for run in ("uniform", "packed")]
-    text = said(page_of("uniform", "packed", fields=fields))
-    assert text.count(f"lookhere_90, layer 0, 3 {TIMES} 5 patches.") == 1
-    other = FieldsOfViewFigure("lookhere_90", 0, one.grid, one.weight * 0.5, "packed")
-    assert f"3 {TIMES} 5 patches, run uniform" in said(page_of("uniform", "packed", fields=[fields[0], other]))
 
 
 def test_the_accuracy_axis_can_be_fitted(figures):

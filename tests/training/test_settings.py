@@ -330,21 +330,3 @@ def test_what_changes_no_weight(name, runs):
     assert found.keys() == expected.keys()
     for key, one in expected.items():
         torch.testing.assert_close(found[key], one, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("names", "warned"), [(("arrow_left", "arrow_right"), True), (("cleft", "a"), False)])
-def test_mirrored_images_of_left_and_right_are_warned_of(names, warned, tmp_path):
-    data = pictures(tmp_path / "data", names, 2)
-    for flip, says in ((None, warned), (0.0, False)):
-        said = []
-        config = TrainConfig(
-            data=data,
-            model_options=dict(MODEL),
-            resolution=16,
-            images=4,
-            validation=None,
-            precision="float32",
-            flip=flip,
-        )
-        train(config, tmp_path / str(flip), device="cpu", warn=said.append)
-        assert any("--flip 0" in line for line in said) == says
