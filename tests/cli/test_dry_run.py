@@ -30,7 +30,6 @@ def test_the_paper_s_own_model_on_every_kind_of_data(kind, cli, tmp_path, monkey
     assert len(found["losses"]) == 2
     # Every class begins at 1 / 1000, of whatever number there are.
     assert found["losses"][0] > 1
-    assert "a GPU" in found["missing"] or "accumulate" in " ".join(found["missing"])
     assert not (tmp_path / "run").exists()
 
 

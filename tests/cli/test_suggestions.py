@@ -64,6 +64,9 @@ def test_every_layout_of_a_folder_is_recognised(cli, tmp_path):
         config = read_yaml(tmp_path / kind / "config.yaml")
         assert (config["data"], config["task"]) == (f"{kind}:{folder}", task)
         assert f"{kind}:{folder}" in err
+        # Of images alone it is said that labels are wanting, and where they would stand.
+        assert ("DIR/train/CLASS" in err) == (kind == "images")
+        assert kind != "images" or task in err
         assert json.loads(cli("data", "check", folder, "--json")[1])["data"] == f"{kind}:{folder}"
     # Images beside an archive, or above a folder of masks, are the images of a folder.
     mixed = tmp_path / "mixed"

@@ -118,8 +118,8 @@ def say_set_up(asked: TrainConfig, data: TrainingData, setup: TrainSetup, bars: 
         # None is the model's own.
         size = "" if asked.resolution is None else f" at {asked.resolution} px"
         print(
-            f"{asked.data}: {found.images:,} images of about {found.side:.0f} px: {asked.model}{size}; "
-            f"mean {mean} and deviation {std} of {found.sampled} of them",
+            f"{asked.data}: {found.images:,} images of about {found.side:.0f} px: task {asked.task}, "
+            f"{asked.model}{size}; mean {mean} and deviation {std} of {found.sampled} of them",
             file=sys.stderr,
         )
     if asked.init_from is not None:

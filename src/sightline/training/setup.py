@@ -32,7 +32,7 @@ from sightline.training.clips import clip_view
 from sightline.training.config import DEFAULT_BATCH_SIZE, DEFAULT_LOSS, DEFAULT_MODEL, TrainConfig
 from sightline.training.log import unheard
 from sightline.training.plan import EpochPlan, as_trained_on, resolve_length, training_view, with_patch_sizes
-from sightline.training.resume_checks import check_same_data
+from sightline.training.resume_checks import check_same_data, check_same_epochs
 from sightline.training.validation import check_best
 
 
@@ -120,7 +120,9 @@ def set_up(
         # What a change of the data means for the length is decided before that is counted.
         told = functools.partial(progress, "comparing files")
         decided = check_same_data(last, source, decided, accept_changed=accept_changed_data, warn=warn, progress=told)
-    decided = _with_length(decided, source)
+    epochs, decided = decided.epochs, _with_length(decided, source)
+    if last is not None and epochs is not None:
+        check_same_epochs(last, epochs, decided)
     _loaded.cache_clear()
     source = _as_clips(decided, model.config, source)
     return TrainSetup(dataclasses.replace(decided, init_from=config.init_from), source, last, model)
