@@ -139,9 +139,8 @@ def _few(config: TrainConfig) -> TrainConfig:
             packing, tokens=tokens, padded=None, most_tokens=min(tokens, 1024), most_images=_IMAGES
         )
     return dataclasses.replace(
-        config, batch_size=_IMAGES, accumulate=1, packing=packing, repeats=1, images=STEPS * _IMAGES, epochs=None, tokens=None,
-        flops=None,
-        checkpoint_every=None, validation=None,
+        config, batch_size=_IMAGES, accumulate=1, packing=packing, repeats=1, images=STEPS * _IMAGES, epochs=None,
+        tokens=None, flops=None, checkpoint_every=None, validation=None,
         optimizer=dataclasses.replace(config.optimizer, warmup=0.1, cooldown=0.0),
     )  # fmt: skip
 

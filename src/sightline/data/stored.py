@@ -16,7 +16,7 @@ import numpy as np
 from sightline.data.config import SkipUnreadable
 from sightline.data.crops import Picture, RandomResizedCrop, size_of
 from sightline.data.fingerprint import Fingerprint
-from sightline.data.folders import is_same_split, split_called, walk
+from sightline.data.folders import is_same_split, split_by_name, walk
 from sightline.data.image_file import read_image, read_picture, too_large
 from sightline.data.image_index import SAMPLED_WHOLE, ImageIndex, thread_map
 from sightline.data.rng import generator
@@ -240,7 +240,7 @@ class FileSource(Source):
     @property
     def validation_split(self) -> str | None:
         """As `Source.validation_split`."""
-        called = split_called(self._folder_of.get("test", ""))
+        called = split_by_name(self._folder_of.get("test", ""))
         return super().validation_split or ("test" if called in ("val", "validation") else None)
 
     def fingerprint(self, split: str = "train") -> Fingerprint:

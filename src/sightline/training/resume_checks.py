@@ -57,11 +57,7 @@ def check_same_config(saved: Mapping[str, Any], config: TrainConfig, path: Path)
 
 
 def check_same_epochs(path: Path, epochs: float, config: TrainConfig) -> None:
-    """Refuse to go on from a checkpoint for another number of epochs.
-
-    Args:
-        path: the checkpoint; epochs: that were asked for; config: resolved, with the images that they are.
-    """
+    """Refuse to go on from a checkpoint for another number of epochs; `config` has the images that they are."""
     images, before = config.images, training_record(path)["config"]["images"]
     if images and before and images != before:
         # The folder of the run, whose checkpoints/STEP it is.

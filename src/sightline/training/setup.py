@@ -23,7 +23,7 @@ from sightline.errors import InputError
 from sightline.evaluation.measure import EvaluateConfig
 from sightline.hub.fine_tune import derive_config, init_model_from
 from sightline.hub.load import checksum, load_model
-from sightline.io.config import build_config, named_after
+from sightline.io.config import build_config, errors_of_file
 from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.tasks.base import check_provided, task_class
 from sightline.tokens.grid import Grid
@@ -107,7 +107,7 @@ def set_up(
         InputError: the configuration does not fit the data, or the data is not what it was.
         UnreadableDataError: more images are unreadable than `skip_unreadable`.
     """
-    with named_after(file):
+    with errors_of_file(file):
         decided = resolve_config(config, source, device, last)
         _warn_of_memory(decided, source, device, processes, warn)
         model = build_model(decided, source)
