@@ -50,7 +50,7 @@ def quick_classification() -> Demo:
     """8,960 whole glyphs at 32 px, under a fifth of the images, for two layers of the micro model's four, then 200 test
     scenes a size up to 64 px and 80 beyond, each with the knob as it stands.
 
-    `sightline demo --quick`: a first curve in a minute to a minute and a half on two cores. From so few images two
+    `sightline demo --quick`: a first curve in one to a few minutes on two cores. From so few images two
     layers and small batches learn more than four layers and those of a whole run, in two thirds of the time
     (decisions/first-curve).
     """
